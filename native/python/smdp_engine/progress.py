@@ -1,0 +1,51 @@
+"""Progress of a training script, as event lines on its standard output (docs/events.md).
+
+The follower of a job draws its progress bar from these lines and nothing else. Outside a job they are
+printed just the same: a line of JSON harms nobody.
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Union
+
+EVENT_VERSION = 1
+
+Value = Union[int, float, str, bool]
+
+
+def emit(event: str, **fields: Value) -> None:
+    """Print one event line: ``{"smdp_event": 1, "event": event, "time": <epoch seconds>, "rank": ..., **fields}``.
+
+    Field names that the envelope uses (``smdp_event``, ``event``, ``time``, ``rank``) are refused with ValueError.
+    """
+    envelope = {
+        "smdp_event": EVENT_VERSION,
+        "event": event,
+        "time": round(time.time(), 3),
+        "rank": int(os.environ.get("RANK", "0")),
+    }
+    taken = envelope.keys() & fields.keys()
+    if taken:
+        raise ValueError(f"{', '.join(sorted(taken))}: the event line's own field, choose another name")
+    # One write call, so that lines of several threads cannot mix; allow_nan would make it no JSON at all.
+    line = json.dumps({**envelope, **{name: _plain(value) for name, value in fields.items()}}, allow_nan=False)
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def step(done: int, total: int, **metrics: Value) -> None:
+    """Report that optimizer step ``done`` of ``total`` (both counted from 1) has finished, on rank 0 only.
+
+    Metrics are numbers or short texts, such as ``loss=0.31``; the follower shows them beside the bar.
+    """
+    if int(os.environ.get("RANK", "0")) == 0:
+        emit("step", step=done, steps=total, **metrics)
+
+
+def _plain(value: Value) -> Value:
+    """NaN and infinities are no JSON numbers; their names travel instead."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value
