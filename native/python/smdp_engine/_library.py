@@ -21,8 +21,7 @@ def library() -> ctypes.CDLL:
     found = loaded.smdp_abi_version()
     if found != _ABI_VERSION:
         raise RuntimeError(
-            f"libsmdp_engine.so has interface version {found}, this package needs {_ABI_VERSION}: "
-            "reinstall smdp-engine"
+            f"libsmdp_engine.so has interface version {found}, this package needs {_ABI_VERSION}: reinstall smdp-engine"
         )
     return loaded
 

@@ -5,6 +5,7 @@ printed just the same: a line of JSON harms nobody.
 """
 
 import json
+import math
 import os
 import sys
 import time
@@ -46,6 +47,6 @@ def step(done: int, total: int, **metrics: Value) -> None:
 
 def _plain(value: Value) -> Value:
     """NaN and infinities are no JSON numbers; their names travel instead."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

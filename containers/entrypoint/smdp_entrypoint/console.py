@@ -1,0 +1,87 @@
+"""The one place that writes: our standard output, never blocking the caller.
+
+A log collector that stalls must not keep a stop signal from the workers, so bytes that the descriptor does not take
+at once wait in memory; the loop in `supervisor` asks `pending` and stops reading from the workers while it is large.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import time
+from typing import Any
+
+# A pipe that reports itself writable takes this many bytes without blocking and in one piece (POSIX PIPE_BUF on
+# Linux), so that lines up to this size stay whole even where several entrypoints share one pipe.
+_CHUNK = 4096
+
+EVENT_VERSION = 1
+
+
+class Console:
+    """Prefixed lines on a descriptor. `host` is the label, known once resourceconfig.json has been read."""
+
+    def __init__(self, fd: int = 1, host: str = "?") -> None:
+        self.fd = fd
+        self.host = host
+        self._waiting = bytearray()
+        self._broken = False
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    @property
+    def pending(self) -> int:
+        """Bytes accepted but not yet taken by the descriptor."""
+        return len(self._waiting)
+
+    def say(self, text: str) -> None:
+        """A message of the entrypoint itself, every line of it prefixed with the host."""
+        for line in text.splitlines() or [""]:
+            self.write(f"[{self.host}] {line}")
+
+    def worker_line(self, rank: int, text: str) -> None:
+        self.write(f"[{self.host}:{rank}] {text}")
+
+    def event(self, name: str, **fields: Any) -> None:
+        """One event line as docs/events.md describes it; `time` is now unless given."""
+        fields.setdefault("time", time.time())
+        record = {"smdp_event": EVENT_VERSION, "event": name, "host": self.host, **fields}
+        self.say(json.dumps(record))
+
+    def write(self, line: str) -> None:
+        if self._broken:
+            return
+        self._waiting += line.encode("utf-8", "replace") + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand over what the descriptor takes now."""
+        while self._waiting and self._poll.poll(0):
+            if not self._write_chunk():
+                return
+
+    def drain(self, patience: float = 10.0) -> None:
+        """Hand over everything, giving up when nothing was taken for `patience` seconds."""
+        while self._waiting and self._poll.poll(patience * 1000):
+            if not self._write_chunk():
+                time.sleep(0.01)  # a descriptor that someone made non-blocking
+
+    def _write_chunk(self) -> bool:
+        try:
+            del self._waiting[: os.write(self.fd, self._next_chunk())]
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._give_up(error)
+        return True
+
+    def _next_chunk(self) -> bytes:
+        end = self._waiting.rfind(b"\n", 0, _CHUNK) + 1
+        return bytes(self._waiting[: end or _CHUNK])
+
+    def _give_up(self, error: OSError) -> None:
+        # Nobody reads any more (or the disk is full for now): the training matters more than its log.
+        self._waiting.clear()
+        self._broken = error.errno in (errno.EPIPE, errno.EBADF)

@@ -1,0 +1,120 @@
+"""Reads the JSON files in which the platform tells a container about its job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smdp_entrypoint.errors import ContractError
+from smdp_entrypoint.hyperparameters import Hyperparameters
+from smdp_entrypoint.paths import MlTree
+
+# What the AWS toolkit assumes where the file is silent (older platforms, local mode).
+DEFAULT_GROUP = "homogeneousCluster"
+DEFAULT_INTERFACE = "eth0"
+
+
+@dataclass(frozen=True)
+class ResourceConfig:
+    """resourceconfig.json; `raw` is the whole file, `interface` is None where the file names none."""
+
+    raw: dict[str, Any]
+    hosts: list[str]
+    current_host: str
+    instance_type: str
+    group: str
+    groups: list[dict[str, Any]]
+    interface: str | None
+    topology: list[Any]
+
+    def group_hosts(self, name: str) -> list[str]:
+        return [host for group in self.groups if group["instance_group_name"] == name for host in group["hosts"]]
+
+
+@dataclass(frozen=True)
+class Contract:
+    """All that the platform told us. `channels` is inputdataconfig.json; `checkpoints` the local folder that is
+    kept in step with S3, or where scripts may look for one."""
+
+    resources: ResourceConfig
+    hyperparameters: Hyperparameters
+    channels: dict[str, Any]
+    checkpoints: Path
+
+
+def read_contract(tree: MlTree) -> Contract:
+    resources = read_resources(tree)
+    return Contract(
+        resources=resources,
+        hyperparameters=Hyperparameters.decode(_read_object(tree.config / "hyperparameters.json")),
+        channels=_read_object(tree.config / "inputdataconfig.json"),
+        checkpoints=_checkpoints(tree),
+    )
+
+
+def read_resources(tree: MlTree) -> ResourceConfig:
+    path = tree.config / "resourceconfig.json"
+    raw = _read_object(path, required=True)
+    hosts = raw.get("hosts")
+    if not _is_names(hosts):
+        raise ContractError(f'{path}: "hosts" must be a list of host names, found {hosts!r}.')
+    current = raw.get("current_host")
+    if current not in hosts:
+        raise ContractError(f'{path}: "current_host" is {current!r}, which is not one of the hosts {hosts!r}.')
+    return ResourceConfig(
+        raw=raw,
+        hosts=hosts,
+        current_host=current,
+        instance_type=_text(raw, "current_instance_type", path) or "local",
+        group=_text(raw, "current_group_name", path) or DEFAULT_GROUP,
+        groups=_groups(raw, path),
+        interface=_text(raw, "network_interface_name", path),
+        topology=raw.get("topology") or [],
+    )
+
+
+def _groups(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    groups = raw.get("instance_groups") or []
+    whole = isinstance(groups, list) and all(
+        isinstance(group, dict) and isinstance(group.get("instance_group_name"), str) and _is_names(group.get("hosts"))
+        for group in groups
+    )
+    if not whole:
+        raise ContractError(
+            f'{path}: every entry of "instance_groups" needs an "instance_group_name" and "hosts", found {groups!r}.'
+        )
+    return list(groups)
+
+
+def _checkpoints(tree: MlTree) -> Path:
+    path = tree.config / "checkpointconfig.json"
+    local = _text(_read_object(path), "LocalPath", path)
+    return tree.locate(local) if local else tree.root / "checkpoints"
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(name, str) and name for name in value)
+
+
+def _text(raw: dict[str, Any], key: str, path: Path) -> str | None:
+    value = raw.get(key)
+    if value is None or isinstance(value, str):
+        return value or None
+    raise ContractError(f'{path}: "{key}" must be text, found {value!r}.')
+
+
+def _read_object(path: Path, required: bool = False) -> dict[str, Any]:
+    """The object in a JSON file; a file that is absent holds nothing, unless it is required."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        if not required:
+            return {}
+        raise ContractError(f"{path} is missing: the platform writes it before it starts a container.") from None
+    except (OSError, ValueError) as error:
+        raise ContractError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(value, dict):
+        raise ContractError(f"{path} must hold a JSON object, found {type(value).__name__}.")
+    return value

@@ -1,0 +1,43 @@
+"""What can go wrong, as exceptions.
+
+    BaseException
+        StopRequested       the platform asked us to end while the job was still being prepared
+    Exception
+        EntrypointError     the platform's or the job's fault: the text goes to the failure file
+            ContractError   a file or variable of the platform is missing or malformed
+            SourceError     the training code could not be fetched or unpacked
+            ProgramError    the program named by the job cannot be run
+            HostsError      the first host could not be found on the network
+
+Anything else that escapes is a bug of ours, and is reported as one.
+"""
+
+from __future__ import annotations
+
+
+class EntrypointError(Exception):
+    """One sentence on what is wrong, where, and what to do; fit for the failure file as it stands."""
+
+
+class ContractError(EntrypointError):
+    """A file or variable that the platform provides is missing or malformed."""
+
+
+class SourceError(EntrypointError):
+    """The training code could not be fetched or unpacked."""
+
+
+class ProgramError(EntrypointError):
+    """The job's program is missing, lies outside the code folder, or its requirements cannot be met."""
+
+
+class HostsError(EntrypointError):
+    """The first host's name did not turn into an address within the deadline."""
+
+
+class StopRequested(BaseException):  # noqa: N818  (like KeyboardInterrupt: not an error, and no `except Exception` may eat it)
+    """A stop signal arrived before any worker was started."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum

@@ -1,0 +1,74 @@
+"""Hyperparameters: decoded as the AWS toolkit decodes them, parted into the script's and the platform's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+# Names that are the toolkit's own although they lack the prefix, and those of the prefix that it keeps to itself;
+# every other sagemaker_* name is a "framework parameter" (SM_FRAMEWORK_PARAMS).
+_PREFIX = "sagemaker_"
+_OWN = frozenset(
+    {
+        "sagemaker_program",
+        "sagemaker_submit_directory",
+        "sagemaker_enable_cloudwatch_metrics",
+        "sagemaker_region",
+        "sagemaker_container_log_level",
+        "sagemaker_job_name",
+        "default_user_module_name",
+        "_tuning_objective_metric",
+        "sagemaker_s3_output",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """`script` goes to the script's command line, `framework` says how to launch it, `own` is for the entrypoint."""
+
+    script: dict[str, Any]
+    framework: dict[str, Any]
+    own: dict[str, Any]
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any]) -> Hyperparameters:
+        """From the platform's map of strings. A value that is not JSON is kept as the text it is."""
+        values = {name: decode_value(value) for name, value in raw.items()}
+        own = {name: value for name, value in values.items() if name in _OWN}
+        framework = {n: v for n, v in values.items() if n.startswith(_PREFIX) and n not in own}
+        script = {n: v for n, v in values.items() if n not in own and n not in framework}
+        return cls(script, framework, own)
+
+    def flag(self, name: str) -> bool:
+        """Whether a framework parameter is on. Text counts by its meaning: "False" is off."""
+        value = self.framework.get(name, False)
+        if isinstance(value, str):
+            return value.strip().lower() not in ("", "0", "false", "no", "off", "none")
+        return bool(value)
+
+
+def decode_value(value: Any) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, TypeError, RecursionError):
+        return value
+
+
+def to_arguments(values: Mapping[str, Any]) -> list[str]:
+    """The command line of the AWS toolkit: names in order, `--name value`, `-n value` for one letter, a map as
+    `k=v,k2=v2`, None as the empty text, everything else as Python's str()."""
+    return [word for name in sorted(values) for word in (_option(name), _argument(values[name]))]
+
+
+def _option(name: str) -> str:
+    if not name:
+        return ""
+    return f"--{name}" if len(name) > 1 else f"-{name}"
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{key}={inner}" for key, inner in sorted(value.items()))
+    return "" if value is None else str(value)

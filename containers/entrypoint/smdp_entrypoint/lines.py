@@ -1,0 +1,51 @@
+"""Bytes as a process writes them, in any cut, to whole lines of text."""
+
+from __future__ import annotations
+
+import codecs
+
+# A line longer than this many characters is passed on in pieces, so that memory stays bounded whatever is written.
+LONGEST_LINE = 64 * 1024
+
+
+class LineAssembler:
+    """Collects chunks of one stream. Bytes that are not UTF-8 become U+FFFD; a carriage return lets what follows
+    it overwrite what stands before it, as a terminal does, and one at the end of a line is part of the line's end."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._longest = longest
+        self._rest = ""
+        self._continued = False  # a piece of the current line has been handed out
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The lines that this chunk completes."""
+        *complete, rest = (self._rest + self._decoder.decode(chunk)).split("\n")
+        lines = [piece for line in complete for piece in self._finish(line)]
+        self._rest = _overwritten(rest)
+        while len(self._rest) > self._longest:
+            lines.append(self._rest[: self._longest])
+            self._rest = self._rest[self._longest :]
+            self._continued = True
+        return lines
+
+    def close(self) -> list[str]:
+        """What stands on the last line if its end never came."""
+        rest = self._rest + self._decoder.decode(b"", final=True)
+        self._rest = ""
+        return self._finish(rest) if rest.strip("\r") else []
+
+    def _finish(self, line: str) -> list[str]:
+        visible = _overwritten(line).rstrip("\r")
+        nothing_new = self._continued and not visible
+        self._continued = False
+        if nothing_new:
+            return []
+        return [visible[at : at + self._longest] for at in range(0, len(visible) or 1, self._longest)]
+
+
+def _overwritten(line: str) -> str:
+    """`line` without what a carriage return hides; one at the very end is kept, since what follows is not known."""
+    body = line.rstrip("\r")
+    kept = body.rpartition("\r")[2]
+    return kept + "\r" if len(body) < len(line) else kept

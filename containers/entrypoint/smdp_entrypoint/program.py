@@ -1,0 +1,112 @@
+"""The job's program: what kind it is, what must be installed for it, how it is started."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from smdp_entrypoint.errors import ProgramError
+
+_MODULE = re.compile(r"[A-Za-z_]\w*([./][A-Za-z_]\w*)*")
+
+
+@dataclass(frozen=True)
+class Program:
+    """`kind` is "script" (a .py file), "package" (installed, then run as a module) or "command" (anything else)."""
+
+    kind: str
+    name: str
+    code: Path
+
+    def argv(self, arguments: list[str]) -> list[str]:
+        """What to execute in the code folder. No shell reads the arguments, whatever they hold."""
+        if self.kind == "script":
+            return [sys.executable, self.name, *arguments]
+        if self.kind == "package":
+            return [sys.executable, "-m", _module_name(self.name), *arguments]
+        return [*self._interpreter(), f"./{self.name}", *arguments]
+
+    def requirements(self) -> list[str]:
+        """What pip must install first, as its arguments; commands see to themselves, as under the AWS toolkit."""
+        wanted = ["."] if self.kind == "package" else []
+        if self.kind != "command" and (self.code / "requirements.txt").is_file():
+            wanted += ["-r", "requirements.txt"]
+        return wanted
+
+    def prepare(self) -> None:
+        if self.kind == "command":
+            path = self.code / self.name
+            try:
+                path.chmod(path.stat().st_mode | 0o111)
+            except OSError as error:
+                raise ProgramError(f"{path} cannot be made executable: {error.strerror}.") from error
+
+    def _interpreter(self) -> list[str]:
+        # The kernel starts only what names its interpreter or is a binary; a shell would read any other file itself.
+        with (self.code / self.name).open("rb") as file:
+            start = file.read(4)
+        return [] if start.startswith((b"#!", b"\x7fELF")) else ["/bin/sh"]
+
+
+def find_program(name: str | None, code: Path) -> Program:
+    """Raises ProgramError unless `name` is a program within the code folder."""
+    if not name:
+        raise ProgramError("The job names no program: set the hyperparameter sagemaker_program, for example train.py.")
+    _check_form(name)
+    kind = _kind(name, code)
+    if kind != "package":
+        _check_place(name, code)
+    elif not _MODULE.fullmatch(name[:-3] if name.endswith(".py") else name):
+        raise ProgramError(f"sagemaker_program {name!r} is not a module of the package in {code}.")
+    return Program(kind, name, code)
+
+
+def _kind(name: str, code: Path) -> str:
+    if name.endswith(".sh"):
+        return "command"
+    if (code / "setup.py").is_file():
+        return "package"
+    if name.endswith(".py"):
+        return "script"
+    # A pyproject.toml alone says little (it may only set up a linter), so a file of that name goes first.
+    return "package" if (code / "pyproject.toml").is_file() and not (code / name).is_file() else "command"
+
+
+def _check_form(name: str) -> None:
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts or name.startswith("-") or not name.isprintable():
+        raise ProgramError(
+            f"sagemaker_program {name!r} must be a path within the source folder, without '..' and not starting "
+            "with '-', for example train.py."
+        )
+
+
+def _check_place(name: str, code: Path) -> None:
+    target = (code / name).resolve()
+    if code.resolve() not in target.parents:
+        raise ProgramError(f"sagemaker_program {name!r} is a link that leads out of {code}, to {target}.")
+    if not target.is_file():
+        raise ProgramError(f"sagemaker_program {name!r} is not in {code}, which holds {_listing(code)}.")
+
+
+def _listing(code: Path) -> str:
+    names = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in code.iterdir())
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return (", ".join(names[:10]) or "nothing") + more
+
+
+def _module_name(name: str) -> str:
+    return (name[:-3] if name.endswith(".py") else name).replace("/", ".")
+
+
+def pip_command(requirements: list[str]) -> list[str]:
+    return [sys.executable, "-m", "pip", "install", *requirements]
+
+
+def pip_environment() -> dict[str, str]:
+    """pip without questions, and without advice that is of no use in a container; the job's own settings win."""
+    defaults = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+    return {**defaults, **os.environ}

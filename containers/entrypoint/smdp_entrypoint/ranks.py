@@ -1,0 +1,118 @@
+"""The variables that differ between jobs with and without ranks, and between the workers of one host."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping
+
+from smdp_entrypoint.contract import Contract
+from smdp_entrypoint.devices import usable_cores
+from smdp_entrypoint.layout import Layout
+
+# Where AWS's library looks for its server (toolkit's smdataparallel.py).
+SMDATAPARALLEL_SERVER_PORT = 7592
+# Linux refuses to start a process with a longer single variable (MAX_ARG_STRLEN).
+_LONGEST_VARIABLE = 128 * 1024 - 1
+# Under these flags AWS's containers start the script with Open MPI, and scripts read its variables.
+_MPI_FLAGS = (
+    "sagemaker_distributed_dataparallel_enabled",
+    "sagemaker_pytorch_ddp_enabled",
+    "sagemaker_mpi_enabled",
+)
+
+
+@dataclass(frozen=True)
+class Master:
+    """Where rank 0 listens: an address, not a name, so that workers need no name service."""
+
+    host: str
+    address: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[str, str]:
+    """The same for all workers of this host."""
+    instance_type = contract.hyperparameters.framework.get("sagemaker_instance_type")
+    variables = {
+        "WORLD_SIZE": str(layout.world_size),
+        "LOCAL_WORLD_SIZE": str(layout.workers_per_host),
+        "GROUP_RANK": str(layout.host_index),
+        "MASTER_ADDR": master.address,
+        "MASTER_PORT": str(master.port),
+        "SMDP_HOST_ID": layout.current_host,
+        "SMDP_CHECKPOINT_DIR": str(contract.checkpoints),
+        "SAGEMAKER_INSTANCE_TYPE": str(instance_type or contract.resources.instance_type),
+    }
+    if len(layout.hosts) == 1:
+        return {**variables, "SMDATAPARALLEL_USE_SINGLENODE": "1"}
+    return {
+        **variables,
+        "SMDATAPARALLEL_USE_HOMOGENEOUS": "1",
+        "SMDATAPARALLEL_SERVER_ADDR": master.host,
+        "SMDATAPARALLEL_SERVER_PORT": str(SMDATAPARALLEL_SERVER_PORT),
+    }
+
+
+def default_variables(contract: Contract, layout: Layout, say: Callable[[str], None]) -> dict[str, str]:
+    """Set only where the job's own environment does not."""
+    defaults = {"PYTHONUNBUFFERED": "1"}
+    if layout.workers_per_host > 1:
+        defaults["OMP_NUM_THREADS"] = str(max(1, usable_cores() // layout.workers_per_host))
+    interface = contract.resources.interface
+    if interface and interface in {name for _, name in socket.if_nameindex()}:
+        defaults.update(NCCL_SOCKET_IFNAME=interface, GLOO_SOCKET_IFNAME=interface)
+    elif interface:
+        say(f"this host has no network interface {interface!r}: NCCL and Gloo are left to find one")
+    return defaults
+
+
+def worker_variables(contract: Contract, layout: Layout, local_rank: int) -> dict[str, str]:
+    rank = layout.ranks[local_rank]
+    variables = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "SMDATAPARALLEL_LOCAL_RANK": str(local_rank),
+    }
+    if any(contract.hyperparameters.flag(name) for name in _MPI_FLAGS):
+        variables.update(
+            OMPI_COMM_WORLD_RANK=str(rank),
+            OMPI_COMM_WORLD_SIZE=str(layout.world_size),
+            OMPI_COMM_WORLD_LOCAL_RANK=str(local_rank),
+            OMPI_COMM_WORLD_LOCAL_SIZE=str(layout.workers_per_host),
+        )
+    return variables
+
+
+def with_code_on_path(environ: Mapping[str, str], code: Any) -> dict[str, str]:
+    """Modules beside the program are importable from anywhere, as under the AWS toolkit."""
+    path = [str(code), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def startable(variables: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:
+    """`variables` without those that would keep the system from starting any process, each told once."""
+    kept = {}
+    for name, value in variables.items():
+        reason = _objection(name, value)
+        if reason:
+            say(f"variable {name[:80]!r} is left out of the workers' environment: {reason}")
+        else:
+            kept[name] = value
+    return kept
+
+
+def _objection(name: str, value: str) -> str | None:
+    if not name or "=" in name:
+        return "a variable's name cannot hold '='"
+    try:
+        size = len(os.fsencode(f"{name}={value}"))
+    except UnicodeEncodeError:
+        return "it holds half of a character (a lone surrogate)"
+    if "\0" in name + value:
+        return "it holds a NUL character"
+    return f"it is longer than {_LONGEST_VARIABLE} bytes" if size > _LONGEST_VARIABLE else None

@@ -1,0 +1,57 @@
+"""Stop signals and the wake-up of the event loop.
+
+While the job is being prepared a stop signal raises `StopRequested` wherever the main thread is: in a download, a
+name look-up, a subprocess. Once workers run, signals are only noted with their time, and the loop acts on them: an
+exception in the middle of its book-keeping could lose a worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from types import FrameType
+from typing import Iterator
+
+from smdp_entrypoint.errors import StopRequested
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Signals:
+    """`stops` holds (signal number, monotonic time) of each stop signal so far; `wakeup` becomes readable
+    whenever a signal arrives, SIGCHLD included."""
+
+    def __init__(self) -> None:
+        self.stops: list[tuple[int, float]] = []
+        self.wakeup, self._wakeup_end = os.pipe()
+        self._raising = True
+
+    def install(self) -> None:
+        for fd in (self.wakeup, self._wakeup_end):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self._wakeup_end, warn_on_full_buffer=False)
+        for signum in STOP_SIGNALS:
+            signal.signal(signum, self._note)
+        # Python wakes the descriptor only for signals that have a handler.
+        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+
+    @contextlib.contextmanager
+    def noted_only(self) -> Iterator[None]:
+        """Within the block a stop signal is noted and does not raise."""
+        self._raising = False
+        try:
+            yield
+        finally:
+            self._raising = True
+
+    def clear_wakeup(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.wakeup, 4096):
+                pass
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self.stops.append((signum, time.monotonic()))
+        if self._raising:
+            raise StopRequested(signum)

@@ -1,0 +1,90 @@
+"""Follows a job on the terminal until it ends or the person leaves it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from smdp_launch.cli.render.follow import FollowView
+from smdp_launch.jobs.clients import Clients
+from smdp_launch.jobs.follow import Ended, Follower, JobEvent
+from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.jobs.submit import stop
+from smdp_launch.plan.plan import Plan
+
+
+@dataclass
+class Followed:
+    """How the job ended, and the last ``result`` event of its script."""
+
+    outcome: Outcome
+    results: dict[str, Any] = field(default_factory=dict)
+
+
+class _Answer(Enum):
+    STOP = "stop"
+    DETACH = "detach"
+    GO_ON = "go on"
+
+
+def follow_to_end(clients: Clients, plan: Plan) -> Followed | None:
+    """Show the job until it ends. None if the person left it running (Ctrl-C, then detach or Ctrl-C again)."""
+    follower = Follower(clients, plan.job)
+    results: dict[str, Any] = {}
+    stopping = False
+    with _interrupts() as interrupted, FollowView(plan) as view:
+        while True:
+            for seen in follower.look():
+                view.show(seen)
+                if isinstance(seen, JobEvent) and seen.name == "result":
+                    results = dict(seen.fields)
+                if isinstance(seen, Ended):
+                    return Followed(seen.outcome, results)
+            if not interrupted.wait(clients.poll):
+                continue
+            interrupted.clear()
+            if stopping:
+                view.say(f"left {plan.job}, which is being stopped")
+                return None
+            answer = _ask(view, plan.job)
+            if answer is _Answer.DETACH:
+                view.say(f"left {plan.job}, which goes on")
+                return None
+            if answer is _Answer.STOP:
+                stopping = True
+                view.say("stopping: the script has 120 s to save what it needs; Ctrl-C again leaves it to that")
+                stop(clients, plan.job)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM set an event instead of breaking in: no line is lost between reading and showing it."""
+    arrived = threading.Event()
+    previous = {one: signal.signal(one, lambda *_: arrived.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield arrived
+    finally:
+        for one, handler in previous.items():
+            signal.signal(one, handler)
+
+
+def _ask(view: FollowView, job: str) -> _Answer:
+    """Asks once. A second Ctrl-C means stop, and so does a Ctrl-C where nobody can be asked."""
+    if not sys.stdin.isatty():
+        return _Answer.STOP
+    choices = {"s": _Answer.STOP, "d": _Answer.DETACH, "c": _Answer.GO_ON}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with view.paused():
+            answer = input(f"\nStop {job}? [s]top it, [d]etach and let it run, [c]ontinue: ")
+        return choices.get(answer.strip().lower()[:1], _Answer.GO_ON)
+    except (KeyboardInterrupt, EOFError):
+        return _Answer.STOP
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from smdp_launch.cli import options
+
+if TYPE_CHECKING:
+    from smdp_launch.errors import ExitCode
+    from smdp_launch.plan.prepare import CheckedJob, LocalRequest
+
+
+def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, Path]:
+    """``NAME=PATH`` of each ``--data``."""
+    paths: dict[str, Path] = {}
+    for value in values:
+        name, _equals, path = value.partition("=")
+        if not (name and path):
+            raise click.BadParameter(f"{value!r} is not NAME=PATH")
+        if name in paths:
+            raise click.BadParameter(f"channel {name} is given twice")
+        paths[name] = Path(path)
+    return paths
+
+
+@click.command("launch", short_help="Run a job here or on SageMaker, and follow it to its end.")
+@options.job_file
+@click.option("--local", is_flag=True, help="Run it on this machine, on simulated hosts.")
+@click.option("--hosts", type=click.IntRange(1, 64), help="With --local: how many hosts to simulate.")
+@click.option("--workers-per-host", type=click.IntRange(1, 64), help="With --local: workers on each host.")
+@click.option(
+    "--data",
+    metavar="NAME=PATH",
+    multiple=True,
+    callback=_channel_paths,
+    help="With --local: the data of a channel on this machine; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@click.option("--yes", "-y", is_flag=True, help="Launch without asking.")
+def command(
+    job_file: Path,
+    local: bool,
+    hosts: int | None,
+    workers_per_host: int | None,
+    data: dict[str, Path],
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Run JOBFILE (default ./job.yaml) and follow it to its end.
+
+    With --local the job runs on this machine: the same request, entrypoint and script, on simulated hosts. Ctrl-C
+    asks whether to stop the job. The exit code tells how it ended (docs/exit-codes.md).
+    """
+    from smdp_launch.plan.prepare import LocalRequest, check_job
+
+    given = [
+        flag
+        for flag, value in (("--hosts", hosts), ("--workers-per-host", workers_per_host), ("--data", data))
+        if value
+    ]
+    if given and not local:
+        raise click.UsageError(f"{given[0]} goes with --local")
+    asked = LocalRequest(hosts, workers_per_host, data) if local else None
+    checked = check_job(job_file, asked)
+    checked.require()
+    if asked is not None:
+        return _launch_local(checked, asked, dry_run)
+    return _launch_aws(checked, dry_run, yes)
+
+
+def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> ExitCode:
+    from smdp_launch.cli.following import follow_to_end
+    from smdp_launch.cli.render.diagnostics import show_diagnostics
+    from smdp_launch.cli.render.launch import show_local_end, show_local_start
+    from smdp_launch.cli.render.plan import show_plan
+    from smdp_launch.errors import EnvironmentProblem, ExitCode
+    from smdp_launch.jobs.clients import connect_endpoint
+    from smdp_launch.jobs.history import remember, state_folder
+    from smdp_launch.jobs.submit import seed, submit
+    from smdp_launch.localcloud import client as localcloud
+    from smdp_launch.plan.prepare import local_run, make_plan, with_note
+
+    show_diagnostics(checked.diagnostics)
+    now = datetime.now(timezone.utc)
+    run = local_run(checked, asked, len(os.sched_getaffinity(0)))
+    isolation = localcloud.isolation()
+    if isolation.reason is not None:
+        run = with_note(run, f"hosts of their own: {isolation.reason}")
+    plan = make_plan(checked, now, secrets.randbelow(1 << 16), run)
+    if dry_run:
+        show_plan(plan)
+        show_local_start(plan)
+        return ExitCode.OK
+    show_local_start(plan)
+    state = state_folder() / "local"
+    try:
+        with localcloud.private(state) as endpoint:
+            clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
+            seed(clients, plan, run.data)
+            remember(plan.job, "local", plan.job_file, plan.hash, now)
+            submit(clients, plan)
+            result = follow_to_end(clients, plan)
+    except localcloud.LocalCloudError as error:
+        raise EnvironmentProblem(str(error)) from error
+    if result is None:
+        return ExitCode.INTERRUPTED
+    show_local_end(plan, result, lambda bucket, key: localcloud.object_path(state, bucket, key))
+    return result.outcome.exit_code
+
+
+def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:
+    from smdp_launch.cli.following import follow_to_end
+    from smdp_launch.cli.render.diagnostics import show_diagnostics
+    from smdp_launch.cli.render.launch import show_end
+    from smdp_launch.cli.render.plan import show_plan
+    from smdp_launch.errors import ExitCode, Refused
+    from smdp_launch.jobs.clients import connect_aws
+    from smdp_launch.jobs.history import remember
+    from smdp_launch.jobs.submit import submit
+    from smdp_launch.plan.prepare import make_plan, placeholders
+
+    now = datetime.now(timezone.utc)
+    plan = make_plan(checked, now, secrets.randbelow(1 << 16))
+    show_diagnostics(checked.diagnostics)
+    show_plan(plan)
+    if dry_run:
+        return ExitCode.OK
+    missing = placeholders(checked)
+    if missing:
+        raise Refused("fill these in before you launch on AWS; --local runs the job as it is", missing)
+    _confirm(yes)
+    clients = connect_aws(plan.spec.region)
+    remember(plan.job, plan.spec.region, plan.job_file, plan.hash, now)
+    submit(clients, plan)
+    result = follow_to_end(clients, plan)
+    if result is None:
+        return ExitCode.INTERRUPTED
+    show_end(plan, result)
+    return result.outcome.exit_code
+
+
+def _confirm(yes: bool) -> None:
+    from smdp_launch.errors import Refused
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refused("a launch costs money and nobody is here to ask: add --yes")
+    if not click.confirm("Launch it on AWS?", default=False):
+        raise Refused("not launched")

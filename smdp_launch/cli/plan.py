@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+import secrets
+from datetime import datetime, timezone
+from pathlib import Path
+
+import click
+
+from smdp_launch.cli import options
+
+
+@click.command("plan", short_help="Show exactly what a launch would submit.")
+@options.job_file
+@click.option("--json", "as_json", is_flag=True, help="The whole plan as one JSON document (docs/plan.md).")
+@click.option("--request", "as_request", is_flag=True, help="Only the CreateTrainingJob request, as JSON.")
+def command(job_file: Path, as_json: bool, as_request: bool) -> None:
+    """Show what a launch of JOBFILE (default ./job.yaml) would submit, without network or credentials.
+
+    The request can be piped: smdp-launch plan --request > request.json, then
+    aws sagemaker create-training-job --cli-input-json file://request.json.
+    """
+    from smdp_launch.cli.render.diagnostics import show_diagnostics
+    from smdp_launch.cli.render.plan import show_plan
+    from smdp_launch.errors import JobFileRefused
+    from smdp_launch.plan.plan import refused_json
+    from smdp_launch.plan.prepare import check_job, make_plan
+
+    if as_json and as_request:
+        raise click.UsageError("--json and --request exclude each other")
+    checked = check_job(job_file)
+    try:
+        plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
+    except JobFileRefused:
+        if as_json:
+            click.echo(json.dumps(refused_json(str(job_file), list(checked.diagnostics)), indent=2, ensure_ascii=False))
+        raise
+    if as_json or as_request:
+        click.echo(json.dumps(plan.to_json() if as_json else plan.request, indent=2, ensure_ascii=False))
+        return
+    show_diagnostics(checked.diagnostics)
+    show_plan(plan)

@@ -1,0 +1,49 @@
+"""Diagnostics for a person: the excerpt of the file, the reason, the fix. Always on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from smdp_launch.diagnostics import Diagnostic, Severity
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow"}
+
+
+def show_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
+    if not diagnostics:
+        return
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for one in diagnostics:
+        console.print(_told(one))
+    errors = sum(one.severity is Severity.ERROR for one in diagnostics)
+    warnings = len(diagnostics) - errors
+    counts = [
+        f"{count} {name}{'s' if count > 1 else ''}"
+        for count, name in ((errors, "error"), (warnings, "warning"))
+        if count
+    ]
+    console.print(f"{' and '.join(counts)}; docs/errors.md tells more about each code")
+
+
+def _told(one: Diagnostic) -> Text:
+    style = _STYLES[one.severity]
+    text = Text()
+    text.append(f"{one.severity.value}[{one.code}]", style).append(f": {one.message}\n", "bold")
+    if one.span is not None:
+        number = str(one.span.line)
+        gutter = " " * len(number)
+        text.append(f"{gutter}--> ", "blue").append(f"{one.span}\n")
+        if one.span.source.strip():
+            source = one.span.source
+            # The marks stand under the text in a terminal only if tabs are copied.
+            indent = "".join("\t" if char == "\t" else " " for char in source[: one.span.column - 1])
+            width = max(1, min(one.span.end_column, len(source) + 1) - one.span.column)
+            text.append(f"{number} | ", "blue").append(f"{source}\n")
+            text.append(f"{gutter} | ", "blue").append(f"{indent}{'^' * width}\n", style)
+    if one.help:
+        gutter = " " * (len(str(one.span.line)) if one.span else 1)
+        text.append(f"{gutter} = ", "blue").append("help: ", "bold green").append(f"{one.help}\n")
+    return text

@@ -1,0 +1,218 @@
+"""YAML text to plain values, with the place of every key and value kept."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from smdp_launch.diagnostics import Diagnostic, Span
+
+#: Where a value stands: keys of mappings and indices of lists, from the top.
+Location = tuple[str | int, ...]
+
+# A job file is written by a person. The bounds keep a file of aliases to aliases from filling the memory.
+MAX_BYTES = 1 << 20
+MAX_NODES = 20_000
+MAX_DEPTH = 50
+MAX_DIGITS = 100
+
+_TAG = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The places of one value: its key (or its ``-`` item), itself, and its text if it is a scalar."""
+
+    key: Span
+    value: Span
+    text: str
+
+
+@dataclass
+class Document:
+    """A job file as read: plain values (dict, list, str, int, float, bool, None) and where each one stands."""
+
+    file: str
+    folder: Path
+    data: dict[str, Any] = field(default_factory=dict)
+    entries: dict[Location, Entry] = field(default_factory=dict)
+    top: Span = field(default_factory=lambda: Span("", 1, 1, 1))
+
+    def entry(self, location: Location) -> Entry:
+        """The entry at ``location``, or of the nearest parent that was written."""
+        for length in range(len(location), 0, -1):
+            if location[:length] in self.entries:
+                return self.entries[location[:length]]
+        return Entry(self.top, self.top, "")
+
+    def written(self, location: Location) -> bool:
+        return location in self.entries
+
+
+def read(path: Path) -> tuple[Document, list[Diagnostic]]:
+    """Read the job file at ``path``; spans carry the path as it was given."""
+    document = Document(file=str(path), folder=path.parent, top=Span(str(path), 1, 1, 1))
+
+    def refused(code: str, message: str, help_: str) -> tuple[Document, list[Diagnostic]]:
+        return document, [Diagnostic(code, message, document.top, str(path), help_)]
+
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return refused("SMDP101", f"there is no file {path}", "give the path of a job file")
+    except OSError as error:
+        return refused("SMDP101", f"{path} cannot be read: {error.strerror}", "give the path of a readable file")
+    if len(raw) > MAX_BYTES:
+        return refused("SMDP105", f"{path} has more than {MAX_BYTES} bytes", "a job file is a page of YAML")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        return refused("SMDP101", f"line {line} of {path} is not UTF-8", "save the file as UTF-8")
+    return parse(text, document)
+
+
+def parse(text: str, document: Document) -> tuple[Document, list[Diagnostic]]:
+    """Fill ``document`` from ``text``. Syntax errors end the parse; duplicate keys do not."""
+    builder = _Builder(document.file, text.splitlines())
+    try:
+        root = YAML(typ="safe", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        return document, [builder.syntax_error(error)]
+    except (YAMLError, ValueError, RecursionError) as error:
+        # Characters YAML forbids are reported without a mark; a file nested without end as RecursionError.
+        return document, [Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", document.top)]
+    if not isinstance(root, MappingNode):
+        found = "is empty" if root is None else "holds something else"
+        message = f"a job file is one mapping of keys to values; this one {found}"
+        return document, [Diagnostic("SMDP104", message, document.top, help="begin with `schema: 1`")]
+    document.top = builder.span(root.start_mark, root.start_mark)
+    try:
+        document.data = builder.mapping(root, (), 0)
+    except _TooLargeError as error:
+        return document, [Diagnostic("SMDP105", str(error), document.top, help="write it without nested aliases")]
+    document.entries = builder.entries
+    return document, builder.problems
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+class _Builder:
+    """Walks YAML nodes once, making plain values and noting where they stand."""
+
+    def __init__(self, file: str, lines: list[str]) -> None:
+        self.file = file
+        self.lines = lines
+        self.entries: dict[Location, Entry] = {}
+        self.problems: list[Diagnostic] = []
+        self.nodes = 0
+
+    def span(self, start: StreamMark, end: StreamMark) -> Span:
+        line = self.lines[start.line] if start.line < len(self.lines) else ""
+        # A value over several lines is shown by its first.
+        last = end.column if end.line == start.line else len(line)
+        return Span(self.file, start.line + 1, start.column + 1, max(last, start.column + 1) + 1, line)
+
+    def node_span(self, node: Node) -> Span:
+        if isinstance(node, ScalarNode):
+            return self.span(node.start_mark, node.end_mark)
+        return self.span(node.start_mark, node.start_mark)
+
+    def mapping(self, node: MappingNode, at: Location, depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = self.key(key_node)
+            key_span = self.node_span(key_node)
+            if key in result:
+                first = self.entries[(*at, key)].key.line
+                message = f'"{key}" stands twice in one mapping; the first is on line {first}'
+                self.problems.append(Diagnostic("SMDP103", message, key_span, key, "keep one of them"))
+                continue
+            result[key] = self.value(value_node, (*at, key), key_span, depth + 1)
+        return result
+
+    def key(self, node: Node) -> str:
+        if isinstance(node, ScalarNode) and node.tag == f"{_TAG}str":
+            return str(node.value)
+        text = str(node.value) if isinstance(node, ScalarNode) else "a list or mapping"
+        message = f"a key is text, and YAML does not read {text} as text"
+        self.problems.append(Diagnostic("SMDP203", message, self.node_span(node), text, f'write "{text}": …'))
+        return text
+
+    def value(self, node: Node, at: Location, key_span: Span, depth: int) -> Any:
+        self.nodes += 1
+        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise _TooLargeError(f"more than {MAX_NODES} values or {MAX_DEPTH} levels")
+        text = str(node.value) if isinstance(node, ScalarNode) else ""
+        self.entries[at] = Entry(key_span, self.node_span(node), text)
+        if isinstance(node, MappingNode):
+            return self.mapping(node, at, depth)
+        if isinstance(node, SequenceNode):
+            return [
+                self.value(item, (*at, index), self.node_span(item), depth + 1) for index, item in enumerate(node.value)
+            ]
+        return self.scalar(node)
+
+    def scalar(self, node: Node) -> Any:
+        text = str(node.value)
+        # Python itself refuses to read numbers of thousands of digits; no field takes one.
+        kind = str(node.tag).removeprefix(_TAG) if len(text) <= MAX_DIGITS else "str"
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() == "true"
+        if kind == "int":
+            return _whole_number(text)
+        if kind == "float":
+            return _number(text)
+        if str(node.tag).startswith("!"):
+            message = f"the tag {node.tag} means nothing in a job file"
+            self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), text, "remove the tag"))
+        # Everything else is text: `on`, `no` and dates, which YAML 1.2 does not know, too.
+        return text
+
+    def syntax_error(self, error: MarkedYAMLError) -> Diagnostic:
+        mark = error.problem_mark or error.context_mark
+        span = self.span(mark, mark) if mark is not None else Span(self.file, 1, 1, 2)
+        problem = error.problem or error.context or "it cannot be parsed"
+        if "single document" in str(error.context or ""):
+            message, code = "the file holds more than one YAML document", "SMDP104"
+            return Diagnostic(code, message, span, span.source.strip(), "put each job in a file of its own")
+        hint = "a tab cannot indent YAML: use spaces" if "\t" in span.source[: span.column] else _syntax_hint(problem)
+        return Diagnostic("SMDP102", f"not valid YAML: {problem}", span, span.source.strip(), hint)
+
+
+def _syntax_hint(problem: str) -> str:
+    if "mapping values are not allowed" in problem:
+        return 'text that holds ": " needs quotes'
+    return "check the indentation and quotes just before this place"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _whole_number(text: str) -> int:
+    digits = text.replace("_", "")
+    sign = -1 if digits.startswith("-") else 1
+    digits = digits.lstrip("+-")
+    # YAML 1.2: 022 is twenty-two, octal is written 0o22.
+    base = {"0x": 16, "0o": 8, "0b": 2}.get(digits[:2].lower(), 10)
+    return sign * int(digits[2:] if base != 10 else digits, base)
+
+
+def _number(text: str) -> float:
+    lowered = text.lower().replace("_", "")
+    if re.fullmatch(r"[+-]?\.inf", lowered):
+        return -math.inf if lowered.startswith("-") else math.inf
+    return math.nan if lowered == ".nan" else float(lowered)

@@ -1,0 +1,234 @@
+"""A document to a JobSpec, with every error of the schema as a diagnostic at its own place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from smdp_launch.diagnostics import Diagnostic, closest
+from smdp_launch.jobfile.document import Document, Location
+from smdp_launch.jobfile.spec import EXPECTED, SCHEMA_VERSION, JobSpec
+
+#: pydantic's error types to the word for what was expected.
+_TYPES = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "list_type": "a list",
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A JobSpec that may have holes.
+
+    ``spec`` is complete when ``bad`` is empty. Otherwise fields at the locations in ``bad`` hold None, whatever their
+    type says: ask ``has`` before reading one. None of ``spec`` itself if the file is no mapping at all.
+    """
+
+    document: Document
+    spec: JobSpec | None
+    bad: frozenset[Location]
+
+    def has(self, *location: str) -> bool:
+        """Is the field at ``location``, and everything it stands in, free of schema errors?"""
+        return self.spec is not None and not any(location[: len(one)] == one for one in self.bad)
+
+
+def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
+    if not document.data:
+        return Loaded(document, None, frozenset()), []
+    try:
+        spec = JobSpec.model_validate(document.data)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        bad = frozenset(_location(one) for one in details)
+        found = list(_diagnose(document, details))
+        return Loaded(document, _partial(JobSpec, document.data, bad, ()), bad), found
+    return Loaded(document, spec, frozenset()), []
+
+
+def _location(error: ErrorDetails) -> Location:
+    # A wrong key of a mapping is reported as (..., key, "[key]").
+    return tuple(part for part in error["loc"] if part != "[key]")
+
+
+def _partial(model: type[BaseModel], data: Mapping[str, Any], bad: frozenset[Location], at: Location) -> Any:
+    """A model without validation: what the file says where that is sound, defaults where it says nothing, else None.
+
+    Sound because the models are strict: a valid value is the value that was read.
+    """
+    values: dict[str, Any] = {}
+    for name, info in model.model_fields.items():
+        key = info.alias or name
+        here = (*at, key)
+        if here in bad:
+            values[name] = None
+        elif key in data:
+            values[name] = _partial_value(info.annotation, data[key], bad, here)
+        else:
+            values[name] = info.get_default(call_default_factory=True)
+    return model.model_construct(**values)
+
+
+def _partial_value(annotation: Any, value: Any, bad: frozenset[Location], at: Location) -> Any:
+    choices = [annotation, *get_args(annotation)]
+    model = next((one for one in choices if isinstance(one, type) and issubclass(one, BaseModel)), None)
+    if model is None:
+        return value
+    if (
+        choices[0] is not model
+        and len(choices) > 1
+        and str in {type(key) for key in value}
+        and _is_mapping_of(annotation)
+    ):
+        return {
+            key: _partial(model, one, bad, (*at, key))
+            for key, one in value.items()
+            if (*at, key) not in bad and isinstance(one, dict)
+        }
+    return _partial(model, value, bad, at)
+
+
+def _is_mapping_of(annotation: Any) -> bool:
+    return getattr(annotation, "__origin__", None) is dict
+
+
+def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagnostic]:
+    missing = [one for one in details if one["type"] == "missing"]
+    slips: set[Location] = set()
+    for error in details:
+        if error["type"] == "extra_forbidden":
+            slip = _slip(error, missing)
+            if slip is not None:
+                slips.add(_location(slip))
+            yield _unknown_key(document, error, slip)
+    # A misspelt key is one mistake, though the schema sees an unknown key and a missing one.
+    rest = [one for one in details if one["type"] != "extra_forbidden" and _location(one) not in slips]
+    yield from (_missing_key(document, one) if one["type"] == "missing" else _bad_value(document, one) for one in rest)
+
+
+def _slip(error: ErrorDetails, missing: list[ErrorDetails]) -> ErrorDetails | None:
+    *parent, key = _location(error)
+    beside = {str(one["loc"][-1]): one for one in missing if list(one["loc"][:-1]) == parent}
+    # A key is missing right here, so less likeness is enough: "s4" for "s3".
+    match = closest(str(key), list(beside), cutoff=0.5)
+    return beside[match] if match else None
+
+
+def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | None) -> Diagnostic:
+    location = _location(error)
+    known = _known_keys(location[:-1])
+    match = str(slip["loc"][-1]) if slip else closest(str(location[-1]), known)
+    where = f" in {_path(location[:-1])}" if len(location) > 1 else ""
+    help_ = f'did you mean "{match}"?' if match else f"known here: {', '.join(known)}"
+    entry = document.entry(location)
+    return Diagnostic("SMDP201", f'unknown key "{location[-1]}"{where}', entry.key, str(location[-1]), help_)
+
+
+def _known_keys(parent: Location) -> list[str]:
+    model: Any = JobSpec
+    for part in parent:
+        fields = {info.alias or name: info for name, info in getattr(model, "model_fields", {}).items()}
+        if part in fields:
+            annotation = fields[str(part)].annotation
+            inner = [annotation, *get_args(annotation)]
+            model = next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
+        # A part that is no field is the name of a channel: its model is the mapping's own.
+    return [info.alias or name for name, info in getattr(model, "model_fields", {}).items()]
+
+
+def _missing_key(document: Document, error: ErrorDetails) -> Diagnostic:
+    location = _location(error)
+    parent = location[:-1]
+    where = f"{_path(parent)} needs" if parent else "the job file needs"
+    span = document.entry(parent).key
+    example = EXPECTED.get(_general(location))
+    help_ = f"add `{location[-1]}:`" + (f" with {example}" if example else "")
+    return Diagnostic("SMDP202", f'{where} "{location[-1]}"', span, str(location[-1]), help_)
+
+
+def _bad_value(document: Document, error: ErrorDetails) -> Diagnostic:
+    location = _location(error)
+    while location and not document.written(location):
+        location = location[:-1]  # pydantic adds the name of a union's member, such as "float"
+    entry = document.entry(location)
+    span = entry.key if error["loc"][-1] == "[key]" else entry.value
+    text = str(location[-1]) if error["loc"][-1] == "[key]" else entry.text
+    path = _path(location)
+    kind = error["type"]
+    if location == ("schema",):
+        return Diagnostic("SMDP205", f"schema {text} is not known", span, text, f"write `schema: {SCHEMA_VERSION}`")
+    if kind == "string_type" and isinstance(error["input"], int | float) and not isinstance(error["input"], bool):
+        message = f"{path} is text, but YAML reads {text} as a number"
+        return Diagnostic("SMDP206", message, span, text, f'put quotes around it: "{text}"')
+    if kind in _TYPES:
+        message = f"{path} must be {_TYPES[kind]}, not {_what(error['input'])}"
+        example = _expected(location) if kind == "string_type" else ""
+        return Diagnostic("SMDP203", message, span, text, example or f"write {_TYPES[kind]}")
+    return Diagnostic("SMDP204", f"{path}: {_problem(error, text)}", span, text, _allowed(error, location, text))
+
+
+def _problem(error: ErrorDetails, text: str) -> str:
+    context = error.get("ctx", {})
+    kind = error["type"]
+    if kind in {"greater_than_equal", "less_than_equal"}:
+        bound = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
+        return f"{text} must be {bound}"
+    if kind in {"too_long", "too_short"} and isinstance(error["input"], dict):
+        bound = f"at least {context['min_length']}" if "min_length" in context else f"at most {context['max_length']}"
+        return f"{len(error['input'])} given, {bound} needed"
+    if kind == "string_too_long":
+        return f"{len(str(error['input']))} characters are too many, {context['max_length']} at most"
+    if kind == "string_too_short":
+        return "it is empty"
+    if kind == "finite_number":
+        return f"{text} cannot travel as JSON"
+    return f'"{text}" is not allowed'
+
+
+def _allowed(error: ErrorDetails, location: Location, text: str) -> str:
+    if error["type"] == "literal_error":
+        choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+        match = closest(text, choices)
+        return f'did you mean "{match}"?' if match else f"one of: {', '.join(choices)}"
+    return _expected(location)
+
+
+def _expected(location: Location) -> str:
+    words = EXPECTED.get(_general(location))
+    return f"write {words}" if words else ""
+
+
+def _general(location: Location) -> tuple[str, ...]:
+    """The location with names of the user's own replaced by ``*``."""
+    parts = [str(part) for part in location]
+    for prefix in (("channels",), ("local", "channels"), ("script", "hyperparameters")):
+        if tuple(parts[: len(prefix)]) == prefix and len(parts) > len(prefix):
+            parts[len(prefix)] = "*"
+    return tuple(parts)
+
+
+def _path(location: Location) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def _what(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return f'text "{value}"' if isinstance(value, str) else f"the number {value}"

@@ -1,0 +1,56 @@
+"""How a job ended. Completed, failed, stopped and out of time are different things with exit codes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from smdp_launch.errors import ExitCode
+
+ENDED = frozenset({"Completed", "Failed", "Stopped", "Deleting"})
+
+_STOPPED = {
+    "MaxRuntimeExceeded": (ExitCode.MAX_RUN_TIME, "stopped at its maximum run time"),
+    "MaxWaitTimeExceeded": (ExitCode.SPOT_GAVE_UP, "stopped: no spot capacity within the maximum wait"),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Args:
+    status: the service's TrainingJobStatus.
+    summary: one line for the person.
+    reason: FailureReason, whole; empty unless the job failed.
+    model: S3 address of model.tar.gz, if there is one.
+    training_seconds, billable_seconds: as the service counts them; None if it never trained.
+    """
+
+    status: str
+    exit_code: ExitCode
+    summary: str
+    reason: str = ""
+    model: str | None = None
+    training_seconds: int | None = None
+    billable_seconds: int | None = None
+
+
+def outcome(described: Mapping[str, Any]) -> Outcome:
+    """From DescribeTrainingJob's answer for a job that has ended."""
+    status = str(described["TrainingJobStatus"])
+    secondary = str(described.get("SecondaryStatus", status))
+    if status == "Completed":
+        code, summary = ExitCode.OK, "completed"
+    elif status == "Failed":
+        code, summary = ExitCode.JOB_FAILED, "failed"
+    else:
+        code, summary = _STOPPED.get(secondary, (ExitCode.JOB_STOPPED, "stopped"))
+    return Outcome(
+        status,
+        code,
+        summary,
+        str(described.get("FailureReason", "")),
+        described.get("ModelArtifacts", {}).get("S3ModelArtifacts") if status != "Failed" else None,
+        described.get("TrainingTimeInSeconds"),
+        described.get("BillableTimeInSeconds"),
+    )

@@ -1,0 +1,101 @@
+"""Small files that several processes share: JSON written in one piece, advisory locks, trees that must go."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace `path` in one step: a reader, or a crash, sees the old content or the new, never a part."""
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    scratch.replace(path)
+
+
+def write_json(path: Path, value: object, mode: int = 0o600) -> None:
+    write_bytes(path, json.dumps(value, ensure_ascii=False).encode(), mode)
+
+
+def read_json(path: Path) -> Any:
+    """The parsed file, or None where there is none (or not yet a whole one)."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+class Lock:
+    """An advisory lock on a file, held until `release` or the end of every process that has the descriptor.
+
+    The kernel frees it however a process dies, which is what makes it the proof of life of servers, clients
+    and supervisors. Two `Lock` objects exclude each other even inside one process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def take(self, *, shared: bool = False) -> bool:
+        """Take the lock, or change its kind, without waiting; False where another holder is in the way."""
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        try:
+            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def wait(self, deadline: float, *, shared: bool = False) -> bool:
+        """As `take`, trying until `deadline` (of `time.monotonic`)."""
+        while not self.take(shared=shared):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds the lock on `path` exclusively."""
+    if not path.exists():
+        return False
+    lock = Lock(path)
+    try:
+        return not lock.take(shared=True)
+    finally:
+        lock.release()
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a tree that a training script has filled, folders without permissions included."""
+
+    def retry(function: Callable[..., Any], name: str, _error: object) -> None:
+        parent = Path(name).parent
+        try:
+            parent.chmod(stat.S_IRWXU)
+            if not Path(name).is_symlink():
+                Path(name).chmod(stat.S_IRWXU)
+            if function in (os.scandir, os.open, os.listdir):
+                shutil.rmtree(name, ignore_errors=True)
+            else:
+                function(name)
+        except OSError:
+            return
+
+    shutil.rmtree(path, onerror=retry)

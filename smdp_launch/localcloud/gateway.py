@@ -1,0 +1,155 @@
+"""The one door: every request is checked, its body received, and then handed to the service it is signed for."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from smdp_launch.localcloud import auth
+from smdp_launch.localcloud.errors import ServiceError, as_json, as_xml
+
+JSON_BODY_LIMIT = 4 * 1024 * 1024
+_BLOCK = 1024 * 1024
+_JSON_TYPE = "application/x-amz-json-1.1"
+
+StartResponse = Callable[..., Any]
+Environ = dict[str, Any]
+JsonAction = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class ObjectService(Protocol):
+    """The S3 side: gets a verified request and its whole body, and answers as a WSGI application."""
+
+    def __call__(self, environ: Environ, body: IO[bytes], start_response: StartResponse) -> Iterable[bytes]: ...
+
+
+class Gateway:
+    """A WSGI application. `HEADERS`, `TARGET` and `CONTINUE` in the environ come from our request handler."""
+
+    HEADERS = "smdp.headers"
+    TARGET = "smdp.target"
+    CONTINUE = "smdp.continue"
+
+    def __init__(
+        self,
+        credentials: auth.Credentials,
+        actions: Mapping[str, Mapping[str, JsonAction]],
+        objects: ObjectService,
+        spool: Path,
+    ) -> None:
+        self.authority = ""  # ADDRESS:PORT, known once the socket is bound
+        self._credentials = credentials
+        self._actions = actions
+        self._objects = objects
+        self._spool = spool
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        head = auth.Head(environ["REQUEST_METHOD"], environ[self.TARGET], environ[self.HEADERS])
+        try:
+            return self._serve(environ, head, start_response)
+        except ServiceError as error:
+            return _refuse(head, error, start_response)
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception:
+            environ["wsgi.errors"].write(f"{head.method} {head.path}\n{traceback.format_exc()}")
+            error = ServiceError("InternalFailure", "The local cloud failed; the reason is in its server.log.", 500)
+            return _refuse(head, error, start_response)
+
+    def _serve(self, environ: Environ, head: auth.Head, start_response: StartResponse) -> Iterable[bytes]:
+        auth.check_origin(head, self.authority)
+        claim = auth.read_claim(head, self._credentials, datetime.now(timezone.utc))
+        declared = auth.declared_hash(head, claim)
+        length = _content_length(head)
+        if claim.service == "s3":
+            auth.verify_signature(head, claim, self._credentials, declared)
+            body = self._receive_object(environ, length, declared)
+            return self._objects(environ, body, start_response)
+        if claim.service not in self._actions:
+            known = ", ".join(sorted((*self._actions, "s3")))
+            raise ServiceError("UnknownService", f"The local cloud has {known}, not {claim.service!r}.")
+        if length > JSON_BODY_LIMIT:
+            raise ServiceError("RequestEntityTooLarge", f"A request may have {JSON_BODY_LIMIT} bytes.", 413)
+        data = _receive(environ, length)
+        received = hashlib.sha256(data).hexdigest()
+        if declared and not hmac.compare_digest(declared, received):
+            raise ServiceError("SignatureDoesNotMatch", "The body is not the one that was signed.", 403)
+        auth.verify_signature(head, claim, self._credentials, received)
+        return self._run_action(claim.service, head, data, start_response)
+
+    def _receive_object(self, environ: Environ, length: int, declared: str) -> IO[bytes]:
+        """The body on disk, its hash verified; deleted when it is closed or this process ends."""
+        body = tempfile.TemporaryFile(dir=self._spool)  # noqa: SIM115 (the reader closes it)
+        checksum = hashlib.sha256()
+        remaining = length
+        if length:
+            environ[self.CONTINUE]()
+        while remaining:
+            block = environ["wsgi.input"].read(min(remaining, _BLOCK))
+            if not block:
+                raise ServiceError("IncompleteBody", "The connection ended before the body did.")
+            remaining -= len(block)
+            checksum.update(block)
+            body.write(block)
+        if declared not in (auth.UNSIGNED_PAYLOAD, checksum.hexdigest()):
+            raise ServiceError("XAmzContentSHA256Mismatch", "The body is not the one that was signed.")
+        body.seek(0)
+        return body
+
+    def _run_action(
+        self, service: str, head: auth.Head, data: bytes, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        name = head.one("x-amz-target").rpartition(".")[2]
+        action = self._actions[service].get(name)
+        if head.method != "POST" or head.path != "/" or action is None:
+            raise ServiceError("UnknownOperationException", f"The local cloud does not have {service} {name!r}.")
+        try:
+            parameters = json.loads(data or b"{}")
+        except ValueError:
+            raise ServiceError("SerializationException", "The body is not JSON.") from None
+        if not isinstance(parameters, dict):
+            raise ServiceError("SerializationException", "The body is not a JSON object.")
+        answer = json.dumps(action(parameters)).encode()
+        return _answer(start_response, 200, _JSON_TYPE, answer)
+
+
+def _content_length(head: auth.Head) -> int:
+    if head.values("transfer-encoding"):
+        raise ServiceError("MissingContentLength", "Bodies must have a Content-Length.", 411)
+    values = head.values("content-length")
+    if not values:
+        return 0
+    if len(values) > 1 or not values[0].strip().isdecimal() or not values[0].isascii():
+        raise ServiceError("InvalidRequest", "The Content-Length is not a number.")
+    return int(values[0])
+
+
+def _receive(environ: Environ, length: int) -> bytes:
+    if length:
+        environ[Gateway.CONTINUE]()
+    data: bytes = environ["wsgi.input"].read(length)
+    if len(data) < length:
+        raise ServiceError("IncompleteBody", "The connection ended before the body did.")
+    return data
+
+
+def _answer(start_response: StartResponse, status: int, content_type: str, body: bytes) -> Iterable[bytes]:
+    start_response(f"{status} -", [("Content-Type", content_type), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def _refuse(head: auth.Head, error: ServiceError, start_response: StartResponse) -> Iterable[bytes]:
+    if auth.service_hint(head) == "s3":
+        body = b"" if head.method == "HEAD" else as_xml(error, head.path)
+        return _answer(start_response, error.status, "application/xml", body)
+    headers = [("Content-Type", _JSON_TYPE), ("x-amzn-ErrorType", error.code)]
+    body = as_json(error)
+    start_response(f"{error.status} -", [*headers, ("Content-Length", str(len(body)))])
+    return [body]

@@ -1,0 +1,159 @@
+"""The jobs of one state directory, as the server sees them: files, a stop mark, and the locks of supervisors.
+
+A job outlives the server that took it. Its supervisor inherits the locked `supervisor.lock`, so there is no moment
+at which a job is visible and nobody answers for it; when the lock is free and the state has not ended, the
+supervisor died and the server buries the job.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from smdp_launch.localcloud import state as job_state
+from smdp_launch.localcloud.auth import Credentials
+from smdp_launch.localcloud.environment import server_environment
+from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.files import Lock, is_locked, read_json, remove_tree, write_json
+from smdp_launch.localcloud.layout import JobFolder, StateFolder
+from smdp_launch.localcloud.state import JobState
+
+_UNFINISHED = ".new-"
+
+
+class JobStore:
+    def __init__(self, state: StateFolder, credentials: Credentials) -> None:
+        self.endpoint_url = ""  # known once the server's socket is bound
+        self.credentials = credentials
+        self._root = state.jobs
+        self._lock = threading.Lock()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        for leftover in self._root.glob(f"{_UNFINISHED}*"):
+            remove_tree(leftover)
+        self._watched = {folder.name for folder in self.folders()}
+
+    def folders(self) -> Iterator[JobFolder]:
+        for path in sorted(self._root.iterdir()):
+            if path.is_dir() and not path.name.startswith("."):
+                yield JobFolder(path)
+
+    def folder(self, name: str) -> JobFolder | None:
+        """`name` may be anything that a client sent."""
+        folder = JobFolder(self._root / name) if name and "/" not in name and not name.startswith(".") else None
+        return folder if folder and folder.state.exists() else None
+
+    def create(self, request: Mapping[str, Any]) -> None:
+        """Write the job down and start its supervisor. ResourceInUse where the name is taken."""
+        name = str(request["TrainingJobName"])
+        draft = JobFolder(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
+        draft.logs.mkdir(mode=0o700, parents=True)
+        write_json(draft.request, dict(request))
+        job_state.write(draft.state, job_state.new(time.time()))
+        lock = Lock(draft.lock)
+        try:
+            lock.take()
+            folder = JobFolder(self._root / name)
+            with self._lock:
+                try:
+                    draft.root.rename(folder.root)
+                except OSError:
+                    remove_tree(draft.root)
+                    raise ServiceError(
+                        "ResourceInUse", "Training job names must be unique within an AWS account and region."
+                    ) from None
+                self._watched.add(name)
+                self._processes[name] = _start_supervisor(folder, lock)
+        finally:
+            lock.release()
+
+    def request(self, folder: JobFolder) -> dict[str, Any]:
+        request: dict[str, Any] = read_json(folder.request) or {}
+        return request
+
+    def state(self, folder: JobFolder) -> JobState:
+        state = job_state.read(folder.state)
+        if state is None:
+            raise ServiceError("InternalFailure", f"{folder.state} cannot be read.", 500)
+        if folder.stop.exists() and not state.has_ended:
+            state.status = "Stopping"
+        return state
+
+    def stop(self, folder: JobFolder) -> None:
+        if not folder.stop.exists():
+            write_json(folder.stop, {"time": time.time()})
+
+    def tags(self, folder: JobFolder) -> dict[str, str]:
+        given = {tag["Key"]: tag["Value"] for tag in self.request(folder).get("Tags", [])}
+        return {**given, **(read_json(folder.tags) or {})}
+
+    def add_tags(self, folder: JobFolder, tags: Mapping[str, str]) -> None:
+        with self._lock:
+            write_json(folder.tags, {**(read_json(folder.tags) or {}), **tags})
+
+    def active(self) -> bool:
+        """Whether some job, or the supervisor of an ended one, is still at work."""
+        with self._lock:
+            return bool(self._watched)
+
+    def reap(self) -> None:
+        """Forget jobs that have ended, and bury those whose supervisor died. Called again and again."""
+        with self._lock:
+            names = list(self._watched)
+        for name in names:
+            process = self._processes.get(name)
+            if process is not None:
+                process.poll()
+            folder = JobFolder(self._root / name)
+            if not is_locked(folder.lock) and self._put_to_rest(folder):
+                with self._lock:
+                    self._watched.discard(name)
+                    self._processes.pop(name, None)
+
+    def _put_to_rest(self, folder: JobFolder) -> bool:
+        """Clean up behind a supervisor that is gone; False while something is still in the way."""
+        if folder.hosts.exists():
+            _kill_processes_below(folder.hosts)
+            remove_tree(folder.hosts)
+            if folder.hosts.exists():
+                return False
+        state = job_state.read(folder.state)
+        if state is not None and not state.has_ended:
+            reason = "InternalServerError: the job's supervisor died (killed, or out of memory); see "
+            state.fail(f"{reason}{folder.supervisor_log}", time.time())
+            job_state.write(folder.state, state)
+        return True
+
+
+def _start_supervisor(folder: JobFolder, lock: Lock) -> subprocess.Popen[bytes]:
+    with folder.supervisor_log.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "smdp_launch.localcloud.supervisor", str(folder.root)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=server_environment(),
+            start_new_session=True,
+            pass_fds=(lock.fileno(),),
+        )
+
+
+def _kill_processes_below(hosts: Path) -> None:
+    """End what a dead supervisor left running without namespaces: whoever has a tree of this job as SMDP_ML_ROOT."""
+    mark = b"SMDP_ML_ROOT=" + os.fsencode(hosts) + b"/"
+    for process in Path("/proc").iterdir():
+        if not process.name.isdecimal():
+            continue
+        try:
+            if mark in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            continue  # another user's, or gone

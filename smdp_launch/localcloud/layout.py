@@ -1,0 +1,117 @@
+"""Where everything lies below a state directory, and how such a directory is made.
+
+    server.lock     held by the server for its life          server.json    how to reach it (0600)
+    clients.lock    shared by all who need a server          spawn.lock     held while one is being started
+    server.log      output of the server                     s3/BUCKET/...  objects, see `objects`
+    jobs/NAME/      one folder a job, see `JobFolder`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from smdp_launch.localcloud.files import write_bytes
+
+
+@dataclass(frozen=True)
+class StateFolder:
+    root: Path
+
+    @property
+    def server_lock(self) -> Path:
+        return self.root / "server.lock"
+
+    @property
+    def clients_lock(self) -> Path:
+        return self.root / "clients.lock"
+
+    @property
+    def spawn_lock(self) -> Path:
+        return self.root / "spawn.lock"
+
+    @property
+    def server_file(self) -> Path:
+        return self.root / "server.json"
+
+    @property
+    def server_log(self) -> Path:
+        return self.root / "server.log"
+
+    @property
+    def objects(self) -> Path:
+        return self.root / "s3"
+
+    @property
+    def spool(self) -> Path:
+        """Bodies on their way in; emptied when a server starts."""
+        return self.root / "spool"
+
+    @property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
+
+    def prepare(self) -> None:
+        """Make the directory, private to the user and invisible to git, unless it is there."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ignore = self.root / ".gitignore"
+        if not ignore.exists():
+            self.root.chmod(0o700)
+            write_bytes(ignore, b"*\n")
+        for folder in (self.objects, self.jobs, self.spool):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """Files of one job. Each has one writer: the server writes `request`, `stop` and, once the supervisor is
+    dead, `state`; the supervisor writes the rest."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        return self.root.name
+
+    @property
+    def state_folder(self) -> StateFolder:
+        return StateFolder(self.root.parent.parent)
+
+    @property
+    def request(self) -> Path:
+        return self.root / "request.json"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state.json"
+
+    @property
+    def stop(self) -> Path:
+        """Exists once a stop has been asked for."""
+        return self.root / "stop.json"
+
+    @property
+    def tags(self) -> Path:
+        return self.root / "tags.json"
+
+    @property
+    def lock(self) -> Path:
+        """Locked from before the job can be seen until its supervisor has ended."""
+        return self.root / "supervisor.lock"
+
+    @property
+    def pid(self) -> Path:
+        return self.root / "supervisor.pid"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.root / "supervisor.log"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def hosts(self) -> Path:
+        """Trees of the simulated hosts; gone when the job has ended."""
+        return self.root / "hosts"

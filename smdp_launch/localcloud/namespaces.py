@@ -1,0 +1,201 @@
+"""Linux namespaces for a simulated host: the system calls, and a trial whether they are allowed here.
+
+Standard library only, and runnable as a file: the trial starts this file in an interpreter of its own, because a
+process cannot leave the namespaces that it entered.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+FORCE = "SMDP_LOCAL_ISOLATION"  # "tree": do without namespaces, for tests and for odd machines
+ML = Path("/opt/ml")
+
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWUTS = 0x04000000
+_CLONE_NEWIPC = 0x08000000
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWPID = 0x20000000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
+_MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _call(function: str, *arguments: object) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if getattr(library, function)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), function)
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
+    try:
+        _call("mount", encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"mount {source or kind} on {target}") from None
+
+
+def bind(source: Path, target: Path) -> None:
+    """Show `source`, with whatever is mounted below it, at `target`, which must exist and be of the same kind."""
+    _mount(str(source), str(target), None, _MS_BIND | _MS_REC)
+
+
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send `number` to this process when the process `parent` ends, or do it now if it has."""
+    _call("prctl", _PR_SET_PDEATHSIG, ctypes.c_ulong(number))
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parents end."""
+    _call("prctl", _PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
+
+
+def enter() -> None:
+    """Leave this machine's mounts, host name, System V IPC and, for children, processes.
+
+    Without root this needs a user namespace, in which the user is root as in a training container.
+    """
+    user, group = os.geteuid(), os.getegid()
+    flags = _CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWIPC | _CLONE_NEWPID
+    _call("unshare", flags if user == 0 else flags | _CLONE_NEWUSER)
+    if user != 0:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+
+
+@dataclass(frozen=True)
+class View:
+    """What the first process of a host sees in place of this machine's files. All folders exist and are the host's own.
+
+    `opt` is an empty folder for a private /opt, used where the machine has no /opt/ml. `visible` are paths that the
+    run needs; those below /tmp are shown below the new /tmp too.
+    """
+
+    name: str
+    ml: Path
+    tmp: Path
+    opt: Path
+    hosts_file: Path
+    visible: tuple[Path, ...]
+
+
+def arrange(view: View) -> None:
+    """Put the view in place. Called in the new namespaces, by the process that is number 1 there."""
+    _call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
+    _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    if Path("/dev/shm").is_dir():  # noqa: S108 (hosts must not meet in shared memory)
+        _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")  # noqa: S108
+    bind(view.hosts_file, Path("/etc/hosts"))
+    if ML.is_dir():
+        bind(view.ml, ML)
+    else:
+        _bind_private_opt(view)
+    _bind_tmp(view)
+
+
+def _bind_private_opt(view: View) -> None:
+    """Show /opt with an `ml` in it, without making that folder on the machine itself."""
+    for child in sorted(Path("/opt").iterdir()):
+        place = view.opt / child.name
+        if child.is_symlink():
+            place.symlink_to(child.readlink())
+        else:
+            _bind_at(child, place)
+    _bind_at(view.ml, view.opt / "ml")
+    bind(view.opt, Path("/opt"))
+
+
+def _bind_at(source: Path, place: Path) -> None:
+    if source.is_dir():
+        place.mkdir(parents=True, exist_ok=True)
+    else:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    bind(source, place)
+
+
+def _bind_tmp(view: View) -> None:
+    shared = Path("/tmp").resolve()  # noqa: S108 (this is the folder being replaced)
+    for path in _outermost(view.visible, shared):
+        _bind_at(path, view.tmp / path.relative_to(shared))
+    bind(view.tmp, shared)
+
+
+def _outermost(paths: Iterable[Path], root: Path) -> list[Path]:
+    """Those below `root` that exist, without those that lie below another one."""
+    inside = sorted({path for path in paths if root in path.parents and path.exists()})
+    kept: list[Path] = []
+    for path in inside:
+        if not kept or kept[-1] not in path.parents:
+            kept.append(path)
+    return kept
+
+
+def refusal() -> str | None:
+    """Why simulated hosts cannot have namespaces here, or None where they can; found out by trying."""
+    if os.environ.get(FORCE) == "tree":
+        return f"{FORCE}=tree is set"
+    if not sys.platform.startswith("linux"):
+        return "namespaces need Linux"
+    try:
+        trial = subprocess.run(
+            [sys.executable, "-I", "-S", __file__], capture_output=True, text=True, timeout=10, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "the trial of the system's namespaces did not end"
+    return None if trial.returncode == 0 else trial.stderr.strip().rpartition("\n")[2] or "refused"
+
+
+def _try_out() -> int:
+    """Everything that a host does, on empty folders; the first refusal goes to standard error."""
+    with tempfile.TemporaryDirectory(prefix="smdp-trial-") as folder:
+        root = Path(folder)
+        view = View("trial", root / "ml", root / "tmp", root / "opt", root / "hosts", ())
+        for path in (view.ml, view.tmp, view.opt):
+            path.mkdir()
+        view.hosts_file.touch()
+        # This process stays outside: within, the folder to remove would lie behind the new /tmp.
+        return _in_child(lambda: _enter_and_arrange(view))
+
+
+def _enter_and_arrange(view: View) -> int:
+    enter()
+    return _in_child(lambda: _arrange_and_end(view))
+
+
+def _arrange_and_end(view: View) -> int:
+    arrange(view)
+    return 0
+
+
+def _in_child(action: Callable[[], int]) -> int:
+    """The exit status of a child process that runs `action`."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = action()
+        except OSError as error:
+            sys.stderr.write(f"{error.filename}: {error.strerror}\n")
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    sys.exit(_try_out())

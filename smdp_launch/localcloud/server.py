@@ -1,0 +1,133 @@
+"""The server process: one port on loopback, alive as long as somebody needs it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+from moto.moto_server.werkzeug_app import MotoRequestHandler
+from werkzeug.serving import ThreadedWSGIServer
+
+from smdp_launch.localcloud.auth import Credentials
+from smdp_launch.localcloud.files import Lock, read_json, write_json
+from smdp_launch.localcloud.gateway import Gateway
+from smdp_launch.localcloud.jobs import JobStore
+from smdp_launch.localcloud.layout import StateFolder
+from smdp_launch.localcloud.logs import LogService
+from smdp_launch.localcloud.mirror import REGION
+from smdp_launch.localcloud.s3 import ObjectStore
+from smdp_launch.localcloud.sagemaker import TrainingService
+
+ADDRESS = "127.0.0.1"
+_TICK = 0.1  # seconds between looks at jobs and clients
+_LOCK_WAIT = 5.0  # seconds for whoever only tests the lock to let go of it
+_SILENCE = 30.0  # seconds without a byte after which a connection is given up
+
+
+class RequestHandler(MotoRequestHandler):
+    """Hands on the request exactly as it came, which is what was signed, and keeps quiet clients from staying."""
+
+    timeout = _SILENCE
+    protocol_version = "HTTP/1.1"
+
+    def handle_expect_100(self) -> bool:
+        """Leave it to the gateway: a refused request must not be asked for its body."""
+        return True
+
+    def make_environ(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().make_environ()
+        environ[Gateway.HEADERS] = list(self._received)
+        environ[Gateway.TARGET] = self.path
+        environ[Gateway.CONTINUE] = self._continue
+        return environ
+
+    def run_wsgi(self) -> None:
+        self._received = self.headers.items()
+        self._expects = self.headers.get("Expect", "").lower() == "100-continue"
+        del self.headers["Expect"]
+        super().run_wsgi()
+
+    def _continue(self) -> None:
+        if self._expects:
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Requests are not logged: keys and job names are nobody's business, and polling would fill the disk."""
+
+
+def serve(state: StateFolder, *, private: bool) -> int:
+    """Run until nobody needs the server (or, if it is not private, until a signal); the exit status."""
+    state.prepare()
+    lock = Lock(state.server_lock)
+    if not lock.wait(time.monotonic() + _LOCK_WAIT):
+        sys.stderr.write(f"another server runs on {state.root}\n")
+        return 75
+    previous = read_json(state.server_file)
+    state.server_file.unlink(missing_ok=True)
+    _settle(state)
+    credentials = _credentials(previous)
+    jobs = JobStore(state, credentials)
+    actions = {"sagemaker": TrainingService(jobs).actions(), "logs": LogService(jobs).actions()}
+    gateway = Gateway(credentials, actions, ObjectStore(state.objects), state.spool)
+    server = _bind(gateway, previous)
+    gateway.authority = f"{ADDRESS}:{server.port}"
+    jobs.endpoint_url = f"http://{gateway.authority}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    write_json(
+        state.server_file,
+        {
+            "url": jobs.endpoint_url,
+            "access_key": credentials.access_key,
+            "secret_key": credentials.secret_key,
+            "region": REGION,
+            "pid": os.getpid(),
+        },
+    )
+    _watch(state, jobs, private=private)
+    state.server_file.unlink(missing_ok=True)
+    server.shutdown()
+    return 0
+
+
+def _watch(state: StateFolder, jobs: JobStore, *, private: bool) -> None:
+    """Look after the jobs. A private server returns once no job runs and no client holds the clients' lock, and
+    returns holding that lock: a client that comes now waits for the end of this server and starts another."""
+    clients = Lock(state.clients_lock)
+    while True:
+        jobs.reap()
+        if private and not jobs.active() and clients.take():
+            return
+        time.sleep(_TICK)
+
+
+def _settle(state: StateFolder) -> None:
+    """Temporary files into the state directory, and room for as many of them as the system allows."""
+    for leftover in state.spool.iterdir():
+        leftover.unlink()
+    tempfile.tempdir = str(state.spool)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _credentials(previous: Any) -> Credentials:
+    """Those of a server that was killed, so that its running jobs can go on talking to us; else new ones."""
+    if previous:
+        return Credentials(previous["access_key"], previous["secret_key"])
+    return Credentials("LOCAL" + secrets.token_hex(8).upper(), secrets.token_urlsafe(30))
+
+
+def _bind(gateway: Gateway, previous: Any) -> ThreadedWSGIServer:
+    if previous:
+        try:
+            return ThreadedWSGIServer(ADDRESS, int(previous["url"].rpartition(":")[2]), gateway, RequestHandler)
+        except (SystemExit, ValueError):
+            sys.stderr.write("the port of the server that was killed is taken; a new one is used\n")
+    return ThreadedWSGIServer(ADDRESS, 0, gateway, RequestHandler)
+
+

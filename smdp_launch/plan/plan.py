@@ -1,0 +1,101 @@
+"""The plan: everything that will be submitted, and what follows from it. Plain data; whoever prints it is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.request.build import PLAN_TAG, Request
+from smdp_launch.request.ranks import Rank
+from smdp_launch.source.scan import SourceTree
+
+#: Version of the JSON form (docs/plan.md); raised when a member changes its meaning or goes.
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """What a run on this machine does otherwise.
+
+    Args:
+        data: channel to the folder or file that plays it.
+        not_honoured: one sentence for each thing in the job that this run cannot do.
+    """
+
+    hosts: int
+    workers_per_host: int
+    data: Mapping[str, Path] = field(default_factory=dict)
+    not_honoured: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    job: str
+    job_file: str
+    spec: JobSpec
+    request: Request
+    ranks: tuple[Rank, ...]
+    source: SourceTree
+    script_arguments: tuple[str, ...]
+    local: LocalRun | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        return next(str(tag["Value"]) for tag in self.request["Tags"] if tag["Key"] == PLAN_TAG)
+
+    @property
+    def hosts(self) -> int:
+        return int(self.request["ResourceConfig"]["InstanceCount"])
+
+    @property
+    def workers_per_host(self) -> int:
+        return len(self.ranks) // self.hosts
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": PLAN_VERSION,
+            "job": self.job,
+            "job_file": self.job_file,
+            "engine": self.spec.engine,
+            "policy": self.spec.policy,
+            "hash": self.hash,
+            "request": self.request,
+            "world_size": len(self.ranks),
+            "ranks": [
+                {"rank": one.rank, "host": one.host, "local_rank": one.local_rank, "gpu": one.gpu} for one in self.ranks
+            ],
+            "script_arguments": list(self.script_arguments),
+            "source": {
+                "folder": str(self.source.folder),
+                "files": [{"name": one.name, "bytes": one.size} for one in self.source.files],
+                "bytes": self.source.size,
+                "sha256": self.source.sha256,
+            },
+            "local": self._local_json(),
+            "diagnostics": [one.to_json() for one in self.diagnostics],
+        }
+
+    def _local_json(self) -> dict[str, Any] | None:
+        if self.local is None:
+            return None
+        return {
+            "hosts": self.local.hosts,
+            "workers_per_host": self.local.workers_per_host,
+            "data": {name: str(path) for name, path in self.local.data.items()},
+            "not_honoured": list(self.local.not_honoured),
+        }
+
+
+def refused_json(job_file: str, diagnostics: list[Diagnostic]) -> dict[str, Any]:
+    """The same form when there is no plan to show."""
+    return {
+        "plan": PLAN_VERSION,
+        "job_file": job_file,
+        "request": None,
+        "diagnostics": [one.to_json() for one in diagnostics],
+    }

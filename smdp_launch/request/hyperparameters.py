@@ -1,0 +1,38 @@
+"""The one encoding of hyperparameters: every value as JSON, as the SageMaker SDK's framework estimators send it.
+
+The containers decode with JSON and keep the raw text where that fails, so a value arrives with the type it had
+in the job file. ``script_arguments`` says how the script will see it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+
+def encode(values: Mapping[str, JsonValue]) -> dict[str, str]:
+    return {name: encode_value(value) for name, value in sorted(values.items())}
+
+
+def encode_value(value: JsonValue) -> str:
+    # No newline can occur: the request's pattern for values forbids it and JSON escapes it.
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def script_arguments(values: Mapping[str, JsonValue]) -> list[str]:
+    """The command line the script gets, as AWS's toolkit renders it: sorted names, ``--name value``, ``-n value`` for
+    one letter, mappings as ``k=v,k2=v2``, ``True`` and ``False``, nothing for null, lists as Python writes them."""
+    arguments: list[str] = []
+    for name, value in sorted(values.items()):
+        arguments += [f"-{name}" if len(name) == 1 else f"--{name}", _argument(value)]
+    return arguments
+
+
+def _argument(value: JsonValue) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={_argument(one)}" for key, one in sorted(value.items()))
+    return str(value)

@@ -1,0 +1,40 @@
+"""Names of jobs and of what they keep in S3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+
+def job_name(base: str, now: datetime, suffix: int) -> str:
+    """``<base>-<UTC yyyymmddHHMMSS>-<4 hex>``: at most 63 characters for a base of at most 43.
+
+    Args:
+        now: with a time zone.
+        suffix: 0..65535; tells apart jobs of one second.
+    """
+    if not 0 <= suffix < 1 << 16:
+        raise ValueError(f"suffix {suffix} is not within 0..65535")
+    return f"{base}-{now.astimezone(timezone.utc):%Y%m%d%H%M%S}-{suffix:04x}"
+
+
+@dataclass(frozen=True)
+class S3Location:
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, uri: str) -> S3Location:
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        return cls(bucket, key)
+
+    def join(self, *parts: str) -> S3Location:
+        return S3Location(self.bucket, "/".join([self.key.rstrip("/"), *parts]).lstrip("/"))
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def source_location(output: str, job: str) -> S3Location:
+    """Where the source archive of ``job`` goes: beside the job's own results, so that one prefix holds it all."""
+    return S3Location.parse(output).join(job, "source", "sourcedir.tar.gz")

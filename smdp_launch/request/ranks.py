@@ -1,0 +1,30 @@
+"""Which worker runs where. The order is that of the platform's host list, so the containers come to the same map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rank:
+    rank: int
+    host: str
+    local_rank: int
+
+    @property
+    def gpu(self) -> int:
+        """The GPU's index on its host: a worker takes the one of its local rank."""
+        return self.local_rank
+
+
+def hosts(count: int) -> list[str]:
+    """The hosts' names in the platform's order, which is that of text: algo-1, algo-10, algo-2."""
+    return sorted(f"algo-{number}" for number in range(1, count + 1))
+
+
+def rank_map(host_count: int, workers_per_host: int) -> list[Rank]:
+    return [
+        Rank(index * workers_per_host + local, host, local)
+        for index, host in enumerate(hosts(host_count))
+        for local in range(workers_per_host)
+    ]

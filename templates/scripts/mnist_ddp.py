@@ -1,0 +1,152 @@
+"""Trains a small convolutional network on MNIST digits with PyTorch's own DistributedDataParallel.
+
+An ordinary script: it takes its place among the workers from RANK and WORLD_SIZE, its data from the channels, and leaves
+its model and checkpoints where SageMaker looks for them. It also runs alone: ``python mnist_ddp.py --train FOLDER
+--test FOLDER --model-dir FOLDER``.
+"""
+
+import argparse
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from smdp_engine import progress
+from torch import nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+CHECKPOINT = "checkpoint.pt"
+
+
+def parse_arguments() -> argparse.Namespace:
+    environ = os.environ.get
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=128, help="digits in one step, over all workers")
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=0, help="stop after so many steps; 0 for all epochs")
+    parser.add_argument("--train", type=Path, default=environ("SM_CHANNEL_TRAIN"))
+    parser.add_argument("--test", type=Path, default=environ("SM_CHANNEL_TEST"))
+    parser.add_argument("--model-dir", type=Path, default=environ("SM_MODEL_DIR"))
+    parser.add_argument("--checkpoint-dir", type=Path, default=environ("SMDP_CHECKPOINT_DIR"))
+    parser.add_argument("--checkpoint-every", type=int, default=100, help="steps between two checkpoints")
+    arguments = parser.parse_args()
+    for name in ("train", "test", "model_dir"):
+        if getattr(arguments, name) is None:
+            parser.error(f"--{name.replace('_', '-')} is needed outside a training job")
+    return arguments
+
+
+def read_channel(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images as (N, 1, 28, 28) floats around zero, and labels as (N,)."""
+    images = (folder / "images.idx3").read_bytes()
+    labels = (folder / "labels.idx1").read_bytes()
+    magic, count, height, width = struct.unpack(">IIII", images[:16])
+    if magic != 0x803 or len(images) != 16 + count * height * width or len(labels) != 8 + count:
+        raise ValueError(f"{folder} does not hold images.idx3 and labels.idx1 of the same digits")
+    pixels = torch.frombuffer(bytearray(images[16:]), dtype=torch.uint8).view(count, 1, height, width)
+    return (pixels.float() / 255 - 0.1307) / 0.3081, torch.frombuffer(bytearray(labels[8:]), dtype=torch.uint8).long()
+
+
+def make_model(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32 * 7 * 7, 64),
+        nn.ReLU(),
+        nn.Linear(64, 10),
+    )
+
+
+def batches(count: int, batch_size: int, epochs: int, seed: int) -> Iterator[torch.Tensor]:
+    """Indices of each global batch, the same on every worker whatever their number."""
+    for epoch in range(epochs):
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed + epoch))
+        for start in range(0, count - batch_size + 1, batch_size):
+            yield order[start : start + batch_size]
+
+
+def save(path: Path, state: object) -> None:
+    """Written beside its place and renamed, so that nobody reads half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    torch.save(state, partial)
+    partial.replace(path)
+
+
+def train(arguments: argparse.Namespace, model: nn.Module, rank: int, world_size: int) -> None:
+    images, labels = read_channel(arguments.train)
+    if arguments.batch_size % world_size:
+        raise ValueError(f"--batch-size {arguments.batch_size} cannot be shared by {world_size} workers equally")
+    total = arguments.epochs * (len(images) // arguments.batch_size)
+    total = min(total, arguments.steps) if arguments.steps else total
+    optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9)
+    done = resume(arguments, model, optimizer)
+    for step, batch in enumerate(batches(len(images), arguments.batch_size, arguments.epochs, arguments.seed), 1):
+        if step > total:
+            break
+        if step <= done:
+            continue
+        mine = batch.chunk(world_size)[rank]
+        loss = functional.cross_entropy(model(images[mine]), labels[mine])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        if world_size > 1:
+            dist.all_reduce(mean)
+            mean /= world_size
+        progress.step(step, total, loss=mean.item())
+        if rank == 0 and arguments.checkpoint_dir and (step % arguments.checkpoint_every == 0 or step == total):
+            state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            save(arguments.checkpoint_dir / CHECKPOINT, state)
+
+
+def resume(arguments: argparse.Namespace, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Load the checkpoint if there is one, and return how many steps it has behind it."""
+    path = arguments.checkpoint_dir / CHECKPOINT if arguments.checkpoint_dir else None
+    if path is None or not path.exists():
+        return 0
+    state = torch.load(path, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    print(f"goes on after step {state['step']}")
+    return int(state["step"])
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, folder: Path) -> tuple[float, int]:
+    images, labels = read_channel(folder)
+    right = (model(images).argmax(1) == labels).sum().item()
+    return right / len(labels), len(labels)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    model = make_model(arguments.seed)
+    if world_size > 1:
+        dist.init_process_group("gloo")
+        model = DistributedDataParallel(model)
+    train(arguments, model, rank, world_size)
+    if rank == 0:
+        plain = model.module if world_size > 1 else model
+        share, count = accuracy(plain, arguments.test)
+        print(f"accuracy {share:.3f} on {count} digits that are not in the training channel")
+        progress.emit("result", accuracy=share, digits=count)
+        save(arguments.model_dir / "model.pt", plain.state_dict())
+    if world_size > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

