@@ -103,9 +103,7 @@ def _prepared(state_dir: Path) -> StateFolder:
     return state
 
 
-def _join_or_start(
-    state: StateFolder, deadline: float
-) -> tuple[Endpoint, subprocess.Popen[bytes] | None]:
+def _join_or_start(state: StateFolder, deadline: float) -> tuple[Endpoint, subprocess.Popen[bytes] | None]:
     spawning = Lock(state.spawn_lock)
     try:
         if not spawning.wait(deadline):
@@ -157,9 +155,7 @@ def _await(state: StateFolder, process: subprocess.Popen[bytes], deadline: float
         if endpoint is not None and endpoint.pid == process.pid:
             return endpoint
         if process.poll() is not None:
-            raise LocalCloudError(
-                f"The local cloud did not start (exit code {process.returncode}). {_log_tail(state)}"
-            )
+            raise LocalCloudError(f"The local cloud did not start (exit code {process.returncode}). {_log_tail(state)}")
         time.sleep(0.02)
     raise LocalCloudError(f"The local cloud on {state.root} was not ready in time. {_log_tail(state)}")
 

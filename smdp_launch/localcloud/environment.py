@@ -39,9 +39,7 @@ def isolate() -> None:
 def host_environment() -> dict[str, str]:
     """What a simulated host gets from this machine."""
     kept = {
-        name: os.environ[name]
-        for name in ("LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH")
-        if os.environ.get(name)
+        name: os.environ[name] for name in ("LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH") if os.environ.get(name)
     }
     programs = os.environ.get("PATH", os.defpath)
     kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{programs}"

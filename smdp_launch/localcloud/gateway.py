@@ -60,8 +60,8 @@ class Gateway:
             raise
         except Exception:
             environ["wsgi.errors"].write(f"{head.method} {head.path}\n{traceback.format_exc()}")
-            error = ServiceError("InternalFailure", "The local cloud failed; the reason is in its server.log.", 500)
-            return _refuse(head, error, start_response)
+            failure = ServiceError("InternalFailure", "The local cloud failed; the reason is in its server.log.", 500)
+            return _refuse(head, failure, start_response)
 
     def _serve(self, environ: Environ, head: auth.Head, start_response: StartResponse) -> Iterable[bytes]:
         auth.check_origin(head, self.authority)
@@ -103,9 +103,7 @@ class Gateway:
         body.seek(0)
         return body
 
-    def _run_action(
-        self, service: str, head: auth.Head, data: bytes, start_response: StartResponse
-    ) -> Iterable[bytes]:
+    def _run_action(self, service: str, head: auth.Head, data: bytes, start_response: StartResponse) -> Iterable[bytes]:
         name = head.one("x-amz-target").rpartition(".")[2]
         action = self._actions[service].get(name)
         if head.method != "POST" or head.path != "/" or action is None:

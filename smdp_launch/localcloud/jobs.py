@@ -7,15 +7,12 @@ supervisor died and the server buries the job.
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from smdp_launch.localcloud import state as job_state
@@ -24,6 +21,7 @@ from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import Lock, is_locked, read_json, remove_tree, write_json
 from smdp_launch.localcloud.layout import JobFolder, StateFolder
+from smdp_launch.localcloud.processes import kill_processes_below
 from smdp_launch.localcloud.state import JobState
 
 _UNFINISHED = ".new-"
@@ -120,7 +118,7 @@ class JobStore:
     def _put_to_rest(self, folder: JobFolder) -> bool:
         """Clean up behind a supervisor that is gone; False while something is still in the way."""
         if folder.hosts.exists():
-            _kill_processes_below(folder.hosts)
+            kill_processes_below(folder.hosts)
             remove_tree(folder.hosts)
             if folder.hosts.exists():
                 return False
@@ -144,16 +142,3 @@ def _start_supervisor(folder: JobFolder, lock: Lock) -> subprocess.Popen[bytes]:
             start_new_session=True,
             pass_fds=(lock.fileno(),),
         )
-
-
-def _kill_processes_below(hosts: Path) -> None:
-    """End what a dead supervisor left running without namespaces: whoever has a tree of this job as SMDP_ML_ROOT."""
-    mark = b"SMDP_ML_ROOT=" + os.fsencode(hosts) + b"/"
-    for process in Path("/proc").iterdir():
-        if not process.name.isdecimal():
-            continue
-        try:
-            if mark in (process / "environ").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
-        except OSError:
-            continue  # another user's, or gone

@@ -1,9 +1,9 @@
 """Where everything lies below a state directory, and how such a directory is made.
 
-    server.lock     held by the server for its life          server.json    how to reach it (0600)
-    clients.lock    shared by all who need a server          spawn.lock     held while one is being started
-    server.log      output of the server                     s3/BUCKET/...  objects, see `objects`
-    jobs/NAME/      one folder a job, see `JobFolder`
+server.lock     held by the server for its life          server.json    how to reach it (0600)
+clients.lock    shared by all who need a server          spawn.lock     held while one is being started
+server.log      output of the server                     s3/BUCKET/...  objects, see `objects`
+jobs/NAME/      one folder a job, see `JobFolder`
 """
 
 from __future__ import annotations

@@ -7,8 +7,10 @@ from it. As on AWS, a token that comes back unchanged means that there is nothin
 from __future__ import annotations
 
 import json
+import mmap
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,18 @@ class Page:
     end: int
 
 
-def read_forward(data: bytes, offset: int, limit: int) -> Page:
+@contextmanager
+def _mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
+    """The file's bytes, of which only those that are looked at are read."""
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+def read_forward(data: bytes | mmap.mmap, offset: int, limit: int) -> Page:
     """Whole lines from `offset` on. The last line may still be on its way to the disk."""
     events: list[dict[str, Any]] = []
     position = offset
@@ -50,7 +63,7 @@ def read_forward(data: bytes, offset: int, limit: int) -> Page:
     return Page(events, offset, position)
 
 
-def read_backward(data: bytes, offset: int, limit: int) -> Page:
+def read_backward(data: bytes | mmap.mmap, offset: int, limit: int) -> Page:
     """The last whole lines before `offset`, in the order in which they were written."""
     end = data.rfind(b"\n", 0, offset) + 1
     start = end
@@ -86,7 +99,8 @@ class LogService:
         path = self._streams(request).get(str(request.get("logStreamName", "")))
         if path is None:
             raise _not_found("The specified log stream does not exist.")
-        page = _read(path.read_bytes(), request)
+        with _mapped(path) as data:
+            page = _read(data, request)
         since, until = request.get("startTime", 0), request.get("endTime", float("inf"))
         return {
             "events": [
@@ -110,7 +124,7 @@ class LogService:
         return streams
 
 
-def _read(data: bytes, request: Parameters) -> Page:
+def _read(data: bytes | mmap.mmap, request: Parameters) -> Page:
     limit = _limit(request, _MOST_EVENTS)
     token = request.get("nextToken")
     if token is None:
@@ -123,7 +137,7 @@ def _read(data: bytes, request: Parameters) -> Page:
     return read_forward(data, offset, limit) if match[1] == "f" else read_backward(data, offset, limit)
 
 
-def _is_line_start(data: bytes, offset: int) -> bool:
+def _is_line_start(data: bytes | mmap.mmap, offset: int) -> bool:
     return offset == 0 or (0 < offset <= len(data) and data[offset - 1 : offset] == b"\n")
 
 
@@ -149,8 +163,8 @@ def _describe(name: str, path: Path) -> dict[str, Any]:
         "arn": f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:{GROUP}:log-stream:{name}",
         "storedBytes": 0,
     }
-    data = path.read_bytes()
-    first, last = read_forward(data, 0, 1).events, read_backward(data, len(data), 1).events
+    with _mapped(path) as data:
+        first, last = read_forward(data, 0, 1).events, read_backward(data, len(data), 1).events
     if first and last:
         stream |= {"firstEventTimestamp": first[0]["timestamp"], "lastEventTimestamp": last[0]["timestamp"]}
     return stream

@@ -126,7 +126,7 @@ class Mirror:
                 break
             parent.rmdir()
 
-    def _entries(self, folder: Path) -> Iterator[FakeKey]:
+    def _entries(self, folder: Path) -> Iterator[Any]:
         for path in (folder / objects.INDEX).iterdir():
             if path.name.startswith(("tmp-", ".")):
                 path.unlink()  # left by a server that was killed while it wrote
@@ -135,7 +135,7 @@ class Mirror:
                 if body.is_file():
                     yield self._restored(folder.name, entry, body)
 
-    def _restored(self, bucket: str, entry: dict[str, Any], body: Path) -> FakeKey:
+    def _restored(self, bucket: str, entry: dict[str, Any], body: Path) -> Any:
         status = body.stat()
         # A server killed between the two renames of an overwrite leaves new bytes under the old entry:
         # moto then computes the ETag anew.

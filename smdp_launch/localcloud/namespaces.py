@@ -50,11 +50,12 @@ def bind(source: Path, target: Path) -> None:
     _mount(str(source), str(target), None, _MS_BIND | _MS_REC)
 
 
-def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel send `number` to this process when the process `parent` ends, or do it now if it has."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel send `number` to this process when its parent ends.
+
+    Leaving for a user namespace clears this, so it comes after. A parent that ended before is not noticed.
+    """
     _call("prctl", _PR_SET_PDEATHSIG, ctypes.c_ulong(number))
-    if os.getppid() != parent:
-        os.kill(os.getpid(), number)
 
 
 def adopt_orphans() -> None:

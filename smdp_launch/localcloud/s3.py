@@ -6,13 +6,14 @@ import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 from urllib.parse import parse_qsl, unquote
 
-from moto.core import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import create_backend_app
 from moto.s3.models import s3_backends
+from werkzeug.test import run_wsgi_app
 
+from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.gateway import Environ, Gateway, StartResponse
 from smdp_launch.localcloud.mirror import Mirror
@@ -35,7 +36,7 @@ class ObjectStore:
     object in hand (moto reads it whole) and keeps the disk and moto in step."""
 
     def __init__(self, root: Path) -> None:
-        self._backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        self._backend = s3_backends[ACCOUNT]["aws"]
         self._mirror = Mirror(root, self._backend)
         self._mirror.load()
         self._application = create_backend_app("s3")
@@ -64,20 +65,10 @@ class ObjectStore:
         return [data]
 
     def _run(self, environ: Environ) -> tuple[int, list[tuple[str, str]], bytes]:
-        captured: list[Any] = []
-
-        def capture(status: str, headers: list[tuple[str, str]], _exception: object = None) -> None:
-            captured[:] = [int(status.split()[0]), headers]
-
-        answer = self._application(environ, capture)
-        try:
-            parts = list(answer)
-        finally:
-            close = getattr(answer, "close", None)
-            if close:
-                close()
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        return captured[0], captured[1], data
+        parts, status, headers = run_wsgi_app(self._application, environ)
+        blocks = list(parts)
+        data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+        return int(status.split(maxsplit=1)[0]), list(headers), data
 
     def _record(self, method: str, bucket: str, key: str, query: dict[str, str]) -> None:
         if not key and method == "PUT":

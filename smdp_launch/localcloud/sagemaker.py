@@ -29,8 +29,8 @@ class TrainingService:
         self._jobs = jobs
 
     def actions(self) -> dict[str, Action]:
-        calls = (self.CreateTrainingJob, self.DescribeTrainingJob, self.StopTrainingJob, self.ListTrainingJobs)
-        calls += (self.ListTags, self.AddTags)
+        calls: list[Action] = [self.CreateTrainingJob, self.DescribeTrainingJob, self.StopTrainingJob]
+        calls += [self.ListTrainingJobs, self.ListTags, self.AddTags]
         return {call.__name__: _checked(call) for call in calls}
 
     def CreateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)

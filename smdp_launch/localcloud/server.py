@@ -129,5 +129,3 @@ def _bind(gateway: Gateway, previous: Any) -> ThreadedWSGIServer:
         except (SystemExit, ValueError):
             sys.stderr.write("the port of the server that was killed is taken; a new one is used\n")
     return ThreadedWSGIServer(ADDRESS, 0, gateway, RequestHandler)
-
-

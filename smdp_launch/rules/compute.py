@@ -24,7 +24,7 @@ def instance_type(facts: Facts) -> Iterator[Diagnostic]:
         message = f"policy strict allows what the library's documentation states, which is not {name}"
         help_ = f"one of {listed}; or `policy: extended`"
     else:
-        match = closest(name, allowed)
+        match = closest(name, allowed, cutoff=0.8)  # instance names are much alike
         message = f"{name} is no instance that the {spec.engine} engine serves under policy {spec.policy}"
         help_ = f"did you mean {match}?" if match else f"one of {listed}"
     yield facts.problem("SMDP301", message, ("compute", "instance_type"), help_)

@@ -1,8 +1,8 @@
 """Trains a small convolutional network on MNIST digits with PyTorch's own DistributedDataParallel.
 
-An ordinary script: it takes its place among the workers from RANK and WORLD_SIZE, its data from the channels, and leaves
-its model and checkpoints where SageMaker looks for them. It also runs alone: ``python mnist_ddp.py --train FOLDER
---test FOLDER --model-dir FOLDER``.
+An ordinary script: it takes its place among the workers from RANK and WORLD_SIZE, its data from the channels, and
+leaves its model and checkpoints where SageMaker looks for them. It also runs alone: ``python mnist_ddp.py --train
+FOLDER --test FOLDER --model-dir FOLDER``.
 """
 
 import argparse
@@ -13,10 +13,11 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from smdp_engine import progress
 from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+
+from smdp_engine import progress
 
 CHECKPOINT = "checkpoint.pt"
 

@@ -70,7 +70,8 @@ class _Unpacker:
         original = _inside(member.linkname, member.name)
         if original not in self.files:
             raise SourceError(
-                f"The source archive's {member.name!r} is a hard link to {member.linkname!r}, which is no earlier file of it."
+                f"The source archive's {member.name!r} is a hard link to {member.linkname!r}, "
+                "which is no earlier file of it."
             )
         if original != path:
             shutil.copy2(self.folder / original, self._free_place(path))
@@ -90,13 +91,17 @@ class _Unpacker:
         for path, target in self.links.items():
             if not self._stays_inside(path, target):
                 self._remove_links()
-                raise SourceError(f"The source archive's link {str(path)!r} leads to {target!r}, outside the code folder.")
+                raise SourceError(
+                    f"The source archive's link {str(path)!r} leads to {target!r}, outside the code folder."
+                )
 
     def _stays_inside(self, path: PurePosixPath, target: str) -> bool:
         if PurePosixPath(target).is_absolute():
             return False
         try:
-            return self.folder in (self.folder / path).resolve().parents or (self.folder / path).resolve() == self.folder
+            return (
+                self.folder in (self.folder / path).resolve().parents or (self.folder / path).resolve() == self.folder
+            )
         except (OSError, RuntimeError):  # a loop of links
             return False
 

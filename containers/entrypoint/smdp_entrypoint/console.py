@@ -46,8 +46,8 @@ class Console:
 
     def event(self, name: str, **fields: Any) -> None:
         """One event line as docs/events.md describes it; `time` is now unless given."""
-        fields.setdefault("time", time.time())
-        record = {"smdp_event": EVENT_VERSION, "event": name, "host": self.host, **fields}
+        head = {"smdp_event": EVENT_VERSION, "event": name, "time": time.time(), "host": self.host}
+        record = {**head, **fields}
         self.say(json.dumps(record))
 
     def write(self, line: str) -> None:

@@ -57,10 +57,10 @@ def read_contract(tree: MlTree) -> Contract:
 def read_resources(tree: MlTree) -> ResourceConfig:
     path = tree.config / "resourceconfig.json"
     raw = _read_object(path, required=True)
-    hosts = raw.get("hosts")
+    hosts: Any = raw.get("hosts")
     if not _is_names(hosts):
         raise ContractError(f'{path}: "hosts" must be a list of host names, found {hosts!r}.')
-    current = raw.get("current_host")
+    current: Any = raw.get("current_host")
     if current not in hosts:
         raise ContractError(f'{path}: "current_host" is {current!r}, which is not one of the hosts {hosts!r}.')
     return ResourceConfig(

@@ -35,8 +35,8 @@ class HostsError(EntrypointError):
     """The first host's name did not turn into an address within the deadline."""
 
 
-class StopRequested(BaseException):  # noqa: N818  (like KeyboardInterrupt: not an error, and no `except Exception` may eat it)
-    """A stop signal arrived before any worker was started."""
+class StopRequested(BaseException):
+    """A stop signal arrived before any worker was started. As with KeyboardInterrupt, no `except Exception` eats it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)

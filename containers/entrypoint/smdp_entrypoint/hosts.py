@@ -84,8 +84,9 @@ class Resolver:
 
     def _failure(self, hosts: list[str], reason: OSError) -> str:
         return (
-            f"Host {hosts[0]} could not be found on the network within {self.deadline:g} s ({reason}). It is the first of "
-            f"{', '.join(hosts)}. If it ended early its own log says why; with a VPC, check its DNS settings."
+            f"Host {hosts[0]} could not be found on the network within {self.deadline:g} s ({reason}). "
+            f"It is the first of {', '.join(hosts)}. If it ended early, its own log says why. "
+            "In a VPC, check the DNS settings."
         )
 
 

@@ -8,7 +8,7 @@ import ssl
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import BinaryIO, Callable, Mapping
+from typing import IO, Callable, Mapping
 from urllib.parse import quote, urlsplit
 
 from smdp_entrypoint.credentials import find_credentials
@@ -41,11 +41,13 @@ class S3Object:
         return f"s3://{self.bucket}/{self.key}"
 
 
-class _TryAgain(Exception):  # noqa: N818  (steers the retries, never leaves this module)
-    pass
+class _TryAgain(Exception):
+    """Steers the retries; never leaves this module."""
 
 
-class _OtherRegion(Exception):  # noqa: N818  (as above)
+class _OtherRegion(Exception):
+    """As above."""
+
     def __init__(self, region: str) -> None:
         super().__init__(region)
         self.region = region
@@ -62,7 +64,7 @@ class Download:
         self._environ = environ
         self._end = time.monotonic() + _DEADLINE_S
 
-    def to(self, target: BinaryIO) -> int:
+    def to(self, target: IO[bytes]) -> int:
         """Write the object to `target` from its beginning and return its size. Raises SourceError."""
         credentials = find_credentials(self._environ)
         moved = False
@@ -84,7 +86,7 @@ class Download:
         self.say(f"downloading {self.source}, attempt {attempt} of {_ATTEMPTS}: {error}")
         time.sleep(self.first_pause * 2 ** (attempt - 1))
 
-    def _once(self, target: BinaryIO, credentials: Credentials) -> int:
+    def _once(self, target: IO[bytes], credentials: Credentials) -> int:
         target.seek(0)
         target.truncate()
         connection, host, path = self._connect()
@@ -105,12 +107,10 @@ class Download:
             plain = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_READ_TIMEOUT_S)
             return plain, parts.netloc, parts.path
         context = ssl.create_default_context(cafile=self._environ.get("AWS_CA_BUNDLE") or None)
-        secure = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, timeout=_READ_TIMEOUT_S, context=context
-        )
+        secure = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=_READ_TIMEOUT_S, context=context)
         return secure, parts.netloc, parts.path
 
-    def _copy(self, response: http.client.HTTPResponse, target: BinaryIO) -> int:
+    def _copy(self, response: http.client.HTTPResponse, target: IO[bytes]) -> int:
         expected = response.getheader("Content-Length")
         size = 0
         while True:
@@ -170,5 +170,5 @@ def _element(xml: str, name: str) -> str:
 
 def _advice(status: int, source: S3Object) -> str:
     if status == 403:
-        return f" Allow the job's role s3:GetObject on arn:aws:s3:::{source.bucket}/{source.key}, and kms:Decrypt on its key."
+        return f" The job's role needs s3:GetObject on {source}, and kms:Decrypt if the bucket is encrypted."
     return " Check sagemaker_submit_directory." if status == 404 else ""

@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from types import FrameType
-from typing import Iterator
 
 from smdp_entrypoint.errors import StopRequested
 
@@ -37,14 +36,15 @@ class Signals:
         # Python wakes the descriptor only for signals that have a handler.
         signal.signal(signal.SIGCHLD, lambda signum, frame: None)
 
-    @contextlib.contextmanager
-    def noted_only(self) -> Iterator[None]:
-        """Within the block a stop signal is noted and does not raise."""
+    def only_note(self) -> None:
+        """From here on a stop signal is noted and does not raise."""
         self._raising = False
-        try:
-            yield
-        finally:
-            self._raising = True
+
+    def raise_again(self) -> None:
+        """The opposite of `only_note`; raises at once for a signal that came meanwhile."""
+        self._raising = True
+        if self.stops:
+            raise StopRequested(self.stops[0][0])
 
     def clear_wakeup(self) -> None:
         with contextlib.suppress(BlockingIOError):

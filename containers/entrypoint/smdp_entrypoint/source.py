@@ -28,11 +28,9 @@ def fetch_source(source: str, tree: MlTree, environ: Mapping[str, str], say: Cal
         say(f"copied the source from {local}")
 
 
-def _fetch_archive(
-    source: S3Object, code: Path, environ: Mapping[str, str], say: Callable[[str], None]
-) -> None:
+def _fetch_archive(source: S3Object, code: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
     with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
-        size = Download(source, environ, say).to(file.file)
+        size = Download(source, environ, say).to(file)
         count = unpack(Path(file.name), code)
     say(f"unpacked {count} file(s) from {source} ({size} bytes)")
 

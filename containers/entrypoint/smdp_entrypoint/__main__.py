@@ -1,0 +1,7 @@
+"""`python -m smdp_entrypoint` is `train`."""
+
+import sys
+
+from smdp_entrypoint.cli import main
+
+sys.exit(main())

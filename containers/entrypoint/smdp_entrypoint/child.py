@@ -1,0 +1,162 @@
+"""One started process: its group, its two streams, how it ended.
+
+A process that has ended is not reaped before its group is cleared (`clear`): as long as the zombie stands, the system
+gives its number to nobody else, so a signal to the group can only reach what the process left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Callable, Mapping
+
+from smdp_entrypoint.errors import ProgramError
+from smdp_entrypoint.lines import LineAssembler
+from smdp_entrypoint.tracebacks import TracebackWatch
+
+_READ_SIZE = 64 * 1024
+# What a process wrote before its end still stands in its pipe, which holds 64 KiB unless it was made larger (1 MiB at
+# most without privileges).
+_LAST_READ_LIMIT = 1024 * 1024
+_TAIL_LINES = 40
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`code` is the exit code, or None if `signum` ended the process; `at` is wall-clock time."""
+
+    code: int | None
+    signum: int | None
+    at: float
+
+    @property
+    def well(self) -> bool:
+        return self.code == 0
+
+
+class Stream:
+    """The reading end of one of a child's pipes; `fd` is None once it is closed."""
+
+    def __init__(self, pipe: IO[bytes], on_line: Callable[[str, float], None]) -> None:
+        self.fd: int | None = pipe.fileno()
+        self._pipe = pipe
+        self._lines = LineAssembler()
+        self._on_line = on_line
+        os.set_blocking(pipe.fileno(), False)
+
+    def read(self, now: float) -> int:
+        """Pass on what is there, once; the number of bytes."""
+        if self.fd is None:
+            return 0
+        try:
+            chunk = os.read(self.fd, _READ_SIZE)
+        except BlockingIOError:
+            return 0
+        for line in self._lines.feed(chunk):
+            self._on_line(line, now)
+        if not chunk:
+            self.close(now)
+        return len(chunk)
+
+    def close(self, now: float) -> None:
+        """Stop reading and pass on a last line that has no end."""
+        if self.fd is None:
+            return
+        self.fd = None
+        self._pipe.close()
+        for line in self._lines.close():
+            self._on_line(line, now)
+
+
+class Child:
+    """A process in a session of its own, which dies with us. `on_line` gets every line of both streams."""
+
+    def __init__(self, argv: list[str], environ: Mapping[str, str], cwd: Path, on_line: Callable[[str], None]) -> None:
+        self.watch = TracebackWatch()
+        self.stderr_tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self.ended: Ended | None = None
+        self._on_line = on_line
+        self._process = _start(argv, environ, cwd)
+        self.pid = self._process.pid
+        pipes = [(self._process.stdout, self._out_line), (self._process.stderr, self._error_line)]
+        self.streams = [Stream(pipe, on_line) for pipe, on_line in pipes if pipe is not None]
+
+    def look(self, now: float) -> bool:
+        """Whether the process has ended since the last look; `ended` then says how."""
+        if self.ended is not None:
+            return False
+        state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if state is None:
+            return False
+        exited = state.si_code == os.CLD_EXITED
+        self.ended = Ended(state.si_status if exited else None, None if exited else state.si_status, now)
+        self._read_rest(now)
+        return True
+
+    def signal_group(self, signum: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signum)
+
+    def clear(self, now: float) -> None:
+        """Kill what is left of the group, take the process off the system's table, stop reading."""
+        self.signal_group(signal.SIGKILL)
+        # Does not wait: a process in an uninterruptible system call must not hold us.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=0 if self.ended else 1.0)
+        for stream in self.streams:
+            stream.close(now)
+
+    def _read_rest(self, now: float) -> None:
+        for stream in self.streams:
+            size = 0
+            while size < _LAST_READ_LIMIT:
+                got = stream.read(now)
+                if not got:
+                    break
+                size += got
+
+    def _out_line(self, line: str, now: float) -> None:
+        if self.watch.last is not None:
+            self.watch.last.followed_by += 1
+        self._on_line(line)
+
+    def _error_line(self, line: str, now: float) -> None:
+        self.watch.line(line, now)
+        self.stderr_tail.append(line)
+        self._on_line(line)
+
+
+def _start(argv: list[str], environ: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            argv,
+            env=environ,
+            cwd=str(cwd),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            # Between fork and exec only two system calls are made, so no lock of another thread can be missed.
+            preexec_fn=_die_with_parent(os.getpid()),  # noqa: PLW1509
+        )
+    except (OSError, ValueError, UnicodeEncodeError) as error:
+        raise ProgramError(f"{' '.join(argv)[:300]} cannot be started in {cwd}: {error}.") from error
+
+
+def _die_with_parent(parent: int) -> Callable[[], None]:
+    """A killed entrypoint cannot end its workers any more; the kernel does it then."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def in_child() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return in_child

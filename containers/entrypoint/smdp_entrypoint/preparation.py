@@ -1,0 +1,113 @@
+"""Everything that happens before the first worker: contract, code, requirements, layout, first host."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Mapping
+
+from smdp_entrypoint.child import Child
+from smdp_entrypoint.console import Console
+from smdp_entrypoint.contract import Contract, read_contract, read_resources
+from smdp_entrypoint.devices import count_devices
+from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
+from smdp_entrypoint.errors import ProgramError
+from smdp_entrypoint.hosts import Resolver
+from smdp_entrypoint.hyperparameters import to_arguments
+from smdp_entrypoint.layout import Layout, plan_layout
+from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.program import Program, find_program, pip_command, pip_environment
+from smdp_entrypoint.ranks import (
+    Master,
+    default_variables,
+    host_variables,
+    startable,
+    with_code_on_path,
+    worker_variables,
+)
+from smdp_entrypoint.settings import Settings
+from smdp_entrypoint.signals import Signals
+from smdp_entrypoint.source import fetch_source
+from smdp_entrypoint.supervisor import Supervisor
+
+# Nothing is lost when pip is cut short, so a stop does not wait long for it.
+_PIP_STOP_BUDGET_S = 5.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to start on this host. `environ` is common to its workers; `worker_environ` completes it."""
+
+    argv: list[str]
+    code: Path
+    layout: Layout
+    master: Master
+    contract: Contract
+    environ: Mapping[str, str]
+    stop_budget: float
+
+    def worker_environ(self, local_rank: int) -> dict[str, str]:
+        return {**self.environ, **worker_variables(self.contract, self.layout, local_rank)}
+
+
+def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals: Signals) -> Job:
+    """Raises EntrypointError, or StopRequested when a stop signal comes meanwhile."""
+    console.host = read_resources(tree).current_host
+    settings = Settings.from_environment(environ)
+    contract = read_contract(tree)
+    tree.create(contract.checkpoints)
+    facts = Facts(contract, tree, count_devices(console.say), environ)
+    layout = plan_layout(contract, settings, facts.devices, console.say)
+    fetch_source(facts.source, tree, _with_region(environ, contract), console.say)
+    program = find_program(facts.entry_point, tree.code)
+    _install(program, console, signals)
+    address = Resolver(settings.hosts_file, console.say).first_address(list(layout.hosts))
+    master = Master(layout.hosts[0], address, settings.master_port)
+    return Job(
+        argv=program.argv(to_arguments(contract.hyperparameters.script)),
+        code=tree.code,
+        layout=layout,
+        master=master,
+        contract=contract,
+        environ=_host_environ(facts, layout, master, console),
+        stop_budget=settings.stop_budget,
+    )
+
+
+def _with_region(environ: Mapping[str, str], contract: Contract) -> Mapping[str, str]:
+    """The platform's region, else the one that the SDK wrote into the hyperparameters."""
+    region = contract.hyperparameters.own.get("sagemaker_region")
+    return {"AWS_DEFAULT_REGION": str(region), **environ} if region else environ
+
+
+def _install(program: Program, console: Console, signals: Signals) -> None:
+    program.prepare()
+    requirements = program.requirements()
+    if not requirements:
+        return
+    console.say(f"installing with pip: {' '.join(requirements)}")
+    tail: deque[str] = deque(maxlen=12)
+
+    def on_line(line: str) -> None:
+        tail.append(line)
+        console.say(line)
+
+    signals.only_note()
+    pip = Child(pip_command(requirements), pip_environment(), program.code, on_line)
+    Supervisor([pip], console, signals, stop_budget=_PIP_STOP_BUDGET_S).run()
+    signals.raise_again()
+    if pip.ended is None or not pip.ended.well:
+        ended = f"exit code {pip.ended.code}" if pip.ended and pip.ended.code is not None else "a signal"
+        raise ProgramError("\n".join([f"pip install {' '.join(requirements)} failed with {ended}.", *tail]))
+
+
+def _host_environ(facts: Facts, layout: Layout, master: Master, console: Console) -> dict[str, str]:
+    variables = {
+        **default_variables(facts.contract, layout, console.say),
+        **facts.environ,
+        **toolkit_variables(facts),
+        **sm_variables(facts),
+        **host_variables(facts.contract, layout, master),
+    }
+    return startable(with_code_on_path(variables, facts.tree.code), console.say)

@@ -1,0 +1,104 @@
+"""Checkpoints: copied to every host at the start, and from every host to the bucket while the job runs.
+
+As on AWS there is no folder per host: hosts that write the same name overwrite each other, and what a host deletes
+is deleted in the bucket.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from smdp_launch.localcloud.bucket import BucketError, Buckets
+from smdp_launch.localcloud.channels import relative_path
+from smdp_launch.localcloud.requests import checkpoint_path, split_uri
+from smdp_launch.localcloud.tree import HostTree
+
+_INTERVAL = 1.0  # seconds between two looks
+
+Stamp = tuple[int, int, int]
+
+
+class CheckpointSync:
+    """One thread between `start` and `finish`. `buckets` is used by that thread and must not be shared with another;
+    `scratch` is a file for the copy that is sent, so that a file may change while it is."""
+
+    def __init__(self, config: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, scratch: Path) -> None:
+        self._bucket, prefix = split_uri(config["S3Uri"])
+        self._prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+        self._folders = [tree.at(checkpoint_path(config)) for tree in trees]
+        self._known: list[dict[str, Stamp]] = [{} for _ in trees]
+        self._buckets = buckets
+        self._scratch = scratch
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def restore(self) -> None:
+        for key in self._buckets.keys(self._bucket, self._prefix):
+            first, *others = (folder / relative_path(key, self._prefix) for folder in self._folders)
+            first.parent.mkdir(parents=True, exist_ok=True)
+            self._buckets.download(self._bucket, key, first)
+            for path in others:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(first, path)
+        self._known = [_stamps(folder) for folder in self._folders]
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Stop looking and copy, once more, what the hosts have left. They must have ended."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._sync()
+
+    def _run(self) -> None:
+        while not self._done.wait(_INTERVAL):
+            try:
+                self._sync()
+            except BucketError as error:
+                sys.stderr.write(f"checkpoints: {error}\n")  # tried again at the next look, and at the end
+
+    def _sync(self) -> None:
+        for number, folder in enumerate(self._folders):
+            known = self._known[number]
+            found = _stamps(folder)
+            for name, stamp in found.items():
+                if known.get(name) != stamp and self._upload(folder / name, name):
+                    known[name] = stamp
+            for name in set(known) - set(found):
+                self._buckets.delete(self._bucket, self._prefix + name)
+                del known[name]
+
+    def _upload(self, path: Path, name: str) -> bool:
+        """False where the file changed or vanished under the copy; the next look takes it again."""
+        try:
+            before = _stamp(path)
+            shutil.copyfile(path, self._scratch)
+            if _stamp(path) != before:
+                return False
+        except OSError:
+            return False
+        self._buckets.upload(self._scratch, self._bucket, self._prefix + name)
+        return True
+
+
+def _stamp(path: Path) -> Stamp:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _stamps(folder: Path) -> dict[str, Stamp]:
+    stamps = {}
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file() and not path.is_symlink():
+                stamps[path.relative_to(folder).as_posix()] = _stamp(path)
+        except OSError:
+            continue  # renamed or removed while we looked
+    return stamps

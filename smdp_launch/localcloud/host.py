@@ -1,0 +1,127 @@
+"""`python -m smdp_launch.localcloud.host ORDER`: one simulated host. Started by the supervisor, one process each.
+
+This process is the host's keeper: it makes the namespaces, starts the training entrypoint as their process 1 and
+ends with its exit code (128+N for a signal). SIGTERM is passed on, SIGUSR1 ends everything at once, and the end of
+the supervisor ends the host. Without namespaces the keeper adopts what the entrypoint leaves behind and ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from smdp_launch.localcloud import namespaces
+from smdp_launch.localcloud.namespaces import View
+from smdp_launch.localcloud.processes import catches_sigterm, children
+
+_SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
+_HANDLER_WAIT = 5.0  # seconds that a starting entrypoint has for installing its SIGTERM handler
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the supervisor wants of a host; travels as JSON."""
+
+    supervisor: int
+    namespaces: bool
+    command: list[str]
+    environment: dict[str, str]
+    view: View
+
+    def write(self, path: Path) -> None:
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(asdict(self), default=str))
+
+    @staticmethod
+    def read(path: Path) -> Order:
+        record = json.loads(path.read_text())
+        view = record.pop("view")
+        folders = {name: Path(view[name]) for name in ("ml", "tmp", "opt", "hosts_file")}
+        visible = tuple(map(Path, view["visible"]))
+        return Order(**record, view=View(view["name"], **folders, visible=visible))
+
+
+def keep(order: Order) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    if order.namespaces:
+        namespaces.enter()
+        namespaces.die_with_parent(signal.SIGKILL)
+    else:
+        namespaces.adopt_orphans()
+        namespaces.die_with_parent(signal.SIGUSR1)
+    if os.getppid() != order.supervisor:
+        return 128 + signal.SIGKILL
+    child = _start(order)
+    try:
+        return _watch(child)
+    finally:
+        if not order.namespaces:
+            _end_all_children()
+
+
+def _start(order: Order) -> int:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(reader)  # `writer` stays open for as long as this process lives
+        return child
+    os.close(writer)
+    try:
+        namespaces.die_with_parent(signal.SIGKILL)
+        if select.select([reader], [], [], 0)[0]:  # the keeper ended before it could be watched
+            os._exit(128 + signal.SIGKILL)
+        if order.namespaces:
+            namespaces.arrange(order.view)
+        else:
+            os.setsid()
+        os.chdir("/")
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        os.execve(order.command[0], order.command, order.environment)  # noqa: S606 (no shell wanted)
+    except OSError as error:
+        sys.stderr.write(f"the host could not be set up: {error.filename}: {error.strerror}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(1)
+
+
+def _watch(child: int) -> int:
+    """The exit code of the entrypoint, after passing on what the supervisor signals."""
+    terminate_by: float | None = None
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        if terminate_by is not None and (catches_sigterm(child) or time.monotonic() > terminate_by):
+            os.kill(child, signal.SIGTERM)
+            terminate_by = None
+        received = signal.sigtimedwait(_SIGNALS, 0.05 if terminate_by is not None else 1.0)
+        if received is None:
+            continue
+        if received.si_signo == signal.SIGTERM:
+            # Process 1 of a namespace loses signals that it has no handler for: wait until it has one.
+            terminate_by = time.monotonic() + _HANDLER_WAIT
+        elif received.si_signo == signal.SIGUSR1:
+            os.kill(child, signal.SIGKILL)
+
+
+def _end_all_children() -> None:
+    """End the whole family: each round adopts what the ended ones leave behind."""
+    while family := children(os.getpid()):
+        for process in family:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        for process in family:
+            with suppress(ChildProcessError):
+                os.waitpid(process, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(keep(Order.read(Path(sys.argv[1]))))

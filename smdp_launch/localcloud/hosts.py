@@ -1,0 +1,146 @@
+"""The supervisor's side of a simulated host: its process, its log and what it reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from smdp_launch.localcloud.host import Order
+from smdp_launch.localcloud.outcome import REASON_LIMIT
+from smdp_launch.localcloud.processes import kill_processes_below
+from smdp_launch.localcloud.tree import HostTree
+
+_LONGEST_LINE = 256 * 1024  # bytes, the service's limit of one event
+_EVENT = '{"smdp_event":'
+_END_WAIT = 5.0  # seconds for a killed host to be gone, and for its last lines
+
+
+class HostLog:
+    """One log stream: a JSON object a line, each written in one piece, so that readers need no lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def write(self, message: str) -> None:
+        record = json.dumps({"timestamp": int(time.time() * 1000), "message": message}) + "\n"
+        os.write(self._descriptor, record.encode())
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class Host:
+    """A started host. `code` is None while it runs."""
+
+    def __init__(self, tree: HostTree, order: Order, log: HostLog) -> None:
+        self.tree = tree
+        self._log = log
+        self._events: list[float] = []
+        self._ended_at = 0.0
+        order.write(tree.order)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "smdp_launch.localcloud.host", str(tree.order)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._pump = threading.Thread(target=self._copy_lines, daemon=True)
+        self._pump.start()
+
+    @property
+    def name(self) -> str:
+        return self.tree.name
+
+    @property
+    def has_ended(self) -> bool:
+        if self._process.poll() is None:
+            return False
+        self._ended_at = self._ended_at or time.time()
+        return True
+
+    @property
+    def code(self) -> int:
+        """The exit code once it has ended, 128+N after signal N."""
+        code = self._process.returncode
+        return code if code >= 0 else 128 - code
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether it has ended or said that one of its workers has."""
+        return self.has_ended or bool(self._events)
+
+    @property
+    def failed_at(self) -> float:
+        return min(self._events, default=self._ended_at or time.time())
+
+    def failure_text(self) -> str:
+        try:
+            with (self.tree.ml / "output/failure").open(errors="replace") as file:
+                return file.read(REASON_LIMIT)
+        except OSError:
+            return ""
+
+    def read_to_end(self) -> None:
+        """Wait, a little, until its last lines are in the log."""
+        self._pump.join(_END_WAIT)
+
+    def terminate(self) -> None:
+        if not self.has_ended:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End every process of the host now."""
+        if not self.has_ended:
+            self._process.send_signal(signal.SIGUSR1)
+            try:
+                self._process.wait(_END_WAIT)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+        kill_processes_below(self.tree.root)
+        self.read_to_end()
+
+    def _copy_lines(self) -> None:
+        output = self._process.stdout
+        if output is None:
+            return
+        with output:
+            while line := output.readline(_LONGEST_LINE):
+                self._take(line.rstrip(b"\r\n").decode(errors="replace"))
+        self._log.close()
+
+    def _take(self, line: str) -> None:
+        self._log.write(line)
+        failed_at = failure_time(line)
+        if failed_at is not None:
+            self._events.append(failed_at)
+
+
+def failure_time(line: str) -> float | None:
+    """When a worker failed, of a line that reports it (see docs/events.md), else None."""
+    start = line.find(_EVENT)
+    if start < 0 or "worker_exit" not in line:
+        return None
+    try:
+        event = json.loads(line[start:])
+        return float(event["time"]) if event["event"] == "worker_exit" else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def wait_until(hosts: Sequence[Host], seconds: float, *, reported: bool = False) -> bool:
+    """Wait until all hosts have ended (or, with `reported`, at least said why they will); False when time is up."""
+    deadline = time.monotonic() + seconds
+    while not all(host.has_reported if reported else host.has_ended for host in hosts):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

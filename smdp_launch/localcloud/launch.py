@@ -1,0 +1,78 @@
+"""What a simulated host is started with: command, environment, view of the file system."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from smdp_launch.localcloud.client import Endpoint
+from smdp_launch.localcloud.environment import host_environment
+from smdp_launch.localcloud.host import Order
+from smdp_launch.localcloud.layout import JobFolder
+from smdp_launch.localcloud.lease import Lease
+from smdp_launch.localcloud.namespaces import View
+from smdp_launch.localcloud.sagemaker import arn
+from smdp_launch.localcloud.tree import HostTree
+
+# As the platform runs `train` in a container: the entrypoint is a program of its own, not a library of ours.
+COMMAND = [sys.executable, "-m", "smdp_entrypoint"]
+_LONGEST_TMP = 60  # characters; longer names leave no room for socket paths, which may have 107
+
+
+class Launch:
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        folder: JobFolder,
+        lease: Lease,
+        endpoint: Endpoint,
+        *,
+        isolated: bool,
+    ) -> None:
+        self._request = request
+        self._folder = folder
+        self._lease = lease
+        self._endpoint = endpoint
+        self._isolated = isolated
+
+    def order(self, tree: HostTree) -> Order:
+        view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, self._visible())
+        return Order(os.getpid(), self._isolated, COMMAND, self._environment(tree), view)
+
+    def _environment(self, tree: HostTree) -> dict[str, str]:
+        given: dict[str, str] = self._request.get("Environment", {})
+        environment = {
+            **host_environment(),
+            "OMP_NUM_THREADS": str(self._threads_per_worker(given)),
+            "HOME": "/tmp" if self._isolated else str(tree.tmp),  # noqa: S108 (the host's own)
+            **given,
+            "TRAINING_JOB_NAME": self._folder.name,
+            "TRAINING_JOB_ARN": arn(self._folder.name),
+            "AWS_REGION": self._endpoint.region,
+            "AWS_DEFAULT_REGION": self._endpoint.region,
+            "AWS_ACCESS_KEY_ID": self._endpoint.access_key,
+            "AWS_SECRET_ACCESS_KEY": self._endpoint.secret_key,
+            "AWS_ENDPOINT_URL": self._endpoint.url,
+            "SMDP_MASTER_PORT": str(self._lease.master_port),
+        }
+        if not self._isolated:
+            environment |= {"SMDP_ML_ROOT": str(tree.ml), "SMDP_HOSTS_FILE": str(tree.hosts_file)}
+            if len(str(tree.tmp)) <= _LONGEST_TMP:
+                environment.setdefault("TMPDIR", str(tree.tmp))
+        return environment
+
+    def _threads_per_worker(self, environment: Mapping[str, str]) -> int:
+        workers = environment.get("SMDP_WORKERS_PER_HOST", "1")
+        hosts: int = self._request["ResourceConfig"]["InstanceCount"]
+        per_host = int(workers) if workers.isdecimal() and int(workers) > 0 else 1
+        return max(1, (os.cpu_count() or 1) // (hosts * per_host))
+
+    def _visible(self) -> tuple[Path, ...]:
+        """What the interpreter, its packages and the run need: the names that are asked for, and the real ones."""
+        names = [sys.prefix, sys.base_prefix, sys.executable, site.getuserbase(), *sys.path]
+        paths = [Path(name) for name in names if name] + [self._folder.state_folder.root]
+        return tuple(dict.fromkeys(path for name in paths for path in (name, name.resolve())))

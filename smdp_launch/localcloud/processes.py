@@ -1,0 +1,53 @@
+"""Processes of simulated hosts, found through /proc."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+_SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
+
+
+def _all() -> Iterator[Path]:
+    return (entry for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+
+
+def kill_processes_below(hosts: Path) -> None:
+    """End whoever has a tree of this job as SMDP_ML_ROOT: what a host without namespaces can leave behind."""
+    mark = b"SMDP_ML_ROOT=" + os.fsencode(hosts) + b"/"
+    for process in _all():
+        try:
+            if mark in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            continue  # another user's, or gone
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for process in _all():
+        try:
+            # The command name before it, in parentheses, may itself hold spaces and parentheses.
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(process.name))
+    return found
+
+
+def catches_sigterm(pid: int) -> bool:
+    """Whether the process has installed a handler. The first process of a PID namespace loses the signal else."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) & _SIGTERM_BIT)
+
+
+def start_time(pid: int) -> int:
+    """In clock ticks since boot; together with the number it names one process for good."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

@@ -1,0 +1,205 @@
+"""`python -m smdp_launch.localcloud.supervisor JOBDIR`: runs one job from its request to its end.
+
+The supervisor is the only writer of the job's state while it lives. It needs the server only to fetch and to store
+objects, so training goes on while the server is away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from smdp_launch.localcloud import channels, lease, namespaces, outcome, processes
+from smdp_launch.localcloud import state as job_state
+from smdp_launch.localcloud.artifacts import Artifacts
+from smdp_launch.localcloud.bucket import BucketError, Buckets
+from smdp_launch.localcloud.checkpoints import CheckpointSync
+from smdp_launch.localcloud.environment import isolate
+from smdp_launch.localcloud.files import read_json, remove_tree, write_json
+from smdp_launch.localcloud.hosts import Host, HostLog, wait_until
+from smdp_launch.localcloud.launch import Launch
+from smdp_launch.localcloud.layout import JobFolder
+from smdp_launch.localcloud.logs import SUFFIX
+from smdp_launch.localcloud.outcome import Ending, JobFailed, JobStopped
+from smdp_launch.localcloud.tree import HostTree, host_names, plant
+
+_TICK = 0.05  # seconds between looks at hosts, clock and stop mark
+_REPORT_WAIT = 1.0  # seconds for the other hosts to say what they saw
+_FAILURE_GRACE = 2.0  # seconds for the other hosts to end by themselves
+_STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL, as on the platform
+_DEFAULT_RUNTIME = 86400  # seconds, the service's default of MaxRuntimeInSeconds
+
+
+class Supervisor:
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._request: Mapping[str, Any] = read_json(folder.request)
+        state = job_state.read(folder.state)
+        if state is None:
+            raise FileNotFoundError(folder.state)
+        self._state = state
+        self._hosts: list[Host] = []
+        names = host_names(self._request["ResourceConfig"]["InstanceCount"])
+        self._trees = [HostTree(name, folder.hosts / name) for name in names]
+        self._resources = ExitStack()
+
+    def run(self) -> None:
+        """Run the job; whatever happens, its state ends and nothing of it stays."""
+        try:
+            ending = self._run()
+        except JobFailed as error:
+            ending = outcome.failed(str(error))
+        except JobStopped:
+            ending = outcome.STOPPED
+        except BucketError as error:
+            ending = outcome.failed(
+                f"ClientError: {error.code}: {error}" if error.code else f"InternalServerError: {error}"
+            )
+        except Exception:
+            traceback.print_exc()
+            ending = outcome.failed(f"InternalServerError: the local cloud failed; see {self._folder.supervisor_log}")
+        self._clean_up()
+        now = time.time()
+        if ending.failure is not None:
+            self._state.fail(ending.failure, now)
+        else:
+            self._state.end(ending.status, ending.secondary, ending.message, now)
+        job_state.write(self._folder.state, self._state)
+
+    def _run(self) -> Ending:
+        self._proceed()
+        self._state.started = time.time()
+        self._enter("Downloading", "Downloading input data")
+        buckets = self._open_buckets()
+        artifacts = Artifacts(self._request, buckets, self._folder.hosts)
+        held = lease.take(self._folder.name)
+        self._resources.callback(held.release)
+        self._plant(held)
+        artifacts.check_bucket()
+        for channel in self._request.get("InputDataConfig", []):
+            channels.download(channel, self._trees, buckets, self._proceed)
+        checkpoints = self._checkpoints()
+        ending = self._train(held, buckets)
+        if checkpoints is not None:
+            checkpoints.finish()
+        self._upload(artifacts, ending)
+        return ending
+
+    def _proceed(self) -> None:
+        if self._folder.stop.exists():
+            raise JobStopped
+
+    def _enter(self, secondary: str, message: str) -> None:
+        self._state.enter(secondary, message, time.time())
+        job_state.write(self._folder.state, self._state)
+
+    def _open_buckets(self) -> Buckets:
+        buckets = Buckets(self._folder.state_folder)
+        self._resources.callback(buckets.close)
+        return buckets
+
+    def _plant(self, held: lease.Lease) -> None:
+        names = [tree.name for tree in self._trees]
+        addresses = {name: held.address(int(name.rpartition("-")[2])) for name in names}
+        lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback"]
+        lines += [f"{address}\t{name}" for name, address in addresses.items()]
+        for tree in self._trees:
+            plant(tree, self._request, names, "\n".join(lines) + "\n")
+
+    def _checkpoints(self) -> CheckpointSync | None:
+        config = self._request.get("CheckpointConfig")
+        if config is None:
+            return None
+        sync = CheckpointSync(config, self._trees, self._open_buckets(), self._folder.hosts / "checkpoint")
+        sync.restore()
+        sync.start()
+        return sync
+
+    def _train(self, held: lease.Lease, buckets: Buckets) -> Ending:
+        self._proceed()
+        refusal = namespaces.refusal()
+        launch = Launch(self._request, self._folder, held, buckets.endpoint, isolated=refusal is None)
+        warning = f"No namespaces here ({refusal}): scripts that write /opt/ml literally write to this machine's. "
+        self._enter(
+            "Training", f"{warning if refusal else ''}Training in progress on {len(self._trees)} simulated host(s)."
+        )
+        began = int(time.time())
+        for tree in self._trees:
+            log = HostLog(self._folder.logs / f"{tree.name}-{began}{SUFFIX}")
+            if refusal:
+                log.write(f"[{tree.name}] {warning}Use the SM_* variables.")
+            self._hosts.append(Host(tree, launch.order(tree), log))
+        return self._watch()
+
+    def _watch(self) -> Ending:
+        limit = self._request["StoppingCondition"].get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME)
+        deadline = (self._state.started or time.time()) + limit
+        while True:
+            ended = [host for host in self._hosts if host.has_ended]
+            if any(host.code != 0 for host in ended):
+                return self._fail()
+            if len(ended) == len(self._hosts):
+                return outcome.COMPLETED
+            if self._folder.stop.exists():
+                return self._stop(outcome.STOPPED, "Stopping the training job")
+            if time.time() > deadline:
+                return self._stop(outcome.OUT_OF_TIME, "MaxRuntimeInSeconds is over; stopping the training job")
+            time.sleep(_TICK)
+
+    def _fail(self) -> Ending:
+        """A host has failed. Hear the others first: the one that ended first need not be the one that failed first."""
+        wait_until(self._hosts, _REPORT_WAIT, reported=True)
+        wait_until([host for host in self._hosts if host.has_reported], _REPORT_WAIT)
+        failed = [host for host in self._hosts if host.has_ended and host.code != 0]
+        for host in failed:
+            host.read_to_end()
+        reason = outcome.failure_reason(failed)
+        for host in self._hosts:
+            host.terminate()
+        wait_until(self._hosts, _FAILURE_GRACE)
+        self._kill()
+        return outcome.failed(reason)
+
+    def _stop(self, ending: Ending, message: str) -> Ending:
+        self._state.status = "Stopping"
+        self._enter("Stopping", message)
+        for host in self._hosts:
+            host.terminate()
+        wait_until(self._hosts, _STOP_GRACE)
+        self._kill()
+        return ending
+
+    def _kill(self) -> None:
+        for host in self._hosts:
+            host.kill()
+
+    def _upload(self, artifacts: Artifacts, ending: Ending) -> None:
+        self._kill()
+        self._enter("Uploading", "Uploading generated training model")
+        if ending.failure is None:
+            self._state.model = artifacts.upload_model(self._trees)
+        artifacts.upload_output(self._trees)
+
+    def _clean_up(self) -> None:
+        self._kill()
+        remove_tree(self._folder.hosts)
+        self._resources.close()
+
+
+def main() -> int:
+    isolate()
+    namespaces.adopt_orphans()
+    folder = JobFolder(Path(sys.argv[1]))
+    write_json(folder.pid, {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())})
+    Supervisor(folder).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

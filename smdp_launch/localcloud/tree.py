@@ -1,0 +1,104 @@
+"""The /opt/ml tree of one simulated host, written as the platform writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from smdp_launch.localcloud.requests import checkpoint_path
+
+ML = PurePosixPath("/opt/ml")
+GROUP = "homogeneousCluster"
+_FOLDERS = ("input/config", "input/data", "model", "output/data", "code")
+
+
+@dataclass(frozen=True)
+class HostTree:
+    """The folders of host `name`: `ml` is its /opt/ml, `tmp` its /tmp, `opt` room for a private /opt."""
+
+    name: str
+    root: Path
+
+    @property
+    def ml(self) -> Path:
+        return self.root / "ml"
+
+    @property
+    def tmp(self) -> Path:
+        return self.root / "tmp"
+
+    @property
+    def opt(self) -> Path:
+        return self.root / "opt"
+
+    @property
+    def hosts_file(self) -> Path:
+        return self.root / "hosts"
+
+    @property
+    def order(self) -> Path:
+        """What `host` is told to do; holds the server's credentials."""
+        return self.root / "order.json"
+
+    def at(self, path: PurePosixPath) -> Path:
+        """Where a path below /opt/ml lies on this machine."""
+        return self.ml / path.relative_to(ML)
+
+    def channel(self, name: str) -> Path:
+        return self.ml / "input/data" / name
+
+
+def host_names(count: int) -> list[str]:
+    """algo-1 to algo-COUNT, sorted as text, which is how the platform lists them (algo-10 before algo-2)."""
+    return sorted(f"algo-{number}" for number in range(1, count + 1))
+
+
+def plant(tree: HostTree, request: Mapping[str, Any], hosts: Sequence[str], hosts_file: str) -> None:
+    """Make the folders and the configuration files."""
+    for folder in _FOLDERS:
+        (tree.ml / folder).mkdir(parents=True)
+    tree.tmp.mkdir()
+    tree.tmp.chmod(0o1777)
+    tree.opt.mkdir()
+    tree.hosts_file.write_text(hosts_file)
+    channels = request.get("InputDataConfig", [])
+    for channel in channels:
+        tree.channel(channel["ChannelName"]).mkdir()
+    files: dict[str, Any] = {
+        "hyperparameters": request.get("HyperParameters", {}),
+        "resourceconfig": _resources(tree.name, request["ResourceConfig"]["InstanceType"], hosts),
+        "inputdataconfig": {
+            channel["ChannelName"]: _channel(channel, request["AlgorithmSpecification"]["TrainingInputMode"])
+            for channel in channels
+        },
+    }
+    if "CheckpointConfig" in request:
+        local = checkpoint_path(request["CheckpointConfig"])
+        files["checkpointconfig"] = {"LocalPath": str(local), "S3Uri": request["CheckpointConfig"]["S3Uri"]}
+        tree.at(local).mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (tree.ml / "input/config" / f"{name}.json").write_text(json.dumps(content))
+
+
+def _resources(name: str, instance_type: str, hosts: Sequence[str]) -> dict[str, Any]:
+    return {
+        "current_host": name,
+        "current_instance_type": instance_type,
+        "current_group_name": GROUP,
+        "hosts": list(hosts),
+        "instance_groups": [{"instance_group_name": GROUP, "instance_type": instance_type, "hosts": list(hosts)}],
+        "network_interface_name": "lo",
+    }
+
+
+def _channel(channel: Mapping[str, Any], default_mode: str) -> dict[str, str]:
+    source = channel["DataSource"]["S3DataSource"]
+    described = {
+        "TrainingInputMode": channel.get("InputMode", default_mode),
+        "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
+        "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+    }
+    return {"ContentType": channel["ContentType"], **described} if "ContentType" in channel else described

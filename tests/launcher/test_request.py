@@ -1,0 +1,212 @@
+"""The exact request, its names, its encoding and its archive."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import io
+import json
+import re
+import tarfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.session import Session
+from botocore.validate import ParamValidator
+from hypothesis import given
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.json import JSONSnapshotExtension
+
+from smdp_launch.plan.plan import LocalRun, Plan
+from smdp_launch.plan.prepare import LocalRequest, check_job, local_run, make_plan
+from smdp_launch.request.hyperparameters import encode, script_arguments
+from smdp_launch.request.names import S3Location, job_name
+from smdp_launch.request.ranks import hosts, rank_map
+from smdp_launch.source.archive import write_archive
+from smdp_launch.source.scan import scan_source
+from tests.conftest import JOB, ROOT, write_job
+
+NOW = datetime(2026, 11, 21, 1, 2, 3, tzinfo=timezone.utc)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(), one, max_size=3),
+    max_leaves=8,
+)
+
+
+def plan_of(path: Path, local: LocalRun | None = None) -> Plan:
+    return make_plan(check_job(path), NOW, 0xBEEF, local)
+
+
+def stable(plan: Plan, folder: Path) -> dict[str, Any]:
+    text = json.dumps(plan.to_json()).replace(str(folder), "FOLDER")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def assert_service_takes(request: dict[str, Any]) -> None:
+    shape = Session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
+    report = ParamValidator().validate(request, shape)
+    assert not report.has_errors(), report.generate_report()
+
+
+def test_the_plan_of_a_small_job(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    plan = plan_of(write_job(tmp_path))
+    assert stable(plan, tmp_path) == snapshot(extension_class=JSONSnapshotExtension)
+    assert_service_takes(plan.request)
+
+
+def test_the_plan_of_a_local_run_changes_hosts_and_environment_only(tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    there = plan_of(path).request
+    here = plan_of(path, LocalRun(hosts=3, workers_per_host=2)).request
+    changed = {key for key in here if here[key] != there.get(key)}
+    assert changed == {"ResourceConfig", "Environment", "Tags"}
+    assert here["ResourceConfig"]["InstanceCount"] == 3
+    assert here["Environment"] == {"SMDP_WORKERS_PER_HOST": "2"}
+    assert_service_takes(here)
+
+
+def test_aws_images_and_checkpoints_are_in_the_request(tmp_path: Path) -> None:
+    text = re.sub(r"image: .*\n", "", JOB).replace("engine: native", "engine: smdistributed")
+    plan = plan_of(write_job(tmp_path, text + "checkpoint: {s3: s3://bucket/ck/}\n"))
+    image = plan.request["AlgorithmSpecification"]["TrainingImage"]
+    assert image == "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1-gpu-py310"
+    assert plan.request["CheckpointConfig"] == {
+        "S3Uri": f"s3://bucket/ck/{plan.job}",
+        "LocalPath": "/opt/ml/checkpoints",
+    }
+    assert_service_takes(plan.request)
+
+
+def test_the_hash_follows_the_request_and_the_source(tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    first = plan_of(path).hash
+    assert plan_of(path).hash == first
+    (tmp_path / "src" / "train.py").write_text("print('other')\n")
+    second = plan_of(path).hash
+    write_job(tmp_path, JOB.replace("max_run: 600", "max_run: 601"), "print('other')\n")
+    assert len({first, second, plan_of(path).hash}) == 3
+
+
+def test_the_templates_have_plans_the_service_takes() -> None:
+    jobs = sorted((ROOT / "templates" / "jobs").glob("*.yaml"))
+    assert jobs
+    for path in jobs:
+        checked = check_job(path)
+        assert [one.code for one in checked.diagnostics if one.code not in {"SMDP404"}] == []
+
+
+def test_a_local_run_fits_the_machine_unless_told_otherwise(tmp_path: Path) -> None:
+    job = check_job(write_job(tmp_path, JOB.replace("instance_count: 2", "instance_count: 32")))
+    small = local_run(job, LocalRequest(), cores=2)
+    assert (small.hosts, small.workers_per_host) == (4, 1)
+    large = local_run(job, LocalRequest(), cores=128)
+    assert (large.hosts, large.workers_per_host) == (4, 8)
+    told = local_run(job, LocalRequest(hosts=3, workers_per_host=5), cores=2)
+    assert (told.hosts, told.workers_per_host) == (3, 5)
+    assert any("ml.p4d.24xlarge" in one for one in told.not_honoured)
+
+
+@given(st.text(alphabet="abcXYZ019", min_size=1, max_size=43), st.integers(0, 0xFFFF))
+def test_job_names_fit_the_service(base: str, suffix: int) -> None:
+    name = job_name(base, NOW.astimezone(timezone(timedelta(hours=9))), suffix)
+    assert re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", name)
+    assert name == f"{base}-20261121010203-{suffix:04x}"
+
+
+@pytest.mark.parametrize("suffix", [-1, 1 << 16])
+def test_a_suffix_out_of_range_is_our_mistake(suffix: int) -> None:
+    with pytest.raises(ValueError, match="65535"):
+        job_name("a", NOW, suffix)
+
+
+def test_ranks_follow_the_platforms_order_of_hosts() -> None:
+    assert hosts(11) == ["algo-1", "algo-10", "algo-11", *[f"algo-{n}" for n in range(2, 10)]]
+    ranks = rank_map(11, 8)
+    assert [one.rank for one in ranks] == list(range(88))
+    assert [(one.host, one.local_rank, one.gpu) for one in ranks[8:10]] == [("algo-10", 0, 0), ("algo-10", 1, 1)]
+
+
+@given(st.dictionaries(st.text(min_size=1), json_values))
+def test_hyperparameters_arrive_as_they_were_written(values: dict[str, Any]) -> None:
+    sent = encode(values)
+    assert {name: json.loads(value) for name, value in sent.items()} == values
+    assert not any("\n" in value for value in sent.values())
+
+
+@given(st.dictionaries(st.text(min_size=1), json_values))
+def test_the_script_sees_one_argument_a_value(values: dict[str, Any]) -> None:
+    arguments = script_arguments(values)
+    assert len(arguments) == 2 * len(values)
+    for name, shown in zip(arguments[::2], arguments[1::2], strict=True):
+        value = values[name.removeprefix("--") if name.startswith("--") and name[2:] in values else name[1:]]
+        if isinstance(value, list):
+            assert ast.literal_eval(shown) == value
+        elif isinstance(value, str):
+            assert shown == value
+
+
+def test_the_script_sees_values_as_the_toolkit_renders_them() -> None:
+    values = {"lr": 0.1, "n": 3, "flag": True, "none": None, "list": [1, "a"], "map": {"b": 2, "a": "x"}, "s": "a b"}
+    assert script_arguments(values) == [
+        *("--flag", "True"),
+        *("--list", "[1, 'a']"),
+        *("--lr", "0.1"),
+        *("--map", "a=x,b=2"),
+        *("-n", "3"),
+        *("--none", ""),
+        *("-s", "a b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("uri", "parts", "joined"),
+    [
+        ("s3://b", ("x",), "s3://b/x"),
+        ("s3://b/", ("x",), "s3://b/x"),
+        ("s3://b/p", ("x", "y"), "s3://b/p/x/y"),
+        ("s3://b/p/", ("x",), "s3://b/p/x"),
+    ],
+)
+def test_locations_join_without_doubled_slashes(uri: str, parts: tuple[str, ...], joined: str) -> None:
+    assert str(S3Location.parse(uri).join(*parts)) == joined
+
+
+def packed(folder: Path) -> bytes:
+    file = io.BytesIO()
+    write_archive(scan_source(folder), file)
+    return file.getvalue()
+
+
+def test_the_archive_depends_on_names_modes_and_contents_alone(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        (folder / "pkg").mkdir(parents=True)
+        (folder / "pkg" / "ä.py").write_text("x = 1\n")
+        (folder / "run.sh").write_text("#!/bin/sh\n")
+        (folder / "run.sh").chmod(0o700 if name == "one" else 0o755)
+        (folder / "link.py").symlink_to("pkg/ä.py")
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__" / "x.pyc").write_bytes(b"x")
+    first = packed(tmp_path / "one")
+    assert packed(tmp_path / "two") == first
+    assert scan_source(tmp_path / "one").sha256 == scan_source(tmp_path / "two").sha256
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(first))) as tar:
+        members = {one.name: (one.mode, one.mtime, one.uid, one.isfile()) for one in tar}
+    assert members == {
+        "link.py": (0o644, 0, 0, True),
+        "pkg/ä.py": (0o644, 0, 0, True),
+        "run.sh": (0o755, 0, 0, True),
+    }
+
+
+def test_a_file_that_shrinks_while_it_is_packed_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("long enough")
+    tree = scan_source(tmp_path)
+    (tmp_path / "a.py").write_text("")
+    with pytest.raises(OSError, match="unexpected end of data"):
+        write_archive(tree, io.BytesIO())

@@ -1,0 +1,181 @@
+"""What relations between fields, and the folders they name, are refused, and what is said instead."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.plan.prepare import LocalRequest, check_job, placeholders
+from tests.conftest import JOB, write_job
+
+
+def found(folder: Path, *changes: tuple[str, str], local: LocalRequest | None = None) -> list[Diagnostic]:
+    text = JOB
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    return list(check_job(write_job(folder, text), local).diagnostics)
+
+
+def only(diagnostics: list[Diagnostic]) -> Diagnostic:
+    assert len(diagnostics) == 1, diagnostics
+    return diagnostics[0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "engine", "instance_type", "help_"),
+    [
+        ("strict", "native", "ml.p3.24xlarge", "write ml.p3dn.24xlarge"),
+        ("strict", "native", "ml.p4d.24xlarg", "did you mean ml.p4d.24xlarge?"),
+        ("strict", "native", "ml.p4de.24xlarge", "policy: extended"),
+        ("strict", "smdistributed", "ml.m5.large", "one of ml.p3.16xlarge, ml.p3dn.24xlarge, ml.p4d.24xlarge"),
+        ("extended", "smdistributed", "ml.p5.48xlarge", "ml.p"),
+    ],
+)
+def test_instance_types_out_of_policy_name_the_closest(
+    tmp_path: Path, policy: str, engine: str, instance_type: str, help_: str
+) -> None:
+    one = only(
+        found(
+            tmp_path,
+            ("engine: native", f"engine: {engine}\npolicy: {policy}"),
+            ("ml.p4d.24xlarge", instance_type),
+        )
+    )
+    assert one.code == "SMDP301"
+    assert one.text == instance_type
+    assert help_ in one.help
+
+
+@pytest.mark.parametrize("instance_type", ["ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge"])
+def test_the_documented_instance_types_are_allowed(tmp_path: Path, instance_type: str) -> None:
+    assert found(tmp_path, ("ml.p4d.24xlarge", instance_type)) == []
+
+
+@pytest.mark.parametrize(
+    ("framework", "code", "help_"),
+    [
+        ('{name: pytorch, version: "1.5.0"}', "SMDP302", '1.6.0 or later, such as "2.0.1"'),
+        ('{name: tensorflow, version: "1.15.2"}', "SMDP302", "TensorFlow 2.3.0 or later"),
+        ('{name: tensorflow, version: "2.2"}', "SMDP302", "2.3.0 or later"),
+        ('{name: pytorch, version: "1.13.0"}', "SMDP302", 'the closest is "1.13.1"'),
+        ('{name: pytorch, version: "2.1.0"}', "SMDP303", 'the newest with CUDA 11 is "2.0.1"'),
+    ],
+)
+def test_framework_versions_are_checked(tmp_path: Path, framework: str, code: str, help_: str) -> None:
+    one = only(found(tmp_path, ('{name: pytorch, version: "2.0.1"}', framework)))
+    assert one.code == code
+    assert help_ in one.help
+
+
+def test_a_short_version_means_the_newest_patch(tmp_path: Path) -> None:
+    assert found(tmp_path, ('"2.0.1"', '"2.0"')) == []
+
+
+def test_extended_allows_cuda_12(tmp_path: Path) -> None:
+    assert found(tmp_path, ('"2.0.1"', '"2.1.0"'), ("engine: native", "engine: native\npolicy: extended")) == []
+
+
+def test_the_native_engine_needs_an_image(tmp_path: Path) -> None:
+    image = next(line for line in JOB.splitlines() if line.startswith("image:")) + "\n"
+    assert only(found(tmp_path, (image, ""))).code == "SMDP305"
+    assert found(tmp_path, (image, ""), ("engine: native", "engine: smdistributed")) == []
+
+
+def test_aws_images_are_checked_for_python_and_the_library(tmp_path: Path) -> None:
+    image = next(line for line in JOB.splitlines() if line.startswith("image:")) + "\n"
+    aws = [(image, ""), ("engine: native", "engine: smdistributed\npolicy: extended")]
+    python = found(tmp_path, *aws, ('version: "2.0.1"', 'version: "2.0.1", python: "3.8"'))
+    assert (only(python).code, only(python).text) == ("SMDP304", "3.8")
+    library = only(found(tmp_path, *aws, ('"2.0.1"', '"2.7.1"')))
+    assert library.code == "SMDP306"
+    assert '"2.5.1"' in library.help
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code", "help_"),
+    [
+        ("source: src", "source: sr", "SMDP401", "folder"),
+        ("source: src", "source: data/part-0", "SMDP401", "folder"),
+        ("entry: train.py", "entry: trian.py", "SMDP402", "did you mean train.py?"),
+        ("entry: train.py", "entry: ../train.py", "SMDP403", "within `script.source`"),
+        ("entry: train.py", "entry: /train.py", "SMDP403", "within `script.source`"),
+        ("channels: {train: data}", "channels: {train: dat}", "SMDP404", "readable"),
+        ("channels: {train: data}", "channels: {train: empty}", "SMDP405", "readable"),
+        ("channels: {train: data}", "channels: {trian: data}", "SMDP406", 'did you mean "train"?'),
+    ],
+)
+def test_folders_and_files_must_be_there(tmp_path: Path, before: str, after: str, code: str, help_: str) -> None:
+    (tmp_path / "empty").mkdir()
+    one = only(found(tmp_path, (before, after)))
+    assert one.code == code
+    assert one.span is not None
+    assert one.span.line == 1 + JOB[: JOB.index(before)].count("\n")
+    assert help_ in one.help
+
+
+def test_an_entry_may_be_written_with_dots(tmp_path: Path) -> None:
+    assert found(tmp_path, ("entry: train.py", "entry: ./train.py")) == []
+
+
+def test_a_local_run_needs_data_for_each_channel(tmp_path: Path) -> None:
+    change = ("local: {channels: {train: data}}\n", "")
+    assert found(tmp_path, change) == []
+    assert only(found(tmp_path, change, local=LocalRequest())).code == "SMDP407"
+    assert found(tmp_path, change, local=LocalRequest(data={"train": tmp_path / "data"})) == []
+
+
+def test_data_flags_are_checked_like_the_file(tmp_path: Path) -> None:
+    unknown = found(tmp_path, local=LocalRequest(data={"tset": tmp_path / "data"}))
+    assert [(one.code, one.span) for one in unknown] == [("SMDP406", None)]
+    missing = found(tmp_path, local=LocalRequest(data={"train": tmp_path / "nowhere"}))
+    assert [(one.code, one.span) for one in missing] == [("SMDP404", None)]
+
+
+def test_files_that_cannot_be_packed_are_named(tmp_path: Path) -> None:
+    write_job(tmp_path)
+    os.mkfifo(tmp_path / "src" / "pipe")
+    (tmp_path / "src" / "dangling").symlink_to("nowhere")
+    (tmp_path / "src" / "loop").symlink_to(".")
+    diagnostics = found(tmp_path)
+    assert {one.code for one in diagnostics} == {"SMDP408"}
+    assert [name for name in ("dangling", "loop", "pipe") if any(name in one.message for one in diagnostics)] == [
+        "dangling",
+        "loop",
+        "pipe",
+    ]
+
+
+def test_data_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "gone").symlink_to("nowhere")
+    one = only(found(tmp_path))
+    assert one.code == "SMDP405"
+    assert "gone" in one.message
+
+
+def test_a_rule_is_silent_where_the_schema_has_spoken(tmp_path: Path) -> None:
+    diagnostics = found(tmp_path, ("ml.p4d.24xlarge", "p4d"), ('"2.0.1"', "2.0"), ("source: src", "source: 3"))
+    assert [one.code for one in diagnostics] == ["SMDP206", "SMDP206", "SMDP204"]
+
+
+def test_schema_errors_do_not_hide_what_rules_find(tmp_path: Path) -> None:
+    diagnostics = found(
+        tmp_path, ("max_run: 600", "max_run: long"), ("ml.p4d.24xlarge", "ml.p9.large"), ("train.py", "no.py")
+    )
+    assert [one.code for one in diagnostics] == ["SMDP402", "SMDP301", "SMDP203"]
+
+
+def test_placeholders_pass_the_check_and_are_found_before_a_launch(tmp_path: Path) -> None:
+    text = JOB.replace("123456789012", "000000000000").replace("us-east-1", "xx-placeholder-1")
+    job = check_job(write_job(tmp_path, text))
+    assert job.diagnostics == ()
+    assert [one.text for one in placeholders(job)] == [
+        "arn:aws:iam::000000000000:role/training",
+        "xx-placeholder-1",
+        "000000000000.dkr.ecr.xx-placeholder-1.amazonaws.com/smdp-pytorch:2.0.1-cu118",
+    ]
+    assert placeholders(check_job(write_job(tmp_path))) == []
