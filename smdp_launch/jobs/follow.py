@@ -28,6 +28,7 @@ class StatusChanged:
 
     status: str
     message: str
+    time_ms: int
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class JobEvent:
     host: str
     name: str
     fields: Mapping[str, Any]
+    time_ms: int
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def read_line(host: str, message: str, time_ms: int) -> LogLine | JobEvent:
         except ValueError:
             fields = None
         if isinstance(fields, dict) and isinstance(fields.get("event"), str):
-            return JobEvent(host, fields["event"], fields)
+            return JobEvent(host, fields["event"], fields, time_ms)
     return LogLine(host, rank, text, time_ms)
 
 
@@ -90,14 +92,20 @@ class Follower:
         with told(f"job {self.job} cannot be followed"):
             # Described before the logs are read: when it says that the job has ended, every line is there to read.
             described = self.clients.sagemaker.describe_training_job(TrainingJobName=self.job)
-        seen: list[Seen] = [*self._status_changes(described), *self._new_lines()]
-        return [*seen, Ended(outcome(described))] if described["TrainingJobStatus"] in ENDED else seen
+        # By time over all streams; the sort keeps the order within a stream.
+        seen = sorted([*self._status_changes(described), *self._new_lines()], key=lambda one: one.time_ms)
+        return [*seen, Ended(outcome(described))] if described["TrainingJobStatus"] in ENDED else [*seen]
 
     def _status_changes(self, described: Mapping[str, Any]) -> list[StatusChanged]:
         transitions = described.get("SecondaryStatusTransitions", [])
         new = transitions[self._transitions :]
         self._transitions = len(transitions)
-        return [StatusChanged(str(one["Status"]), str(one.get("StatusMessage", ""))) for one in new]
+        return [
+            StatusChanged(
+                str(one["Status"]), str(one.get("StatusMessage", "")), int(one["StartTime"].timestamp() * 1000)
+            )
+            for one in new
+        ]
 
     def _new_lines(self) -> Iterator[LogLine | JobEvent]:
         for stream in self._streams():

@@ -131,7 +131,11 @@ def running(state: StateFolder) -> Endpoint | None:
 
 
 def _is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    """False for a zombie too: its lock may outlast it for a moment, until its last thread has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _spawn(state: StateFolder) -> subprocess.Popen[bytes]:

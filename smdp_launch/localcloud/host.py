@@ -19,10 +19,10 @@ from pathlib import Path
 
 from smdp_launch.localcloud import namespaces
 from smdp_launch.localcloud.namespaces import View
-from smdp_launch.localcloud.processes import catches_sigterm, children
+from smdp_launch.localcloud.processes import children, minds_sigterm
 
 _SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
-_HANDLER_WAIT = 5.0  # seconds that a starting entrypoint has for installing its SIGTERM handler
+_HANDLER_WAIT = 5.0  # seconds that a starting entrypoint has to care for SIGTERM
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,11 @@ def _start(order: Order) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.execve(order.command[0], order.command, order.environment)  # noqa: S606 (no shell wanted)
     except OSError as error:
-        sys.stderr.write(f"the host could not be set up: {error.filename}: {error.strerror}\n")
+        reason = f"the simulated host could not be set up: {error.filename}: {error.strerror}"
+        sys.stderr.write(f"{reason}\n")
         sys.stderr.flush()
+        with suppress(OSError):
+            (order.view.ml / "output/failure").write_text(reason)
     finally:
         os._exit(1)
 
@@ -99,14 +102,14 @@ def _watch(child: int) -> int:
         if ended:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-        if terminate_by is not None and (catches_sigterm(child) or time.monotonic() > terminate_by):
+        if terminate_by is not None and (minds_sigterm(child) or time.monotonic() > terminate_by):
             os.kill(child, signal.SIGTERM)
             terminate_by = None
         received = signal.sigtimedwait(_SIGNALS, 0.05 if terminate_by is not None else 1.0)
         if received is None:
             continue
         if received.si_signo == signal.SIGTERM:
-            # Process 1 of a namespace loses signals that it has no handler for: wait until it has one.
+            # Process 1 of a namespace loses signals that it has no handler for: wait until it cares.
             terminate_by = time.monotonic() + _HANDLER_WAIT
         elif received.si_signo == signal.SIGUSR1:
             os.kill(child, signal.SIGKILL)

@@ -20,7 +20,7 @@ from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import Lock, is_locked, read_json, remove_tree, write_json
-from smdp_launch.localcloud.layout import JobFolder, StateFolder
+from smdp_launch.localcloud.layout import JOB_NAME, JobFolder, StateFolder
 from smdp_launch.localcloud.processes import kill_processes_below
 from smdp_launch.localcloud.state import JobState
 
@@ -45,8 +45,8 @@ class JobStore:
 
     def folder(self, name: str) -> JobFolder | None:
         """`name` may be anything that a client sent."""
-        folder = JobFolder(self._root / name) if name and "/" not in name and not name.startswith(".") else None
-        return folder if folder and folder.state.exists() else None
+        folder = JobFolder(self._root / name)
+        return folder if JOB_NAME.fullmatch(name) and folder.state.exists() else None
 
     def create(self, request: Mapping[str, Any]) -> None:
         """Write the job down and start its supervisor. ResourceInUse where the name is taken."""

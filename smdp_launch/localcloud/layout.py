@@ -8,10 +8,13 @@ jobs/NAME/      one folder a job, see `JobFolder`
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_launch.localcloud.files import write_bytes
+
+JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the service's own pattern
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Objects on disk, and moto's view of them.
 
-moto keeps objects in memory. Here every object that it holds is written below the state directory before the write
-is acknowledged, and from then on moto reads it from there: an object costs its index entry in memory, not its bytes.
+moto keeps objects in memory. Here every object is written below the state directory before the write is acknowledged,
+and what moto has of it from then on is a reader of that file: an object costs its index entry in memory, not its bytes.
 Writes survive the death of the server, not a power cut (nothing is synced to the platter).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,30 +18,9 @@ from moto.s3.models import FakeBucket, FakeKey, S3Backend
 
 from smdp_launch.localcloud import objects
 from smdp_launch.localcloud.files import read_json, write_json
+from smdp_launch.localcloud.values import DiskValue, Value, joined
 
 REGION = "us-east-1"
-
-
-class DiskValue:
-    """Stands where moto keeps an object's bytes, a file object of its own. Opens the file only to read it, so that
-    neither memory nor the number of descriptors grows with the number of objects."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._position = 0
-
-    def seek(self, position: int) -> None:
-        self._position = position
-
-    def read(self, size: int = -1) -> bytes:
-        with self._path.open("rb") as file:
-            file.seek(self._position)
-            data = file.read(size)
-        self._position += len(data)
-        return data
-
-    def close(self) -> None:
-        """Nothing is open between two calls."""
 
 
 class Mirror:
@@ -77,7 +56,7 @@ class Mirror:
         if key is None:
             self._remove(self._root / bucket_name, name)
         elif not isinstance(key._value_buffer, DiskValue):
-            self._write(self._root / bucket_name, key)
+            self.write(bucket_name, key, [key._value_buffer])
 
     def sync_deleted(self, bucket_name: str) -> None:
         """Remove from disk whatever moto no longer has in this bucket."""
@@ -88,11 +67,13 @@ class Mirror:
             if entry and bucket.keys.get(entry["key"]) is None:
                 self._remove(folder, entry["key"])
 
-    def _write(self, folder: Path, key: Any) -> None:
+    def write(self, bucket_name: str, key: Any, parts: Sequence[Value]) -> None:
+        """Make `parts`, one after the other, the bytes of an object that moto knows; they are closed."""
+        folder = self._root / bucket_name
         scratch = folder / objects.INDEX / f"tmp-{secrets.token_hex(8)}"
-        key._value_buffer.seek(0)
         with scratch.open("xb") as file:
-            shutil.copyfileobj(key._value_buffer, file, 1024 * 1024)
+            for block in joined(parts):
+                file.write(block)
         previous = objects.find(folder, key.name)
         relative = previous.relative_to(folder) if previous else objects.choose_path(folder, key.name)
         status = scratch.stat()
@@ -112,7 +93,8 @@ class Mirror:
                 "checksum": [key.checksum_algorithm, key.checksum_value, key.checksum_type, key.checksum_parts],
             },
         )
-        key._value_buffer.close()
+        for part in parts:
+            part.close()
         key._value_buffer = DiskValue(path)
 
     def _remove(self, folder: Path, name: str) -> None:

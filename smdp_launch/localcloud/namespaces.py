@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,18 +64,17 @@ def adopt_orphans() -> None:
 
 
 def enter() -> None:
-    """Leave this machine's mounts, host name, System V IPC and, for children, processes.
+    """Leave this machine's host name, System V IPC and, for children, processes.
 
     Without root this needs a user namespace, in which the user is root as in a training container.
     """
     user, group = os.geteuid(), os.getegid()
-    flags = _CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWIPC | _CLONE_NEWPID
+    flags = _CLONE_NEWUTS | _CLONE_NEWIPC | _CLONE_NEWPID
     _call("unshare", flags if user == 0 else flags | _CLONE_NEWUSER)
     if user != 0:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {user} 1")
         Path("/proc/self/gid_map").write_text(f"0 {group} 1")
-    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,10 @@ class View:
 
 
 def arrange(view: View) -> None:
-    """Put the view in place. Called in the new namespaces, by the process that is number 1 there."""
+    """Put the view in place, for this process and its children. Called by the process that is number 1 of the host;
+    its parent, which goes on seeing this machine's files, keeps watch over it."""
+    _call("unshare", _CLONE_NEWNS)
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     _call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     if Path("/dev/shm").is_dir():  # noqa: S108 (hosts must not meet in shared memory)
@@ -169,33 +171,27 @@ def _try_out() -> int:
         for path in (view.ml, view.tmp, view.opt):
             path.mkdir()
         view.hosts_file.touch()
-        # This process stays outside: within, the folder to remove would lie behind the new /tmp.
-        return _in_child(lambda: _enter_and_arrange(view))
-
-
-def _enter_and_arrange(view: View) -> int:
-    enter()
-    return _in_child(lambda: _arrange_and_end(view))
-
-
-def _arrange_and_end(view: View) -> int:
-    arrange(view)
-    return 0
-
-
-def _in_child(action: Callable[[], int]) -> int:
-    """The exit status of a child process that runs `action`."""
-    child = os.fork()
-    if child == 0:
-        status = 1
         try:
-            status = action()
+            enter()
         except OSError as error:
-            sys.stderr.write(f"{error.filename}: {error.strerror}\n")
-            sys.stderr.flush()
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return _report(error)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                arrange(view)
+                status = 0
+            except OSError as error:
+                _report(error)
+            finally:
+                os._exit(status)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _report(error: OSError) -> int:
+    sys.stderr.write(f"{error.filename}: {error.strerror}\n")
+    sys.stderr.flush()
+    return 1
 
 
 if __name__ == "__main__":

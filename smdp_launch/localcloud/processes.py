@@ -38,14 +38,15 @@ def children(parent: int) -> list[int]:
     return found
 
 
-def catches_sigterm(pid: int) -> bool:
-    """Whether the process has installed a handler. The first process of a PID namespace loses the signal else."""
+def minds_sigterm(pid: int) -> bool:
+    """Whether the process handles the signal, or holds it back to fetch it. The first process of a PID namespace
+    loses it otherwise."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return False
-    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
-    return bool(int(caught, 16) & _SIGTERM_BIT)
+    masks = [line.split()[1] for line in lines if line.startswith(("SigCgt:", "SigBlk:"))]
+    return any(int(mask, 16) & _SIGTERM_BIT for mask in masks)
 
 
 def start_time(pid: int) -> int:

@@ -15,9 +15,9 @@ from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
 from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.layout import JOB_NAME
 
 MAX_HOSTS = 254  # addresses 127.A.B.1 to 127.A.B.254
-_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ML = PurePosixPath("/opt/ml")
 _RESERVED = [_ML / name for name in ("input", "model", "output", "code")]
@@ -41,10 +41,10 @@ def check_shape(operation: str, parameters: Mapping[str, Any]) -> None:
 def check_training_job(request: Mapping[str, Any]) -> None:
     check_shape("CreateTrainingJob", request)
     name = request["TrainingJobName"]
-    if not _NAME.fullmatch(name):
+    if not JOB_NAME.fullmatch(name):
         raise validation(
             f"1 validation error detected: Value '{name}' at 'trainingJobName' failed to satisfy constraint: "
-            f"Member must satisfy regular expression pattern: {_NAME.pattern}"
+            f"Member must satisfy regular expression pattern: {JOB_NAME.pattern}"
         )
     for member in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition"):
         if member not in request:

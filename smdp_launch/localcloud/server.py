@@ -78,7 +78,7 @@ def serve(state: StateFolder, *, private: bool) -> int:
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"
     jobs.endpoint_url = f"http://{gateway.authority}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     write_json(
         state.server_file,
         {

@@ -55,14 +55,16 @@ def read_channel(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 def make_model(seed: int) -> nn.Module:
     torch.manual_seed(seed)
+    # Smooth activations: a sum that differs in its last bit cannot flip a unit on or off, so runs with other numbers of
+    # workers stay within rounding of each other.
     return nn.Sequential(
         nn.Conv2d(1, 16, 5, stride=2, padding=2),
-        nn.ReLU(),
+        nn.Tanh(),
         nn.Conv2d(16, 32, 5, stride=2, padding=2),
-        nn.ReLU(),
+        nn.Tanh(),
         nn.Flatten(),
         nn.Linear(32 * 7 * 7, 64),
-        nn.ReLU(),
+        nn.Tanh(),
         nn.Linear(64, 10),
     )
 

@@ -7,17 +7,17 @@ gives its number to nobody else, so a signal to the group can only reach what th
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Callable, Mapping
+from typing import Callable, Mapping
 
 from smdp_entrypoint.errors import ProgramError
 from smdp_entrypoint.lines import LineAssembler
+from smdp_entrypoint.pipes import WriteTime, open_dated_pipe
 from smdp_entrypoint.tracebacks import TracebackWatch
 
 _READ_SIZE = 64 * 1024
@@ -44,12 +44,12 @@ class Ended:
 class Stream:
     """The reading end of one of a child's pipes; `fd` is None once it is closed."""
 
-    def __init__(self, pipe: IO[bytes], on_line: Callable[[str, float], None]) -> None:
-        self.fd: int | None = pipe.fileno()
-        self._pipe = pipe
+    def __init__(self, fd: int, on_line: Callable[[str, float], None]) -> None:
+        self.fd: int | None = fd
+        self._written = WriteTime(fd)
         self._lines = LineAssembler()
         self._on_line = on_line
-        os.set_blocking(pipe.fileno(), False)
+        os.set_blocking(fd, False)
 
     def read(self, now: float) -> int:
         """Pass on what is there, once; the number of bytes."""
@@ -59,8 +59,10 @@ class Stream:
             chunk = os.read(self.fd, _READ_SIZE)
         except BlockingIOError:
             return 0
-        for line in self._lines.feed(chunk):
-            self._on_line(line, now)
+        lines = self._lines.feed(chunk)
+        at = self._written.before(now) if lines else now
+        for line in lines:
+            self._on_line(line, at)
         if not chunk:
             self.close(now)
         return len(chunk)
@@ -69,8 +71,8 @@ class Stream:
         """Stop reading and pass on a last line that has no end."""
         if self.fd is None:
             return
+        os.close(self.fd)
         self.fd = None
-        self._pipe.close()
         for line in self._lines.close():
             self._on_line(line, now)
 
@@ -83,10 +85,19 @@ class Child:
         self.stderr_tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self.ended: Ended | None = None
         self._on_line = on_line
-        self._process = _start(argv, environ, cwd)
+        # Only the order of tracebacks matters, so only standard error is dated.
+        (out, child_out), (error, child_error) = os.pipe(), open_dated_pipe()
+        self.streams = [Stream(out, self._out_line), Stream(error, self._error_line)]
+        try:
+            self._process = _start(argv, environ, cwd, child_out, child_error)
+        except BaseException:
+            for stream in self.streams:
+                stream.close(0.0)
+            raise
+        finally:
+            os.close(child_out)
+            os.close(child_error)
         self.pid = self._process.pid
-        pipes = [(self._process.stdout, self._out_line), (self._process.stderr, self._error_line)]
-        self.streams = [Stream(pipe, on_line) for pipe, on_line in pipes if pipe is not None]
 
     def look(self, now: float) -> bool:
         """Whether the process has ended since the last look; `ended` then says how."""
@@ -124,7 +135,7 @@ class Child:
 
     def _out_line(self, line: str, now: float) -> None:
         if self.watch.last is not None:
-            self.watch.last.followed_by += 1
+            self.watch.last.spoken += 1
         self._on_line(line)
 
     def _error_line(self, line: str, now: float) -> None:
@@ -133,26 +144,31 @@ class Child:
         self._on_line(line)
 
 
-def _start(argv: list[str], environ: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+def _start(argv: list[str], environ: Mapping[str, str], cwd: Path, out: int, error: int) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             argv,
             env=environ,
             cwd=str(cwd),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=out,
+            stderr=error,
             start_new_session=True,
             # Between fork and exec only two system calls are made, so no lock of another thread can be missed.
             preexec_fn=_die_with_parent(os.getpid()),  # noqa: PLW1509
         )
-    except (OSError, ValueError, UnicodeEncodeError) as error:
-        raise ProgramError(f"{' '.join(argv)[:300]} cannot be started in {cwd}: {error}.") from error
+    except (OSError, ValueError, UnicodeEncodeError) as reason:
+        raise ProgramError(f"{' '.join(argv)[:300]} cannot be started in {cwd}: {reason}.") from reason
 
 
-def _die_with_parent(parent: int) -> Callable[[], None]:
+def _die_with_parent(parent: int) -> Callable[[], None] | None:
     """A killed entrypoint cannot end its workers any more; the kernel does it then."""
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    try:
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):  # a Python built without it; as process 1 we do not need it
+        return None
 
     def in_child() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -2,8 +2,12 @@
 
 When one rank fails, its peers fail as well, with broken connections, and may well end before it does. So the cause is
 the failure that *began* first: at the first line of its traceback, else at its end. One correction: a rank's sockets
-can close a moment before its traceback is printed, so among failures that began within `_SAME_MOMENT_S`, one that
-reads like a lost peer gives way to one that does not.
+can close a moment before its traceback is printed or its end is seen. So among failures that began within
+`_SAME_MOMENT_S` a crash, which no peer can cause, goes first, and what reads like a lost peer goes last.
+
+A worker that has printed a traceback and hangs in its shutdown is a candidate as well. But so looks one that handled an
+exception and is well, so it must have fallen silent at once, and either shortly before the first end or with only
+lost peers among those that ended.
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ _SAME_MOMENT_S = 0.25
 _LOST_PEER = re.compile(
     r"Connection(Reset|Refused|Aborted)?Error\b|BrokenPipeError|EOFError|Dist\w*Error|PeerLost"
     r"|[Cc]onnection (reset|closed|refused)|closed by peer|[Bb]roken pipe|remote process exited|[Ss]ocket [Tt]imeout"
+    r"|[Tt]imed out waiting|timeout caused pair closure|collective operation timeout"
 )
+_CRASHES = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _HINTS = {
     signal.SIGKILL: "out of memory, or killed from outside",
     signal.SIGBUS: "often a full /dev/shm",
@@ -33,6 +39,9 @@ _HINTS = {
 # uncaught exception says so, if it is not long past.
 _FEW_LINES = 100
 _NOT_LONG_S = 60.0
+# The same for a worker that still runs.
+_SILENCE_LINES = 8  # enough for a message of several lines
+_SHORTLY_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,10 @@ class Failure:
     signum: int | None
     error: str
     tail: list[str] = field(default_factory=list)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.code is not None or self.signum is not None
 
     @property
     def exit_code(self) -> int:
@@ -82,7 +95,7 @@ class Failure:
             "local_rank": self.local_rank,
             "code": self.code,
             "signal": signal_name(self.signum) if self.signum else None,
-            "error": self.error or self.summary,
+            "error": _cut(self.error or self.summary),
         }
 
 
@@ -111,15 +124,31 @@ def examine(child: Child, rank: int, local_rank: int, host: str) -> Failure | No
 def _was_fatal(traceback: Traceback, ended: Ended | None) -> bool:
     if not traceback.error or traceback.followed_by > _FEW_LINES:
         return False
-    if ended is None or ended.code == 1:
-        return True
-    return ended.at - traceback.began <= _NOT_LONG_S
+    if ended is None:
+        return traceback.followed_by + traceback.spoken <= _SILENCE_LINES
+    return ended.code == 1 or ended.at - traceback.began <= _NOT_LONG_S
 
 
 def first_cause(failures: list[Failure]) -> Failure:
-    earliest = min(failure.began for failure in failures)
-    together = [failure for failure in failures if failure.began - earliest <= _SAME_MOMENT_S]
-    return min(together, key=lambda failure: (_reads_like_lost_peer(failure), failure.began, failure.rank))
+    """Of at least one failure."""
+    candidates = _candidates(failures)
+    earliest = min(failure.began for failure in candidates)
+    together = [failure for failure in candidates if failure.began - earliest <= _SAME_MOMENT_S]
+    return min(together, key=lambda failure: (_precedence(failure), failure.began, failure.rank))
+
+
+def _precedence(failure: Failure) -> int:
+    if failure.signum in _CRASHES and not failure.error:
+        return 0
+    return 2 if _reads_like_lost_peer(failure) else 1
+
+
+def _candidates(failures: list[Failure]) -> list[Failure]:
+    ended = [failure for failure in failures if failure.has_ended]
+    if not ended or all(map(_reads_like_lost_peer, ended)):
+        return failures
+    first_end = min(failure.began for failure in ended)
+    return [failure for failure in failures if failure.has_ended or first_end - failure.began <= _SHORTLY_S]
 
 
 def _reads_like_lost_peer(failure: Failure) -> bool:
@@ -135,7 +164,9 @@ def failure_text(failure: Failure) -> str:
         if room < 0:
             break
         kept.insert(0, line)
-    return "\n".join([failure.summary, *kept])
+    if not kept and failure.tail:
+        kept = failure.tail[-1:]  # a single line longer than the room is better cut than missing
+    return "\n".join([failure.summary, *kept])[:LONGEST_FILE]
 
 
 def write_failure(path: Path, text: str) -> None:

@@ -111,7 +111,7 @@ class Download:
         return secure, parts.netloc, parts.path
 
     def _copy(self, response: http.client.HTTPResponse, target: IO[bytes]) -> int:
-        expected = response.getheader("Content-Length")
+        expected = response.length
         size = 0
         while True:
             block = response.read(_BLOCK)
@@ -121,7 +121,7 @@ class Download:
             size += len(block)
             if time.monotonic() >= self._end:
                 raise SourceError(f"{self.source} was still downloading after {_DEADLINE_S:g} s, at byte {size}.")
-        if expected is not None and size != int(expected):
+        if expected is not None and size != expected:
             raise _TryAgain(f"the connection ended after {size} of {expected} bytes")
         target.flush()
         return size

@@ -25,11 +25,11 @@ class Signals:
     def __init__(self) -> None:
         self.stops: list[tuple[int, float]] = []
         self.wakeup, self._wakeup_end = os.pipe()
+        for fd in (self.wakeup, self._wakeup_end):
+            os.set_blocking(fd, False)
         self._raising = True
 
     def install(self) -> None:
-        for fd in (self.wakeup, self._wakeup_end):
-            os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._wakeup_end, warn_on_full_buffer=False)
         for signum in STOP_SIGNALS:
             signal.signal(signum, self._note)
@@ -46,10 +46,13 @@ class Signals:
         if self.stops:
             raise StopRequested(self.stops[0][0])
 
-    def clear_wakeup(self) -> None:
+    def arrived(self) -> set[int]:
+        """The numbers of the signals that came since the last call; makes `wakeup` unreadable again."""
+        found: set[int] = set()
         with contextlib.suppress(BlockingIOError):
-            while os.read(self.wakeup, 4096):
-                pass
+            while True:
+                found.update(os.read(self.wakeup, 4096))
+        return found
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self.stops.append((signum, time.monotonic()))

@@ -105,8 +105,10 @@ class Supervisor:
             for stream in child.streams:
                 if stream.fd in readable:
                     stream.read(now)
-        self.signals.clear_wakeup()
+        arrived = self.signals.arrived()
         self._look_for_ends(now)
+        if signal.SIGCHLD in arrived and os.getpid() == 1:
+            reap_orphans(keep={child.pid for child in self.children})
         self._follow_signals()
         self._follow_plan()
         self.console.flush()
@@ -128,8 +130,6 @@ class Supervisor:
             self.hooks.ended(child)
             if child.ended and not child.ended.well and child.pid not in self.told_to_end:
                 self._note_failure()
-        if os.getpid() == 1:
-            reap_orphans(keep={child.pid for child in self.children})
 
     def _note_failure(self) -> None:
         if self._plan.settle is None and self._plan.kill is None:

@@ -21,12 +21,16 @@ _MESSAGE_LINES = 40  # of one exception's message that are kept
 @dataclass
 class Traceback:
     """`began` is the time at which the first line of the first block of the chain was read, `error` the line
-    `ExceptionName: message` of its last block, `followed_by` the number of lines written after it."""
+    `ExceptionName: message` of its last block, `followed_by` the number of lines of its stream after that one.
+
+    `spoken` counts lines of the worker's other stream since; the order between two streams is not sure, so it says
+    something of a worker that goes on, and nothing of one that has ended."""
 
     began: float
     error: str = ""
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=400))
     followed_by: int = 0
+    spoken: int = 0
 
 
 class TracebackWatch:
@@ -58,7 +62,7 @@ class TracebackWatch:
     def _open(self, now: float, margin: int) -> None:
         if self.last is None or not self._chained:
             self.last = Traceback(began=now)
-        self.last.followed_by = 0
+        self.last.followed_by = self.last.spoken = 0
         self._chained = False
         self._in_frames = True
         self._margin = margin

@@ -58,11 +58,17 @@ class Training:
     def _failure(self, child: Child) -> Failure | None:
         local_rank = self.children.index(child)
         layout = self.job.layout
-        return examine(child, layout.ranks[local_rank], local_rank, layout.current_host)
+        failure = examine(child, layout.ranks[local_rank], local_rank, layout.current_host)
+        return None if failure and self._is_excused(child, failure) else failure
+
+    def _is_excused(self, child: Child, failure: Failure) -> bool:
+        """Whether the worker died of nothing but the signal that we sent it."""
+        told = child.pid in self._supervisor.told_to_end
+        return told and not failure.error and child.ended is not None and _died_of_our_signal(child.ended)
 
     def _child_ended(self, child: Child) -> None:
         failure = self._failure(child)
-        if failure and not self._was_ended_by_us(child):
+        if failure:
             self._report(failure)
 
     def _report(self, failure: Failure) -> None:
@@ -77,25 +83,19 @@ class Training:
         self.console.say(f"first failure: {self.cause.summary}")
         self._write_failure(self.cause)
 
-    def _was_ended_by_us(self, child: Child) -> bool:
-        return child.pid in self._supervisor.told_to_end and (child.ended is None or _died_of_signal(child.ended))
-
     def _conclude(self) -> int:
         stopped_by = self._supervisor.stopped_by
         if all(child.ended and child.ended.well for child in self.children):
             self.console.say("all workers ended well")
             self._write_success()
             return 0
-        if self.cause is None and any(not self._is_excused(child) for child in self.children):
+        if self.cause is None and any(map(self._failure, self.children)):
             self._name_cause()
         if self.cause is not None:
             self._write_failure(self.cause)
             return self._exit_code(self.cause)
         self.console.say("stopped before all workers had ended well")
         return 128 + (stopped_by or signal.SIGKILL)
-
-    def _is_excused(self, child: Child) -> bool:
-        return bool(child.ended and child.ended.well) or self._was_ended_by_us(child)
 
     def _exit_code(self, cause: Failure) -> int:
         # The cause may have been named before its worker ended; its own code counts, not the signal we sent.
@@ -112,8 +112,8 @@ class Training:
             self.console.say(f"{self.tree.success} cannot be written: {error.strerror}")
 
 
-def _died_of_signal(ended: Ended) -> bool:
-    """Of a signal we send; a shell in between tells it as 128 + its number."""
+def _died_of_our_signal(ended: Ended) -> bool:
+    """A shell in between tells it as 128 + the signal's number."""
     return ended.signum in _OUR_SIGNALS or ended.code in tuple(128 + signum for signum in _OUR_SIGNALS)
 
 

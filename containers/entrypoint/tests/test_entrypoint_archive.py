@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smdp_entrypoint.archive import unpack
+from smdp_entrypoint.errors import SourceError
+from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.source import fetch_source
+
+
+def member(name: str, **fields: Any) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info
+
+
+def make(path: Path, *members: tuple[tarfile.TarInfo, bytes], mode: Any = "w:gz") -> Path:
+    with tarfile.open(path, mode) as tar:
+        for info, content in members:
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tuple[tarfile.TarInfo, bytes]:
+    return member(name, type=kind, linkname=target), b""
+
+
+def file(name: str, content: bytes = b"x", mode: int = 0o644) -> tuple[tarfile.TarInfo, bytes]:
+    return member(name, mode=mode), content
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "code").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w"])
+def test_an_ordinary_archive(place: Path, mode: str) -> None:
+    archive = make(
+        place / "a.tar",
+        (member("./", type=tarfile.DIRTYPE), b""),
+        file("./train.py", b"print(1)"),
+        (member("lib", type=tarfile.DIRTYPE, mode=0), b""),
+        file("lib/run.sh", b"#!", mode=0o4777),
+        link("lib/again.py", "../train.py"),
+        link("copy.py", "train.py", tarfile.LNKTYPE),
+        file("./train.py", b"print(2)"),
+        mode=mode,
+    )
+    assert unpack(archive, place / "code") == 3
+    assert (place / "code/train.py").read_text() == "print(2)"
+    assert (place / "code/lib/again.py").read_text() == "print(2)"
+    assert (place / "code/copy.py").read_text() == "print(1)"
+    assert (place / "code/lib/run.sh").stat().st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [file("/etc/evil")],
+        [file("../evil")],
+        [file("a/../../evil")],
+        [link("out", "/etc/passwd")],
+        [link("out", "../secret")],
+        [link("a/out", "../../secret")],
+        [link("loop", "loop")],
+        [link("d/here", "."), link("out", "d/here/../../secret")],
+        [link("out", ".."), file("out/evil")],
+        [link("out", "../secret"), file("out", b"overwritten")],
+        [file("out"), link("hard", "../secret", tarfile.LNKTYPE)],
+        [link("hard", "later", tarfile.LNKTYPE), file("later")],
+        [(member("device", type=tarfile.CHRTYPE), b"")],
+        [(member("pipe", type=tarfile.FIFOTYPE), b"")],
+    ],
+    ids=lambda members: " ".join(info.name for info, _ in members),
+)
+def test_nothing_is_written_or_linked_outside(place: Path, members: list[Any]) -> None:
+    archive = make(place / "a.tar.gz", *members)
+    with pytest.raises(SourceError):
+        unpack(archive, place / "code")
+    assert (place / "secret").read_text() == "secret"
+    assert sorted(entry.name for entry in place.iterdir()) == ["a.tar.gz", "code", "secret"]
+    for folder, folders, files in os.walk(place / "code"):
+        for name in folders + files:
+            assert place / "code" in Path(folder, name).resolve().parents
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8bno archive either"])
+def test_what_is_no_archive_is_refused(place: Path, content: bytes) -> None:
+    (place / "a").write_bytes(content)
+    with pytest.raises(SourceError, match="cannot be unpacked"):
+        unpack(place / "a", place / "code")
+
+
+def test_a_cut_archive_is_refused(place: Path) -> None:
+    whole = make(place / "a.tar.gz", file("train.py", os.urandom(5000))).read_bytes()
+    (place / "a.tar.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SourceError, match="cannot be unpacked"):
+        unpack(place / "a.tar.gz", place / "code")
+
+
+def test_a_local_folder_archive_or_file_is_a_source_too(place: Path, said: list[str]) -> None:
+    (place / "src/pkg").mkdir(parents=True)
+    (place / "src/train.py").write_text("1")
+    (place / "src/pkg/mod.py").write_text("2")
+    archive = make(place / "a.tar.gz", file("train.py"))
+    for number, source in enumerate([f"file://{place}/src", str(archive), str(place / "src/train.py")]):
+        tree = MlTree(place / f"ml{number}")
+        tree.create()
+        fetch_source(source, tree, {}, said.append)
+        assert (tree.code / "train.py").is_file()
+    assert (place / "ml0/code/pkg/mod.py").read_text() == "2"
+
+
+def test_code_that_is_there_stays(place: Path, said: list[str]) -> None:
+    tree = MlTree(place / "ml")
+    tree.create()
+    (tree.code / "mine.py").write_text("mine")
+    fetch_source("s3://nobody/asks", tree, {}, said.append)
+    assert [entry.name for entry in tree.code.iterdir()] == ["mine.py"]
+    assert "is not empty" in said[0]
+
+
+def test_a_missing_local_source_is_named(place: Path, said: list[str]) -> None:
+    tree = MlTree(place / "ml")
+    tree.create()
+    with pytest.raises(SourceError, match="/no/such/place"):
+        fetch_source("/no/such/place", tree, {}, said.append)

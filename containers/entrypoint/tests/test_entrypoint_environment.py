@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from smdp_entrypoint.contract import read_contract
+from smdp_entrypoint.devices import Devices
+from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
+from smdp_entrypoint.layout import Layout
+from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.ranks import Master, default_variables, host_variables, startable, worker_variables
+
+if TYPE_CHECKING:
+    from conftest import Host
+
+HYPERPARAMETERS = {
+    "sagemaker_program": '"train.py"',
+    "sagemaker_submit_directory": '"s3://bucket/job/source/sourcedir.tar.gz"',
+    "sagemaker_container_log_level": "20",
+    "sagemaker_job_name": '"mnist-1"',
+    "sagemaker_region": '"us-west-2"',
+    "sagemaker_distributed_dataparallel_enabled": "true",
+    "sagemaker_instance_type": '"ml.p4d.24xlarge"',
+    "batch-size": "64",
+    "lr": "0.1",
+    "name": '"caf\\u00e9"',
+    "plain": "not json",
+    "sizes": "[1, 2]",
+    "nothing": "null",
+    "n": "true",
+}
+GROUP = {"instance_group_name": "g", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-1", "algo-2"]}
+RESOURCES = {
+    "current_host": "algo-2",
+    "hosts": ["algo-1", "algo-2"],
+    "current_instance_type": "ml.p4d.24xlarge",
+    "current_group_name": "g",
+    "instance_groups": [GROUP],
+    "network_interface_name": "lo",
+}
+CHANNELS = {"train": {"TrainingInputMode": "File"}, "my-val": {"TrainingInputMode": "File"}}
+
+GROUP_JSON = '{"hosts":["algo-1","algo-2"],"instance_group_name":"g","instance_type":"ml.p4d.24xlarge"}'
+CHANNELS_JSON = '{"my-val":{"TrainingInputMode":"File"},"train":{"TrainingInputMode":"File"}}'
+HPS_JSON = '{"batch-size":64,"lr":0.1,"n":true,"name":"caf\\u00e9","nothing":null,"plain":"not json","sizes":[1,2]}'
+FRAMEWORK_JSON = '{"sagemaker_distributed_dataparallel_enabled":true,"sagemaker_instance_type":"ml.p4d.24xlarge"}'
+RESOURCES_JSON = (
+    '{"current_group_name":"g","current_host":"algo-2","current_instance_type":"ml.p4d.24xlarge",'
+    '"hosts":["algo-1","algo-2"],"instance_groups":[' + GROUP_JSON + '],"network_interface_name":"lo"}'
+)
+EXPECTED = {
+    "SM_HOSTS": '["algo-1","algo-2"]',
+    "SM_CURRENT_HOST": "algo-2",
+    "SM_CURRENT_INSTANCE_TYPE": "ml.p4d.24xlarge",
+    "SM_CURRENT_INSTANCE_GROUP": "g",
+    "SM_CURRENT_INSTANCE_GROUP_HOSTS": '["algo-1","algo-2"]',
+    "SM_INSTANCE_GROUPS": '["g"]',
+    "SM_INSTANCE_GROUPS_DICT": '{"g":' + GROUP_JSON + "}",
+    "SM_DISTRIBUTION_INSTANCE_GROUPS": '["g"]',
+    "SM_IS_HETERO": "false",
+    "SM_NETWORK_INTERFACE_NAME": "lo",
+    "SM_HPS": HPS_JSON,
+    "SM_HP_BATCH-SIZE": "64",
+    "SM_HP_LR": "0.1",
+    "SM_HP_NAME": "café",
+    "SM_HP_PLAIN": "not json",
+    "SM_HP_SIZES": "[1,2]",
+    "SM_HP_NOTHING": "",
+    "SM_HP_N": "true",
+    "SM_USER_ENTRY_POINT": "train.py",
+    "SM_USER_ARGS": '["--batch-size","64","--lr","0.1","-n","True","--name","caf\\u00e9","--nothing","",'
+    '"--plain","not json","--sizes","[1, 2]"]',
+    "SM_FRAMEWORK_PARAMS": FRAMEWORK_JSON,
+    "SM_FRAMEWORK_MODULE": "",
+    "SM_MODULE_NAME": "train",
+    "SM_MODULE_DIR": "s3://bucket/job/source/sourcedir.tar.gz",
+    "SM_RESOURCE_CONFIG": RESOURCES_JSON,
+    "SM_INPUT_DATA_CONFIG": CHANNELS_JSON,
+    "SM_CHANNELS": '["my-val","train"]',
+    "SM_CHANNEL_TRAIN": "ROOT/input/data/train",
+    "SM_CHANNEL_MY-VAL": "ROOT/input/data/my-val",
+    "SM_INPUT_DIR": "ROOT/input",
+    "SM_INPUT_CONFIG_DIR": "ROOT/input/config",
+    "SM_OUTPUT_DIR": "ROOT/output",
+    "SM_OUTPUT_DATA_DIR": "ROOT/output/data",
+    "SM_OUTPUT_INTERMEDIATE_DIR": "ROOT/output/intermediate",
+    "SM_MODEL_DIR": "ROOT/model",
+    "SM_NUM_CPUS": "96",
+    "SM_NUM_GPUS": "8",
+    "SM_NUM_NEURONS": "0",
+    "SM_LOG_LEVEL": "20",
+    "SM_TRAINING_ENV": '{"additional_framework_parameters":'
+    + FRAMEWORK_JSON
+    + ',"channel_input_dirs":{"my-val":"ROOT/input/data/my-val","train":"ROOT/input/data/train"}'
+    + ',"current_host":"algo-2","current_instance_group":"g"'
+    + ',"current_instance_group_hosts":["algo-1","algo-2"],"current_instance_type":"ml.p4d.24xlarge"'
+    + ',"distribution_hosts":["algo-1","algo-2"],"distribution_instance_groups":["g"],"framework_module":null'
+    + ',"hosts":["algo-1","algo-2"],"hyperparameters":'
+    + HPS_JSON
+    + ',"input_config_dir":"ROOT/input/config","input_data_config":'
+    + CHANNELS_JSON
+    + ',"input_dir":"ROOT/input","instance_groups":["g"],"instance_groups_dict":{"g":'
+    + GROUP_JSON
+    + '},"is_hetero":false,"is_master":false,"is_modelparallel_enabled":null,"is_smddpmprun_installed":false'
+    + ',"is_smddprun_installed":false,"job_name":"mnist-1","log_level":20,"master_hostname":"algo-1"'
+    + ',"model_dir":"ROOT/model","module_dir":"s3://bucket/job/source/sourcedir.tar.gz","module_name":"train"'
+    + ',"network_interface_name":"lo","num_cpus":96,"num_gpus":8,"num_neurons":0'
+    + ',"output_data_dir":"ROOT/output/data","output_dir":"ROOT/output"'
+    + ',"output_intermediate_dir":"ROOT/output/intermediate","resource_config":'
+    + RESOURCES_JSON
+    + ',"topology":[],"user_entry_point":"train.py"}',
+}
+
+
+@pytest.fixture
+def facts(host: Host) -> Facts:
+    host.config("hyperparameters.json", HYPERPARAMETERS)
+    host.config("resourceconfig.json", RESOURCES)
+    host.config("inputdataconfig.json", CHANNELS)
+    tree = MlTree(host.root)
+    return Facts(read_contract(tree), tree, Devices(cpus=96, gpus=8, neurons=0), {"TRAINING_JOB_NAME": "mnist-1"})
+
+
+def test_every_sm_variable_has_the_toolkits_name_and_form(facts: Facts, host: Host) -> None:
+    shown = {name: value.replace(str(host.root), "ROOT") for name, value in sm_variables(facts).items()}
+    assert shown == EXPECTED
+
+
+def test_topology_is_exported_only_where_the_platform_tells_it(facts: Facts, host: Host) -> None:
+    host.config("resourceconfig.json", {**RESOURCES, "topology": [{"hostName": "algo-1"}]})
+    told = Facts(read_contract(facts.tree), facts.tree, facts.devices, {})
+    assert sm_variables(told)["SM_TOPOLOGY"] == '[{"hostName":"algo-1"}]'
+
+
+def test_what_the_toolkit_leaves_for_scripts(facts: Facts) -> None:
+    assert toolkit_variables(facts) == {
+        "CURRENT_HOST": "algo-2",
+        "SAGEMAKER_JOB_NAME": "mnist-1",
+        "SAGEMAKER_REGION": "us-west-2",
+    }
+
+
+def test_the_images_variables_name_the_program_before_the_hyperparameter(facts: Facts) -> None:
+    own = Facts(facts.contract, facts.tree, facts.devices, {"SAGEMAKER_PROGRAM": "other.py"})
+    assert sm_variables(own)["SM_USER_ENTRY_POINT"] == "other.py"
+
+
+def test_the_ranks_of_the_second_of_two_hosts(facts: Facts) -> None:
+    layout = Layout(("algo-1", "algo-2"), "algo-2", 8)
+    assert host_variables(facts.contract, layout, Master("algo-1", "10.0.0.5", 7777)) == {
+        "WORLD_SIZE": "16",
+        "LOCAL_WORLD_SIZE": "8",
+        "GROUP_RANK": "1",
+        "MASTER_ADDR": "10.0.0.5",
+        "MASTER_PORT": "7777",
+        "SMDP_HOST_ID": "algo-2",
+        "SMDP_CHECKPOINT_DIR": str(facts.tree.root / "checkpoints"),
+        "SAGEMAKER_INSTANCE_TYPE": "ml.p4d.24xlarge",
+        "SMDATAPARALLEL_USE_HOMOGENEOUS": "1",
+        "SMDATAPARALLEL_SERVER_ADDR": "algo-1",
+        "SMDATAPARALLEL_SERVER_PORT": "7592",
+    }
+    assert worker_variables(facts.contract, layout, 3) == {
+        "RANK": "11",
+        "LOCAL_RANK": "3",
+        "SMDATAPARALLEL_LOCAL_RANK": "3",
+        "OMPI_COMM_WORLD_RANK": "11",
+        "OMPI_COMM_WORLD_SIZE": "16",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "3",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "8",
+    }
+
+
+def test_one_host_is_a_single_node_for_the_library(facts: Facts) -> None:
+    variables = host_variables(facts.contract, Layout(("algo-2",), "algo-2", 8), Master("algo-2", "127.0.0.1", 1))
+    assert variables["SMDATAPARALLEL_USE_SINGLENODE"] == "1"
+    assert "SMDATAPARALLEL_SERVER_ADDR" not in variables
+
+
+def test_threads_are_shared_out_and_the_interface_is_named_if_it_exists(facts: Facts, said: list[str]) -> None:
+    many = default_variables(facts.contract, Layout(("algo-2",), "algo-2", 10_000), said.append)
+    assert many == {
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    assert "OMP_NUM_THREADS" not in default_variables(facts.contract, Layout(("algo-2",), "algo-2", 1), said.append)
+    assert said == []
+
+
+def test_a_missing_interface_is_told_and_not_forced_on_the_libraries(facts: Facts, host: Host, said: list[str]) -> None:
+    host.config("resourceconfig.json", {**RESOURCES, "network_interface_name": "eth77"})
+    contract = read_contract(facts.tree)
+    assert default_variables(contract, Layout(("algo-2",), "algo-2", 1), said.append) == {"PYTHONUNBUFFERED": "1"}
+    assert "eth77" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SM_HP_A=B", "1"), ("SM_HP_A", "\0"), ("SM_HP_A", "\ud800"), ("SM_HP_A", "x" * 200_000)]
+)
+def test_a_variable_that_no_process_can_have_is_left_out_and_told(said: list[str], name: str, value: Any) -> None:
+    assert startable({name: value, "B": "2"}, said.append) == {"B": "2"}
+    assert name in said[0]
+
+
+def test_workers_see_all_of_it(host: Host) -> None:
+    host.job(
+        """
+        import json, os, sys
+        path = os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], os.environ["RANK"] + ".json")
+        json.dump({"env": dict(os.environ), "argv": sys.argv, "cwd": os.getcwd()}, open(path, "w"))
+        """,
+        epochs=3,
+        text="a 'b' \"c\" $HOME; ls",
+    )
+    assert host.run(SMDP_WORKERS_PER_HOST="2", SMDP_MASTER_PORT="4711", MINE="kept", OMP_NUM_THREADS="7") == 0
+    seen = host.saved("1.json")
+    assert seen["argv"] == ["train.py", "--epochs", "3", "--text", "a 'b' \"c\" $HOME; ls"]
+    assert os.path.realpath(seen["cwd"]) == os.path.realpath(host.root / "code")
+    expected = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "4711",
+        "SMDP_HOST_ID": "algo-1",
+        "SMDP_CHECKPOINT_DIR": str(host.root / "checkpoints"),
+        "SMDATAPARALLEL_USE_SINGLENODE": "1",
+        "SAGEMAKER_INSTANCE_TYPE": "local",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "7",
+        "MINE": "kept",
+        "SM_MODEL_DIR": str(host.root / "model"),
+        "SM_HPS": json.dumps({"epochs": 3, "text": "a 'b' \"c\" $HOME; ls"}, separators=(",", ":")),
+    }
+    assert {name: seen["env"].get(name) for name in expected} == expected
+    for folder in ("model", "output/data", "checkpoints"):
+        assert (host.root / folder).is_dir()

@@ -1,0 +1,262 @@
+"""A worker that fails ends the job with its own code, and the right one of several is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+import pytest
+
+from smdp_entrypoint import supervisor
+from smdp_entrypoint.child import Child
+from smdp_entrypoint.console import Console
+from smdp_entrypoint.signals import Signals
+from smdp_entrypoint.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from conftest import Host
+
+# Ranks take turns by files in the code folder, so that the order of events is the test's and not the machine's.
+TURNS = """
+import os, signal, sys, time
+rank = int(os.environ["RANK"])
+
+def say(name):
+    open(name, "w").close()
+
+def wait_for(name):
+    while not os.path.exists(name):
+        time.sleep(0.005)
+
+"""
+
+
+def test_an_exception_is_reported_with_place_code_and_traceback(host: Host) -> None:
+    host.job(TURNS + 'if rank == 1: raise ValueError("bad thing")\nwait_for("never")')
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
+    first, *rest = host.failure.splitlines()
+    assert first == "ValueError: bad thing (rank 1 on algo-1, exit code 1)"
+    assert rest[0] == "Traceback (most recent call last):"
+    assert rest[-1] == "ValueError: bad thing"
+    assert len(host.failure) <= 1024
+    (event,) = host.events("worker_exit")
+    assert (event["rank"], event["local_rank"], event["code"], event["signal"]) == (1, 1, 1, None)
+    assert event["error"] == "ValueError: bad thing"
+    assert not (host.root / "output/success").exists()
+
+
+def test_an_exit_code_without_traceback_is_passed_on(host: Host) -> None:
+    host.job('import sys; print("cannot go on", file=sys.stderr); sys.exit(3)')
+    assert host.run() == 3
+    assert host.failure == "rank 0 on algo-1 ended with exit code 3\ncannot go on"
+    assert host.events("worker_exit")[0]["code"] == 3
+
+
+def test_a_worker_killed_from_outside(host: Host) -> None:
+    host.job(TURNS + 'print("pid", os.getpid())\nwait_for("never")').start()
+    pid = int(host.wait_for_line("pid").split()[-1])
+    os.kill(pid, signal.SIGKILL)
+    assert host.end() == 137
+    assert host.failure == "rank 0 on algo-1 was killed by SIGKILL (out of memory, or killed from outside)"
+    (event,) = host.events("worker_exit")
+    assert (event["code"], event["signal"]) == (None, "SIGKILL")
+
+
+def test_the_first_to_fail_is_named_although_it_ends_last(host: Host) -> None:
+    host.job(
+        TURNS
+        + """
+import atexit
+if rank == 1:
+    atexit.register(wait_for, "rank 0 has ended")
+    atexit.register(say, "rank 1 has raised")
+    raise ValueError("the cause")
+wait_for("rank 1 has raised")
+time.sleep(0.05)  # longer than the tick of the kernel's clock
+atexit.register(say, "rank 0 has ended")
+raise RuntimeError("a consequence")
+"""
+    )
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
+    # On a busy machine it is named before it has ended, and then without its code.
+    assert host.failure.startswith("ValueError: the cause (rank 1 on algo-1")
+    times = {event["rank"]: event["time"] for event in host.events("worker_exit")}
+    assert times[1] < times[0]
+
+
+def test_a_rank_that_hangs_after_its_traceback_is_still_the_cause(host: Host) -> None:
+    host.job(
+        TURNS
+        + """
+import atexit
+if rank == 1:
+    atexit.register(wait_for, "never")
+    atexit.register(say, "rank 1 has raised")
+    raise ValueError("the cause")
+wait_for("rank 1 has raised")
+time.sleep(0.05)  # as above
+raise RuntimeError("a consequence")
+"""
+    )
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
+    assert host.failure.splitlines()[0] == "ValueError: the cause (rank 1 on algo-1)"
+    events = {event["rank"]: event for event in host.events("worker_exit")}
+    assert events[1]["time"] < events[0]["time"]
+    assert (events[1]["code"], events[1]["signal"]) == (None, None)
+
+
+def test_an_early_traceback_that_was_handled_is_not_the_cause(host: Host) -> None:
+    host.job(
+        TURNS
+        + """
+import traceback
+if rank == 0:
+    try:
+        raise OSError("tried again")
+    except OSError:
+        traceback.print_exc()
+    for number in range(200):
+        print("step", number, file=sys.stderr)
+    say("rank 0 goes on")
+    wait_for("never")
+wait_for("rank 0 goes on")
+raise ValueError("the cause")
+"""
+    )
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
+    assert host.failure.splitlines()[0] == "ValueError: the cause (rank 1 on algo-1, exit code 1)"
+
+
+def test_a_running_worker_with_an_old_handled_traceback_is_not_blamed(host: Host) -> None:
+    host.job(
+        TURNS
+        + """
+import traceback
+if rank == 0:
+    try:
+        raise OSError("tried again")
+    except OSError:
+        traceback.print_exc()
+    for number in range(12):
+        print("step", number, file=sys.stderr)
+    say("rank 0 goes on")
+    wait_for("never")
+wait_for("rank 0 goes on")
+sys.exit(9)
+"""
+    )
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 9
+    assert host.failure == "rank 1 on algo-1 ended with exit code 9"
+
+
+def test_a_chained_exception_is_named_by_its_last_block(host: Host) -> None:
+    host.job('try:\n    {}["x"]\nexcept KeyError:\n    raise RuntimeError("no x")')
+    assert host.run() == 1
+    assert host.failure.splitlines()[0] == "RuntimeError: no x (rank 0 on algo-1, exit code 1)"
+    assert "KeyError: 'x'" in host.failure
+
+
+def test_a_worker_that_ends_well_while_others_run_is_no_failure(host: Host) -> None:
+    host.job(TURNS + 'if rank == 1: wait_for("rank 0 was seen to end")')
+    host.start(SMDP_WORKERS_PER_HOST="2")
+    host.wait_for_line("workers_started")
+    host.code("rank 0 was seen to end", "")
+    assert host.end() == 0
+
+
+def test_the_scripts_own_failure_file_is_kept_in_front(host: Host) -> None:
+    host.job('import os; open(os.environ["SM_OUTPUT_DIR"] + "/failure", "w").write("my reason"); raise ValueError("x")')
+    assert host.run() == 1
+    assert host.failure.splitlines()[:2] == ["my reason", "ValueError: x (rank 0 on algo-1, exit code 1)"]
+
+
+def test_a_failure_file_written_while_being_ended_is_kept_too(host: Host) -> None:
+    host.job(
+        TURNS
+        + """
+if rank == 1:
+    wait_for("ready")
+    raise ValueError("x")
+
+def last_words(signum, frame):
+    with open(os.environ["SM_OUTPUT_DIR"] + "/failure", "w") as file:
+        file.write("rank 0 was told to end")
+    sys.exit(5)
+
+signal.signal(signal.SIGTERM, last_words)
+say("ready")
+wait_for("never")
+"""
+    )
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
+    assert host.failure.splitlines()[:2] == [
+        "rank 0 was told to end",
+        "ValueError: x (rank 1 on algo-1, exit code 1)",
+    ]
+
+
+def test_workers_that_outlive_a_failure_and_a_sigterm_are_killed(
+    host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, until: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(supervisor, "FAILURE_GRACE_S", 0.2)
+    lines: list[str] = []
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+    ignores = Child(["/bin/sh", "-c", stubborn], host.environ(), tmp_path, lines.append)
+    until(lambda: ignores.streams[0].read(0.0), "the trap to be set")
+    fails = Child(["/bin/sh", "-c", "exit 4"], host.environ(), tmp_path, lines.append)
+    with Path(os.devnull).open("wb") as null:
+        loop = Supervisor([ignores, fails], Console(null.fileno()), Signals(), stop_budget=60)
+        loop.run()
+    assert fails.ended is not None
+    assert fails.ended.code == 4
+    assert ignores.ended is not None
+    assert ignores.ended.signum == signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"hyperparameters.json": "{]"}, "hyperparameters.json cannot be read: Expecting property name"),
+        ({"resourceconfig.json": "{}"}, 'resourceconfig.json: "hosts" must be a list of host names'),
+        ({"hyperparameters.json": "{}"}, "The job names no program"),
+        ({"hyperparameters.json": '{"sagemaker_program": "../x.py"}'}, "must be a path within the source folder"),
+        ({"hyperparameters.json": '{"sagemaker_program": "x.py"}'}, "'x.py' is not in"),
+    ],
+    ids=["not-json", "no-hosts", "no-program", "program-outside", "program-missing"],
+)
+def test_the_platforms_mistakes_are_told_in_one_line(host: Host, files: dict[str, str], reason: str) -> None:
+    host.job("print('never')")
+    for name, content in files.items():
+        host.config(name, content)
+    assert host.run() == 1
+    assert reason in host.failure
+    assert len([line for line in host.lines if "failed:" in line and reason in line]) == 1
+    assert "Traceback" not in host.text
+
+
+def test_an_argument_that_no_process_can_have_is_told(host: Host) -> None:
+    host.job("print('never')", text="a\0b")
+    assert host.run() == 1
+    assert "cannot be started" in host.failure
+    assert "Traceback" not in host.text
+
+
+def test_a_bug_of_ours_is_told_as_one(host: Host) -> None:
+    # A stand-in module makes the entrypoint itself break.
+    host.job("print('never')")
+    host.code("../broken/sitecustomize.py", "import socket; socket.if_nameindex = None")
+    host.config("resourceconfig.json", {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"})
+    environ = host.environ()
+    assert host.run(PYTHONPATH=f"{host.root / 'broken'}:{environ['PYTHONPATH']}") == 1
+    assert host.failure.startswith("TypeError: 'NoneType' object is not callable (a bug in smdp-entrypoint")
+    assert "Traceback (most recent call last)" in host.text
+
+
+def test_events_are_single_json_lines_in_the_order_of_the_page(host: Host) -> None:
+    host.job("raise SystemExit(2)")
+    host.run()
+    lines = [line.partition("] ")[2] for line in host.lines if '"smdp_event"' in line]
+    assert [list(json.loads(line))[:3] for line in lines] == [["smdp_event", "event", "time"]] * 2

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from smdp_entrypoint.failure import LONGEST_FILE, Failure, failure_text, first_cause, write_failure
+
+BAD = Failure(3, 1, "algo-2", 100.0, 1, None, "ValueError: bad thing", ["Traceback", "  File", "ValueError: bad thing"])
+
+
+def test_an_exception_comes_first_with_its_place_and_code() -> None:
+    assert failure_text(BAD).splitlines() == [
+        "ValueError: bad thing (rank 3 on algo-2, exit code 1)",
+        "Traceback",
+        "  File",
+        "ValueError: bad thing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "signum", "text"),
+    [
+        (None, 9, "rank 3 on algo-2 was killed by SIGKILL (out of memory, or killed from outside)"),
+        (None, 11, "rank 3 on algo-2 was killed by SIGSEGV (a crash in native code)"),
+        (None, 12, "rank 3 on algo-2 was killed by SIGUSR2"),
+        (None, 40, "rank 3 on algo-2 was killed by signal 40"),
+        (3, None, "rank 3 on algo-2 ended with exit code 3"),
+    ],
+)
+def test_an_end_without_traceback_is_told_in_words(code: int | None, signum: int | None, text: str) -> None:
+    failure = replace(BAD, code=code, signum=signum, error="", tail=["last words"])
+    assert failure_text(failure) == f"{text}\nlast words"
+
+
+def test_the_file_never_exceeds_what_the_platform_shows_and_keeps_whole_last_lines() -> None:
+    tail = [f"line {number} " + "x" * 50 for number in range(100)]
+    text = failure_text(replace(BAD, error="E" * 5000, tail=tail))
+    assert len(text) <= LONGEST_FILE
+    assert "(rank 3 on algo-2, exit code 1)\n" in text
+    assert text.splitlines()[1:] == tail[-len(text.splitlines()) + 1 :]
+
+
+def test_the_first_to_begin_is_the_cause() -> None:
+    later = replace(BAD, rank=0, began=101.0)
+    assert first_cause([later, BAD]) is BAD
+
+
+def test_within_one_moment_a_lost_peer_is_not_the_cause() -> None:
+    lost = replace(BAD, rank=0, began=99.9, error="ConnectionResetError: [Errno 104] Connection reset by peer")
+    assert first_cause([lost, BAD]) is BAD
+    assert first_cause([replace(lost, began=90.0), BAD]).rank == 0
+
+
+def test_a_killed_worker_goes_before_the_peers_that_miss_it() -> None:
+    killed = replace(BAD, error="", code=None, signum=9)
+    lost = replace(BAD, rank=0, error="torch.distributed.DistBackendError: NCCL error: remote process exited")
+    assert first_cause([lost, killed]) is killed
+
+
+def test_a_worker_that_fell_silent_after_a_traceback_is_a_suspect_for_a_while() -> None:
+    hangs = replace(BAD, code=None, began=90.0)
+    assert first_cause([BAD, hangs]) is hangs
+    assert first_cause([BAD, replace(hangs, began=10.0)]) is BAD
+
+
+def test_lost_peers_make_it_a_suspect_for_ever() -> None:
+    hangs = replace(BAD, code=None, began=10.0)
+    lost = replace(BAD, rank=0, error="RuntimeError: [gloo] Timed out waiting 1800000ms for recv operation")
+    assert first_cause([lost, hangs]) is hangs
+
+
+def test_a_single_endless_line_is_cut() -> None:
+    text = failure_text(replace(BAD, tail=["z" * 5000]))
+    assert len(text) == LONGEST_FILE
+    assert text.endswith("z" * 900)
+
+
+def test_within_one_moment_a_crash_is_the_cause() -> None:
+    crashed = replace(BAD, error="", code=None, signum=11, began=100.1)
+    assert first_cause([BAD, crashed]) is crashed
+    assert first_cause([BAD, replace(crashed, began=101.0)]) is BAD
+
+
+@pytest.mark.parametrize(("code", "signum", "expected"), [(3, None, 3), (None, 9, 137), (None, None, 1)])
+def test_the_exit_code_is_the_workers_own(code: int | None, signum: int | None, expected: int) -> None:
+    assert replace(BAD, code=code, signum=signum).exit_code == expected
+
+
+def test_a_scripts_own_failure_file_stays_in_front(tmp_path: Path) -> None:
+    path = tmp_path / "failure"
+    path.write_text("my reason\n")
+    write_failure(path, "ours\nmore")
+    write_failure(path, "ours\nmore")
+    assert path.read_text() == "my reason\nours\nmore"
+
+
+def test_a_scripts_long_failure_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "failure"
+    path.write_text("y" * 3000)
+    write_failure(path, "ours")
+    assert path.read_text() == "y" * 3000
+    path.write_text("y" * 1020)
+    write_failure(path, "ours and more")
+    assert path.read_text() == "y" * 1020 + "\nour"

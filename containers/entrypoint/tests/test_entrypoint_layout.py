@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Callable
+
+import pytest
+
+from smdp_entrypoint.contract import read_contract
+from smdp_entrypoint.devices import Devices, count_devices
+from smdp_entrypoint.errors import ContractError
+from smdp_entrypoint.layout import Layout, plan_layout
+from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.settings import Settings
+
+if TYPE_CHECKING:
+    from conftest import Host
+
+TWELVE = sorted(f"algo-{number}" for number in range(1, 13))
+Plan = Callable[..., Layout]
+
+
+@pytest.fixture
+def plan(host: Host, said: list[str]) -> Plan:
+    def plan(resources: dict[str, Any], gpus: int = 0, neurons: int = 0, environ: Any = None, **flags: Any) -> Layout:
+        host.config("resourceconfig.json", {"current_host": "algo-1", "hosts": ["algo-1"], **resources})
+        host.config("hyperparameters.json", {name: json.dumps(value) for name, value in flags.items()})
+        settings = Settings.from_environment(environ or {})
+        return plan_layout(read_contract(MlTree(host.root)), settings, Devices(4, gpus, neurons), said.append)
+
+    return plan
+
+
+def test_ranks_follow_the_list_of_hosts_and_not_the_numbers_in_their_names(plan: Plan) -> None:
+    assert TWELVE[:4] == ["algo-1", "algo-10", "algo-11", "algo-12"]
+    ranks = {name: plan({"hosts": TWELVE, "current_host": name}, gpus=2).ranks for name in TWELVE}
+    assert ranks["algo-1"] == [0, 1]
+    assert ranks["algo-10"] == [2, 3]
+    assert ranks["algo-2"] == [8, 9]
+    assert sorted(rank for of_host in ranks.values() for rank in of_host) == list(range(24))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "neurons", "environ", "flags", "workers"),
+    [
+        (8, 0, {"SMDP_WORKERS_PER_HOST": "3"}, {"sagemaker_mpi_num_of_processes_per_host": 5}, 3),
+        (8, 0, {}, {"sagemaker_mpi_num_of_processes_per_host": 5, "sagemaker_mpi_enabled": True}, 5),
+        (8, 0, {}, {"sagemaker_distributed_dataparallel_enabled": True}, 8),
+        (8, 0, {}, {}, 8),
+        (0, 16, {}, {"sagemaker_torch_distributed_enabled": True}, 16),
+        (0, 0, {}, {}, 1),
+    ],
+)
+def test_the_number_of_workers(
+    plan: Plan, gpus: int, neurons: int, environ: dict[str, str], flags: dict[str, Any], workers: int
+) -> None:
+    assert plan({}, gpus, neurons, environ, **flags).workers_per_host == workers
+
+
+def test_a_job_without_a_flag_is_told_why_it_gets_several_workers(plan: Plan, said: list[str]) -> None:
+    plan({}, gpus=4)
+    assert "sets no data parallel flag" in said[-1]
+    plan({}, gpus=4, sagemaker_pytorch_ddp_enabled=True)
+    assert said[-1] == "1 host(s), 4 worker(s) on each (one per GPU), world size 4"
+
+
+def test_a_senseless_number_of_workers_is_refused(plan: Plan) -> None:
+    with pytest.raises(ContractError, match="sagemaker_mpi_num_of_processes_per_host"):
+        plan({}, sagemaker_mpi_num_of_processes_per_host="many")
+
+
+def test_only_the_distributions_groups_train_together(plan: Plan) -> None:
+    groups = [
+        {"instance_group_name": "gpu", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-2", "algo-3"]},
+        {"instance_group_name": "cpu", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},
+    ]
+    resources = {"hosts": ["algo-1", "algo-2", "algo-3"], "instance_groups": groups}
+    flags = {"sagemaker_mpi_enabled": True, "sagemaker_distribution_instance_groups": ["gpu"]}
+    member = plan({**resources, "current_host": "algo-3", "current_group_name": "gpu"}, 2, **flags)
+    assert (member.hosts, member.ranks) == (("algo-2", "algo-3"), [2, 3])
+    outsider = plan({**resources, "current_host": "algo-1", "current_group_name": "cpu"}, 2, **flags)
+    assert (outsider.hosts, outsider.world_size) == (("algo-1",), 1)
+
+
+def test_gpus_are_counted_by_the_drivers_tool(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\necho "GPU 0: A100"\necho "  MIG 1g"\necho "GPU 1: A100"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert count_devices(said.append).gpus == 2
+    tool.write_text('#!/bin/sh\necho "no driver"\nexit 9\n')
+    assert count_devices(said.append).gpus == 0
+    assert said == ["nvidia-smi --list-gpus failed with exit code 9: no driver"]

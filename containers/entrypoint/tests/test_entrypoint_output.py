@@ -1,0 +1,176 @@
+"""What workers write comes out whole, prefixed and in order, and nothing they do with their pipes can hang us."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Callable
+
+import pytest
+
+from smdp_entrypoint.console import Console
+from smdp_entrypoint.lines import LONGEST_LINE
+
+if TYPE_CHECKING:
+    from conftest import Host
+
+
+def test_a_job_that_ends_well(host: Host) -> None:
+    host.job("import os; print('rank', os.environ['RANK'])")
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 0
+    assert (host.root / "output/success").read_text() == ""
+    assert host.failure == ""
+    assert sorted(line for line in host.lines if ":" in line.split("]")[0]) == [
+        "[algo-1:0] rank 0",
+        "[algo-1:1] rank 1",
+    ]
+    (started,) = host.events("workers_started")
+    assert started["smdp_event"] == 1
+    assert (started["host"], started["ranks"], started["world_size"]) == ("algo-1", [0, 1], 2)
+    assert started["master"] == "127.0.0.1:7777"
+    assert host.events("worker_exit") == []
+    assert next(line for line in host.lines if "smdp_event" in line).startswith('[algo-1] {"smdp_event": 1,')
+
+
+def test_lines_of_two_chatty_workers_are_neither_cut_nor_mixed(host: Host) -> None:
+    host.job(
+        """
+        import os, sys
+        rank, text = os.environ["RANK"], "abcdefghij" * 9
+        for number in range(5000):
+            print(rank, "out", number, text)
+            print(rank, "err", number, text, file=sys.stderr)
+        """
+    )
+    assert host.run(SMDP_WORKERS_PER_HOST="2") == 0
+    text = "abcdefghij" * 9
+    for rank in (0, 1):
+        lines = host.of_rank(rank)
+        for stream in ("out", "err"):
+            expected = [f"{rank} {stream} {number} {text}" for number in range(5000)]
+            assert [line for line in lines if f" {stream} " in line] == expected
+        assert len(lines) == 10_000
+
+
+def test_bytes_that_are_no_text_long_lines_and_a_last_line_without_end(host: Host) -> None:
+    host.job(
+        r"""
+        import sys
+        write = sys.stdout.buffer.write
+        write(b"bad \xff\xfe\xe4\xb8 bytes\n")
+        write("中文\n".encode())
+        write(b"y" * 1048576 + b"\n")
+        write(b" 10%\r 90%\r100%\n\n")
+        write(b"no end")
+        """
+    )
+    assert host.run() == 0
+    lines = host.of_rank(0)
+    assert lines[:2] == ["bad \ufffd\ufffd\ufffd bytes", "中文"]
+    assert lines[2:18] == ["y" * LONGEST_LINE] * 16
+    assert lines[18:] == ["100%", "", "no end"]
+
+
+def test_output_appears_while_the_worker_runs(host: Host) -> None:
+    host.job(
+        """
+        import os, time
+        print("first")
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        """
+    ).start()
+    host.wait_for_line("[algo-1:0] first")
+    host.code("go", "")
+    assert host.end() == 0
+
+
+def test_a_grandchild_that_keeps_the_pipe_is_ended_with_its_group(host: Host) -> None:
+    host.job("import subprocess, sys; subprocess.Popen(['sleep', '60']); print('parent ends')")
+    assert host.run() == 0
+    assert host.of_rank(0) == ["parent ends"]
+
+
+def test_a_grandchild_in_a_session_of_its_own_does_not_hang_us(host: Host) -> None:
+    host.job(
+        """
+        import subprocess
+        subprocess.Popen(["sleep", "4"], start_new_session=True)
+        print("parent ends")
+        """
+    )
+    assert host.run() == 0
+
+
+def test_a_stop_signal_reaches_workers_although_nobody_reads_our_output(host: Host, until: Callable[..., Any]) -> None:
+    host.job(
+        """
+        import os, signal, sys
+
+        def save(signum, frame):
+            open("saved", "w").close()
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, save)
+        open("writing", "w").close()
+        while True:
+            os.write(1, b"z" * 1000 + b"\\n")
+        """
+    ).start(read=False)
+    until((host.root / "code/writing").exists, "the worker to write")
+    host.signal()
+    until((host.root / "code/saved").exists, "the worker to save")
+    host.read()
+    assert host.end() == 0
+    assert set(host.of_rank(0)) == {"z" * 1000}
+
+
+def test_a_reader_that_goes_away_does_not_end_the_training(host: Host) -> None:
+    host.job(
+        """
+        import time
+        while True:
+            print("x" * 1000)
+            try:
+                open("go")
+                break
+            except OSError:
+                time.sleep(0.001)
+        open("done", "w").close()
+        """
+    ).start(read=False)
+    assert host.process is not None
+    assert host.process.stdout is not None
+    host.process.stdout.readline()
+    host.process.stdout.close()
+    host.code("go", "")
+    assert host.end() == 0
+    assert (host.root / "code/done").exists()
+
+
+def test_the_console_takes_more_than_a_pipe_holds_without_blocking() -> None:
+    reading, writing = os.pipe()
+    console = Console(writing, "algo-1")
+    for _ in range(300):
+        console.say("q" * 1000)
+    assert console.pending > 100_000
+    got = b""
+    while console.pending:
+        got += os.read(reading, 65536)
+        console.flush()
+    os.close(writing)
+    while True:
+        more = os.read(reading, 65536)
+        if not more:
+            break
+        got += more
+    os.close(reading)
+    assert got.decode().splitlines() == ["[algo-1] " + "q" * 1000] * 300
+
+
+@pytest.mark.parametrize(("argument", "text"), [("--version", "smdp-entrypoint 0."), ("--help", "usage: train")])
+def test_the_command_tells_about_itself(host: Host, argument: str, text: str) -> None:
+    command = [sys.executable, "-m", "smdp_entrypoint", argument]
+    done = subprocess.run(command, env=host.environ(), capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(text)

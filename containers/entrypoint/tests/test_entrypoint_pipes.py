@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from smdp_entrypoint.pipes import WriteTime, open_dated_pipe
+
+
+def test_a_pipe_tells_when_it_was_written_to() -> None:
+    reading, writing = open_dated_pipe()
+    try:
+        written = WriteTime(reading)
+        time.sleep(0.05)
+        before = time.time()
+        os.write(writing, b"x")
+        time.sleep(0.1)
+        assert before - 0.02 <= written.before(time.time()) <= before + 0.05
+        assert os.read(reading, 10) == b"x"
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_without_a_place_for_it_an_ordinary_pipe_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    reading, writing = open_dated_pipe()
+    os.write(writing, b"x")
+    assert os.read(reading, 10) == b"x"
+    os.close(reading)
+    os.close(writing)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from smdp_entrypoint.errors import ProgramError
+from smdp_entrypoint.program import find_program
+
+if TYPE_CHECKING:
+    from conftest import Host
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    code = tmp_path / "code"
+    code.mkdir()
+    return code
+
+
+def put(code: Path, *names: str) -> None:
+    for name in names:
+        (code / name).parent.mkdir(parents=True, exist_ok=True)
+        (code / name).write_text("#!/bin/sh\n")
+
+
+def test_what_is_executed_for_each_kind(code: Path) -> None:
+    put(code, "train.py", "sub/train.py", "run.sh", "tool", "requirements.txt")
+    assert find_program("train.py", code).argv(["-n", "1"]) == [sys.executable, "train.py", "-n", "1"]
+    assert find_program("sub/train.py", code).argv([]) == [sys.executable, "sub/train.py"]
+    assert find_program("run.sh", code).argv(["a b"]) == ["./run.sh", "a b"]
+    assert find_program("tool", code).argv([]) == ["./tool"]
+    assert find_program("train.py", code).requirements() == ["-r", "requirements.txt"]
+    assert find_program("run.sh", code).requirements() == []
+
+
+def test_a_command_that_names_no_interpreter_is_read_by_the_shell(code: Path) -> None:
+    (code / "run.sh").write_text("echo hello\n")
+    assert find_program("run.sh", code).argv(["x"]) == ["/bin/sh", "./run.sh", "x"]
+
+
+def test_a_package_is_installed_and_run_as_a_module(code: Path) -> None:
+    put(code, "setup.py", "requirements.txt", "pkg/train.py")
+    program = find_program("pkg/train.py", code)
+    assert program.argv([]) == [sys.executable, "-m", "pkg.train"]
+    assert program.requirements() == [".", "-r", "requirements.txt"]
+    assert find_program("run.py", code).argv([]) == [sys.executable, "-m", "run"]
+
+
+def test_a_pyproject_that_only_configures_tools_does_not_make_a_script_a_package(code: Path) -> None:
+    put(code, "pyproject.toml", "train.py")
+    assert find_program("train.py", code).kind == "script"
+    assert find_program("pkg.train", code).argv([]) == [sys.executable, "-m", "pkg.train"]
+
+
+@pytest.mark.parametrize("name", ["../train.py", "a/../../train.py", "/etc/passwd", "-c", "a\nb.py", "missing.py"])
+def test_a_program_outside_the_code_or_missing_is_refused(code: Path, name: str) -> None:
+    put(code, "other.py", "lib/x.py")
+    with pytest.raises(ProgramError):
+        find_program(name, code)
+
+
+def test_a_missing_program_is_told_with_what_is_there(code: Path) -> None:
+    put(code, "other.py", "lib/x.py")
+    with pytest.raises(ProgramError, match=r"'train\.py' is not in .*, which holds lib/, other\.py\."):
+        find_program("train.py", code)
+
+
+def test_a_link_out_of_the_code_is_refused(code: Path) -> None:
+    (code.parent / "elsewhere.py").write_text("")
+    (code / "train.py").symlink_to("../elsewhere.py")
+    with pytest.raises(ProgramError, match="leads out of"):
+        find_program("train.py", code)
+
+
+@pytest.mark.parametrize("name", [None, ""])
+def test_a_job_without_a_program_is_told_what_to_set(code: Path, name: str | None) -> None:
+    with pytest.raises(ProgramError, match="sagemaker_program"):
+        find_program(name, code)
+
+
+def test_a_shell_program_gets_its_arguments_unread_by_any_shell(host: Host) -> None:
+    host.job('#!/bin/sh\nprintf "%s|" "$@"\n', program="run.sh", text="$HOME; `ls` 'x'")
+    assert host.run() == 0
+    assert host.of_rank(0) == ["--text|$HOME; `ls` 'x'|"]
+
+
+def make_wheel(folder: Path) -> str:
+    name = "smdp_demo-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(folder / name, "w") as wheel:
+        wheel.writestr("smdp_demo.py", "WORD = 'installed'")
+        wheel.writestr("smdp_demo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: smdp-demo\nVersion: 1.0\n")
+        wheel.writestr(
+            "smdp_demo-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("smdp_demo-1.0.dist-info/RECORD", "")
+    return name
+
+
+def test_requirements_are_installed_before_the_script_runs(host: Host, tmp_path: Path) -> None:
+    host.job("import sys; sys.path.append(sys.argv[2]); import smdp_demo; print(smdp_demo.WORD)", site=str(tmp_path))
+    host.code("requirements.txt", "./" + make_wheel(host.root / "code"))
+    assert host.run(PIP_NO_INDEX="1", PIP_TARGET=str(tmp_path), PIP_NO_CACHE_DIR="1") == 0
+    assert host.of_rank(0) == ["installed"]
+    assert "[algo-1] installing with pip: -r requirements.txt" in host.lines
+
+
+def test_requirements_that_cannot_be_met_fail_the_job_with_pips_words(host: Host) -> None:
+    host.job("print('never')")
+    host.code("requirements.txt", "smdp-no-such-distribution==1.0")
+    assert host.run(PIP_NO_INDEX="1") == 1
+    assert host.failure.startswith("pip install -r requirements.txt failed with exit code 1.")
+    assert "No matching distribution found for smdp-no-such-distribution==1.0" in host.failure
+    assert host.of_rank(0) == []
+
+
+def test_a_stop_signal_during_pip_ends_it(host: Host) -> None:
+    host.job("print('never')")
+    host.code("requirements.txt", "anything")
+    # The code folder is pip's working folder, so this stands in for a pip that takes long.
+    host.code("pip/__init__.py", "")
+    host.code("pip/__main__.py", "import time; print('downloading', flush=True); time.sleep(60)")
+    host.start()
+    host.wait_for_line("downloading")
+    host.signal()
+    assert host.end() == 143
+    assert host.of_rank(0) == []

@@ -1,0 +1,78 @@
+"""The package under every Python it promises to run on, as far as they are installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Host
+
+MINORS = range(8, 14)
+
+
+def find_python(minor: int) -> str | None:
+    """A working python3.<minor>, on the path or among pyenv's."""
+    versions = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3.{minor}"))
+    candidates = [shutil.which(f"python3.{minor}"), *map(str, versions)]
+    for candidate in filter(None, candidates):
+        # pyenv's stand-ins exist for every version and refuse those that are not selected.
+        if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return candidate
+    return None
+
+
+@pytest.fixture(params=MINORS, ids=lambda minor: f"python3.{minor}")
+def on_python(request: pytest.FixtureRequest, host: Host) -> Host:
+    python = find_python(request.param)
+    if python is None:
+        pytest.skip(f"no python3.{request.param} is installed")
+    host.python = python
+    return host
+
+
+@pytest.mark.containers
+def test_a_failing_job_from_arguments_to_failure_file(on_python: Host) -> None:
+    on_python.job(
+        """
+        import os, sys
+        print(sys.argv[1:], "%d.%d" % sys.version_info[:2])
+        if os.environ["RANK"] == "1":
+            raise ValueError("bad thing")
+        """,
+        epochs=3,
+        on=True,
+    )
+    assert on_python.run(SMDP_WORKERS_PER_HOST="2") == 1
+    version = Path(on_python.python).name.replace("python", "")
+    assert on_python.of_rank(0) == [f"['--epochs', '3', '--on', 'True'] {version}"]
+    assert on_python.failure.startswith("ValueError: bad thing (rank 1 on algo-1, exit code 1)")
+
+
+@pytest.mark.containers
+def test_every_module_can_be_imported_without_a_warning(on_python: Host) -> None:
+    package = Path(__file__).parents[1] / "smdp_entrypoint"
+    names = [f"smdp_entrypoint.{path.stem}" for path in package.glob("*.py") if path.stem != "__main__"]
+    command = [on_python.python, "-W", "error", "-c", f"import {', '.join(names)}"]
+    done = subprocess.run(command, env=on_python.environ(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.containers
+def test_a_stop_signal_is_passed_on(on_python: Host) -> None:
+    on_python.job(
+        """
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        print("ready")
+        while True:
+            time.sleep(0.05)
+        """
+    ).start()
+    on_python.wait_for_line("ready")
+    on_python.signal()
+    assert on_python.end() == 0

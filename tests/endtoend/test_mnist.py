@@ -1,0 +1,135 @@
+"""The template trains a real model, and four workers compute what one process computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smdp_launch.localcloud import client as localcloud
+from smdp_launch.request.names import S3Location
+from tests.conftest import ROOT
+from tests.endtoend.conftest import Ran, run_job
+from tests.endtoend.leftovers import footprint, left_behind
+
+pytestmark = pytest.mark.torch
+SCRIPTS = ROOT / "templates" / "scripts"
+TEMPLATE = ROOT / "templates" / "jobs" / "mnist.yaml"
+
+
+def prepare(folder: Path, *flags: str) -> Path:
+    command = [sys.executable, SCRIPTS / "prepare_mnist.py", folder, *flags]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("mnist"))
+
+
+def train(folder: Path, data: Path, **hyperparameters: int) -> Ran:
+    """The template's own job on 2 hosts x 2 workers, with some hyperparameters changed."""
+    text = TEMPLATE.read_text().replace("../scripts", str(SCRIPTS))
+    more = "".join(f"\n    {name}: {value}" for name, value in hyperparameters.items())
+    path = folder / "mnist.yaml"
+    path.write_text(text.replace("    lr: 0.05", f"    lr: 0.05{more}"))
+    before = footprint(str(folder))
+    ran = run_job(path, folder / "state", 2, 2, train=data / "train", test=data / "test")
+    assert left_behind(before, str(folder), ran.job) == {}
+    assert ran.followed.outcome.status == "Completed", ran.followed.outcome.reason
+    return ran
+
+
+def model(ran: Ran, folder: Path) -> dict[str, Any]:
+    import torch
+
+    assert ran.followed.outcome.model is not None
+    where = S3Location.parse(ran.followed.outcome.model)
+    packed = localcloud.object_path(ran.state, where.bucket, where.key)
+    assert packed is not None
+    with tarfile.open(packed) as tar:
+        tar.extract("model.pt", folder, filter="data")
+    loaded: dict[str, Any] = torch.load(folder / "model.pt", weights_only=True)
+    return loaded
+
+
+def test_the_channels_hold_different_digits(digits: Path) -> None:
+    def images(channel: str) -> set[bytes]:
+        raw = (digits / channel / "images.idx3").read_bytes()[16:]
+        return {raw[at : at + 784] for at in range(0, len(raw), 784)}
+
+    train_images, test_images = images("train"), images("test")
+    assert len(test_images) == 1000
+    assert not train_images & test_images
+    labels = (digits / "test" / "labels.idx1").read_bytes()[8:]
+    assert {digit: labels.count(digit) for digit in range(10)} == dict.fromkeys(range(10), 100)
+
+
+def test_four_workers_train_a_model_that_knows_digits(digits: Path, tmp_path: Path) -> None:
+    ran = train(tmp_path, digits)
+    result = ran.events("result")[0].fields
+    assert result["accuracy"] >= 0.90
+    assert result["digits"] == 1000
+    assert set(model(ran, tmp_path)) == {
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+        "5.weight",
+        "5.bias",
+        "7.weight",
+        "7.bias",
+    }
+    assert {one.fields["host"] for one in ran.events("workers_started")} == {"algo-1", "algo-2"}
+
+
+def test_nothing_is_learnt_from_wrong_labels(tmp_path: Path) -> None:
+    data = prepare(tmp_path / "data", "--shuffle-labels")
+    assert train(tmp_path, data).events("result")[0].fields["accuracy"] <= 0.2
+
+
+def test_four_workers_compute_what_one_process_computes(digits: Path, tmp_path: Path) -> None:
+    import torch
+
+    steps = 50
+    ran = train(tmp_path, digits, steps=steps)
+    alone = tmp_path / "alone"
+    command = [sys.executable, SCRIPTS / "mnist_ddp.py", "--steps", str(steps), "--model-dir", alone]
+    command += ["--train", digits / "train", "--test", digits / "test"]
+    environment = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
+    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    events = [json.loads(line) for line in output.splitlines() if line.startswith('{"smdp_event"')]
+    single = [event["loss"] for event in events if event["event"] == "step"]
+    four = [event.fields["loss"] for event in ran.events("step")]
+    assert len(single) == len(four) == steps
+    assert min(single) <= single[0] / 2
+    worst = max(abs(a - b) / b for a, b in zip(four, single, strict=True))
+    assert worst <= 1e-4
+    expected = torch.load(alone / "model.pt", weights_only=True)
+    found = model(ran, tmp_path)
+    for name, parameter in expected.items():
+        torch.testing.assert_close(found[name], parameter, rtol=1e-4, atol=1e-5)
+    print(f"worst relative difference of a loss over {steps} steps: {worst:.1e}")
+
+
+def test_a_job_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path) -> None:
+    """The script alone, as a spot restart would meet it: its checkpoint folder is as it left it."""
+    command = [sys.executable, SCRIPTS / "mnist_ddp.py", "--train", digits / "train", "--test", digits / "test"]
+    command += ["--checkpoint-dir", tmp_path / "ck", "--checkpoint-every", "10"]
+    import torch
+
+    whole = [*command[:-4], "--steps", "30", "--model-dir", tmp_path / "whole"]
+    first = [*command, "--steps", "20", "--model-dir", tmp_path / "first"]
+    second = [*command, "--steps", "30", "--model-dir", tmp_path / "second"]
+    outputs = [subprocess.run(one, check=True, capture_output=True, text=True).stdout for one in (whole, first, second)]
+    assert "goes on after step 20" in outputs[2]
+    expected = torch.load(tmp_path / "whole" / "model.pt", weights_only=True)
+    found = torch.load(tmp_path / "second" / "model.pt", weights_only=True)
+    assert all(torch.equal(found[name], parameter) for name, parameter in expected.items())

@@ -1,0 +1,132 @@
+"""What happens when parts of a running job, or the server below it, are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.localcloud.cloud import BUCKET, Cloud, is_running, kill, processes_with, wait_for
+
+SLEEPS = """
+    import os, time
+    print("worker", os.environ["RANK"], "is running", flush=True)
+    time.sleep(600)
+"""
+
+
+def workers(cloud: Cloud) -> list[int]:
+    """Worker processes of all hosts, as this machine numbers them."""
+    found = []
+    for pid in processes_with(cloud.endpoint.secret_key):
+        if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            found.append(pid)
+    return found
+
+
+def rank_of(pid: int) -> str:
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next(entry[5:].decode() for entry in variables if entry.startswith(b"RANK="))
+
+
+def started(cloud: Cloud, name: str, hosts: int = 2) -> None:
+    cloud.start(name, SLEEPS, hosts=hosts)
+    for rank in range(hosts):
+        cloud.await_log(name, f"worker {rank} is running")
+
+
+def test_a_killed_worker_fails_the_job_naming_host_and_rank(either_cloud: Cloud) -> None:
+    started(either_cloud, "worker")
+    victim = next(pid for pid in workers(either_cloud) if rank_of(pid) == "1")
+    os.kill(victim, signal.SIGKILL)
+    began = time.monotonic()
+    job = either_cloud.wait("worker", 5)
+    assert time.monotonic() - began < 5
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"].startswith("AlgorithmError: rank 1 on algo-2 was killed by SIGKILL")
+    assert job["FailureReason"].endswith(", exit code: 137")
+
+
+def test_a_killed_host_fails_the_job(either_cloud: Cloud) -> None:
+    started(either_cloud, "host")
+    order = str(either_cloud.state_dir / "jobs/host/hosts/algo-2/order.json")
+    keeper = next(pid for pid in processes_with(order))
+    os.kill(keeper, signal.SIGKILL)
+    job = either_cloud.wait("host", 10)
+    assert job["FailureReason"] == "AlgorithmError: algo-2 was killed by SIGKILL, exit code: 137"
+
+
+def test_a_killed_supervisor_fails_the_job_and_leaves_no_host(either_cloud: Cloud) -> None:
+    started(either_cloud, "supervisor")
+    family = workers(either_cloud)
+    os.kill(either_cloud.supervisor("supervisor"), signal.SIGKILL)
+    job = either_cloud.wait("supervisor", 10)
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"].startswith("InternalServerError: the job's supervisor died")
+    assert not (either_cloud.state_dir / "jobs/supervisor/hosts").exists()
+    wait_for(lambda: not any(is_running(pid) for pid in family), "the end of the workers", 10)
+
+
+def test_a_job_outlives_the_server(open_cloud: Callable[[], Cloud]) -> None:
+    script = f"""
+        import os, pathlib, time
+        print("before", flush=True)
+        while not os.path.exists(os.environ["SM_OUTPUT_DIR"] + "/go"):
+            time.sleep(0.05)
+        import boto3
+        boto3.client("s3").put_object(Bucket="{BUCKET}", Key="after", Body=b"the restart")
+        pathlib.Path(os.environ["SM_MODEL_DIR"], "m").write_text("m")
+    """
+    first = open_cloud()
+    first.start("outlives", script)
+    first.await_log("outlives", "before")
+    kill(first.endpoint.pid)
+    second = open_cloud()
+    assert second.endpoint.pid != first.endpoint.pid
+    assert second.describe("outlives")["TrainingJobStatus"] == "InProgress"
+    (second.state_dir / "jobs/outlives/hosts/algo-1/ml/output/go").touch()
+    job = second.wait("outlives")
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert second.object("after") == b"the restart"
+    assert second.keys("out/outlives") == ["out/outlives/output/model.tar.gz"]
+
+
+def test_a_job_that_ends_without_a_server_starts_one(open_cloud: Callable[[], Cloud]) -> None:
+    script = """
+        import os, pathlib, time
+        pathlib.Path(os.environ["SM_MODEL_DIR"], "m").write_text("m")
+        print("before", flush=True)
+        time.sleep(1)
+    """
+    first = open_cloud()
+    first.start("alone", script)
+    first.await_log("alone", "before")
+    kill(first.endpoint.pid)
+    state = first.state_dir / "jobs/alone/state.json"
+    wait_for(lambda: '"Completed"' in state.read_text(), "the end of the job")
+    assert open_cloud().keys("out/alone") == ["out/alone/output/model.tar.gz"]
+
+
+def test_a_supervisor_that_died_with_the_server_is_noticed_by_the_next(open_cloud: Callable[[], Cloud]) -> None:
+    first = open_cloud()
+    started(first, "both", hosts=1)
+    kill(first.endpoint.pid)
+    kill(first.supervisor("both"))
+    second = open_cloud()
+    assert second.wait("both", 10)["FailureReason"].startswith("InternalServerError")
+
+
+def test_processes_that_hide_from_their_parents_end_with_the_job(either_cloud: Cloud) -> None:
+    script = """
+        import os, sys, time
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(600)
+            os._exit(0)
+    """
+    job = either_cloud.run("daemon", script)
+    assert job["TrainingJobStatus"] == "Completed"
+    assert processes_with(either_cloud.endpoint.secret_key) == []
