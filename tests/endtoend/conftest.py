@@ -16,7 +16,7 @@ from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
 from smdp_launch.plan.prepare import LocalRequest, check_job, local_run, make_plan
 from tests.conftest import JOB, write_job
-from tests.endtoend.leftovers import footprint, left_behind
+from tests.endtoend.leftovers import left_behind
 
 
 @dataclass
@@ -35,12 +35,17 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    """A job's folder; afterwards no process, port, mount or temporary folder may be left."""
-    made = Job(tmp_path)
-    before = footprint(made.name, str(tmp_path))
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """A job's folder; afterwards no process, mount or temporary file may be left."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    folder = tmp_path / "job"
+    folder.mkdir()
+    made = Job(folder)
     yield made
-    assert left_behind(before, made.name, str(tmp_path)) == {}
+    assert left_behind(made.name, str(folder)) == []
+    assert list(temporary.iterdir()) == []
 
 
 @dataclass

@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """Listening TCP ports, entries of the temporary folder, mounts and processes that name a folder or a job."""
-
-    ports: frozenset[str]
-    temporary: frozenset[str]
-    processes: frozenset[str]
-    mounts: int
-
-    def more_than(self, before: Footprint) -> dict[str, object]:
-        found: dict[str, object] = {
-            "ports": self.ports - before.ports,
-            "temporary": self.temporary - before.temporary,
-            "processes": self.processes - before.processes,
-            "mounts": max(0, self.mounts - before.mounts),
-        }
-        return {name: value for name, value in found.items() if value}
-
-
-def footprint(*marks: str) -> Footprint:
-    """Args:
-    marks: texts by which a process of the test is known, in its command line or environment.
-    """
-    return Footprint(
-        frozenset(_listening()),
-        frozenset(str(one) for one in Path(tempfile.gettempdir()).iterdir()),
-        frozenset(_processes(marks)),
-        len(Path("/proc/self/mounts").read_text().splitlines()),
-    )
-
-
-def left_behind(before: Footprint, *marks: str, deadline: float = 10) -> dict[str, object]:
-    """What is still there once all that ends by itself within ``deadline`` seconds has ended."""
+def left_behind(*marks: str, deadline: float = 10) -> list[str]:
+    """Processes and mounts that carry one of ``marks``, once all that ends by itself in ``deadline`` seconds has."""
     end = time.monotonic() + deadline
     while True:
-        found = footprint(*marks).more_than(before)
+        found = [*_processes(marks), *_mounts(marks)]
         if not found or time.monotonic() > end:
             return found
         time.sleep(0.05)
 
 
-def _listening() -> list[str]:
+def listening() -> list[str]:
+    """TCP ports that somebody listens on in this network namespace."""
     rows: list[str] = []
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:
@@ -59,24 +28,29 @@ def _listening() -> list[str]:
     return rows
 
 
+def processes(*marks: str) -> list[int]:
+    """Ids of the processes that carry all ``marks`` in their command line or environment."""
+    return [pid for pid, told in _told() if all(mark.encode() in told for mark in marks)]
+
+
 def _processes(marks: tuple[str, ...]) -> list[str]:
-    found: list[str] = []
+    return [f"process {pid} {told[:200]!r}" for pid, told in _told() if any(mark.encode() in told for mark in marks)]
+
+
+def _mounts(marks: tuple[str, ...]) -> list[str]:
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return [line for line in lines if any(mark in line for mark in marks)]
+
+
+def _told() -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
         try:
-            told = (folder / "cmdline").read_bytes() + b"\0" + (folder / "environ").read_bytes()
+            found.append(
+                (int(folder.name), (folder / "cmdline").read_bytes() + b"\0" + (folder / "environ").read_bytes())
+            )
         except OSError:
             continue  # it ended meanwhile, or belongs to somebody else
-        if any(mark.encode() in told for mark in marks):
-            found.append(f"{folder.name} {told.split(b'environ')[0][:200]!r}")
     return found
-
-
-def processes(*marks: str) -> list[int]:
-    """Ids of the processes that carry all ``marks``."""
-    return [pid for pid in _pids(marks[0]) if all(pid in _pids(mark) for mark in marks)]
-
-
-def _pids(mark: str) -> list[int]:
-    return [int(one.split()[0]) for one in _processes((mark,))]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.errors import ExitCode
-from tests.conftest import JOB, LAUNCHER, ROOT, Command, clean_environment, write_job
+from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
 
 FIVE_MISTAKES = (
     JOB.replace("name: small", "nme: small")
@@ -181,11 +181,6 @@ def test_paths_in_a_job_file_are_relative_to_it(smdp_launch: Command, job_folder
     elsewhere.mkdir()
     ran = smdp_launch("validate", "../job.yaml", cwd=elsewhere)
     assert ran.returncode == 0
-
-
-def test_every_exit_code_is_documented() -> None:
-    page = (ROOT / "docs" / "exit-codes.md").read_text()
-    assert [code for code in ExitCode if f"| {code.value} |" not in page] == []
 
 
 def test_the_job_file_is_found_in_the_current_folder(smdp_launch: Command, job_folder: Path) -> None:

@@ -1,0 +1,85 @@
+"""The documents say what is so: their commands run, their codes exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.diagnostics import CODES
+from smdp_launch.errors import ExitCode
+from tests.conftest import LAUNCHER, ROOT, clean_environment, write_job
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("containers/**/*.md")])
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{LAUNCHER.parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=clean_environment(PATH=path),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def test_every_code_has_its_section_with_its_title() -> None:
+    sections = re.findall(r"^### (SMDP\d+): (.+)$", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE)
+    assert dict(sections) == CODES
+
+
+def test_every_exit_code_is_documented() -> None:
+    codes = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "exit-codes.md").read_text(), re.MULTILINE)
+    assert [int(one) for one in codes] == [code.value for code in ExitCode]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [one for one in targets if not (page.parent / one).exists()] == []
+
+
+def test_the_script_of_the_events_page_prints_what_it_says(tmp_path: Path) -> None:
+    (code,) = blocks("docs/events.md", "python")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith('{"smdp_event": 1, "event": "step"') for line in lines)
+
+
+@pytest.mark.parametrize("page", ["docs/plan.md", "docs/local-runs.md"])
+def test_the_commands_of_the_guides_run(page: str, tmp_path: Path) -> None:
+    write_job(tmp_path)
+    (script,) = blocks(page, "sh")
+    ran = shell(script, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.torch
+def test_the_readmes_job_runs_with_its_commands(tmp_path: Path) -> None:
+    (tmp_path / "templates").symlink_to(ROOT / "templates")
+    (tmp_path / "job.yaml").write_text(blocks("README.md", "yaml")[0])
+    made = shell(f"{sys.executable} templates/scripts/prepare_mnist.py data/mnist", tmp_path)
+    assert made.returncode == 0, made.stderr
+    ran = shell(blocks("README.md", "sh")[1], tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "result  accuracy 0.9" in ran.stdout
+
+
+def test_the_readmes_slip_is_told_as_it_says(tmp_path: Path) -> None:
+    (tmp_path / "templates").symlink_to(ROOT / "templates")
+    text = blocks("README.md", "yaml")[0].replace("ml.p4d.24xlarge", "ml.p3.24xlarge")
+    (tmp_path / "job.yaml").write_text(text)
+    told = shell("smdp-launch validate", tmp_path).stderr
+    assert told.startswith(blocks("README.md", "text")[0])
