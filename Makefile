@@ -45,7 +45,12 @@ test-native: $(VENV)/.ready ## whole tier: the engine under AddressSanitizer and
 test-containers: $(VENV)/.ready ## whole tier: the entrypoint on every Python that is here
 	$(PYTEST) -q -m containers
 
-test-clients: $(VENV)/.ready ## whole tier: stock AWS clients against the local cloud
+.venv-clients/.ready: Makefile
+	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check 'awscli>=1.40,<2'
+	@touch $@
+
+test-clients: $(VENV)/.ready .venv-clients/.ready ## whole tier: stock AWS clients against the local cloud
 	$(PYTEST) -q -m clients
 
 test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by value
@@ -71,4 +76,4 @@ bench: $(VENV)/.ready ## how long the command line takes to start
 	$(BIN)/python tools/bench_startup.py
 
 clean: ## remove what make made
-	rm -rf $(VENV) native/build data .smdp
+	rm -rf $(VENV) .venv-clients native/build data .smdp
