@@ -13,6 +13,8 @@ from smdp_entrypoint.layout import Layout
 from smdp_entrypoint.paths import MlTree
 from smdp_entrypoint.ranks import Master, default_variables, host_variables, startable, worker_variables
 
+pytestmark = pytest.mark.conformance
+
 if TYPE_CHECKING:
     from conftest import Host
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from smdp_entrypoint.hyperparameters import Hyperparameters, decode_value, to_arguments
 
+pytestmark = pytest.mark.conformance
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
