@@ -24,7 +24,11 @@ struct Card {
 
 Bytes encode_card(const Card& card) {
   Writer writer;
-  writer.text(card.build).put(card.plan).put(std::uint8_t{card.has_token}).text(card.host_key).text(card.local_name);
+  writer.text(card.build)
+      .put(card.plan)
+      .put(std::uint8_t{card.has_token})
+      .text(card.host_key)
+      .text(card.local_name);
   writer.put(card.port).put(static_cast<std::uint32_t>(card.addresses.size()));
   for (const std::string& address : card.addresses) {
     writer.text(address);
@@ -62,7 +66,8 @@ std::vector<std::byte> token_bytes(const std::string& hexadecimal) {
 // Options that all ranks must share, for they cut buffers by them.
 std::string plan_text(const Options& o) {
   return "SMDP_PIECE_KIB=" + std::to_string(o.piece_kib) + " SMDP_SMALL_KIB=" + std::to_string(o.small_kib) +
-         " SMDP_WINDOW=" + std::to_string(o.window) + " SMDP_BUFFERS_IN_FLIGHT=" + std::to_string(o.buffers_in_flight) +
+         " SMDP_WINDOW=" + std::to_string(o.window) +
+         " SMDP_BUFFERS_IN_FLIGHT=" + std::to_string(o.buffers_in_flight) +
          " SMDP_STREAMS=" + std::to_string(o.streams);
 }
 
@@ -127,7 +132,8 @@ class Bootstrap {
     } else if (card.addresses.empty()) {
       failed = {Code::kInvalid, "SMDP_INTERFACE='" + options_.interface + "': no such interface or address"};
     }
-    const std::string bind_to = options_.interface.empty() || card.addresses.empty() ? "" : card.addresses.front();
+    const std::string bind_to =
+        options_.interface.empty() || card.addresses.empty() ? "" : card.addresses.front();
     if (failed.ok() && identity_.world_size > 1) {
       Result<Listener> data = listen_tcp(bind_to, options_.port_range);
       Result<UniqueFd> local = listen_abstract(card.local_name);
@@ -162,7 +168,8 @@ class Bootstrap {
                                     cards_[rank].build};
       }
       if (cards_[rank].plan != cards_[0].plan) {
-        return {Code::kRefused, "options differ between rank 0 and " + who + "; here: " + plan_text(options_)};
+        return {Code::kRefused,
+                "options differ between rank 0 and " + who + "; here: " + plan_text(options_)};
       }
     }
     return share_secret();
@@ -171,7 +178,8 @@ class Bootstrap {
   // The session's number, and the token where the environment has none, come from rank 0.
   Status share_secret() {
     const auto drawn = meeting_->decide(
-        Bytes{}, [](const std::vector<Bytes>&) -> Result<Bytes> {
+        Bytes{},
+        [](const std::vector<Bytes>&) -> Result<Bytes> {
           return Writer().raw(random128()).raw(random128()).take();
         },
         deadline_);
@@ -184,7 +192,8 @@ class Bootstrap {
     if (!cards_[0].has_token) {
       token_.assign(token.begin(), token.end());
       if (identity_.rank == 0 && identity_.world_size > 1) {
-        log_(LogLevel::kInfo, "SMDP_JOB_TOKEN is not set: rank 0 drew one; the rendezvous itself was open to anybody");
+        log_(LogLevel::kInfo,
+             "SMDP_JOB_TOKEN is not set: rank 0 drew one; the rendezvous itself was open to anybody");
       }
     }
     return {};
@@ -213,8 +222,8 @@ class Bootstrap {
       return;
     }
     greeter.accept_on(local_listener_.get());
-    // Ranks that cannot reach each other both know it soon: the connecting side is refused at once, the accepting one
-    // waits for nobody once every rank it could still hear from has had its time.
+    // Ranks that cannot reach each other both know it soon: the connecting side is refused at once, the
+    // accepting one waits for nobody once every rank it could still hear from has had its time.
     greeter.set_refusal_grace(0);
     (void)greeter.run();
     for (auto& [link, fd] : greeter.made()) {
@@ -262,7 +271,8 @@ class Bootstrap {
       const std::string& name = made_.layout.host_names[host];
       if (std::ranges::find(keys, name) == keys.end()) {
         log_(LogLevel::kWarning, "ranks with the host key " + name.substr(0, name.rfind('#')) +
-                                     " cannot share memory; they are treated as separate hosts (" + name + ")");
+                                     " cannot share memory; they are treated as separate hosts (" + name +
+                                     ")");
       }
     }
   }

@@ -1,4 +1,5 @@
-// From nothing to a layout and connections: what happens, on the opening thread, before an engine's loop runs.
+// From nothing to a layout and connections: what happens, on the opening thread, before an engine's loop
+// runs.
 //
 //   1. meet rank 0 (net/rendezvous.h), everybody proving the token
 //   2. everybody tells: build, host key, addresses; rank 0 refuses what differs, on all ranks
@@ -39,8 +40,9 @@ struct LocalLink {
 struct Connections {
   Layout layout;
   Arena arena;
-  std::map<int, LocalLink> local;                 // ranks of this host
-  std::map<int, std::vector<UniqueFd>> network;   // ranks of other hosts; the connection for small frames first
+  std::map<int, LocalLink> local;  // ranks of this host
+  std::map<int, std::vector<UniqueFd>>
+      network;  // ranks of other hosts; the connection for small frames first
 };
 
 // `connect_network` false leaves out step 5: another transport takes its place.

@@ -1,4 +1,5 @@
-// The C interface over the engine. Every function catches what C++ may throw (memory), so that nothing crosses.
+// The C interface over the engine. Every function catches what C++ may throw (memory), so that nothing
+// crosses.
 #include <smdp/engine.h>
 
 #include <algorithm>
@@ -90,7 +91,8 @@ Status open(const smdp_engine_config& given, smdp_engine** out) {
     return options.status();
   }
   for (const char* const* entry = given.options; entry != nullptr && entry[0] != nullptr; entry += 2) {
-    if (Status status = smdp::set_option(*options, entry[0], entry[1] == nullptr ? "" : entry[1]); !status.ok()) {
+    if (Status status = smdp::set_option(*options, entry[0], entry[1] == nullptr ? "" : entry[1]);
+        !status.ok()) {
       return status;
     }
   }
@@ -106,7 +108,8 @@ Status open(const smdp_engine_config& given, smdp_engine** out) {
     config.identity.store = store.get();
   }
   if (given.log != nullptr) {
-    config.log = [log = given.log, context = given.log_context](smdp::LogLevel level, const std::string& text) {
+    config.log = [log = given.log, context = given.log_context](smdp::LogLevel level,
+                                                                const std::string& text) {
       log(context, static_cast<int>(level), text.c_str());
     };
   }
@@ -120,7 +123,8 @@ Status open(const smdp_engine_config& given, smdp_engine** out) {
 
 Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** out) {
   const bool known = given.collective >= 0 && given.collective < smdp::kCollectives && given.dtype >= 0 &&
-                     given.dtype < smdp::kDTypes && given.op >= 0 && given.op < smdp::kReduceOps && given.root >= 0;
+                     given.dtype < smdp::kDTypes && given.op >= 0 && given.op < smdp::kReduceOps &&
+                     given.root >= 0;
   if (!known) {
     return {Code::kInvalid, "the call names a collective, type, operation or root that does not exist"};
   }
@@ -131,8 +135,10 @@ Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** 
   call.what.root = static_cast<std::uint32_t>(given.root);
   call.what.count = given.count;
   // Fields without a meaning for the collective take no part in the comparison between ranks.
-  const bool reduces = call.what.collective == smdp::Collective::kAllReduce || call.what.collective == smdp::Collective::kReduce;
-  const bool rooted = call.what.collective == smdp::Collective::kBroadcast || call.what.collective == smdp::Collective::kReduce;
+  const bool reduces = call.what.collective == smdp::Collective::kAllReduce ||
+                       call.what.collective == smdp::Collective::kReduce;
+  const bool rooted = call.what.collective == smdp::Collective::kBroadcast ||
+                      call.what.collective == smdp::Collective::kReduce;
   call.what.op = reduces ? call.what.op : smdp::ReduceOp::kSum;
   call.what.root = rooted ? call.what.root : 0;
   if (call.what.collective == smdp::Collective::kBarrier) {
@@ -145,7 +151,8 @@ Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** 
     call.input = {static_cast<const std::byte*>(given.input), bytes};
   }
   if (given.output != nullptr) {
-    call.output = {static_cast<std::byte*>(given.output), gathers ? bytes * static_cast<std::size_t>(group.size) : bytes};
+    call.output = {static_cast<std::byte*>(given.output),
+                   gathers ? bytes * static_cast<std::size_t>(group.size) : bytes};
   }
   call.timeout_s = given.timeout_s;
   call.keyed = given.buffers > 0;
@@ -204,7 +211,9 @@ int smdp_group_create(smdp_engine* engine, const int* members, int count, const 
       return id.status();
     }
     const auto rank = std::ranges::find(ranks, engine->engine->rank()) - ranks.begin();
-    *group = std::make_unique<smdp_group>(smdp_group{engine->engine.get(), *id, count, static_cast<int>(rank)}).release();
+    *group =
+        std::make_unique<smdp_group>(smdp_group{engine->engine.get(), *id, count, static_cast<int>(rank)})
+            .release();
     return {};
   });
 }
@@ -222,14 +231,17 @@ int smdp_submit(smdp_group* group, const smdp_call* call, smdp_operation** opera
 
 int smdp_operation_wait(smdp_operation* operation, double timeout_s, smdp_error* error) {
   return guarded(error, [&] {
-    const double most = timeout_s < 0 ? 1e9 : std::min(timeout_s, 1e9);  // a deadline of its own ends every operation
+    const double most =
+        timeout_s < 0 ? 1e9 : std::min(timeout_s, 1e9);  // a deadline of its own ends every operation
     return operation->handle->wait(std::chrono::nanoseconds(static_cast<std::int64_t>(most * 1e9)));
   });
 }
 
 int smdp_operation_test(const smdp_operation* operation) { return operation->handle->is_complete() ? 1 : 0; }
 
-void smdp_operation_release(smdp_operation* operation) { const std::unique_ptr<smdp_operation> owned(operation); }
+void smdp_operation_release(smdp_operation* operation) {
+  const std::unique_ptr<smdp_operation> owned(operation);
+}
 
 int smdp_option_info(int index, smdp_option* option) {
   const auto table = smdp::option_table();

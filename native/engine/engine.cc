@@ -37,17 +37,23 @@ Status check_buffers(const Call& call, int group_size) {
   if (call.what.collective == Collective::kBarrier || bytes == 0) {
     return {};
   }
-  const auto misaligned = [&](const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at) % element != 0; };
-  if ((call.input.size() != bytes && !call.input.empty()) || (call.output.size() != out_bytes && !call.output.empty()) ||
-      misaligned(call.input.data()) || misaligned(call.output.data())) {
-    return {Code::kInvalid, describe(call.what) + ": a buffer has the wrong length or is not aligned to its elements"};
+  const auto misaligned = [&](const std::byte* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % element != 0;
+  };
+  if ((call.input.size() != bytes && !call.input.empty()) ||
+      (call.output.size() != out_bytes && !call.output.empty()) || misaligned(call.input.data()) ||
+      misaligned(call.output.data())) {
+    return {Code::kInvalid,
+            describe(call.what) + ": a buffer has the wrong length or is not aligned to its elements"};
   }
   const std::byte* in = call.input.data();
   const std::byte* out = call.output.data();
   const bool gathers = call.what.collective == Collective::kAllGather;
-  const bool overlap = !call.input.empty() && !call.output.empty() && in < out + out_bytes && out < in + bytes;
+  const bool overlap =
+      !call.input.empty() && !call.output.empty() && in < out + out_bytes && out < in + bytes;
   if (overlap && !gathers && in != out) {
-    return {Code::kInvalid, describe(call.what) + ": input and output overlap; they must be the same or apart"};
+    return {Code::kInvalid,
+            describe(call.what) + ": input and output overlap; they must be the same or apart"};
   }
   return {};
 }
@@ -95,9 +101,9 @@ Engine::Engine(EngineConfig config, Connections connections)
     peer_arenas_[peer] = std::move(link.arena);
   }
   local_ = std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s, std::move(local));
-  network_ = config_.make_transport
-                 ? config_.make_transport(loop_, rank_)
-                 : std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s, std::move(connections.network));
+  network_ = config_.make_transport ? config_.make_transport(loop_, rank_)
+                                    : std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s,
+                                                                        std::move(connections.network));
   settings_.plan = {static_cast<std::uint64_t>(options.piece_kib) << 10U,
                     static_cast<std::uint64_t>(options.small_kib) << 10U};
   settings_.isa = chosen_isa(options);
@@ -112,7 +118,10 @@ Status Engine::start() {
   network_->start(network_side_);
   network_->register_memory(arena_.bytes());
   loop_.set_tick([this] { tick(); },
-                 [this] { return std::ranges::any_of(groups_, [](const auto& entry) { return entry.second->busy(); }); });
+                 [this] {
+                   return std::ranges::any_of(groups_,
+                                              [](const auto& entry) { return entry.second->busy(); });
+                 });
   return loop_.start(static_cast<int>(config_.options.pin_cpu));
 }
 
@@ -149,13 +158,15 @@ void Engine::close() {
   groups_.clear();
 }
 
-Result<std::uint64_t> Engine::create_group(const std::vector<int>& members, const std::string& name, double timeout_s) {
+Result<std::uint64_t> Engine::create_group(const std::vector<int>& members, const std::string& name,
+                                           double timeout_s) {
   Writer identity;
   identity.text(name);
   std::set<int> distinct;
   for (const int member : members) {
     if (member < 0 || member >= layout_.world_size() || !distinct.insert(member).second) {
-      return Status(Code::kInvalid, "group '" + name + "': " + std::to_string(member) + " is no rank of the job or twice in it");
+      return Status(Code::kInvalid, "group '" + name + "': " + std::to_string(member) +
+                                        " is no rank of the job or twice in it");
     }
     identity.put(member);
   }
@@ -219,14 +230,17 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
     return {Code::kInvalid, describe(what) + ": the root is no rank of the group"};
   }
   if (call.keyed && what.collective != Collective::kAllReduce) {
-    return {Code::kUnsupported, describe(what) + ": only all_reduce takes buffers named by (step, index, count)"};
+    return {Code::kUnsupported,
+            describe(what) + ": only all_reduce takes buffers named by (step, index, count)"};
   }
   if (Status status = check_buffers(call, group_size); !status.ok()) {
     return status;
   }
   const bool is_root = std::cmp_equal(what.root, group_rank);
-  const bool needs_input = what.collective != Collective::kBarrier && (what.collective != Collective::kBroadcast || is_root);
-  const bool needs_output = what.collective != Collective::kBarrier && (what.collective != Collective::kReduce || is_root);
+  const bool needs_input =
+      what.collective != Collective::kBarrier && (what.collective != Collective::kBroadcast || is_root);
+  const bool needs_output =
+      what.collective != Collective::kBarrier && (what.collective != Collective::kReduce || is_root);
   if (what.count > 0 && ((needs_input && call.input.empty()) || (needs_output && call.output.empty()))) {
     return {Code::kInvalid, describe(what) + ": a buffer is missing"};
   }
@@ -251,8 +265,8 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
 
 void Engine::send(int job_rank, Message message) {
   message.header.sender = static_cast<std::uint32_t>(rank_);
-  const bool same_host = layout_.host_of[static_cast<std::size_t>(job_rank)] ==
-                         layout_.host_of[static_cast<std::size_t>(rank_)];
+  const bool same_host =
+      layout_.host_of[static_cast<std::size_t>(job_rank)] == layout_.host_of[static_cast<std::size_t>(rank_)];
   (same_host ? local_ : network_)->post(job_rank, std::move(message));
 }
 
@@ -268,7 +282,7 @@ std::span<const std::byte> Engine::peek(int job_rank, std::uint64_t offset, std:
   }
   const auto arena = found->second.bytes();
   return offset > arena.size() || bytes > arena.size() - offset ? std::span<const std::byte>()
-                                                               : arena.subspan(offset, bytes);
+                                                                : arena.subspan(offset, bytes);
 }
 
 std::optional<Landing> Engine::Side::place(int peer, const FrameHeader& header) {

@@ -1,4 +1,5 @@
-// An engine: this process's membership in the job. It owns the loop, the connections, the shared memory and the groups.
+// An engine: this process's membership in the job. It owns the loop, the connections, the shared memory and
+// the groups.
 #pragma once
 
 #include <sys/types.h>
@@ -37,8 +38,10 @@ class Engine final : public GroupServices {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // From any thread, in the same order on every member for one name and set of members. `members`: ranks of the job.
-  Result<std::uint64_t> create_group(const std::vector<int>& members, const std::string& name, double timeout_s);
+  // From any thread, in the same order on every member for one name and set of members. `members`: ranks of
+  // the job.
+  Result<std::uint64_t> create_group(const std::vector<int>& members, const std::string& name,
+                                     double timeout_s);
   // Pending operations fail with kClosed.
   void destroy_group(std::uint64_t group);
   // Checks the call, then hands it to the loop. The memory stays the engine's until the handle is complete.
@@ -58,7 +61,8 @@ class Engine final : public GroupServices {
   void log(LogLevel level, const std::string& text) override { log_(level, text); }
 
  private:
-  // Frames from the network, and from this host's ranks: the same handling, but each kind only from its own side.
+  // Frames from the network, and from this host's ranks: the same handling, but each kind only from its own
+  // side.
   class Side final : public Transport::Events {
    public:
     Side(Engine& engine, bool local) : engine_(engine), local_(local) {}

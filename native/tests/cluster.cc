@@ -99,7 +99,8 @@ std::uint64_t Cluster::group(const std::vector<int>& members, const std::string&
   return id;
 }
 
-void start(Cluster& cluster, int rank, std::uint64_t group, const std::vector<int>& members, Job& job, double timeout_s) {
+void start(Cluster& cluster, int rank, std::uint64_t group, const std::vector<int>& members, Job& job,
+           double timeout_s) {
   const auto size = static_cast<int>(members.size());
   const auto group_rank = static_cast<int>(std::ranges::find(members, rank) - members.begin());
   const std::size_t bytes = job.what.count * size_of(job.what.dtype);

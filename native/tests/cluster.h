@@ -26,7 +26,7 @@ class MemoryStore final : public KeyValueStore {
 };
 
 struct ClusterOptions {
-  std::vector<int> hosts = {1};  // ranks per host
+  std::vector<int> hosts = {1};   // ranks per host
   FaultFabric* fabric = nullptr;  // null: TCP
   std::map<std::string, std::string> options{};
   // Changes one rank's configuration before it opens.
@@ -67,7 +67,8 @@ struct Job {
 };
 
 // Starts a call on one rank. `job` keeps the memory.
-void start(Cluster& cluster, int rank, std::uint64_t group, const std::vector<int>& members, Job& job, double timeout_s = 20);
+void start(Cluster& cluster, int rank, std::uint64_t group, const std::vector<int>& members, Job& job,
+           double timeout_s = 20);
 Status finish(Job& job, double seconds = 60);
 
 // The inputs by host, as reference_reduce() wants them.

@@ -174,7 +174,8 @@ float widen(DType type, std::uint16_t bits) {
     return fraction != 0 ? std::numeric_limits<float>::quiet_NaN()
                          : static_cast<float>(sign) * std::numeric_limits<float>::infinity();
   }
-  const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
   return static_cast<float>(std::copysign(magnitude, sign));
 }
 
@@ -196,8 +197,10 @@ std::uint16_t narrow(DType type, float value) {
   exponent = std::max(exponent, 1 - bias);
   const double unit = std::ldexp(1.0, exponent - fraction_bits);
   const auto steps = static_cast<std::uint32_t>(std::nearbyint(magnitude / unit));  // ties to even
-  // `steps` carries its own leading one for normal numbers, so adding moves the exponent where rounding overflowed.
-  const std::uint32_t base = static_cast<std::uint32_t>(exponent + bias - 1) << static_cast<unsigned>(fraction_bits);
+  // `steps` carries its own leading one for normal numbers, so adding moves the exponent where rounding
+  // overflowed.
+  const std::uint32_t base = static_cast<std::uint32_t>(exponent + bias - 1)
+                             << static_cast<unsigned>(fraction_bits);
   return static_cast<std::uint16_t>(sign | std::min(base + steps, infinity));
 }
 

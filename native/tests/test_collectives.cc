@@ -1,5 +1,5 @@
-// Results against the reference, bit for bit: types, operations, sizes and layouts, over TCP and over a transport that
-// reorders.
+// Results against the reference, bit for bit: types, operations, sizes and layouts, over TCP and over a
+// transport that reorders.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -104,8 +104,10 @@ TEST_P(Layouts, EveryCollectiveAndRoot) {
   std::uint32_t seed = 1;
   for (const std::uint64_t count : {0ULL, 1ULL, 257ULL, 30011ULL}) {
     for (std::uint32_t root = 0; root < members.size(); ++root) {
-      check(cluster, group, members, {Collective::kBroadcast, DType::kInt64, ReduceOp::kSum, root, count}, ++seed, root % 2 == 0);
-      check(cluster, group, members, {Collective::kReduce, DType::kBFloat16, ReduceOp::kSum, root, count}, ++seed, root % 2 == 1);
+      check(cluster, group, members, {Collective::kBroadcast, DType::kInt64, ReduceOp::kSum, root, count},
+            ++seed, root % 2 == 0);
+      check(cluster, group, members, {Collective::kReduce, DType::kBFloat16, ReduceOp::kSum, root, count},
+            ++seed, root % 2 == 1);
     }
     check(cluster, group, members, {Collective::kAllGather, DType::kInt16, ReduceOp::kSum, 0, count}, ++seed);
     check(cluster, group, members, {Collective::kBarrier, DType::kUInt8, ReduceOp::kSum, 0, 0}, ++seed);
@@ -116,8 +118,9 @@ TEST_P(Layouts, EveryCollectiveAndRoot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
-                         ::testing::Values(std::vector{1}, std::vector{8}, std::vector{4, 4}, std::vector{3, 1},
-                                           std::vector{8, 1}, std::vector{1, 1, 6}, std::vector{1, 1, 1}),
+                         ::testing::Values(std::vector{1}, std::vector{8}, std::vector{4, 4},
+                                           std::vector{3, 1}, std::vector{8, 1}, std::vector{1, 1, 6},
+                                           std::vector{1, 1, 1}),
                          [](const auto& info) {
                            std::string name = "hosts_" + name_of_layout(info.param);
                            std::ranges::replace(name, '+', '_');
@@ -157,9 +160,11 @@ TEST(Collectives, SubGroupsOfAnyShapeAtTheSameTime) {
     const auto& [g, round, rank] = key;
     std::vector<Buffer> inputs;
     for (const int member : groups[g]) {
-      inputs.push_back(random_buffer(DType::kFloat32, 5003, static_cast<std::uint32_t>(1000 * member + round)));
+      inputs.push_back(
+          random_buffer(DType::kFloat32, 5003, static_cast<std::uint32_t>(1000 * member + round)));
     }
-    ASSERT_TRUE(job.output == reference_reduce(DType::kFloat32, ReduceOp::kAvg, by_host(cluster, groups[g], inputs)));
+    ASSERT_TRUE(job.output ==
+                reference_reduce(DType::kFloat32, ReduceOp::kAvg, by_host(cluster, groups[g], inputs)));
   }
 }
 
@@ -185,8 +190,10 @@ TEST(Collectives, ReorderedMessagesGiveTheSameBits) {
     ASSERT_TRUE(cluster.ok());
     const auto members = everybody(cluster);
     const std::uint64_t group = cluster.group(members, "all");
-    check(cluster, group, members, {Collective::kAllReduce, DType::kFloat16, ReduceOp::kSum, 0, 60013}, seed, true);
-    check(cluster, group, members, {Collective::kReduce, DType::kFloat32, ReduceOp::kSum, 4, 20011}, seed, true);
+    check(cluster, group, members, {Collective::kAllReduce, DType::kFloat16, ReduceOp::kSum, 0, 60013}, seed,
+          true);
+    check(cluster, group, members, {Collective::kReduce, DType::kFloat32, ReduceOp::kSum, 4, 20011}, seed,
+          true);
     check(cluster, group, members, {Collective::kAllGather, DType::kUInt8, ReduceOp::kSum, 0, 10007}, seed);
     check(cluster, group, members, {Collective::kBroadcast, DType::kFloat64, ReduceOp::kSum, 2, 5003}, seed);
   }
@@ -240,7 +247,8 @@ TEST(Collectives, BuffersNamedByStepIndexAndCountMayComeInAnyOrder) {
       for (const int rank : members) {
         inputs.push_back(jobs[{rank, key.second}].input);
       }
-      EXPECT_TRUE(job.output == reference_reduce(DType::kInt32, ReduceOp::kSum, by_host(cluster, members, inputs)));
+      EXPECT_TRUE(job.output ==
+                  reference_reduce(DType::kInt32, ReduceOp::kSum, by_host(cluster, members, inputs)));
     }
   }
 }

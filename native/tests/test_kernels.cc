@@ -14,7 +14,8 @@ Buffer run(Isa isa, DType type, ReduceOp op, const std::vector<Buffer>& inputs, 
     sources.push_back(input.data());
   }
   Buffer out(inputs[0].size());
-  reduce_kernel(isa, type, op)(sources.data(), sources.size(), out.data(), out.size() / size_of(type), divisor);
+  reduce_kernel(isa, type, op)(sources.data(), sources.size(), out.data(), out.size() / size_of(type),
+                               divisor);
   return out;
 }
 
@@ -35,9 +36,11 @@ TEST(Kernels, EveryTypeAndOperationGivesTheReferencesBitsOnEveryInstructionSet) 
         // One host of one rank each: the reference's second fold sees the values themselves.
         const Buffer expected = reference_reduce(type, op, {{inputs[0]}, {inputs[1]}, {inputs[2]}});
         const std::uint32_t divisor = op == ReduceOp::kAvg ? 3 : 1;
-        EXPECT_EQ(run(Isa::kPortable, type, op, inputs, divisor), expected) << name_of(type) << name_of(op) << count;
+        EXPECT_EQ(run(Isa::kPortable, type, op, inputs, divisor), expected)
+            << name_of(type) << name_of(op) << count;
         if (is_available(Isa::kAvx2)) {
-          EXPECT_EQ(run(Isa::kAvx2, type, op, inputs, divisor), expected) << name_of(type) << name_of(op) << count;
+          EXPECT_EQ(run(Isa::kAvx2, type, op, inputs, divisor), expected)
+              << name_of(type) << name_of(op) << count;
         }
         ++compared;
       }

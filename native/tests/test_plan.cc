@@ -8,7 +8,8 @@ namespace smdp {
 namespace {
 
 TEST(Plan, PiecesCoverTheBufferOnce) {
-  for (const auto& hosts : std::vector<std::vector<int>>{{0}, {0, 0, 0, 1}, {0, 1, 2, 2, 2, 2, 2, 2}, {0, 1, 0, 1}}) {
+  for (const auto& hosts :
+       std::vector<std::vector<int>>{{0}, {0, 0, 0, 1}, {0, 1, 2, 2, 2, 2, 2, 2}, {0, 1, 0, 1}}) {
     const GroupLayout layout = make_group_layout(hosts);
     for (const std::uint64_t count : {0ULL, 1ULL, 7919ULL, 262144ULL, 6700417ULL}) {
       Descriptor call{Collective::kAllReduce, DType::kFloat16, ReduceOp::kSum, 0, count};

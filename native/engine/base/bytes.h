@@ -14,7 +14,8 @@
 
 namespace smdp {
 
-static_assert(std::endian::native == std::endian::little, "the wire format is written for little-endian hosts");
+static_assert(std::endian::native == std::endian::little,
+              "the wire format is written for little-endian hosts");
 
 using Bytes = std::vector<std::byte>;
 

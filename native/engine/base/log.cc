@@ -10,7 +10,8 @@ LogSink standard_error_sink(bool verbose) {
       return;
     }
     // One call, so that the lines of several ranks do not mix.
-    const std::string line = std::string("smdp: ") + (level == LogLevel::kWarning ? "warning: " : "") + text + "\n";
+    const std::string line =
+        std::string("smdp: ") + (level == LogLevel::kWarning ? "warning: " : "") + text + "\n";
     std::fputs(line.c_str(), stderr);
   };
 }

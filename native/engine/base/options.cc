@@ -8,7 +8,8 @@
 namespace smdp {
 namespace {
 
-using Field = std::variant<std::string Options::*, bool Options::*, std::int64_t Options::*, double Options::*>;
+using Field =
+    std::variant<std::string Options::*, bool Options::*, std::int64_t Options::*, double Options::*>;
 
 struct Row {
   OptionInfo info;

@@ -1,5 +1,6 @@
-// The engine's options: one typed table. Each has a name, a unit, a default, bounds and a sentence; the environment
-// variable is SMDP_<NAME>. docs/engine.md prints this table, smdp_option_info() gives it to programs.
+// The engine's options: one typed table. Each has a name, a unit, a default, bounds and a sentence; the
+// environment variable is SMDP_<NAME>. docs/engine.md prints this table, smdp_option_info() gives it to
+// programs.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +53,8 @@ struct OptionInfo {
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 Environment process_environment();
 
-// Every option that `environment` sets, the others at their defaults. A value that is no value of the option's type or
-// out of its bounds is kInvalid, naming variable, value and what is allowed.
+// Every option that `environment` sets, the others at their defaults. A value that is no value of the
+// option's type or out of its bounds is kInvalid, naming variable, value and what is allowed.
 Result<Options> read_options(const Environment& environment);
 
 // Sets one option by its variable's name.

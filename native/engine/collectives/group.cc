@@ -35,7 +35,11 @@ std::string describe(const Descriptor& call) {
 
 Group::Group(GroupServices& services, std::uint64_t id, std::string name, std::vector<int> members, int me,
              const GroupSettings& settings)
-    : services_(services), id_(id), name_(std::move(name)), members_(std::move(members)), settings_(settings) {
+    : services_(services),
+      id_(id),
+      name_(std::move(name)),
+      members_(std::move(members)),
+      settings_(settings) {
   std::vector<int> hosts;
   for (const int member : members_) {
     hosts.push_back(services_.layout().host_of[static_cast<std::size_t>(member)]);
@@ -88,8 +92,10 @@ void Group::send_network(int group_rank, Message message) {
   services_.send(members_[static_cast<std::size_t>(group_rank)], std::move(message));
 }
 
-std::unique_ptr<LocalJob> Group::make_local_job(LocalSpec spec, std::uint64_t operation, LocalJob::Events& events) {
-  const auto& mates = layout_.hosts[static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)])];
+std::unique_ptr<LocalJob> Group::make_local_job(LocalSpec spec, std::uint64_t operation,
+                                                LocalJob::Events& events) {
+  const auto& mates =
+      layout_.hosts[static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)])];
   const auto job_rank = [this, &mates](int local) {
     return members_[static_cast<std::size_t>(mates[static_cast<std::size_t>(local)])];
   };
@@ -117,12 +123,15 @@ void Group::submit(Call call) {
   if (call.keyed) {
     const std::uint64_t key = kNamed | static_cast<std::uint64_t>(call.step) << 32U | call.index;
     const bool past = call.step < next_step_ || (call.step == next_step_ && call.index < next_index_);
-    if (call.buffers == 0 || call.index >= call.buffers || past || named_.contains(key) || call.step >= 1U << 31U) {
-      call.handle->complete({Code::kInvalid, name_operation(key) + " of " + number(call.buffers) +
-                                                 " buffers: was submitted before, or is no index of this step"});
+    if (call.buffers == 0 || call.index >= call.buffers || past || named_.contains(key) ||
+        call.step >= 1U << 31U) {
+      call.handle->complete(
+          {Code::kInvalid, name_operation(key) + " of " + number(call.buffers) +
+                               " buffers: was submitted before, or is no index of this step"});
       return;
     }
-    call.what.root = call.buffers;  // an all_reduce has no root; so the number of buffers is compared between ranks
+    call.what.root =
+        call.buffers;  // an all_reduce has no root; so the number of buffers is compared between ranks
     named_[key] = {key, std::move(call), deadline, now};
   } else {
     queue_.push_back({next_number_++, std::move(call), deadline, now});
@@ -134,8 +143,8 @@ void Group::submit(Call call) {
 
 void Group::admit() {
   const auto running = [this](bool named) {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(active_, [&](const auto& entry) { return ((entry.first & kNamed) != 0) == named; }));
+    return static_cast<std::size_t>(std::ranges::count_if(
+        active_, [&](const auto& entry) { return ((entry.first & kNamed) != 0) == named; }));
   };
   while (failed_.ok() && !queue_.empty() && running(false) < settings_.buffers_in_flight) {
     Waiting next = std::move(queue_.front());
@@ -161,9 +170,11 @@ void Group::admit() {
 void Group::begin(Waiting waiting) {
   const std::uint64_t operation = waiting.number;
   const TimePoint now = Clock::now();
-  const double patience = std::min(settings_.warn_s, std::chrono::duration<double>(waiting.deadline - now).count() / 2);
-  auto made = std::make_unique<Operation>(*this, operation, std::move(waiting.call), layout_, rank_, settings_.plan,
-                                          settings_.isa, settings_.window, waiting.deadline, now + seconds(patience));
+  const double patience =
+      std::min(settings_.warn_s, std::chrono::duration<double>(waiting.deadline - now).count() / 2);
+  auto made =
+      std::make_unique<Operation>(*this, operation, std::move(waiting.call), layout_, rank_, settings_.plan,
+                                  settings_.isa, settings_.window, waiting.deadline, now + seconds(patience));
   Operation& running = *active_.emplace(operation, std::move(made)).first->second;
   running.start();
   const auto early = parked_.find(operation);
@@ -175,7 +186,8 @@ void Group::begin(Waiting waiting) {
   for (ParkedFrame& frame : frames) {
     parked_bytes_ -= frame.header.payload;
     if (failed_.ok() && !deliver_frame(frame.from, frame.header, std::move(frame.landing))) {
-      fail({Code::kInternal, describe_rank(frame.from) + " sent a frame that is none of " + name_operation(operation)},
+      fail({Code::kInternal,
+            describe_rank(frame.from) + " sent a frame that is none of " + name_operation(operation)},
            true);
     }
   }
@@ -271,7 +283,8 @@ void Group::mismatch(int from, const FrameHeader& header, const Descriptor& ours
   };
   add("collective", ours.collective != theirs.collective, std::string(name_of(ours.collective)),
       std::string(name_of(theirs.collective)));
-  add("dtype", ours.dtype != theirs.dtype, std::string(name_of(ours.dtype)), std::string(name_of(theirs.dtype)));
+  add("dtype", ours.dtype != theirs.dtype, std::string(name_of(ours.dtype)),
+      std::string(name_of(theirs.dtype)));
   add("size", ours.count != theirs.count, number(ours.count), number(theirs.count));
   add("operation", ours.op != theirs.op, std::string(name_of(ours.op)), std::string(name_of(theirs.op)));
   add(ours.collective == Collective::kAllReduce ? "number of buffers" : "root", ours.root != theirs.root,
@@ -346,10 +359,12 @@ void Group::fail(const Status& why, bool tell) {
   finished_.clear();
   services_.later([dying] {});
   for (Waiting& waiting : queue_) {
-    waiting.call.handle->complete({why.code(), why.message() + " [" + name_operation(waiting.number) + " had not begun]"});
+    waiting.call.handle->complete(
+        {why.code(), why.message() + " [" + name_operation(waiting.number) + " had not begun]"});
   }
   for (auto& [operation, waiting] : named_) {
-    waiting.call.handle->complete({why.code(), why.message() + " [" + name_operation(operation) + " had not begun]"});
+    waiting.call.handle->complete(
+        {why.code(), why.message() + " [" + name_operation(operation) + " had not begun]"});
   }
   queue_.clear();
   named_.clear();

@@ -1,9 +1,9 @@
-// A set of ranks that call collectives together: numbers their operations, starts them in order, routes frames to
-// them, and fails them all when one of the ranks is lost or made another call.
+// A set of ranks that call collectives together: numbers their operations, starts them in order, routes
+// frames to them, and fails them all when one of the ranks is lost or made another call.
 //
-// Operations are numbered by the order of calls, or, for buffers named by (step, index, count), by those names: then
-// ranks may submit the buffers of a step in different orders, and each rank starts them by index. A group is local
-// state only; making and destroying one sends nothing.
+// Operations are numbered by the order of calls, or, for buffers named by (step, index, count), by those
+// names: then ranks may submit the buffers of a step in different orders, and each rank starts them by index.
+// A group is local state only; making and destroying one sends nothing.
 #pragma once
 
 #include <deque>
@@ -71,7 +71,8 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
 
   // OperationHost
   void send_network(int group_rank, Message message) override;
-  std::unique_ptr<LocalJob> make_local_job(LocalSpec spec, std::uint64_t operation, LocalJob::Events& events) override;
+  std::unique_ptr<LocalJob> make_local_job(LocalSpec spec, std::uint64_t operation,
+                                           LocalJob::Events& events) override;
   void finished(std::uint64_t operation) override;
   [[nodiscard]] std::string describe_rank(int group_rank) const override;
 
@@ -107,9 +108,9 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   GroupLayout layout_;
   GroupSettings settings_;
   Status failed_;
-  std::uint64_t next_number_ = 0;   // of the next call
-  std::uint64_t begun_ = 0;         // operations by order of calls that have begun
-  std::uint64_t next_step_ = 0;     // of the next named buffer to begin
+  std::uint64_t next_number_ = 0;  // of the next call
+  std::uint64_t begun_ = 0;        // operations by order of calls that have begun
+  std::uint64_t next_step_ = 0;    // of the next named buffer to begin
   std::uint64_t next_index_ = 0;
   std::deque<Waiting> queue_;
   std::map<std::uint64_t, Waiting> named_;

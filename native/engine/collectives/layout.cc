@@ -11,7 +11,8 @@ namespace smdp {
 
 std::string Layout::describe(int rank) const {
   const auto index = static_cast<std::size_t>(rank);
-  const std::string host = index < host_of.size() ? host_names[static_cast<std::size_t>(host_of[index])] : "unknown";
+  const std::string host =
+      index < host_of.size() ? host_names[static_cast<std::size_t>(host_of[index])] : "unknown";
   return "rank " + std::to_string(rank) + " (host " + host + ")";
 }
 
@@ -30,7 +31,7 @@ std::string host_key(const std::string& host_id) {
   }
   std::string boot_id = "no-boot-id";
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  struct stat space {};
+  struct stat space{};
   const bool known = ::stat("/proc/self/ns/net", &space) == 0;
   return boot_id.substr(0, 8) + "/net:" + (known ? std::to_string(space.st_ino) : "unknown");
 }

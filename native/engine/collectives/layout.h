@@ -8,8 +8,8 @@
 namespace smdp {
 
 struct Layout {
-  std::vector<int> host_of;              // by rank of the job
-  std::vector<std::string> host_names;   // by host: its key, for messages
+  std::vector<int> host_of;             // by rank of the job
+  std::vector<std::string> host_names;  // by host: its key, for messages
 
   [[nodiscard]] int world_size() const { return static_cast<int>(host_of.size()); }
   // "rank 3 (host algo-1)"
@@ -20,9 +20,9 @@ struct Layout {
 // SMDP_HOST_ID, else boot id and inode of the network namespace.
 std::string host_key(const std::string& host_id);
 
-// Hosts from keys and proofs: ranks of one key share a host if every pair of them proved that it shares memory.
-// `proved[a]` lists the ranks that a shares memory with. Ranks join, in order, the first host of their key that all
-// agree to; so a key may split, and never joins.
+// Hosts from keys and proofs: ranks of one key share a host if every pair of them proved that it shares
+// memory. `proved[a]` lists the ranks that a shares memory with. Ranks join, in order, the first host of
+// their key that all agree to; so a key may split, and never joins.
 Layout make_layout(const std::vector<std::string>& keys, const std::vector<std::vector<int>>& proved);
 
 }  // namespace smdp

@@ -32,8 +32,9 @@ void OperationHandle::complete(Status status) {
   }
 }
 
-Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout, int rank,
-                     const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline, TimePoint warn_at)
+Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout,
+                     int rank, const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline,
+                     TimePoint warn_at)
     : host_(host),
       number_(number),
       call_(std::move(call)),
@@ -321,7 +322,8 @@ std::optional<Landing> Operation::place(int from, const FrameHeader& header) {
     if (direct_root && rank_ == static_cast<int>(call_.what.root)) {
       return Landing::into(call_.output.data() + p.out_offset);
     }
-    // An agent that has not sent its own sum cannot be sent a result: checked before its memory is handed out.
+    // An agent that has not sent its own sum cannot be sent a result: checked before its memory is handed
+    // out.
     const bool expected = p.origin == Piece::kReducing ? summed_[header.piece] != 0 : from == p.origin;
     if (!direct_root && expected && is_agent(header.piece) && waits_[header.piece] > 0) {
       if (const auto memory = local_->result(header.piece); memory.data() != nullptr) {
@@ -341,7 +343,8 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
   const int host = layout_.host_of[static_cast<std::size_t>(from)];
   switch (header.type) {
     case FrameType::kHostSum: {
-      if (!adds_hosts(piece) || host == my_host_ || header.payload != p.bytes || layout_.agent(host, p.lane) != from ||
+      if (!adds_hosts(piece) || host == my_host_ || header.payload != p.bytes ||
+          layout_.agent(host, p.lane) != from ||
           flight(piece).sums[static_cast<std::size_t>(host)] != nullptr) {
         return false;
       }
@@ -442,7 +445,8 @@ Operation::Wait Operation::waiting_for() const {
     if (is_agent(piece) && summed_[piece] == 0) {
       Wait wait{"waiting for the values of the host's ranks", {}};
       for (const int local : local_->missing(piece)) {
-        wait.ranks.push_back(layout_.hosts[static_cast<std::size_t>(my_host_)][static_cast<std::size_t>(local)]);
+        wait.ranks.push_back(
+            layout_.hosts[static_cast<std::size_t>(my_host_)][static_cast<std::size_t>(local)]);
       }
       return wait;
     }

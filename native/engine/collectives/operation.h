@@ -1,12 +1,13 @@
 // One collective under way on one rank: the state of its pieces between the host's step and the network.
 //
-// A reducing piece, on its agent: contributed -> summed inside the host -> sent to the owner (or to every host) ->
-// host sums added in the order of hosts -> published to the other agents -> delivered inside each host.
-// A publishing piece: origin -> one agent per other host -> delivered inside each host -> credit back to the origin.
+// A reducing piece, on its agent: contributed -> summed inside the host -> sent to the owner (or to every
+// host) -> host sums added in the order of hosts -> published to the other agents -> delivered inside each
+// host. A publishing piece: origin -> one agent per other host -> delivered inside each host -> credit back
+// to the origin.
 //
-// Each piece counts the events this rank still waits for; the operation is complete when no piece waits and the kernel
-// has taken every byte of ours. No rank completes before every rank of the group has made the same call: either the
-// result depends on all, or the plan carries a barrier piece.
+// Each piece counts the events this rank still waits for; the operation is complete when no piece waits and
+// the kernel has taken every byte of ours. No rank completes before every rank of the group has made the same
+// call: either the result depends on all, or the plan carries a barrier piece.
 #pragma once
 
 #include <chrono>
@@ -68,7 +69,8 @@ class OperationHost {
  public:
   virtual ~OperationHost() = default;
   virtual void send_network(int group_rank, Message message) = 0;
-  virtual std::unique_ptr<LocalJob> make_local_job(LocalSpec spec, std::uint64_t operation, LocalJob::Events& events) = 0;
+  virtual std::unique_ptr<LocalJob> make_local_job(LocalSpec spec, std::uint64_t operation,
+                                                   LocalJob::Events& events) = 0;
   // The operation is complete; called once, the operation must be destroyed later than during this call.
   virtual void finished(std::uint64_t operation) = 0;
   [[nodiscard]] virtual std::string describe_rank(int group_rank) const = 0;
@@ -97,7 +99,8 @@ class Operation final : public LocalJob::Events {
   [[nodiscard]] TimePoint deadline() const { return deadline_; }
   [[nodiscard]] TimePoint warn_at() const { return warn_at_; }
   void warn_again_at(TimePoint when) { warn_at_ = when; }
-  // Ranks that somebody waits for, and ranks that said so: a rank in the first set and not in the second is the one.
+  // Ranks that somebody waits for, and ranks that said so: a rank in the first set and not in the second is
+  // the one.
   std::set<int>& suspects() { return suspects_; }
   std::set<int>& witnesses() { return witnesses_; }
 
@@ -123,7 +126,9 @@ class Operation final : public LocalJob::Events {
   void taken(std::uint32_t piece) override;
 
   [[nodiscard]] const Piece& at(std::uint32_t piece) const { return plan_.pieces[piece]; }
-  [[nodiscard]] bool is_agent(std::uint32_t piece) const { return layout_.agent(my_host_, at(piece).lane) == rank_; }
+  [[nodiscard]] bool is_agent(std::uint32_t piece) const {
+    return layout_.agent(my_host_, at(piece).lane) == rank_;
+  }
   [[nodiscard]] bool adds_hosts(std::uint32_t piece) const;
   [[nodiscard]] bool gets_result(std::uint32_t piece) const;
   [[nodiscard]] std::uint32_t events_of(std::uint32_t piece) const;
@@ -155,13 +160,13 @@ class Operation final : public LocalJob::Events {
   std::set<int> witnesses_;
   std::unique_ptr<LocalJob> local_;
 
-  std::vector<std::uint8_t> summed_;     // by piece: this agent's host sum was made
-  std::vector<std::uint32_t> waits_;     // by piece: events still to come
+  std::vector<std::uint8_t> summed_;  // by piece: this agent's host sum was made
+  std::vector<std::uint32_t> waits_;  // by piece: events still to come
   std::uint64_t pieces_left_ = 0;
-  std::uint32_t in_flight_ = 0;          // reducing pieces between sum and settlement
-  std::uint32_t publishing_ = 0;         // own publishing pieces not yet credited
+  std::uint32_t in_flight_ = 0;   // reducing pieces between sum and settlement
+  std::uint32_t publishing_ = 0;  // own publishing pieces not yet credited
   std::uint64_t sends_left_ = 0;
-  std::deque<std::uint32_t> ready_;      // contributed, not yet summed
+  std::deque<std::uint32_t> ready_;  // contributed, not yet summed
   std::deque<std::uint32_t> to_publish_;
   std::deque<std::uint32_t> to_combine_;  // all host sums there, no memory for the result
   std::deque<std::pair<std::uint32_t, Landing>> to_deliver_;

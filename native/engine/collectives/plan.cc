@@ -7,7 +7,7 @@
 namespace smdp {
 namespace {
 
-constexpr std::uint64_t kCut = 64;                // bytes: pieces begin on cache lines of the buffer
+constexpr std::uint64_t kCut = 64;                 // bytes: pieces begin on cache lines of the buffer
 constexpr std::uint64_t kLeastPiece = 16U << 10U;  // bytes; splitting further costs more than it balances
 
 std::uint64_t divide_up(std::uint64_t value, std::uint64_t by) { return (value + by - 1) / by; }
@@ -21,8 +21,8 @@ std::size_t most_local(const GroupLayout& layout) {
   return most;
 }
 
-// Bytes per piece of a range: at most the option, and the number of pieces a multiple of the local size where that
-// does not make them tiny.
+// Bytes per piece of a range: at most the option, and the number of pieces a multiple of the local size where
+// that does not make them tiny.
 std::uint64_t piece_size(std::uint64_t bytes, std::size_t local, const PlanOptions& options) {
   std::uint64_t count = std::max<std::uint64_t>(1, divide_up(bytes, options.piece_bytes));
   if (bytes / local >= kLeastPiece) {

@@ -1,13 +1,14 @@
 // How a collective is cut into pieces, and who does what with each.
 //
-// Every rank of a group computes the same plan from the call, the group's layout and the shared options; nothing is
-// negotiated. All collectives are made of two kinds of piece:
+// Every rank of a group computes the same plan from the call, the group's layout and the shared options;
+// nothing is negotiated. All collectives are made of two kinds of piece:
 //
 //   reducing    every rank has values. They are summed inside each host, then over the hosts, then published.
 //   publishing  one rank (the origin) has the bytes. They are published.
 //
-// A piece has a lane: on each host the rank with local index `lane mod local size` is the piece's agent, the only one
-// that talks to other hosts about it. So the host's share of the network is split over its ranks, whatever their number.
+// A piece has a lane: on each host the rank with local index `lane mod local size` is the piece's agent, the
+// only one that talks to other hosts about it. So the host's share of the network is split over its ranks,
+// whatever their number.
 #pragma once
 
 #include <cstddef>
@@ -53,9 +54,9 @@ struct Piece {
 
 struct Plan {
   std::vector<Piece> pieces;
-  // The order in which this rank's host handles the pieces: round by round over the shards, its own shard last, so that
-  // at any moment every host is sent something. All pieces of a round precede the next round on every host, which keeps
-  // the windows of different hosts from waiting for each other.
+  // The order in which this rank's host handles the pieces: round by round over the shards, its own shard
+  // last, so that at any moment every host is sent something. All pieces of a round precede the next round on
+  // every host, which keeps the windows of different hosts from waiting for each other.
   std::vector<std::uint32_t> order;
 };
 

@@ -1,8 +1,9 @@
 // The kernels' one text, compiled once per instruction set (reduce_portable.cc, reduce_avx2.cc).
 //
-// Everything lives in an unnamed namespace and nothing of the standard library is called: a function that both files
-// emitted under one name would be merged by the linker, and an old processor could meet AVX2 in it.
-// The including file defines half_to_float(const uint16_t*, float*, n) and float_to_half(const float*, uint16_t*, n).
+// Everything lives in an unnamed namespace and nothing of the standard library is called: a function that
+// both files emitted under one name would be merged by the linker, and an old processor could meet AVX2 in
+// it. The including file defines half_to_float(const uint16_t*, float*, n) and float_to_half(const float*,
+// uint16_t*, n).
 #pragma once
 
 #include <stddef.h>

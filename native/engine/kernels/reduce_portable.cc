@@ -11,10 +11,10 @@ void half_to_float(const uint16_t* from, float* to, size_t n) {
   for (size_t i = 0; i < n; ++i) {
     const uint32_t sign = static_cast<uint32_t>(from[i] & 0x8000U) << 16U;
     const uint32_t rest = static_cast<uint32_t>(from[i] & 0x7fffU) << 13U;
-    // The exponent moves from bias 15 to bias 127 by a multiplication with 2^112, which also makes subnormal halves
-    // normal; it is exact. Infinities and NaNs keep all ones.
-    const float magnitude = rest >= 0x0f800000U ? float_from(rest | 0x7f800000U)
-                                                : float_from(rest) * float_from(0x77800000U);
+    // The exponent moves from bias 15 to bias 127 by a multiplication with 2^112, which also makes subnormal
+    // halves normal; it is exact. Infinities and NaNs keep all ones.
+    const float magnitude =
+        rest >= 0x0f800000U ? float_from(rest | 0x7f800000U) : float_from(rest) * float_from(0x77800000U);
     to[i] = float_from(bits_from(magnitude) | sign);
   }
 }

@@ -5,8 +5,8 @@
 namespace smdp {
 namespace {
 
-constexpr std::array<std::string_view, kDTypes> kDTypeNames = {"float32", "float64", "float16", "bfloat16", "int8",
-                                                               "int16",   "int32",   "int64",   "uint8",    "bool"};
+constexpr std::array<std::string_view, kDTypes> kDTypeNames = {
+    "float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool"};
 constexpr std::array<std::string_view, kReduceOps> kReduceOpNames = {"sum",     "avg",  "min", "max",
                                                                      "product", "band", "bor", "bxor"};
 constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {"all_reduce", "broadcast", "reduce",

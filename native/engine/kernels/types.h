@@ -1,4 +1,5 @@
-// Element types, reductions and collectives. The numbers are on the wire and in the C interface: never renumber.
+// Element types, reductions and collectives. The numbers are on the wire and in the C interface: never
+// renumber.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +61,8 @@ constexpr std::size_t size_of(DType type) {
 }
 
 constexpr bool is_float(DType type) {
-  return type == DType::kFloat32 || type == DType::kFloat64 || type == DType::kFloat16 || type == DType::kBFloat16;
+  return type == DType::kFloat32 || type == DType::kFloat64 || type == DType::kFloat16 ||
+         type == DType::kBFloat16;
 }
 
 // Bitwise operations need integers or bool, an average needs numbers.

@@ -105,7 +105,8 @@ void FaultFabric::carry(Parcel parcel) {
   if (silent_.contains(parcel.from)) {
     return;
   }
-  if (parcel.header.payload > 0 && parcel.header.type != FrameType::kAbort && damaged_.erase(parcel.from) > 0) {
+  if (parcel.header.payload > 0 && parcel.header.type != FrameType::kAbort &&
+      damaged_.erase(parcel.from) > 0) {
     parcel.header.bytes += 8;
   }
   if (std::uniform_real_distribution<>(0, 1)(random_) < plan_.hold) {

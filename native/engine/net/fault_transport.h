@@ -1,7 +1,8 @@
 // A transport for tests: ranks in one process, and everything a network may do to messages.
 //
-// Messages are handed from loop to loop, held back and let go in a random order, and swallowed, damaged or cut off on
-// demand. It is beside the real transport in the same seam, so the whole engine above runs unchanged.
+// Messages are handed from loop to loop, held back and let go in a random order, and swallowed, damaged or
+// cut off on demand. It is beside the real transport in the same seam, so the whole engine above runs
+// unchanged.
 #pragma once
 
 #include <map>

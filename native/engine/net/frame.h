@@ -1,8 +1,8 @@
 // The one header that travels before every payload, between hosts and between the ranks of a host.
 // docs/wire_format.md is its description; a change here needs kProtocolVersion raised.
 //
-// A frame says by itself where its payload belongs: group, operation, piece and offset. So frames may travel on any
-// connection and arrive in any order, before the receiver has begun the operation too.
+// A frame says by itself where its payload belongs: group, operation, piece and offset. So frames may travel
+// on any connection and arrive in any order, before the receiver has begun the operation too.
 #pragma once
 
 #include <array>
@@ -30,9 +30,9 @@ enum class FrameType : std::uint8_t {
   kOffer = 6,       // the final bytes of a piece
   kTaken = 7,       // ... were read, the memory is free again
   // To every rank of a group or of the job.
-  kAbort = 8,    // the group failed; payload: code and text
-  kGoodbye = 9,  // nothing more comes on this connection
-  kPing = 10,    // keeps the kernels talking (heartbeat)
+  kAbort = 8,     // the group failed; payload: code and text
+  kGoodbye = 9,   // nothing more comes on this connection
+  kPing = 10,     // keeps the kernels talking (heartbeat)
   kSuspect = 11,  // `piece` is a rank that its neighbour has been waiting for
 };
 inline constexpr std::uint8_t kFrameTypes = 12;

@@ -19,15 +19,28 @@ constexpr double kConversation = 10;  // seconds from connecting to the welcome
 constexpr std::size_t kMostStrangers = 256;
 
 Bytes answer(std::byte tag, std::span<const std::byte> body) {
-  return Writer().put(static_cast<std::uint8_t>(tag)).put(static_cast<std::uint16_t>(body.size())).raw(body).take();
+  return Writer()
+      .put(static_cast<std::uint8_t>(tag))
+      .put(static_cast<std::uint16_t>(body.size()))
+      .raw(body)
+      .take();
 }
 
 }  // namespace
 
-// One connection on its way. The connecting side goes kConnecting, kAnswer, kWelcomed; the accepting side kHello,
-// kProof. `wanted` bytes are collected in `in` before the state's function looks at them.
+// One connection on its way. The connecting side goes kConnecting, kAnswer, kWelcomed; the accepting side
+// kHello, kProof. `wanted` bytes are collected in `in` before the state's function looks at them.
 struct Greeter::Conversation {
-  enum class State : std::uint8_t { kWaiting, kConnecting, kAnswer, kWelcomed, kHello, kProof, kLastWords, kOver };
+  enum class State : std::uint8_t {
+    kWaiting,
+    kConnecting,
+    kAnswer,
+    kWelcomed,
+    kHello,
+    kProof,
+    kLastWords,
+    kOver
+  };
 
   State state = State::kWaiting;
   Link link{-1, 0};
@@ -100,7 +113,8 @@ void Greeter::next_address(Conversation& talk, const std::string& why) {
 void Greeter::refuse(Conversation& talk, const std::string& why, bool proved) {
   talk.out = answer(kRefuse, as_bytes_of(why.substr(0, kMaxSentence)));
   talk.state = Conversation::State::kLastWords;
-  const Link claimed{static_cast<int>(talk.theirs.rank & 0x7fffffffU), static_cast<int>(talk.theirs.rail & 0xffU)};
+  const Link claimed{static_cast<int>(talk.theirs.rank & 0x7fffffffU),
+                     static_cast<int>(talk.theirs.rail & 0xffU)};
   if (const auto found = expected_.find(claimed); found != expected_.end()) {
     found->second = why;
     if (proved) {
@@ -119,14 +133,17 @@ void Greeter::on_hello(Conversation& talk) {
   talk.theirs = *hello;
   const Link claimed{static_cast<int>(hello->rank & 0x7fffffffU), static_cast<int>(hello->rail & 0xffU)};
   if (hello->protocol != self_.protocol) {
-    refuse(talk, "protocol version differs: rank " + std::to_string(self_.rank) + " (build " + self_.build + ") speaks " +
-                     std::to_string(self_.protocol) + ", rank " + std::to_string(hello->rank) + " (build " + hello->build +
-                     ") speaks " + std::to_string(hello->protocol), false);
+    refuse(talk,
+           "protocol version differs: rank " + std::to_string(self_.rank) + " (build " + self_.build +
+               ") speaks " + std::to_string(self_.protocol) + ", rank " + std::to_string(hello->rank) +
+               " (build " + hello->build + ") speaks " + std::to_string(hello->protocol),
+           false);
     return;
   }
   if (hello->purpose != self_.purpose || hello->target != self_.rank || !expected_.contains(claimed)) {
-    const std::string reason = hello->target == self_.rank ? "is not waiting for rank " + std::to_string(hello->rank)
-                                                           : "is not rank " + std::to_string(hello->target);
+    const std::string reason = hello->target == self_.rank
+                                   ? "is not waiting for rank " + std::to_string(hello->rank)
+                                   : "is not rank " + std::to_string(hello->target);
     refuse(talk, "this is rank " + std::to_string(self_.rank) + ", which " + reason + " here", false);
     return;
   }
@@ -145,8 +162,10 @@ void Greeter::on_hello(Conversation& talk) {
 
 void Greeter::on_proof(Conversation& talk) {
   if (!equal_digests(talk.in, prove_connect(token_, talk.their_hello, talk.our_hello))) {
-    refuse(talk, "wrong token: rank " + std::to_string(talk.theirs.rank) + " does not have the SMDP_JOB_TOKEN of rank " +
-                     std::to_string(self_.rank), false);
+    refuse(talk,
+           "wrong token: rank " + std::to_string(talk.theirs.rank) +
+               " does not have the SMDP_JOB_TOKEN of rank " + std::to_string(self_.rank),
+           false);
     return;
   }
   if (const std::string why = difference(self_, talk.theirs); !why.empty()) {
@@ -306,7 +325,8 @@ void Greeter::accept_all(int listener) {
 }
 
 bool Greeter::complete() const {
-  return expected_.empty() && std::ranges::all_of(talks_, [](const auto& talk) { return talk->addresses.empty(); });
+  return expected_.empty() &&
+         std::ranges::all_of(talks_, [](const auto& talk) { return talk->addresses.empty(); });
 }
 
 Status Greeter::verdict() const {
@@ -370,8 +390,9 @@ Status Greeter::run() {
       }
     }
     std::erase_if(talks_, [](const auto& talk) { return talk->state == Conversation::State::kOver; });
-    const bool only_refused =
-        !expected_.empty() && std::ranges::all_of(expected_, [](const auto& entry) { return !entry.second.empty(); });
+    const bool only_refused = !expected_.empty() && std::ranges::all_of(expected_, [](const auto& entry) {
+      return !entry.second.empty();
+    });
     if (!only_refused) {
       grace_ends = TimePoint::max();
     } else if (grace_ends == TimePoint::max()) {

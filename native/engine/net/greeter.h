@@ -1,6 +1,6 @@
-// Makes the connections of a rank before the loop runs: connects to some peers, accepts from others, and lets both
-// sides of each prove that they belong to the job (hello.h). One poll() over all of them, so neither a slow rank nor a
-// stranger who connects and says nothing holds up the rest.
+// Makes the connections of a rank before the loop runs: connects to some peers, accepts from others, and lets
+// both sides of each prove that they belong to the job (hello.h). One poll() over all of them, so neither a
+// slow rank nor a stranger who connects and says nothing holds up the rest.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class Greeter {
   Greeter(Hello self, std::vector<std::byte> token, TimePoint deadline);
   ~Greeter();
 
-  // Connects to `rank`, trying the addresses in turn. With `patient`, round after round until the deadline, for a
-  // peer that may not listen yet.
+  // Connects to `rank`, trying the addresses in turn. With `patient`, round after round until the deadline,
+  // for a peer that may not listen yet.
   void connect(int rank, int rail, std::vector<Address> addresses, bool patient);
   // Accepts (rank, rail) on `listener`, whose owner keeps it open.
   void accept_on(int listener);
@@ -36,8 +36,8 @@ class Greeter {
   // After all but refused ranks are there, wait so long for those. Default: until the deadline.
   void set_refusal_grace(double value_s) { refusal_grace_s_ = value_s; }
 
-  // Runs until every connection is made, or fails naming what is missing and why. A proved peer that differs (build,
-  // world size, generation, layout) ends it at once with kRefused.
+  // Runs until every connection is made, or fails naming what is missing and why. A proved peer that differs
+  // (build, world size, generation, layout) ends it at once with kRefused.
   Status run();
 
   // After run(): the connections, also those made before a failure.
@@ -67,7 +67,8 @@ class Greeter {
   TimePoint deadline_;
   double refusal_grace_s_ = 1e9;
   std::vector<int> listeners_;
-  std::map<Link, std::string> expected_;  // not here yet; with the reason of a refusal, if one claimed to be it
+  std::map<Link, std::string>
+      expected_;  // not here yet; with the reason of a refusal, if one claimed to be it
   std::vector<std::unique_ptr<Conversation>> talks_;
   std::map<Link, UniqueFd> made_;
   std::map<Link, std::string> failed_;

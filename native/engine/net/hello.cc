@@ -62,11 +62,13 @@ std::optional<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in) {
   return hello;
 }
 
-Digest prove_accept(std::span<const std::byte> token, const EncodedHello& connecting, const EncodedHello& accepting) {
+Digest prove_accept(std::span<const std::byte> token, const EncodedHello& connecting,
+                    const EncodedHello& accepting) {
   return hmac_sha256(token, {as_bytes_of("smdp accept"), connecting, accepting});
 }
 
-Digest prove_connect(std::span<const std::byte> token, const EncodedHello& connecting, const EncodedHello& accepting) {
+Digest prove_connect(std::span<const std::byte> token, const EncodedHello& connecting,
+                     const EncodedHello& accepting) {
   return hmac_sha256(token, {as_bytes_of("smdp connect"), connecting, accepting});
 }
 
@@ -82,7 +84,8 @@ std::string difference(const Hello& ours, const Hello& theirs) {
     return both("world size", std::to_string(ours.world_size), std::to_string(theirs.world_size));
   }
   if (ours.generation != theirs.generation) {
-    return both("generation (SMDP_GENERATION)", std::to_string(ours.generation), std::to_string(theirs.generation));
+    return both("generation (SMDP_GENERATION)", std::to_string(ours.generation),
+                std::to_string(theirs.generation));
   }
   if (ours.session != theirs.session && ours.session != 0 && theirs.session != 0) {
     return "rank " + std::to_string(theirs.rank) + " belongs to another rendezvous";

@@ -7,8 +7,9 @@
 //   HMAC("smdp connect", both hellos)->
 //                                    <-    welcome, or refuse: one sentence
 //
-// Both codes are keyed with the job's token and cover both nonces, so neither side can answer with what it heard, and
-// an old conversation is worth nothing. The text before the codes differs, so a code is no answer to its own question.
+// Both codes are keyed with the job's token and cover both nonces, so neither side can answer with what it
+// heard, and an old conversation is worth nothing. The text before the codes differs, so a code is no answer
+// to its own question.
 #pragma once
 
 #include <array>
@@ -44,15 +45,17 @@ inline constexpr std::size_t kBuildBytes = 32;
 using EncodedHello = std::array<std::byte, kHelloBytes>;
 
 EncodedHello encode(const Hello& hello);
-// nullopt when it does not begin with the magic. The protocol version is for the caller to judge: every version keeps
-// magic, protocol, rank and build where they are.
+// nullopt when it does not begin with the magic. The protocol version is for the caller to judge: every
+// version keeps magic, protocol, rank and build where they are.
 std::optional<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
 
-Digest prove_accept(std::span<const std::byte> token, const EncodedHello& connecting, const EncodedHello& accepting);
-Digest prove_connect(std::span<const std::byte> token, const EncodedHello& connecting, const EncodedHello& accepting);
+Digest prove_accept(std::span<const std::byte> token, const EncodedHello& connecting,
+                    const EncodedHello& accepting);
+Digest prove_connect(std::span<const std::byte> token, const EncodedHello& connecting,
+                     const EncodedHello& accepting);
 
-// What makes the two sides refuse each other once the token is proved; empty when nothing does. `theirs` and `ours`
-// are named in the sentence.
+// What makes the two sides refuse each other once the token is proved; empty when nothing does. `theirs` and
+// `ours` are named in the sentence.
 std::string difference(const Hello& ours, const Hello& theirs);
 
 }  // namespace smdp

@@ -16,7 +16,8 @@
 namespace smdp {
 namespace {
 
-// The creating thread's floating-point modes are inherited; a script that flushes subnormals must not change sums.
+// The creating thread's floating-point modes are inherited; a script that flushes subnormals must not change
+// sums.
 void reset_arithmetic() {
   ::fesetenv(FE_DFL_ENV);
 #if defined(__x86_64__)

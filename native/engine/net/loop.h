@@ -1,8 +1,8 @@
 // One thread, one epoll set, and every object of an engine.
 //
-// Ownership rule of the whole engine: the state of groups, operations, links and shared memory is touched on this
-// thread only. Other threads hand it work with post(); it hands results back through OperationHandle alone. So none of
-// that state has a lock, and none of the loop's functions may block.
+// Ownership rule of the whole engine: the state of groups, operations, links and shared memory is touched on
+// this thread only. Other threads hand it work with post(); it hands results back through OperationHandle
+// alone. So none of that state has a lock, and none of the loop's functions may block.
 #pragma once
 
 #include <atomic>

@@ -47,7 +47,8 @@ Result<std::vector<Address>> addresses_from_store(KeyValueStore& store, TimePoin
   std::vector<Address> addresses;
   const int port = std::atoi(entry->c_str());  // NOLINT: our own text; 0 is refused below
   if (colon == std::string::npos || port <= 0 || port > 65535) {
-    return Status(Code::kInvalid, "the store's entry " + std::string(kStoreKey) + " is no address: " + *entry);
+    return Status(Code::kInvalid,
+                  "the store's entry " + std::string(kStoreKey) + " is no address: " + *entry);
   }
   std::string rest = entry->substr(colon + 1);
   while (!rest.empty()) {
@@ -93,8 +94,8 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Hello& self, std::vec
     greeter.connect(0, 0, std::move(addresses), true);
   } else {
     const std::string bind_to = options.interface.empty() || candidates.empty() ? "" : candidates.front();
-    Result<Listener> listener =
-        store != nullptr ? listen_tcp(bind_to, options.port_range) : listen_tcp(bind_to, std::to_string(fixed_port));
+    Result<Listener> listener = store != nullptr ? listen_tcp(bind_to, options.port_range)
+                                                 : listen_tcp(bind_to, std::to_string(fixed_port));
     if (!listener.ok()) {
       return listener.status();
     }
@@ -189,7 +190,8 @@ Result<Bytes> Rendezvous::decide(const Result<Bytes>& mine,
       }
     }
     if (Clock::now() >= deadline && !waiting.empty()) {
-      failed = {Code::kTimeout, "rank " + std::to_string(waiting.begin()->first) + " said nothing in the rendezvous"};
+      failed = {Code::kTimeout,
+                "rank " + std::to_string(waiting.begin()->first) + " said nothing in the rendezvous"};
     }
   }
   Result<Bytes> verdict = failed.ok() ? judge(blobs) : Result<Bytes>(failed);

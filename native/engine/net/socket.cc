@@ -33,7 +33,8 @@ RawAddress abstract_address(const std::string& name) {
   auto* unix_address = reinterpret_cast<sockaddr_un*>(&raw.storage);
   unix_address->sun_family = AF_UNIX;
   const std::size_t length = std::min(name.size() - 1, sizeof(unix_address->sun_path) - 1);
-  std::memcpy(unix_address->sun_path + 1, name.data() + 1, length);  // after the '@' comes the name, after a NUL here
+  std::memcpy(unix_address->sun_path + 1, name.data() + 1,
+              length);  // after the '@' comes the name, after a NUL here
   raw.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
   return raw;
 }
@@ -128,7 +129,9 @@ Status await(int fd, short events, TimePoint deadline) {
 }  // namespace
 
 std::string Address::text() const {
-  return host.starts_with('@') ? "abstract socket" : (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+  return host.starts_with('@')
+             ? "abstract socket"
+             : (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
 }
 
 Result<Listener> listen_tcp(const std::string& host, const std::string& range) {
@@ -194,7 +197,8 @@ Result<std::vector<std::string>> resolve(const std::string& name) {
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(raw, &::freeaddrinfo);
   std::vector<std::string> hosts;
   for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
-    if (std::string host = numeric(entry->ai_addr); !host.empty() && std::ranges::find(hosts, host) == hosts.end()) {
+    if (std::string host = numeric(entry->ai_addr);
+        !host.empty() && std::ranges::find(hosts, host) == hosts.end()) {
       hosts.push_back(std::move(host));
     }
   }
@@ -273,7 +277,8 @@ Status send_block(int fd, std::span<const std::byte> data, TimePoint deadline) {
 
 Result<Bytes> receive_block(int fd, std::size_t most, TimePoint deadline) {
   std::uint32_t length = 0;
-  if (Status status = receive_all(fd, std::as_writable_bytes(std::span(&length, 1)), deadline); !status.ok()) {
+  if (Status status = receive_all(fd, std::as_writable_bytes(std::span(&length, 1)), deadline);
+      !status.ok()) {
     return status;
   }
   if (length > most) {

@@ -15,7 +15,8 @@
 
 namespace smdp {
 
-// A numeric address and a port. With port 0 and a leading '@' in `host`: an abstract Unix socket of that name.
+// A numeric address and a port. With port 0 and a leading '@' in `host`: an abstract Unix socket of that
+// name.
 struct Address {
   std::string host;
   std::uint16_t port = 0;
@@ -40,8 +41,8 @@ int connect_error(int fd);
 
 // The numeric addresses that `name` has; 127.0.1.1, which Debian gives to a machine's own name, comes last.
 Result<std::vector<std::string>> resolve(const std::string& name);
-// Numeric addresses of this machine's interfaces that are up, loopback ones last. `wanted`: only this interface, by
-// name or by address.
+// Numeric addresses of this machine's interfaces that are up, loopback ones last. `wanted`: only this
+// interface, by name or by address.
 std::vector<std::string> interface_addresses(const std::string& wanted, bool ipv6);
 // The address that the socket uses here, and the one it talks to.
 std::string local_host(int fd);

@@ -11,8 +11,9 @@
 namespace smdp {
 namespace {
 
-constexpr std::size_t kGather = 32;            // pieces of memory per system call
-constexpr std::size_t kReadBudget = 1U << 20;  // bytes per turn, so that one busy stream does not starve the others
+constexpr std::size_t kGather = 32;  // pieces of memory per system call
+constexpr std::size_t kReadBudget =
+    1U << 20;  // bytes per turn, so that one busy stream does not starve the others
 
 }  // namespace
 
@@ -54,7 +55,8 @@ void Stream::cancel(std::uint64_t group, std::uint64_t operation) {
       queued_bytes_ -= kFrameBytes + out->message.payload.size();
       out = out_.erase(out);
     } else {
-      auto copy = std::make_shared<std::vector<std::byte>>(out->message.payload.begin(), out->message.payload.end());
+      auto copy =
+          std::make_shared<std::vector<std::byte>>(out->message.payload.begin(), out->message.payload.end());
       out->message.payload = *copy;
       out->message.keep = std::move(copy);
       out->message.sent = nullptr;
@@ -62,14 +64,15 @@ void Stream::cancel(std::uint64_t group, std::uint64_t operation) {
     }
   }
   if (in_payload_ && belongs(current_) && landing_.owned == nullptr) {
-    landing_ = Landing::fresh(current_.payload);  // the operation is gone: what arrived so far does not matter
+    landing_ =
+        Landing::fresh(current_.payload);  // the operation is gone: what arrived so far does not matter
   }
 }
 
 void Stream::finish() {
   finishing_ = true;
-  if (!failed_ && out_.empty()) {
-    ::shutdown(fd_.get(), SHUT_WR);
+  if (out_.empty()) {
+    ::shutdown(fd_.get(), SHUT_WR);  // after a failure too: a peer that closed first is waiting for our end
   }
 }
 

@@ -33,13 +33,13 @@ struct Message {
   FrameHeader header;
   std::span<const std::byte> payload;
   std::shared_ptr<const void> keep;  // owner of the payload, if it is not the operation's own memory
-  std::function<void()> sent;        // the kernel has all of it; the payload may change. Not called after cancel()
+  std::function<void()> sent;  // the kernel has all of it; the payload may change. Not called after cancel()
 };
 
 class Stream {
  public:
-  // Called on the loop; lost() never from inside post(). After lost() nothing else is called. A stream is destroyed
-  // on the loop's end, not before.
+  // Called on the loop; lost() never from inside post(). After lost() nothing else is called. A stream is
+  // destroyed on the loop's end, not before.
   class Events {
    public:
     virtual ~Events() = default;
@@ -56,8 +56,8 @@ class Stream {
 
   void start();
   void post(Message message);
-  // Nothing more is read from or written to the memory of this operation: frames not begun are dropped, one that is
-  // half sent goes on from a copy, one that is half received goes on into memory of its own.
+  // Nothing more is read from or written to the memory of this operation: frames not begun are dropped, one
+  // that is half sent goes on from a copy, one that is half received goes on into memory of its own.
   void cancel(std::uint64_t group, std::uint64_t operation);
   // Half-close once everything is sent.
   void finish();

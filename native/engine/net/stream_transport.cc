@@ -16,7 +16,8 @@ constexpr std::size_t kSmallFrame = 16384;  // bytes; larger payloads use the bu
 
 // One connection. It tells goodbye from death: a stream that ends after kGoodbye ended orderly.
 struct StreamTransport::Rail final : Stream::Events {
-  Rail(StreamTransport& owner, Peer& peer, UniqueFd fd) : owner(owner), peer(peer), stream(owner.loop_, std::move(fd), *this) {}
+  Rail(StreamTransport& owner, Peer& peer, UniqueFd fd)
+      : owner(owner), peer(peer), stream(owner.loop_, std::move(fd), *this) {}
 
   std::optional<Landing> place(const FrameHeader& header) override;
   void arrived(const FrameHeader& header, Landing landing) override;
@@ -58,7 +59,8 @@ void StreamTransport::Rail::lost(Status why) {
   owner.rail_ended(peer, goodbye, std::move(why));
 }
 
-StreamTransport::StreamTransport(Loop& loop, int rank, double heartbeat_s, std::map<int, std::vector<UniqueFd>> connections)
+StreamTransport::StreamTransport(Loop& loop, int rank, double heartbeat_s,
+                                 std::map<int, std::vector<UniqueFd>> connections)
     : loop_(loop), rank_(rank), heartbeat_s_(heartbeat_s) {
   for (auto& [peer_rank, fds] : connections) {
     auto peer = std::make_unique<Peer>();
@@ -94,9 +96,10 @@ void StreamTransport::post(int peer_rank, Message message) {
     rails.front()->stream.post(std::move(message));
     return;
   }
-  const auto least = std::min_element(rails.begin() + 1, rails.end(), [](const auto& left, const auto& right) {
-    return left->stream.queued_bytes() < right->stream.queued_bytes();
-  });
+  const auto least =
+      std::min_element(rails.begin() + 1, rails.end(), [](const auto& left, const auto& right) {
+        return left->stream.queued_bytes() < right->stream.queued_bytes();
+      });
   (*least)->stream.post(std::move(message));
 }
 
@@ -111,18 +114,17 @@ void StreamTransport::cancel(std::uint64_t group, std::uint64_t operation) {
 void StreamTransport::finish() {
   for (auto& [rank, peer] : peers_) {
     for (auto& rail : peer->rails) {
-      if (!rail->ended) {
-        FrameHeader goodbye;
-        goodbye.type = FrameType::kGoodbye;
-        goodbye.sender = static_cast<std::uint32_t>(rank_);
-        rail->stream.post({goodbye, {}, nullptr, nullptr});
-        rail->stream.finish();
-      }
+      FrameHeader goodbye;
+      goodbye.type = FrameType::kGoodbye;
+      goodbye.sender = static_cast<std::uint32_t>(rank_);
+      rail->stream.post({goodbye, {}, nullptr, nullptr});
+      rail->stream.finish();
     }
   }
 }
 
-// A peer is lost with its first connection that ends without a goodbye, and gone with its last that ends after one.
+// A peer is lost with its first connection that ends without a goodbye, and gone with its last that ends
+// after one.
 void StreamTransport::rail_ended(Peer& peer, bool orderly, Status why) {
   const bool all = std::ranges::all_of(peer.rails, [](const auto& rail) { return rail->ended; });
   if (peer.lost || (orderly && !all)) {

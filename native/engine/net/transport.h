@@ -1,9 +1,10 @@
 // The seam between the engine and the network between hosts.
 //
-// A transport moves messages between ranks of different hosts. It promises delivery once or a lost() call, and no
-// order: two messages to one rank may overtake each other, and completions come in any order. TCP stands behind it now
-// (stream_transport.h), a fabric that delays, reorders and cuts for tests (fault_transport.h), libfabric later; for the
-// latter memory is registered before it is sent from or received into, which TCP ignores.
+// A transport moves messages between ranks of different hosts. It promises delivery once or a lost() call,
+// and no order: two messages to one rank may overtake each other, and completions come in any order. TCP
+// stands behind it now (stream_transport.h), a fabric that delays, reorders and cuts for tests
+// (fault_transport.h), libfabric later; for the latter memory is registered before it is sent from or
+// received into, which TCP ignores.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ class Transport {
   class Events {
    public:
     virtual ~Events() = default;
-    // Where the payload of a message from `peer` goes; nullopt when the message breaks the protocol (the peer is then
-    // lost).
+    // Where the payload of a message from `peer` goes; nullopt when the message breaks the protocol (the peer
+    // is then lost).
     virtual std::optional<Landing> place(int peer, const FrameHeader& header) = 0;
     virtual void arrived(int peer, const FrameHeader& header, Landing landing) = 0;
     // `orderly`: the peer said goodbye first. Called once per peer.

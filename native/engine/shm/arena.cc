@@ -20,7 +20,8 @@ constexpr std::uint64_t kProofBytes = 4096;  // the first page holds the proof's
 
 Status send_with_fd(int socket, std::span<const std::byte> data, int fd) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  iovec part{const_cast<std::byte*>(data.data()), data.size()};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  iovec part{const_cast<std::byte*>(data.data()),
+             data.size()};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -68,7 +69,8 @@ Result<Arena> Arena::create(std::size_t bytes) {
   if (!arena.fd_.valid() || ::ftruncate(arena.fd_.get(), static_cast<off_t>(bytes)) != 0) {
     return system_error("creating shared memory", errno);
   }
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.fd_.get(), 0);
+  void* address =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.fd_.get(), 0);
   if (address == MAP_FAILED) {
     return system_error("mapping shared memory", errno);
   }
@@ -117,7 +119,7 @@ void Arena::free(std::uint64_t offset) {
 }
 
 Result<Mapping> map_read_only(int fd) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0) {
     return system_error("asking the size of shared memory", errno);
   }

@@ -1,7 +1,7 @@
 // A rank's shared memory: one sparse memfd that its host's other ranks map read-only.
 //
-// The file has a large size and few pages: the kernel gives a page when it is first written. It needs no /dev/shm
-// (64 MB in containers) and no name. Regions are handed out by first fit and joined when freed.
+// The file has a large size and few pages: the kernel gives a page when it is first written. It needs no
+// /dev/shm (64 MB in containers) and no name. Regions are handed out by first fit and joined when freed.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,9 @@ class Arena {
 // Maps another rank's arena for reading.
 Result<Mapping> map_read_only(int fd);
 
-// The proof that two ranks share memory, over a connected abstract Unix socket: each passes its arena and a number that
-// it wrote into it, and reads the other's number from the other's arena. Returns the mapping of the other's arena.
+// The proof that two ranks share memory, over a connected abstract Unix socket: each passes its arena and a
+// number that it wrote into it, and reads the other's number from the other's arena. Returns the mapping of
+// the other's arena.
 Result<Mapping> exchange_arenas(int socket, Arena& mine, double timeout_s);
 
 }  // namespace smdp

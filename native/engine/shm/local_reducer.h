@@ -1,7 +1,8 @@
 // The seam for the step inside a host: bring the values of its ranks together, and hand results out to them.
 //
-// Shared memory stands behind it now (shm_reducer.h). On hosts whose GPUs are linked a device reducer comes later:
-// reduce-scatter on the GPUs, each rank copying out its own lane of the host's sum. The operation above is the same.
+// Shared memory stands behind it now (shm_reducer.h). On hosts whose GPUs are linked a device reducer comes
+// later: reduce-scatter on the GPUs, each rank copying out its own lane of the host's sum. The operation
+// above is the same.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,8 @@ class LocalJob {
   virtual ~LocalJob() = default;
 
   virtual void start() = 0;
-  // On the agent: the host's sum. Empty data() means "no memory now, ask again" (zero bytes have a data() too).
+  // On the agent: the host's sum. Empty data() means "no memory now, ask again" (zero bytes have a data()
+  // too).
   virtual std::span<const std::byte> sum(std::uint32_t piece) = 0;
   // Where the final bytes must be written before deliver(); may be the sum's own memory. Empty as above.
   virtual std::span<std::byte> result(std::uint32_t piece) = 0;

@@ -23,7 +23,8 @@ class RegionTable {
     return offset;
   }
   void hold(std::uint64_t offset, std::uint32_t more) { holders_[offset] += more; }
-  // One holder less; the last frees the region. Offsets of no region are ignored: they come from other processes.
+  // One holder less; the last frees the region. Offsets of no region are ignored: they come from other
+  // processes.
   void release(std::uint64_t offset) {
     const auto found = holders_.find(offset);
     if (found != holders_.end() && --found->second == 0) {

@@ -16,7 +16,11 @@ std::byte nothing{};  // the address of no bytes
 }  // namespace
 
 ShmJob::ShmJob(LocalSpec spec, std::shared_ptr<RegionTable> regions, Send send, Peek peek, Events& events)
-    : spec_(spec), regions_(std::move(regions)), send_(std::move(send)), peek_(std::move(peek)), events_(events) {
+    : spec_(spec),
+      regions_(std::move(regions)),
+      send_(std::move(send)),
+      peek_(std::move(peek)),
+      events_(events) {
   const auto rank = static_cast<std::size_t>(spec_.rank);
   host_ranks_ = &spec_.layout->hosts[static_cast<std::size_t>(spec_.layout->host_of[rank])];
   local_ = spec_.layout->local_of[rank];
@@ -53,7 +57,8 @@ ShmJob::Values& ShmJob::values_of(std::uint32_t piece) {
     values.of.assign(locals_, nullptr);
     values.offsets.assign(locals_, 0);
     const Piece& at = piece_at(piece);
-    values.of[static_cast<std::size_t>(local_)] = at.bytes == 0 ? &nothing : spec_.input.data() + at.in_offset;
+    values.of[static_cast<std::size_t>(local_)] =
+        at.bytes == 0 ? &nothing : spec_.input.data() + at.in_offset;
     values.count = 1;
   }
   return values;
@@ -260,7 +265,8 @@ std::vector<int> ShmJob::missing(std::uint32_t piece) const {
   std::vector<int> absent;
   const auto found = values_.find(piece);
   for (int other = 0; other < static_cast<int>(locals_); ++other) {
-    const bool here = other == local_ || (found != values_.end() && found->second.of[static_cast<std::size_t>(other)] != nullptr);
+    const bool here = other == local_ || (found != values_.end() &&
+                                          found->second.of[static_cast<std::size_t>(other)] != nullptr);
     if (!here) {
       absent.push_back(other);
     }

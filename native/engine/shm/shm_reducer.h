@@ -1,9 +1,10 @@
 // LocalReducer over shared memory.
 //
-// A rank copies its values of a piece into its arena and tells the piece's agent where (kContribute). The agent reads
-// all of them in place, in the order of local ranks, writes the sum into its own arena and says so (kConsumed). Final
-// bytes go the other way: the agent offers its memory (kOffer), each rank copies them out and says so (kTaken). A rank
-// that is alone on its host copies nothing: its input is the sum, its output the result.
+// A rank copies its values of a piece into its arena and tells the piece's agent where (kContribute). The
+// agent reads all of them in place, in the order of local ranks, writes the sum into its own arena and says
+// so (kConsumed). Final bytes go the other way: the agent offers its memory (kOffer), each rank copies them
+// out and says so (kTaken). A rank that is alone on its host copies nothing: its input is the sum, its output
+// the result.
 #pragma once
 
 #include <functional>
@@ -17,10 +18,12 @@ namespace smdp {
 
 class ShmJob final : public LocalJob {
  public:
-  // Sends a frame to the rank of this host with that local index; group and operation are filled in by the callee.
+  // Sends a frame to the rank of this host with that local index; group and operation are filled in by the
+  // callee.
   using Send = std::function<void(int local_rank, FrameHeader header)>;
   // Memory of that local rank's arena; empty when the range is outside.
-  using Peek = std::function<std::span<const std::byte>(int local_rank, std::uint64_t offset, std::uint64_t bytes)>;
+  using Peek =
+      std::function<std::span<const std::byte>(int local_rank, std::uint64_t offset, std::uint64_t bytes)>;
 
   ShmJob(LocalSpec spec, std::shared_ptr<RegionTable> regions, Send send, Peek peek, Events& events);
   ~ShmJob() override;
@@ -63,7 +66,8 @@ class ShmJob final : public LocalJob {
   std::uint32_t outstanding_ = 0;
   std::unordered_map<std::uint32_t, Values> values_;
   std::unordered_map<std::uint32_t, std::uint64_t> results_;  // piece to offset of our region
-  std::unordered_map<std::uint32_t, std::unique_ptr<std::byte[]>> scratch_;  // NOLINT(modernize-avoid-c-arrays)
+  std::unordered_map<std::uint32_t, std::unique_ptr<std::byte[]>>
+      scratch_;  // NOLINT(modernize-avoid-c-arrays)
   std::unordered_map<std::uint32_t, std::size_t> takers_;
 };
 
