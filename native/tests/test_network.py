@@ -3,12 +3,16 @@
 import os
 import re
 import subprocess
+import time
 from typing import Iterator, List
 
 import pytest
 import ranks
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces, which needs root")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces, which needs root"),
+]
 
 M = 25 << 20
 BODY = """
@@ -39,7 +43,20 @@ def hosts() -> Iterator[List[str]]:
     try:
         for name in names:
             _ip("netns", "add", name)
-        _ip("link", "add", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
+        _ip(
+            "link",
+            "add",
+            "eth0",
+            "netns",
+            names[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            names[1],
+        )
         for i, name in enumerate(names):
             _ip("-n", name, "address", "add", f"10.213.7.{i + 1}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
@@ -76,3 +93,35 @@ def test_equal_host_names_in_two_namespaces_stay_two_hosts(hosts: List[str]) -> 
     )
     assert "cannot share memory" in outcomes[0].err
     assert int(re.search(r"sent (\d+)", outcomes[0].out)[1]) > 0.95 * M  # type: ignore[index]
+
+
+def test_a_cut_link_is_noticed_by_the_heartbeat(hosts: List[str]) -> None:
+    started = ranks.start(
+        [1, 1],
+        """
+        import datetime
+        dist.init_process_group("smddp", timeout=datetime.timedelta(seconds=60))
+        dist.barrier()
+        print("ready", flush=True)
+        if rank == 1: time.sleep(30); os._exit(0)
+        try:
+            dist.all_reduce(torch.ones(1000))
+        except dist.DistBackendError as error:
+            print("raised", error, flush=True)
+        os._exit(0)
+        """,
+        prefix_of_host=[["ip", "netns", "exec", name] for name in hosts],
+        env={"SMDP_HEARTBEAT_S": "2"},
+        master="10.213.7.1",
+        interface="",
+    )
+    for process in started.processes:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+    _ip("-n", hosts[1], "link", "set", "eth0", "down")
+    cut = time.monotonic()
+    out = started.processes[0].communicate(timeout=20)[0]
+    delay = time.monotonic() - cut
+    started.kill()
+    print(f"raised {delay:.1f} s after the cut")
+    assert "raised" in out and "rank 1 (host algo-2) was lost" in out, out
+    assert delay < 6

@@ -4,7 +4,10 @@ import re
 import signal
 import time
 
+import pytest
 import ranks
+
+pytestmark = pytest.mark.torch
 
 INIT = """
 dist.init_process_group("smddp")
@@ -16,15 +19,16 @@ def test_collectives_give_what_torch_promises() -> None:
         [2, 1],
         """
         dist.init_process_group("smddp")
-        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32,
-                      torch.int64, torch.uint8, torch.bool):
+        for name in ('float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool').split():
+            dtype = getattr(torch, name)
             t = torch.ones(1001, dtype=dtype)
             dist.all_reduce(t)
             assert (t == (1 if dtype == torch.bool else 3)).all(), dtype
         t = torch.full((5,), float(rank)); dist.all_reduce(t, op=dist.ReduceOp.AVG); assert (t == 1).all()
         t = torch.full((5,), float(rank)); dist.all_reduce(t, op=dist.ReduceOp.MAX); assert (t == 2).all()
         t = torch.full((5,), 1 << rank); dist.all_reduce(t, op=dist.ReduceOp.BOR); assert (t == 7).all()
-        t = torch.full((4, 6), float(rank)).t(); dist.broadcast(t, src=2); assert (t == 2).all() and t.shape == (6, 4)
+        t = torch.full((4, 6), float(rank)).t(); dist.broadcast(t, src=2); assert (t == 2).all()
+        assert t.shape == (6, 4)
         t = torch.full((100000,), 1.0); dist.reduce(t, dst=1); assert rank != 1 or (t == 3).all()
         outs = [torch.empty(3, 2) for _ in range(size)]
         dist.all_gather(outs, torch.full((3, 2), float(rank)))
@@ -54,7 +58,8 @@ def test_collectives_give_what_torch_promises() -> None:
             except RuntimeError as error:
                 assert "smddp" in str(error) and "not supported yet" in str(error), error
         dist.destroy_process_group()
-        dist.init_process_group("smddp", store=dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]) + 1, size, rank == 0), rank=rank, world_size=size)
+        store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]) + 1, size, rank == 0)
+        dist.init_process_group("smddp", store=store, rank=rank, world_size=size)
         t = torch.ones(3); dist.all_reduce(t); assert (t == 3).all()
         dist.destroy_process_group()
         """,
@@ -139,14 +144,22 @@ def test_a_dead_rank_is_raised_on_all_others_within_a_second() -> None:
         raised = re.search(r"raised ([\d.]+) (.*)", outcome.out)
         assert raised, (outcome.out, outcome.err)
         delays.append(float(raised[1]) - killed)
-        for part in ("rank 2", "host algo-2", "all_reduce(float32[5000000], sum)", "operation 1", "waiting for"):
+        for part in (
+            "rank 2",
+            "host algo-2",
+            "all_reduce(float32[5000000], sum)",
+            "operation 1",
+            "waiting for",
+        ):
             assert part in raised[2], raised[2]
     print(f"raised after {max(delays):.3f} s at most")
     assert len(delays) == 4 and max(delays) < 1
 
 
 def test_a_dead_rank_with_a_forked_child_is_noticed_too() -> None:
-    started = ranks.start([1, 2], INIT + "pid = os.fork() if rank == 1 else 1\nif pid == 0: time.sleep(5); os._exit(0)\n" + DIES[len(INIT):].replace("rank == 2: time.sleep(60)", "rank == 1: os.kill(os.getpid(), 9)"))
+    fork = "if rank == 1 and os.fork() == 0: time.sleep(5); os._exit(0)\n"
+    body = DIES[len(INIT) :].replace("rank == 2: time.sleep(60)", "rank == 1: os.kill(os.getpid(), 9)")
+    started = ranks.start([1, 2], INIT + fork + body)
     for outcome in started.finish(30):
         if outcome.rank != 1:
             assert "raised" in outcome.out and "rank 1" in outcome.out, (outcome.out, outcome.err)
@@ -167,8 +180,14 @@ def test_a_wrong_token_is_named_on_every_rank() -> None:
 def test_calls_that_differ_are_named_on_every_rank() -> None:
     for call, parts in {
         "dist.all_reduce(torch.ones(1000 + (rank == 1)))": ("size", "1000", "1001", "rank 1 (host algo-1)"),
-        "dist.all_reduce(torch.ones(1000, dtype=torch.float64 if rank == 1 else torch.float32))": ("dtype", "float64"),
-        "(dist.barrier if rank == 2 else lambda: dist.broadcast(torch.ones(9), src=0))()": ("collective", "barrier"),
+        "dist.all_reduce(torch.ones(1000, dtype=torch.float64 if rank == 1 else torch.float32))": (
+            "dtype",
+            "float64",
+        ),
+        "(dist.barrier if rank == 2 else lambda: dist.broadcast(torch.ones(9), src=0))()": (
+            "collective",
+            "barrier",
+        ),
     }.items():
         for outcome in ranks.start([2, 1], INIT + call + "\nprint('no error')").finish(60):
             assert outcome.code != 0 and "no error" not in outcome.out, (call, outcome)
@@ -176,5 +195,48 @@ def test_calls_that_differ_are_named_on_every_rank() -> None:
 
 
 def test_the_two_backends_of_one_import_are_one_registration() -> None:
-    outcomes = ranks.run([1], "import smdistributed.dataparallel.torch.torch_smddp\n" + INIT + "dist.destroy_process_group()")
+    outcomes = ranks.run(
+        [1], "import smdistributed.dataparallel.torch.torch_smddp\n" + INIT + "dist.destroy_process_group()"
+    )
     assert outcomes[0].err.count("backend smddp is smdp-engine") == 1
+
+
+PAUSED = """
+import datetime, signal
+dist.init_process_group("smddp", timeout=datetime.timedelta(seconds=%d))
+dist.all_reduce(torch.ones(10))
+print("ready", flush=True)
+if rank == 2: os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    dist.all_reduce(torch.ones(100000))
+    print("done", flush=True)
+except dist.DistBackendError as error:
+    print("raised", error, flush=True)
+os._exit(0)
+"""
+
+
+def _pause_rank_2(timeout: int, resume_after: float) -> "list[ranks.Outcome]":
+    started = ranks.start([2, 1, 1], PAUSED % timeout, env={"SMDP_WARN_S": "0.5", "SMDP_HEARTBEAT_S": "1"})
+    for process in started.processes:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+    time.sleep(resume_after)
+    started.processes[2].send_signal(signal.SIGCONT)
+    return started.finish(20)
+
+
+def test_a_paused_rank_is_not_lost_but_named_while_the_others_wait() -> None:
+    outcomes = _pause_rank_2(timeout=60, resume_after=3)
+    assert all("done" in outcome.out for outcome in outcomes), outcomes
+    assert any(
+        "warning: slow" in outcome.err and "rank 2 (host algo-2)" in outcome.err for outcome in outcomes
+    )
+
+
+def test_a_paused_rank_is_named_by_the_deadline() -> None:
+    for outcome in _pause_rank_2(timeout=2, resume_after=4):
+        if outcome.rank != 2:
+            assert "raised" in outcome.out and "of rank 2 (host algo-2)" in outcome.out, (
+                outcome.out,
+                outcome.err,
+            )

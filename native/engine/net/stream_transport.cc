@@ -138,6 +138,9 @@ void StreamTransport::tick() {
   if (Clock::now() < next_ping_) {
     return;
   }
+  // A process that was itself paused has sent nothing that could have been acknowledged: it judges nobody
+  // this time.
+  const bool attentive = Clock::now() - next_ping_ < seconds(heartbeat_s_ / 2);
   next_ping_ = after(heartbeat_s_ / 4);
   for (auto& [rank, peer] : peers_) {
     if (peer->lost) {
@@ -147,7 +150,7 @@ void StreamTransport::tick() {
     tcp_info info{};
     socklen_t size = sizeof(info);
     const bool asked = ::getsockopt(small.stream.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-    if (asked && info.tcpi_last_ack_recv > heartbeat_s_ * 1000) {
+    if (asked && attentive && info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > heartbeat_s_ * 1000) {
       peer->lost = true;
       events_->lost(peer->rank, false,
                     {Code::kPeerLost, "its host or the link acknowledged nothing for " +
