@@ -1,4 +1,4 @@
-"""Starts a script as several ranks: processes on simulated hosts of this machine, on loopback or in network namespaces."""
+"""Starts a script as several ranks: processes on simulated hosts, on loopback or in network namespaces."""
 
 import os
 import signal
@@ -61,7 +61,10 @@ def start(
     master: str = "127.0.0.1",
     interface: str = "127.0.0.1",
 ) -> Ranks:
-    """``env_of``: additions for single ranks. ``prefix_of_host``: command that puts a host's ranks into its namespace."""
+    """Start ``hosts[h]`` ranks on each host.
+
+    ``env_of``: additions for single ranks. ``prefix_of_host``: command that enters a host's namespace.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Bytes between hosts, read from the interfaces of network namespaces that the test makes and removes. Needs root."""
+"""Bytes between hosts, read from the interfaces of network namespaces that the tests make and remove."""
 
 import os
 import re

@@ -100,8 +100,9 @@ def test_no_gloo_mpi_or_nccl_is_used() -> None:
         [2, 1],
         """
         import torch.distributed.distributed_c10d as c10d
-        def forbidden(*args, **kwargs): raise AssertionError("another backend was asked for")
-        for name in ("ProcessGroupGloo", "ProcessGroupMPI", "ProcessGroupNCCL", "_create_process_group_wrapper"):
+        def forbidden(*args, **kwargs): raise AssertionError("another backend")
+        names = "ProcessGroupGloo ProcessGroupMPI ProcessGroupNCCL _create_process_group_wrapper"
+        for name in names.split():
             if hasattr(c10d, name):
                 setattr(c10d, name, forbidden)
         dist.init_process_group("smddp")
@@ -163,6 +164,20 @@ def test_a_dead_rank_with_a_forked_child_is_noticed_too() -> None:
     for outcome in started.finish(30):
         if outcome.rank != 1:
             assert "raised" in outcome.out and "rank 1" in outcome.out, (outcome.out, outcome.err)
+
+
+def test_a_rank_that_raises_or_leaves_is_noticed_within_a_second() -> None:
+    for end in ("raise ValueError('a bug of the script')", "sys.exit(3)"):
+        body = INIT + DIES[len(INIT) :].replace(
+            "rank == 2: time.sleep(60)", f"rank == 2: print(time.time()); {end}"
+        )
+        outcomes = ranks.start([2, 1], body).finish(30)
+        left = float(outcomes[2].out.split()[1])
+        for outcome in outcomes[:2]:
+            raised = re.search(r"raised ([\d.]+) (.*)", outcome.out)
+            assert raised and "rank 2 (host algo-2)" in raised[2], (outcome.out, outcome.err)
+            print(f"raised {float(raised[1]) - left:.2f} s after rank 2 met: {end}")
+            assert float(raised[1]) - left < 1
 
 
 def test_a_wrong_token_is_named_on_every_rank() -> None:

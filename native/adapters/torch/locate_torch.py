@@ -1,7 +1,7 @@
-"""Prints where the installed torch keeps headers and libraries, one ``name=value`` a line; nothing without torch.
+"""Prints where the installed torch keeps headers and libraries, one ``name=value`` a line, or nothing.
 
-Run with ``python -I``: pip builds in an environment of its own that hides the installed packages by PYTHONPATH, and the
-adapter must be built against the torch it will be loaded with.
+Run with ``python -I``: pip builds in an environment of its own that hides the installed packages by
+PYTHONPATH, and the adapter must be built against the torch it will be loaded with.
 """
 
 import sys

@@ -1,1 +1,1 @@
-"""The PyTorch side: ``import smdistributed.dataparallel.torch.torch_smddp`` registers the backend ``smddp``."""
+"""The PyTorch side: importing ``torch_smddp`` from here registers the backend ``smddp``."""
