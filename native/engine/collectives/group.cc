@@ -9,7 +9,7 @@ namespace smdp {
 namespace {
 
 constexpr std::uint64_t kMaxParkedBytes = 1ULL << 30U;
-constexpr double kLeaveGrace = 0.5;       // seconds that operations may go on after a member closed
+constexpr double kLeaveGrace = 0.5;     // seconds that operations may go on after a member closed
 constexpr double kWitnessPause = 0.25;  // seconds for the other ranks' suspicions to arrive before a warning
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
