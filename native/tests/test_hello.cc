@@ -34,6 +34,16 @@ TEST(Hello, TwoBuildsRefuseEachOtherNamingBothOnEveryRank) {
   }
 }
 
+TEST(Hello, ARankThatComesLateStillHearsWhyAnotherWasRefused) {
+  const Cluster cluster({.hosts = {1, 1, 1}, .adjust = [](int rank, EngineConfig& config) {
+                           config.identity.build = rank == 1 ? "0.2.0-other" : "0.1.0";
+                           if (rank == 2) {
+                             std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                           }
+                         }});
+  expect_everywhere(cluster, Code::kRefused, {"0.2.0-other", "0.1.0"});
+}
+
 TEST(Hello, AWrongTokenIsNamedOnEveryRank) {
   const Cluster cluster({.hosts = {1, 1, 1},
                          .options = {{"SMDP_REFUSAL_GRACE_S", "0.3"}},

@@ -118,7 +118,7 @@ void Greeter::refuse(Conversation& talk, const std::string& why, bool proved) {
   if (const auto found = expected_.find(claimed); found != expected_.end()) {
     found->second = why;
     if (proved) {
-      fatal_ = {Code::kRefused, why};
+      proved_.insert(claimed);
     }
   }
 }
@@ -396,7 +396,11 @@ Status Greeter::run() {
     if (!only_refused) {
       grace_ends = TimePoint::max();
     } else if (grace_ends == TimePoint::max()) {
-      grace_ends = after(std::min(refusal_grace_s_, 1e6));
+      // One that proved the token and differs will not come back different; who has another token may be a
+      // stranger.
+      const bool all_proved =
+          std::ranges::all_of(expected_, [this](const auto& entry) { return proved_.contains(entry.first); });
+      grace_ends = all_proved ? now : after(std::min(refusal_grace_s_, 1e6));
     }
     if (now >= deadline_ || now >= grace_ends) {
       break;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,6 +71,7 @@ class Greeter {
   std::map<Link, std::string>
       expected_;  // not here yet; with the reason of a refusal, if one claimed to be it
   std::vector<std::unique_ptr<Conversation>> talks_;
+  std::set<Link> proved_;  // refused although they proved the token: they differ
   std::map<Link, UniqueFd> made_;
   std::map<Link, std::string> failed_;
   Status fatal_;
