@@ -1,9 +1,21 @@
 /* The C interface of the engine: all that adapters may know of it.
  *
- * Nothing of C++ crosses this line: adapters are built with the C++ ABI of their framework, the engine with its own.
+ * Nothing of C++ crosses this line: adapters are built with the C++ ABI of their framework, the engine with
+ * its own. No exception crosses it either: every function that can fail returns a code and fills the error it
+ * is given.
+ *
+ * Threads: every function may be called from any thread, except from inside a callback of the engine. A
+ * handle is destroyed by one thread when no other uses it. Callbacks run on the engine's own thread, hold up
+ * everything while they run, and must not call the engine.
+ *
+ * Versions: structures begin with their size as the caller knows it; fields are only ever added at the end,
+ * and a field that the caller does not have is zero.
  */
 #ifndef SMDP_ENGINE_H
 #define SMDP_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,11 +30,157 @@ extern "C" {
 #define SMDP_API
 #endif
 
-/* The SMDP_ABI_VERSION the library was built with. An adapter compares it with its own before any other call. */
+/* The SMDP_ABI_VERSION the library was built with. An adapter compares it with its own before any other call.
+ */
 SMDP_API int smdp_abi_version(void);
 
 /* The engine's build, as "0.1.0"; a static string. Ranks with different builds refuse each other. */
 SMDP_API const char* smdp_engine_build(void);
+
+typedef enum smdp_code {
+  SMDP_OK = 0,
+  SMDP_INVALID = 1,     /* the caller's mistake: an argument, an option, a buffer */
+  SMDP_TIMEOUT = 2,     /* a deadline passed */
+  SMDP_PEER_LOST = 3,   /* a rank died, left or its link was cut */
+  SMDP_MISMATCH = 4,    /* the ranks of a group made different calls */
+  SMDP_REFUSED = 5,     /* token, build, protocol, generation or layout differ */
+  SMDP_SYSTEM = 6,      /* the operating system said no */
+  SMDP_CLOSED = 7,      /* the engine or the group was closed */
+  SMDP_UNSUPPORTED = 8, /* a combination the engine does not offer */
+  SMDP_INTERNAL = 9     /* a bug of the engine */
+} smdp_code;
+
+/* Filled in by a failing call: one sentence that names ranks, hosts, operation and phase. */
+typedef struct smdp_error {
+  int code;
+  char message[2044];
+} smdp_error;
+
+typedef enum smdp_dtype {
+  SMDP_FLOAT32 = 0,
+  SMDP_FLOAT64 = 1,
+  SMDP_FLOAT16 = 2,
+  SMDP_BFLOAT16 = 3,
+  SMDP_INT8 = 4,
+  SMDP_INT16 = 5,
+  SMDP_INT32 = 6,
+  SMDP_INT64 = 7,
+  SMDP_UINT8 = 8,
+  SMDP_BOOL = 9 /* one byte; anything but 0 is true, results are 0 or 1 */
+} smdp_dtype;
+
+typedef enum smdp_reduce_op {
+  SMDP_SUM = 0,
+  SMDP_AVG = 1, /* not for bool; integers: the sum, truncated towards zero after the division */
+  SMDP_MIN = 2,
+  SMDP_MAX = 3,
+  SMDP_PRODUCT = 4,
+  SMDP_BAND = 5, /* integers and bool only, as the two below */
+  SMDP_BOR = 6,
+  SMDP_BXOR = 7
+} smdp_reduce_op;
+
+typedef enum smdp_collective {
+  SMDP_ALL_REDUCE = 0, /* input and output: count elements; may be the same memory */
+  SMDP_BROADCAST = 1,  /* root: input (and output, which may be the same); others: output */
+  SMDP_REDUCE = 2,     /* input on every rank; output on the root */
+  SMDP_ALL_GATHER = 3, /* input: count elements; output: count times the group's size */
+  SMDP_BARRIER = 4     /* no memory */
+} smdp_collective;
+
+typedef struct smdp_engine smdp_engine;
+typedef struct smdp_group smdp_group;
+typedef struct smdp_operation smdp_operation;
+
+/* A key-value store that carries rank 0's address to the others while an engine opens. Each function returns
+ * 0, or anything else when it failed. `get` waits until the key is there, at most `timeout_s`, and writes at
+ * most `capacity` bytes and their number. */
+typedef struct smdp_store {
+  void* context;
+  int (*set)(void* context, const char* key, const char* value, size_t bytes);
+  int (*get)(void* context, const char* key, char* value, size_t capacity, size_t* bytes, double timeout_s);
+} smdp_store;
+
+/* level 0: information, 1: warning. */
+typedef void (*smdp_log)(void* context, int level, const char* text);
+
+typedef struct smdp_engine_config {
+  size_t size; /* sizeof(smdp_engine_config) */
+  int rank;
+  int world_size;
+  /* Rank 0's host name or address, as MASTER_ADDR. The port is SMDP_RENDEZVOUS_PORT, or any with a store. */
+  const char* master;
+  const smdp_store* store; /* may be null */
+  smdp_log log;            /* null: warnings on standard error */
+  void* log_context;
+  /* Options that override the environment: names such as "SMDP_PIECE_KIB" and values in turn, ended by null.
+   */
+  const char* const* options;
+} smdp_engine_config;
+
+/* Reads the options from the environment, finds the other ranks and connects. Blocks until every rank is
+ * connected or every rank fails with the same reason (at most SMDP_RENDEZVOUS_TIMEOUT_S). */
+SMDP_API int smdp_engine_open(const smdp_engine_config* config, smdp_engine** engine, smdp_error* error);
+/* Fails what is pending, says goodbye, waits up to SMDP_CLOSE_TIMEOUT_S for the others to close too, and
+ * frees the engine. In a forked child it does nothing. Groups and operations of the engine must be destroyed
+ * before. */
+SMDP_API void smdp_engine_close(smdp_engine* engine);
+
+SMDP_API int smdp_engine_host_count(const smdp_engine* engine);
+/* Index of the host of a rank of the job, or -1. */
+SMDP_API int smdp_engine_host_of(const smdp_engine* engine, int rank);
+
+/* A group of ranks of the job; `members` in the order of their rank within the group. Sends nothing. Every
+ * member makes its groups of one name and one set of members in the same order. timeout_s 0:
+ * SMDP_OPERATION_TIMEOUT_S. */
+SMDP_API int smdp_group_create(smdp_engine* engine, const int* members, int count, const char* name,
+                               double timeout_s, smdp_group** group, smdp_error* error);
+/* Pending operations fail with SMDP_CLOSED. */
+SMDP_API void smdp_group_destroy(smdp_group* group);
+
+typedef void (*smdp_done)(void* context, const smdp_error* error);
+
+typedef struct smdp_call {
+  size_t size; /* sizeof(smdp_call) */
+  int collective;
+  int dtype;
+  int op;
+  int root; /* rank within the group */
+  uint64_t count;
+  const void* input; /* aligned to an element */
+  void* output;
+  double timeout_s; /* 0: the group's */
+  smdp_done done;   /* may be null; called once, on the engine's thread, for every call that was accepted */
+  void* context;
+  /* A buffer named by (step, index, count) instead of by the order of calls: `buffers` above 0. The ranks may
+   * then submit the buffers of a step in different orders. Steps count from 0 in each group, indexes from 0
+   * to buffers - 1; buffers begin in the order of their indexes. For SMDP_ALL_REDUCE. */
+  uint32_t step;
+  uint32_t index;
+  uint32_t buffers;
+} smdp_call;
+
+/* Starts a collective and returns at once. The memory belongs to the engine until it is complete. */
+SMDP_API int smdp_submit(smdp_group* group, const smdp_call* call, smdp_operation** operation,
+                         smdp_error* error);
+/* Waits until the operation is complete and returns how it ended. SMDP_TIMEOUT after timeout_s (below 0:
+ * forever, that is until the operation's own deadline) means that it goes on; ask smdp_operation_test() which
+ * of the two it is. */
+SMDP_API int smdp_operation_wait(smdp_operation* operation, double timeout_s, smdp_error* error);
+/* 1 when complete. */
+SMDP_API int smdp_operation_test(const smdp_operation* operation);
+/* Forgets the operation, complete or not; it goes on and its memory stays the engine's. */
+SMDP_API void smdp_operation_release(smdp_operation* operation);
+
+/* The options, by index; the strings are static. Returns SMDP_INVALID beyond the last. */
+typedef struct smdp_option {
+  const char* name;
+  const char* type;
+  const char* unit;
+  const char* default_value;
+  const char* doc;
+} smdp_option;
+SMDP_API int smdp_option_info(int index, smdp_option* option);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,17 @@
+// Lines for people, through a function that the embedding process may replace.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace smdp {
+
+enum class LogLevel : int { kInfo = 0, kWarning = 1 };
+
+// Called from the loop's thread and, while an engine opens, from the opening one. Must not block for long.
+using LogSink = std::function<void(LogLevel, const std::string&)>;
+
+// "smdp: warning: ..." on standard error; information only when `verbose`.
+LogSink standard_error_sink(bool verbose);
+
+}  // namespace smdp

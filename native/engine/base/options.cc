@@ -1,0 +1,146 @@
+#include "base/options.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <variant>
+
+namespace smdp {
+namespace {
+
+using Field =
+    std::variant<std::string Options::*, bool Options::*, std::int64_t Options::*, double Options::*>;
+
+struct Row {
+  OptionInfo info;
+  Field field;
+  double least;
+  double most;
+};
+
+constexpr double kNoBound = 9e15;
+
+// clang-format off
+const std::array kRows = {
+    Row{{"SMDP_INTERFACE", "text", "", "", "name or address of the network interface to use; empty: the one that reaches rank 0"}, &Options::interface, 0, 0},
+    Row{{"SMDP_PORT_RANGE", "text", "", "0", "ports to listen on, as first-last; 0: any free port"}, &Options::port_range, 0, 0},
+    Row{{"SMDP_IPV6", "switch", "", "0", "advertise IPv6 addresses beside IPv4"}, &Options::ipv6, 0, 0},
+    Row{{"SMDP_RENDEZVOUS_PORT", "integer", "", "7592", "port of rank 0's rendezvous when no store carries its address"}, &Options::rendezvous_port, 1, 65535},
+    Row{{"SMDP_RENDEZVOUS_TIMEOUT_S", "number", "s", "300", "how long ranks wait for each other at the start"}, &Options::rendezvous_timeout_s, 0.01, kNoBound},
+    Row{{"SMDP_REFUSAL_GRACE_S", "number", "s", "5", "how long the others wait, once complete, for a rank that was refused"}, &Options::refusal_grace_s, 0, kNoBound},
+    Row{{"SMDP_OPERATION_TIMEOUT_S", "number", "s", "1800", "deadline of an operation that brings none of its own"}, &Options::operation_timeout_s, 0.01, kNoBound},
+    Row{{"SMDP_WARN_S", "number", "s", "5", "a wait longer than this prints one line naming the ranks waited for"}, &Options::warn_s, 0.01, kNoBound},
+    Row{{"SMDP_HEARTBEAT_S", "number", "s", "10", "a link on which nothing was acknowledged for so long is lost"}, &Options::heartbeat_s, 0.1, kNoBound},
+    Row{{"SMDP_CLOSE_TIMEOUT_S", "number", "s", "5", "how long closing waits for the other ranks to close too"}, &Options::close_timeout_s, 0, kNoBound},
+    Row{{"SMDP_STREAMS", "integer", "", "1", "connections for bulk data between two ranks of different hosts, beside the one for small frames"}, &Options::streams, 1, 16},
+    Row{{"SMDP_PIECE_KIB", "integer", "KiB", "256", "unit in which buffers are reduced and sent"}, &Options::piece_kib, 4, 65536},
+    Row{{"SMDP_SMALL_KIB", "integer", "KiB", "32", "up to this size the hosts exchange whole sums instead of shards"}, &Options::small_kib, 0, 65536},
+    Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one operation that a rank keeps in flight, at least two per host"}, &Options::window, 1, 4096},
+    Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once"}, &Options::buffers_in_flight, 1, 1024},
+    Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; pages are taken when used"}, &Options::arena_mib, 16, 1 << 20},
+    Row{{"SMDP_PIN_CPU", "integer", "", "-1", "processor for the engine's thread; -1: no pinning"}, &Options::pin_cpu, -1, 4095},
+    Row{{"SMDP_KERNELS", "text", "", "auto", "auto, portable or avx2; all give the same bits"}, &Options::kernels, 0, 0},
+    Row{{"SMDP_HOST_ID", "text", "", "", "names the host; ranks with different names never share memory; empty: boot id and network namespace"}, &Options::host_id, 0, 0},
+    Row{{"SMDP_JOB_TOKEN", "text", "", "", "the job's secret, 32 hexadecimal digits; empty on every rank: rank 0 draws one"}, &Options::job_token, 0, 0},
+    Row{{"SMDP_GENERATION", "integer", "", "0", "attempt of the job; ranks of different attempts refuse each other"}, &Options::generation, 0, kNoBound},
+    Row{{"SMDP_VERBOSE", "switch", "", "0", "also print information, not only warnings"}, &Options::verbose, 0, 0},
+};
+// clang-format on
+
+Status bad(const Row& row, const std::string& value, const std::string& allowed) {
+  return {Code::kInvalid, std::string(row.info.name) + "='" + value + "': " + allowed};
+}
+
+template <class T>
+std::optional<T> number(const std::string& text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::string plain(double value) {
+  std::string text = std::to_string(value);
+  text.erase(text.find_last_not_of('0') + 1);
+  return text.ends_with('.') ? text.substr(0, text.size() - 1) : text;
+}
+
+std::string bounds(const Row& row) {
+  return row.most >= kNoBound ? plain(row.least) + " or more" : plain(row.least) + " to " + plain(row.most);
+}
+
+Status store(Options& options, const Row& row, const std::string& value) {
+  if (const auto* text = std::get_if<std::string Options::*>(&row.field)) {
+    if (row.info.name == "SMDP_KERNELS" && value != "auto" && value != "portable" && value != "avx2") {
+      return bad(row, value, "one of auto, portable, avx2");
+    }
+    const bool hexadecimal = value.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+    if (row.info.name == "SMDP_JOB_TOKEN" && !value.empty() && (value.size() != 32 || !hexadecimal)) {
+      return {Code::kInvalid, "SMDP_JOB_TOKEN: must be 32 hexadecimal digits"};  // the secret is not repeated
+    }
+    options.*(*text) = value;
+  } else if (const auto* on = std::get_if<bool Options::*>(&row.field)) {
+    if (value != "0" && value != "1") {
+      return bad(row, value, "0 or 1");
+    }
+    options.*(*on) = value == "1";
+  } else if (const auto* whole = std::get_if<std::int64_t Options::*>(&row.field)) {
+    const auto parsed = number<std::int64_t>(value);
+    if (!parsed || static_cast<double>(*parsed) < row.least || static_cast<double>(*parsed) > row.most) {
+      return bad(row, value, "an integer, " + bounds(row));
+    }
+    options.*(*whole) = *parsed;
+  } else {
+    const auto parsed = number<double>(value);
+    if (!parsed || !(*parsed >= row.least && *parsed <= row.most)) {
+      return bad(row, value, "a number, " + bounds(row));
+    }
+    options.*(std::get<double Options::*>(row.field)) = *parsed;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const OptionInfo> option_table() {
+  static const auto table = [] {
+    std::array<OptionInfo, kRows.size()> infos{};
+    for (std::size_t i = 0; i < kRows.size(); ++i) {
+      infos[i] = kRows[i].info;
+    }
+    return infos;
+  }();
+  return table;
+}
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): read while opening only
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+}
+
+Result<Options> read_options(const Environment& environment) {
+  Options options;
+  for (const Row& row : kRows) {
+    if (const auto value = environment(std::string(row.info.name))) {
+      if (Status status = store(options, row, *value); !status.ok()) {
+        return status;
+      }
+    }
+  }
+  return options;
+}
+
+Status set_option(Options& options, std::string_view name, const std::string& value) {
+  for (const Row& row : kRows) {
+    if (row.info.name == name) {
+      return store(options, row, value);
+    }
+  }
+  return {Code::kInvalid, std::string(name) + ": no such option"};
+}
+
+}  // namespace smdp

@@ -1,0 +1,63 @@
+// The engine's options: one typed table. Each has a name, a unit, a default, bounds and a sentence; the
+// environment variable is SMDP_<NAME>. docs/engine.md prints this table, smdp_option_info() gives it to
+// programs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace smdp {
+
+struct Options {
+  std::string interface;
+  std::string port_range = "0";
+  bool ipv6 = false;
+  std::int64_t rendezvous_port = 7592;
+  double rendezvous_timeout_s = 300;
+  double refusal_grace_s = 5;
+  double operation_timeout_s = 1800;
+  double warn_s = 5;
+  double heartbeat_s = 10;
+  double close_timeout_s = 5;
+  std::int64_t streams = 1;
+  std::int64_t piece_kib = 256;
+  std::int64_t small_kib = 32;
+  std::int64_t window = 16;
+  std::int64_t buffers_in_flight = 4;
+  std::int64_t arena_mib = 1024;
+  std::int64_t pin_cpu = -1;
+  std::string kernels = "auto";
+  std::string host_id;
+  std::string job_token;
+  std::int64_t generation = 0;
+  bool verbose = false;
+};
+
+struct OptionInfo {
+  std::string_view name;  // the environment variable
+  std::string_view type;  // "text", "integer", "number", "switch"
+  std::string_view unit;  // "" when it has none
+  std::string_view default_text;
+  std::string_view doc;
+};
+
+[[nodiscard]] std::span<const OptionInfo> option_table();
+
+// Looks a variable up; std::getenv in production.
+using Environment = std::function<std::optional<std::string>(const std::string&)>;
+Environment process_environment();
+
+// Every option that `environment` sets, the others at their defaults. A value that is no value of the
+// option's type or out of its bounds is kInvalid, naming variable, value and what is allowed.
+Result<Options> read_options(const Environment& environment);
+
+// Sets one option by its variable's name.
+Status set_option(Options& options, std::string_view name, const std::string& value);
+
+}  // namespace smdp

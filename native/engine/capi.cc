@@ -1,0 +1,254 @@
+// The C interface over the engine. Every function catches what C++ may throw (memory), so that nothing
+// crosses.
+#include <smdp/engine.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "engine.h"
+
+struct smdp_engine {
+  std::unique_ptr<smdp::Engine> engine;
+};
+
+struct smdp_group {
+  smdp::Engine* engine = nullptr;
+  std::uint64_t id = 0;
+  int size = 0;
+  int rank = 0;
+};
+
+struct smdp_operation {
+  std::shared_ptr<smdp::OperationHandle> handle;
+};
+
+namespace {
+
+using smdp::Code;
+using smdp::Status;
+
+void fill(const Status& status, smdp_error* error) {
+  if (error != nullptr) {
+    error->code = static_cast<int>(status.code());
+    const std::size_t length = std::min(status.message().size(), sizeof(error->message) - 1);
+    std::memcpy(error->message, status.message().data(), length);
+    error->message[length] = '\0';
+  }
+}
+
+int report(const Status& status, smdp_error* error) {
+  fill(status, error);
+  return static_cast<int>(status.code());
+}
+
+template <class Function>
+int guarded(smdp_error* error, Function&& function) {
+  try {
+    return report(function(), error);
+  } catch (const std::exception& caught) {
+    return report({Code::kSystem, caught.what()}, error);
+  }
+}
+
+// A structure of which the caller may know fewer fields than we do.
+template <class T>
+T widened(const T* given) {
+  T full{};
+  std::memcpy(&full, given, std::min(given->size, sizeof(T)));
+  return full;
+}
+
+class StoreAdapter final : public smdp::KeyValueStore {
+ public:
+  explicit StoreAdapter(const smdp_store& store) : store_(store) {}
+  Status set(const std::string& key, const std::string& value) override {
+    return store_.set(store_.context, key.c_str(), value.data(), value.size()) == 0
+               ? Status()
+               : Status(Code::kSystem, "the store refused to set " + key);
+  }
+  smdp::Result<std::string> get(const std::string& key, smdp::TimePoint deadline) override {
+    std::string value(65536, '\0');
+    std::size_t bytes = 0;
+    const double left = std::chrono::duration<double>(deadline - smdp::Clock::now()).count();
+    if (store_.get(store_.context, key.c_str(), value.data(), value.size(), &bytes, left) != 0 ||
+        bytes > value.size()) {
+      return Status(Code::kTimeout, "the store has no " + key);
+    }
+    value.resize(bytes);
+    return value;
+  }
+
+ private:
+  const smdp_store& store_;
+};
+
+Status open(const smdp_engine_config& given, smdp_engine** out) {
+  auto options = smdp::read_options(smdp::process_environment());
+  if (!options.ok()) {
+    return options.status();
+  }
+  for (const char* const* entry = given.options; entry != nullptr && entry[0] != nullptr; entry += 2) {
+    if (Status status = smdp::set_option(*options, entry[0], entry[1] == nullptr ? "" : entry[1]);
+        !status.ok()) {
+      return status;
+    }
+  }
+  smdp::EngineConfig config;
+  config.options = std::move(*options);
+  config.identity.rank = given.rank;
+  config.identity.world_size = given.world_size;
+  config.identity.build = smdp_engine_build();
+  config.identity.master = given.master == nullptr ? "" : given.master;
+  std::unique_ptr<StoreAdapter> store;
+  if (given.store != nullptr) {
+    store = std::make_unique<StoreAdapter>(*given.store);
+    config.identity.store = store.get();
+  }
+  if (given.log != nullptr) {
+    config.log = [log = given.log, context = given.log_context](smdp::LogLevel level,
+                                                                const std::string& text) {
+      log(context, static_cast<int>(level), text.c_str());
+    };
+  }
+  auto engine = smdp::Engine::open(std::move(config));
+  if (!engine.ok()) {
+    return engine.status();
+  }
+  *out = std::make_unique<smdp_engine>(smdp_engine{std::move(*engine)}).release();
+  return {};
+}
+
+Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** out) {
+  const bool known = given.collective >= 0 && given.collective < smdp::kCollectives && given.dtype >= 0 &&
+                     given.dtype < smdp::kDTypes && given.op >= 0 && given.op < smdp::kReduceOps &&
+                     given.root >= 0;
+  if (!known) {
+    return {Code::kInvalid, "the call names a collective, type, operation or root that does not exist"};
+  }
+  smdp::Call call;
+  call.what.collective = static_cast<smdp::Collective>(given.collective);
+  call.what.dtype = static_cast<smdp::DType>(given.dtype);
+  call.what.op = static_cast<smdp::ReduceOp>(given.op);
+  call.what.root = static_cast<std::uint32_t>(given.root);
+  call.what.count = given.count;
+  // Fields without a meaning for the collective take no part in the comparison between ranks.
+  const bool reduces = call.what.collective == smdp::Collective::kAllReduce ||
+                       call.what.collective == smdp::Collective::kReduce;
+  const bool rooted = call.what.collective == smdp::Collective::kBroadcast ||
+                      call.what.collective == smdp::Collective::kReduce;
+  call.what.op = reduces ? call.what.op : smdp::ReduceOp::kSum;
+  call.what.root = rooted ? call.what.root : 0;
+  if (call.what.collective == smdp::Collective::kBarrier) {
+    call.what.count = 0;
+    call.what.dtype = smdp::DType::kUInt8;
+  }
+  const std::size_t bytes = call.what.count * smdp::size_of(call.what.dtype);
+  const bool gathers = call.what.collective == smdp::Collective::kAllGather;
+  if (given.input != nullptr) {
+    call.input = {static_cast<const std::byte*>(given.input), bytes};
+  }
+  if (given.output != nullptr) {
+    call.output = {static_cast<std::byte*>(given.output),
+                   gathers ? bytes * static_cast<std::size_t>(group.size) : bytes};
+  }
+  call.timeout_s = given.timeout_s;
+  call.keyed = given.buffers > 0;
+  call.step = given.step;
+  call.index = given.index;
+  call.buffers = given.buffers;
+  smdp::OperationHandle::Done done;
+  if (given.done != nullptr) {
+    done = [callback = given.done, context = given.context](const Status& status) {
+      smdp_error error;
+      fill(status, &error);
+      callback(context, &error);
+    };
+  }
+  call.handle = std::make_shared<smdp::OperationHandle>(std::move(done));
+  auto operation = std::make_unique<smdp_operation>(smdp_operation{call.handle});
+  Status status = group.engine->submit(group.id, group.size, group.rank, std::move(call));
+  if (status.ok()) {
+    *out = operation.release();
+  }
+  return status;
+}
+
+}  // namespace
+
+int smdp_abi_version(void) { return SMDP_ABI_VERSION; }
+
+const char* smdp_engine_build(void) { return SMDP_ENGINE_BUILD; }
+
+int smdp_engine_open(const smdp_engine_config* config, smdp_engine** engine, smdp_error* error) {
+  return guarded(error, [&] { return open(widened(config), engine); });
+}
+
+void smdp_engine_close(smdp_engine* engine) {
+  const std::unique_ptr<smdp_engine> owned(engine);
+  if (owned) {
+    owned->engine->close();
+  }
+}
+
+int smdp_engine_host_count(const smdp_engine* engine) {
+  return static_cast<int>(engine->engine->layout().host_names.size());
+}
+
+int smdp_engine_host_of(const smdp_engine* engine, int rank) {
+  const auto& hosts = engine->engine->layout().host_of;
+  return rank >= 0 && rank < static_cast<int>(hosts.size()) ? hosts[static_cast<std::size_t>(rank)] : -1;
+}
+
+int smdp_group_create(smdp_engine* engine, const int* members, int count, const char* name, double timeout_s,
+                      smdp_group** group, smdp_error* error) {
+  return guarded(error, [&]() -> Status {
+    const std::vector<int> ranks(members, members + count);
+    const auto id = engine->engine->create_group(ranks, name, timeout_s);
+    if (!id.ok()) {
+      return id.status();
+    }
+    const auto rank = std::ranges::find(ranks, engine->engine->rank()) - ranks.begin();
+    *group =
+        std::make_unique<smdp_group>(smdp_group{engine->engine.get(), *id, count, static_cast<int>(rank)})
+            .release();
+    return {};
+  });
+}
+
+void smdp_group_destroy(smdp_group* group) {
+  const std::unique_ptr<smdp_group> owned(group);
+  if (owned) {
+    owned->engine->destroy_group(owned->id);
+  }
+}
+
+int smdp_submit(smdp_group* group, const smdp_call* call, smdp_operation** operation, smdp_error* error) {
+  return guarded(error, [&] { return submit(*group, widened(call), operation); });
+}
+
+int smdp_operation_wait(smdp_operation* operation, double timeout_s, smdp_error* error) {
+  return guarded(error, [&] {
+    const double most =
+        timeout_s < 0 ? 1e9 : std::min(timeout_s, 1e9);  // a deadline of its own ends every operation
+    return operation->handle->wait(std::chrono::nanoseconds(static_cast<std::int64_t>(most * 1e9)));
+  });
+}
+
+int smdp_operation_test(const smdp_operation* operation) { return operation->handle->is_complete() ? 1 : 0; }
+
+void smdp_operation_release(smdp_operation* operation) {
+  const std::unique_ptr<smdp_operation> owned(operation);
+}
+
+int smdp_option_info(int index, smdp_option* option) {
+  const auto table = smdp::option_table();
+  if (index < 0 || static_cast<std::size_t>(index) >= table.size()) {
+    return SMDP_INVALID;
+  }
+  const smdp::OptionInfo& info = table[static_cast<std::size_t>(index)];  // literals, so ended by a NUL
+  *option = {info.name.data(), info.type.data(), info.unit.data(), info.default_text.data(), info.doc.data()};
+  return SMDP_OK;
+}

@@ -1,0 +1,128 @@
+// A set of ranks that call collectives together: numbers their operations, starts them in order, routes
+// frames to them, and fails them all when one of the ranks is lost or made another call.
+//
+// Operations are numbered by the order of calls, or, for buffers named by (step, index, count), by those
+// names: then ranks may submit the buffers of a step in different orders, and each rank starts them by index.
+// A group is local state only; making and destroying one sends nothing.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/log.h"
+#include "collectives/layout.h"
+#include "collectives/operation.h"
+#include "shm/region_table.h"
+
+namespace smdp {
+
+// What a group needs from its engine; all on the loop.
+class GroupServices {
+ public:
+  virtual ~GroupServices() = default;
+  // To a rank of the job, over the network or to a rank of this host.
+  virtual void send(int job_rank, Message message) = 0;
+  virtual void cancel(std::uint64_t group, std::uint64_t operation) = 0;
+  virtual void later(std::function<void()> task) = 0;
+  virtual std::shared_ptr<RegionTable> regions() = 0;
+  virtual std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) = 0;
+  [[nodiscard]] virtual const Layout& layout() const = 0;
+  virtual void log(LogLevel level, const std::string& text) = 0;
+};
+
+struct GroupSettings {
+  PlanOptions plan;
+  Isa isa = Isa::kPortable;
+  std::uint32_t window = 16;
+  std::size_t buffers_in_flight = 4;
+  double timeout_s = 1800;
+  double warn_s = 5;
+};
+
+// A frame that came before its operation began (or before its group was made).
+struct ParkedFrame {
+  int from = 0;  // rank of the job
+  FrameHeader header;
+  Landing landing;
+};
+
+class Group final : public OperationHost, public std::enable_shared_from_this<Group> {
+ public:
+  // `members`: ranks of the job, in order of rank in the group. `me` is one of them.
+  Group(GroupServices& services, std::uint64_t id, std::string name, std::vector<int> members, int me,
+        const GroupSettings& settings);
+
+  void submit(Call call);
+  // Frames from a rank of the job, already known to name this group.
+  std::optional<Landing> place(int from, const FrameHeader& header);
+  // False: the frame broke the protocol.
+  bool arrived(int from, const FrameHeader& header, Landing landing);
+  void tick(TimePoint now);
+  void fail(const Status& why, bool tell);
+  void peer_lost(int job_rank, bool orderly, const Status& why);
+  [[nodiscard]] bool busy() const { return !active_.empty() || !queue_.empty() || !named_.empty(); }
+  [[nodiscard]] bool has(int job_rank) const { return rank_of(job_rank).has_value(); }
+
+  // OperationHost
+  void send_network(int group_rank, Message message) override;
+  std::unique_ptr<LocalJob> make_local_job(LocalSpec spec, std::uint64_t operation,
+                                           LocalJob::Events& events) override;
+  void finished(std::uint64_t operation) override;
+  [[nodiscard]] std::string describe_rank(int group_rank) const override;
+
+ private:
+  static constexpr std::uint64_t kNamed = 1ULL << 63U;
+
+  struct Waiting {
+    std::uint64_t number = 0;
+    Call call;
+    TimePoint deadline;
+    TimePoint submitted;
+  };
+
+  [[nodiscard]] std::optional<int> rank_of(int job_rank) const;
+  void admit();
+  void begin(Waiting waiting);
+  bool deliver_frame(int from, const FrameHeader& header, Landing landing);
+  void reap();
+  // Not begun here yet, as opposed to over.
+  [[nodiscard]] bool is_ahead(std::uint64_t number) const;
+  void mismatch(int from, const FrameHeader& header, const Descriptor& ours);
+  void check_times(Operation& operation, TimePoint now);
+  [[nodiscard]] std::string name_operation(std::uint64_t number) const;
+  [[nodiscard]] std::string describe_wait(const Operation& operation, const std::vector<int>& ranks) const;
+  [[nodiscard]] std::vector<int> culprits(Operation& operation) const;
+  void tell_all(FrameHeader header, std::shared_ptr<std::vector<std::byte>> payload);
+
+  GroupServices& services_;
+  std::uint64_t id_;
+  std::string name_;
+  std::vector<int> members_;
+  int rank_ = 0;
+  GroupLayout layout_;
+  GroupSettings settings_;
+  Status failed_;
+  std::uint64_t next_number_ = 0;  // of the next call
+  std::uint64_t begun_ = 0;        // operations by order of calls that have begun
+  std::uint64_t next_step_ = 0;    // of the next named buffer to begin
+  std::uint64_t next_index_ = 0;
+  std::deque<Waiting> queue_;
+  std::map<std::uint64_t, Waiting> named_;
+  std::map<std::uint64_t, std::unique_ptr<Operation>> active_;
+  std::unordered_map<std::uint64_t, std::vector<ParkedFrame>> parked_;
+  std::uint64_t parked_bytes_ = 0;
+  std::vector<std::uint64_t> finished_;
+  std::optional<std::pair<int, TimePoint>> left_;  // a member that closed, and when
+  bool inside_ = false;                            // an entry function is running and will reap
+};
+
+// "all_reduce(float32[100], sum)"
+std::string describe(const Descriptor& call);
+
+}  // namespace smdp

@@ -1,0 +1,178 @@
+// One collective under way on one rank: the state of its pieces between the host's step and the network.
+//
+// A reducing piece, on its agent: contributed -> summed inside the host -> sent to the owner (or to every
+// host) -> host sums added in the order of hosts -> published to the other agents -> delivered inside each
+// host. A publishing piece: origin -> one agent per other host -> delivered inside each host -> credit back
+// to the origin.
+//
+// Each piece counts the events this rank still waits for; the operation is complete when no piece waits and
+// the kernel has taken every byte of ours. No rank completes before every rank of the group has made the same
+// call: either the result depends on all, or the plan carries a barrier piece.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/plan.h"
+#include "net/transport.h"
+#include "shm/local_reducer.h"
+
+namespace smdp {
+
+// What the submitting thread holds: the only state that two threads share.
+class OperationHandle {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  explicit OperationHandle(Done done) : done_(std::move(done)) {}
+  // kTimeout when it is not complete within `timeout`; the operation itself goes on.
+  Status wait(std::chrono::nanoseconds timeout);
+  [[nodiscard]] bool is_complete() const;
+  // On the loop, once.
+  void complete(Status status);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool complete_ = false;  // guarded by mutex_, as is status_
+  Status status_;
+  Done done_;
+};
+
+struct Call {
+  Descriptor what;
+  std::span<const std::byte> input;
+  std::span<std::byte> output;
+  double timeout_s = 0;  // 0: the option's
+  // Set for buffers named by (step, index, count) instead of by the order of calls.
+  bool keyed = false;
+  std::uint32_t step = 0;
+  std::uint32_t index = 0;
+  std::uint32_t buffers = 0;
+  std::shared_ptr<OperationHandle> handle;
+};
+
+// What an operation needs from its group.
+class OperationHost {
+ public:
+  virtual ~OperationHost() = default;
+  virtual void send_network(int group_rank, Message message) = 0;
+  virtual std::unique_ptr<LocalJob> make_local_job(LocalSpec spec, std::uint64_t operation,
+                                                   LocalJob::Events& events) = 0;
+  // The operation is complete; called once, the operation must be destroyed later than during this call.
+  virtual void finished(std::uint64_t operation) = 0;
+  [[nodiscard]] virtual std::string describe_rank(int group_rank) const = 0;
+};
+
+struct Kernels {
+  ReduceFn fold = nullptr;
+  std::uint32_t divisor = 1;
+};
+
+class Operation final : public LocalJob::Events {
+ public:
+  Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout, int rank,
+            const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline, TimePoint warn_at);
+
+  void start();
+  // Frames of this operation. False when a frame is none of the plan: the peer broke the protocol.
+  std::optional<Landing> place(int from, const FrameHeader& header);
+  bool arrived(int from, const FrameHeader& header, Landing landing);
+  bool local_frame(int from, const FrameHeader& header);
+  // Retries what waits for memory.
+  void advance();
+
+  [[nodiscard]] const Call& call() const { return call_; }
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+  [[nodiscard]] TimePoint deadline() const { return deadline_; }
+  [[nodiscard]] TimePoint warn_at() const { return warn_at_; }
+  void warn_again_at(TimePoint when) { warn_at_ = when; }
+  // Ranks that somebody waits for, and ranks that said so: a rank in the first set and not in the second is
+  // the one.
+  std::set<int>& suspects() { return suspects_; }
+  std::set<int>& witnesses() { return witnesses_; }
+
+  // What it waits for: the phase in words, and the ranks of the group.
+  struct Wait {
+    std::string phase;
+    std::vector<int> ranks;
+  };
+  [[nodiscard]] Wait waiting_for() const;
+
+ private:
+  struct InFlight {
+    std::vector<const std::byte*> sums;  // by host
+    std::vector<Landing> landings;
+    std::size_t count = 0;
+    bool ours = false;
+  };
+
+  // LocalJob::Events
+  void contributed(std::uint32_t piece) override;
+  void handed_over(std::uint32_t piece) override;
+  void delivered(std::uint32_t piece) override;
+  void taken(std::uint32_t piece) override;
+
+  [[nodiscard]] const Piece& at(std::uint32_t piece) const { return plan_.pieces[piece]; }
+  [[nodiscard]] bool is_agent(std::uint32_t piece) const {
+    return layout_.agent(my_host_, at(piece).lane) == rank_;
+  }
+  [[nodiscard]] bool adds_hosts(std::uint32_t piece) const;
+  [[nodiscard]] bool gets_result(std::uint32_t piece) const;
+  [[nodiscard]] std::uint32_t events_of(std::uint32_t piece) const;
+  void account(std::uint32_t piece);
+  void check_complete();
+  bool sum_next();
+  bool publish_next();
+  InFlight& flight(std::uint32_t piece);
+  void add_sum(std::uint32_t piece, int host, const std::byte* data, Landing landing);
+  bool try_combine(std::uint32_t piece);
+  void publish_combined(std::uint32_t piece, std::span<std::byte> result);
+  bool settle_published(std::uint32_t piece, Landing landing);
+  void send(int to, FrameType type, std::uint32_t piece, std::span<const std::byte> payload,
+            std::shared_ptr<const void> keep);
+
+  OperationHost& host_;
+  std::uint64_t number_;
+  Call call_;
+  const GroupLayout& layout_;
+  int rank_;
+  int my_host_;
+  int hosts_;
+  Plan plan_;
+  std::uint32_t window_;
+  Kernels kernels_;
+  TimePoint deadline_;
+  TimePoint warn_at_;
+  std::set<int> suspects_;
+  std::set<int> witnesses_;
+  std::unique_ptr<LocalJob> local_;
+
+  std::vector<std::uint8_t> summed_;  // by piece: this agent's host sum was made
+  std::vector<std::uint32_t> waits_;  // by piece: events still to come
+  std::uint64_t pieces_left_ = 0;
+  std::uint32_t in_flight_ = 0;   // reducing pieces between sum and settlement
+  std::uint32_t publishing_ = 0;  // own publishing pieces not yet credited
+  std::uint64_t sends_left_ = 0;
+  std::deque<std::uint32_t> ready_;  // contributed, not yet summed
+  std::deque<std::uint32_t> to_publish_;
+  std::deque<std::uint32_t> to_combine_;  // all host sums there, no memory for the result
+  std::deque<std::pair<std::uint32_t, Landing>> to_deliver_;
+  std::unordered_map<std::uint32_t, InFlight> flights_;
+  bool started_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace smdp

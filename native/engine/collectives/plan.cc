@@ -1,0 +1,138 @@
+#include "collectives/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace smdp {
+namespace {
+
+constexpr std::uint64_t kCut = 64;                 // bytes: pieces begin on cache lines of the buffer
+constexpr std::uint64_t kLeastPiece = 16U << 10U;  // bytes; splitting further costs more than it balances
+
+std::uint64_t divide_up(std::uint64_t value, std::uint64_t by) { return (value + by - 1) / by; }
+std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return divide_up(value, to) * to; }
+
+std::size_t most_local(const GroupLayout& layout) {
+  std::size_t most = 1;
+  for (const auto& ranks : layout.hosts) {
+    most = std::max(most, ranks.size());
+  }
+  return most;
+}
+
+// Bytes per piece of a range: at most the option, and the number of pieces a multiple of the local size where
+// that does not make them tiny.
+std::uint64_t piece_size(std::uint64_t bytes, std::size_t local, const PlanOptions& options) {
+  std::uint64_t count = std::max<std::uint64_t>(1, divide_up(bytes, options.piece_bytes));
+  if (bytes / local >= kLeastPiece) {
+    count = round_up(count, local);
+  }
+  return std::max(kCut, round_up(divide_up(bytes, count), kCut));
+}
+
+void cut(std::vector<Piece>& pieces, Piece first, std::uint64_t bytes, std::uint64_t step) {
+  for (std::uint64_t at = 0; at < bytes; at += step) {
+    Piece piece = first;
+    piece.in_offset += at;
+    piece.out_offset += at;
+    piece.bytes = std::min(step, bytes - at);
+    piece.lane = first.lane + static_cast<std::uint32_t>(at / step);
+    pieces.push_back(piece);
+  }
+}
+
+// Carries no bytes: nobody passes it before all have made the call.
+Piece barrier_piece() { return {}; }
+
+void plan_reduction(std::vector<Piece>& pieces, const Descriptor& call, const GroupLayout& layout,
+                    const PlanOptions& options) {
+  const std::uint64_t bytes = call.count * size_of(call.dtype);
+  const std::size_t hosts = layout.hosts.size();
+  Piece piece;
+  piece.to_all = call.collective == Collective::kAllReduce;
+  if (hosts == 1 || bytes <= options.small_bytes) {
+    if (hosts == 1 && bytes > 0) {
+      cut(pieces, piece, bytes, piece_size(bytes, most_local(layout), options));
+    } else {
+      piece.bytes = bytes;
+      pieces.push_back(piece);
+    }
+    return;
+  }
+  const std::uint64_t shard = round_up(divide_up(bytes, hosts), kCut);
+  const std::uint64_t step = piece_size(shard, most_local(layout), options);
+  for (std::size_t host = 0; host < hosts && host * shard < bytes; ++host) {
+    piece.in_offset = piece.out_offset = host * shard;
+    piece.owner_host = static_cast<int>(host);
+    cut(pieces, piece, std::min(shard, bytes - host * shard), step);
+  }
+}
+
+void plan_publishing(std::vector<Piece>& pieces, int origin, std::uint64_t out_offset, std::uint64_t bytes,
+                     const GroupLayout& layout, const PlanOptions& options) {
+  Piece piece;
+  piece.origin = origin;
+  piece.out_offset = out_offset;
+  piece.lane = static_cast<std::uint32_t>(layout.local_of[static_cast<std::size_t>(origin)]);
+  cut(pieces, piece, bytes, piece_size(bytes, most_local(layout), options));
+}
+
+}  // namespace
+
+GroupLayout make_group_layout(const std::vector<int>& job_hosts_of_members) {
+  GroupLayout layout;
+  std::map<int, int> index_of;
+  for (int rank = 0; rank < static_cast<int>(job_hosts_of_members.size()); ++rank) {
+    const int job_host = job_hosts_of_members[static_cast<std::size_t>(rank)];
+    const auto [found, fresh] = index_of.emplace(job_host, static_cast<int>(layout.hosts.size()));
+    if (fresh) {
+      layout.hosts.emplace_back();
+    }
+    auto& ranks = layout.hosts[static_cast<std::size_t>(found->second)];
+    layout.host_of.push_back(found->second);
+    layout.local_of.push_back(static_cast<int>(ranks.size()));
+    ranks.push_back(rank);
+  }
+  return layout;
+}
+
+Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOptions& options, int my_host) {
+  Plan plan;
+  const std::uint64_t bytes = call.count * size_of(call.dtype);
+  switch (call.collective) {
+    case Collective::kAllReduce:
+      plan_reduction(plan.pieces, call, layout, options);
+      break;
+    case Collective::kReduce:
+      plan_reduction(plan.pieces, call, layout, options);
+      plan.pieces.push_back(barrier_piece());
+      break;
+    case Collective::kBroadcast:
+      plan_publishing(plan.pieces, static_cast<int>(call.root), 0, bytes, layout, options);
+      plan.pieces.push_back(barrier_piece());
+      break;
+    case Collective::kAllGather:
+      for (int rank = 0; rank < layout.size(); ++rank) {
+        plan_publishing(plan.pieces, rank, static_cast<std::uint64_t>(rank) * bytes, bytes, layout, options);
+      }
+      if (bytes == 0) {
+        plan.pieces.push_back(barrier_piece());
+      }
+      break;
+    case Collective::kBarrier:
+      plan.pieces.push_back(barrier_piece());
+      break;
+  }
+  plan.order.resize(plan.pieces.size());
+  std::iota(plan.order.begin(), plan.order.end(), 0U);
+  const auto hosts = static_cast<int>(layout.hosts.size());
+  std::ranges::stable_sort(plan.order, {}, [&](std::uint32_t index) {
+    const Piece& piece = plan.pieces[index];
+    const int turn = piece.owner_host < 0 ? 0 : (piece.owner_host - my_host - 1 + 2 * hosts) % hosts;
+    return std::pair(piece.owner_host < 0 ? 0U : piece.lane, turn);
+  });
+  return plan;
+}
+
+}  // namespace smdp

@@ -1,0 +1,65 @@
+// How a collective is cut into pieces, and who does what with each.
+//
+// Every rank of a group computes the same plan from the call, the group's layout and the shared options;
+// nothing is negotiated. All collectives are made of two kinds of piece:
+//
+//   reducing    every rank has values. They are summed inside each host, then over the hosts, then published.
+//   publishing  one rank (the origin) has the bytes. They are published.
+//
+// A piece has a lane: on each host the rank with local index `lane mod local size` is the piece's agent, the
+// only one that talks to other hosts about it. So the host's share of the network is split over its ranks,
+// whatever their number.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "net/frame.h"
+
+namespace smdp {
+
+// A group's ranks by host. "Rank" in this file is the rank within the group.
+struct GroupLayout {
+  std::vector<std::vector<int>> hosts;  // ranks of each host, ascending; hosts by their first rank
+  std::vector<int> host_of;
+  std::vector<int> local_of;
+
+  [[nodiscard]] int size() const { return static_cast<int>(host_of.size()); }
+  [[nodiscard]] int agent(int host, std::uint32_t lane) const {
+    const auto& ranks = hosts[static_cast<std::size_t>(host)];
+    return ranks[lane % ranks.size()];
+  }
+};
+
+GroupLayout make_group_layout(const std::vector<int>& job_hosts_of_members);
+
+struct PlanOptions {
+  std::uint64_t piece_bytes = 256U << 10U;
+  std::uint64_t small_bytes = 32U << 10U;
+};
+
+struct Piece {
+  static constexpr int kEveryHost = -1;  // owner_host: each host adds all host sums up for itself
+  static constexpr int kReducing = -1;   // origin
+
+  std::uint64_t in_offset = 0;  // bytes
+  std::uint64_t out_offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t lane = 0;
+  int owner_host = kEveryHost;
+  int origin = kReducing;
+  bool to_all = true;  // else the result goes to the root only
+};
+
+struct Plan {
+  std::vector<Piece> pieces;
+  // The order in which this rank's host handles the pieces: round by round over the shards, its own shard
+  // last, so that at any moment every host is sent something. All pieces of a round precede the next round on
+  // every host, which keeps the windows of different hosts from waiting for each other.
+  std::vector<std::uint32_t> order;
+};
+
+Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOptions& options, int my_host);
+
+}  // namespace smdp

@@ -1,0 +1,352 @@
+#include "engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "net/stream_transport.h"
+
+namespace smdp {
+namespace {
+
+constexpr std::uint64_t kMaxUnclaimedBytes = 256U << 20U;
+
+bool is_local_frame(FrameType type) {
+  return type == FrameType::kContribute || type == FrameType::kConsumed || type == FrameType::kOffer ||
+         type == FrameType::kTaken;
+}
+
+bool is_network_frame(FrameType type) {
+  return type == FrameType::kHostSum || type == FrameType::kPublish || type == FrameType::kCredit;
+}
+
+Isa chosen_isa(const Options& options) {
+  return options.kernels == "auto" ? best_isa() : (options.kernels == "avx2" ? Isa::kAvx2 : Isa::kPortable);
+}
+
+// Memory is element-aligned, of the right length, and input and output are the same or apart.
+Status check_buffers(const Call& call, int group_size) {
+  const std::size_t element = size_of(call.what.dtype);
+  if (call.what.count > (1ULL << 48U)) {
+    return {Code::kInvalid, describe(call.what) + ": too large"};
+  }
+  const std::uint64_t bytes = call.what.count * element;
+  const std::uint64_t out_bytes =
+      call.what.collective == Collective::kAllGather ? bytes * static_cast<std::uint64_t>(group_size) : bytes;
+  if (call.what.collective == Collective::kBarrier || bytes == 0) {
+    return {};
+  }
+  const auto misaligned = [&](const std::byte* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % element != 0;
+  };
+  if ((call.input.size() != bytes && !call.input.empty()) ||
+      (call.output.size() != out_bytes && !call.output.empty()) || misaligned(call.input.data()) ||
+      misaligned(call.output.data())) {
+    return {Code::kInvalid,
+            describe(call.what) + ": a buffer has the wrong length or is not aligned to its elements"};
+  }
+  const std::byte* in = call.input.data();
+  const std::byte* out = call.output.data();
+  const bool gathers = call.what.collective == Collective::kAllGather;
+  const bool overlap =
+      !call.input.empty() && !call.output.empty() && in < out + out_bytes && out < in + bytes;
+  if (overlap && !gathers && in != out) {
+    return {Code::kInvalid,
+            describe(call.what) + ": input and output overlap; they must be the same or apart"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::open(EngineConfig config) {
+  const Identity& identity = config.identity;
+  if (identity.world_size < 1 || identity.rank < 0 || identity.rank >= identity.world_size) {
+    return Status(Code::kInvalid, "rank " + std::to_string(identity.rank) + " of " +
+                                      std::to_string(identity.world_size) + " is no rank");
+  }
+  if (config.options.kernels == "avx2" && !is_available(Isa::kAvx2)) {
+    return Status(Code::kInvalid, "SMDP_KERNELS=avx2: this processor has no AVX2 and F16C");
+  }
+  if (!config.log) {
+    config.log = standard_error_sink(config.options.verbose);
+  }
+  Result<Connections> connections =
+      bootstrap(identity, config.options, config.make_transport == nullptr, config.log);
+  if (!connections.ok()) {
+    return connections.status();
+  }
+  std::unique_ptr<Engine> engine(new Engine(std::move(config), std::move(*connections)));
+  if (Status status = engine->start(); !status.ok()) {
+    return status;
+  }
+  return engine;
+}
+
+Engine::Engine(EngineConfig config, Connections connections)
+    : config_(std::move(config)),
+      log_(config_.log),
+      rank_(config_.identity.rank),
+      owner_(::getpid()),
+      layout_(std::move(connections.layout)),
+      arena_(std::move(connections.arena)),
+      regions_(std::make_shared<RegionTable>(arena_)),
+      network_side_(*this, false),
+      local_side_(*this, true) {
+  const Options& options = config_.options;
+  std::map<int, std::vector<UniqueFd>> local;
+  for (auto& [peer, link] : connections.local) {
+    local[peer].push_back(std::move(link.socket));
+    peer_arenas_[peer] = std::move(link.arena);
+  }
+  local_ = std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s, std::move(local));
+  network_ = config_.make_transport ? config_.make_transport(loop_, rank_)
+                                    : std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s,
+                                                                        std::move(connections.network));
+  settings_.plan = {static_cast<std::uint64_t>(options.piece_kib) << 10U,
+                    static_cast<std::uint64_t>(options.small_kib) << 10U};
+  settings_.isa = chosen_isa(options);
+  settings_.window = static_cast<std::uint32_t>(options.window);
+  settings_.buffers_in_flight = static_cast<std::size_t>(options.buffers_in_flight);
+  settings_.timeout_s = options.operation_timeout_s;
+  settings_.warn_s = options.warn_s;
+}
+
+Status Engine::start() {
+  local_->start(local_side_);
+  network_->start(network_side_);
+  network_->register_memory(arena_.bytes());
+  loop_.set_tick([this] { tick(); },
+                 [this] {
+                   return std::ranges::any_of(groups_,
+                                              [](const auto& entry) { return entry.second->busy(); });
+                 });
+  return loop_.start(static_cast<int>(config_.options.pin_cpu));
+}
+
+Engine::~Engine() { close(); }
+
+void Engine::close() {
+  if (::getpid() != owner_) {
+    return;  // a forked child: the threads and the connections are its parent's
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) {
+      return;
+    }
+    closed_ = true;
+  }
+  loop_.post([this] {
+    for (auto& [id, group] : groups_) {
+      group->fail({Code::kClosed, "the engine was closed"}, false);
+    }
+    local_->finish();
+    network_->finish();
+    if (gone_.size() + 1 == layout_.host_of.size()) {
+      const std::lock_guard lock(mutex_);
+      all_gone_ = true;
+    }
+    changed_.notify_all();
+  });
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, seconds(config_.options.close_timeout_s), [this] { return all_gone_; });
+  }
+  loop_.stop();
+  groups_.clear();
+}
+
+Result<std::uint64_t> Engine::create_group(const std::vector<int>& members, const std::string& name,
+                                           double timeout_s) {
+  Writer identity;
+  identity.text(name);
+  std::set<int> distinct;
+  for (const int member : members) {
+    if (member < 0 || member >= layout_.world_size() || !distinct.insert(member).second) {
+      return Status(Code::kInvalid, "group '" + name + "': " + std::to_string(member) +
+                                        " is no rank of the job or twice in it");
+    }
+    identity.put(member);
+  }
+  if (!distinct.contains(rank_)) {
+    return Status(Code::kInvalid, "group '" + name + "': rank " + std::to_string(rank_) + " is not in it");
+  }
+  const std::uint64_t key = hash64(identity.take());
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || ::getpid() != owner_) {
+      return Status(Code::kClosed, "the engine is closed, or belongs to the parent of this forked process");
+    }
+    id = hash64(Writer().put(key).put(instances_[key]++).take());
+  }
+  loop_.post([this, members, name, id, timeout_s] {
+    GroupSettings settings = settings_;
+    settings.timeout_s = timeout_s > 0 ? timeout_s : settings.timeout_s;
+    auto group = std::make_shared<Group>(*this, id, name, members, rank_, settings);
+    groups_[id] = group;
+    for (const auto& [peer, loss] : gone_) {
+      group->peer_lost(peer, loss.orderly, loss.why);
+    }
+    const auto early = unclaimed_.find(id);
+    if (early != unclaimed_.end()) {
+      std::vector<ParkedFrame> frames = std::move(early->second);
+      unclaimed_.erase(early);
+      for (ParkedFrame& frame : frames) {
+        unclaimed_bytes_ -= frame.header.payload;
+        handle(frame.from, frame.header, std::move(frame.landing));
+      }
+    }
+  });
+  return id;
+}
+
+void Engine::destroy_group(std::uint64_t group) {
+  if (::getpid() != owner_) {
+    return;
+  }
+  loop_.post([this, group] {
+    if (const auto found = groups_.find(group); found != groups_.end()) {
+      found->second->fail({Code::kClosed, "the group was destroyed"}, false);
+      groups_.erase(found);
+      destroyed_.insert(group);
+    }
+  });
+}
+
+Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call call) {
+  if (::getpid() != owner_) {
+    return {Code::kClosed, "the engine does not survive a fork: open one in this process"};
+  }
+  const Descriptor& what = call.what;
+  const bool reduces = what.collective == Collective::kAllReduce || what.collective == Collective::kReduce;
+  const bool rooted = what.collective == Collective::kBroadcast || what.collective == Collective::kReduce;
+  if (reduces && !is_offered(what.dtype, what.op)) {
+    return {Code::kUnsupported, describe(what) + ": this reduction is not defined for this type"};
+  }
+  if (rooted && what.root >= static_cast<std::uint32_t>(group_size)) {
+    return {Code::kInvalid, describe(what) + ": the root is no rank of the group"};
+  }
+  if (call.keyed && what.collective != Collective::kAllReduce) {
+    return {Code::kUnsupported,
+            describe(what) + ": only all_reduce takes buffers named by (step, index, count)"};
+  }
+  if (Status status = check_buffers(call, group_size); !status.ok()) {
+    return status;
+  }
+  const bool is_root = std::cmp_equal(what.root, group_rank);
+  const bool needs_input =
+      what.collective != Collective::kBarrier && (what.collective != Collective::kBroadcast || is_root);
+  const bool needs_output =
+      what.collective != Collective::kBarrier && (what.collective != Collective::kReduce || is_root);
+  if (what.count > 0 && ((needs_input && call.input.empty()) || (needs_output && call.output.empty()))) {
+    return {Code::kInvalid, describe(what) + ": a buffer is missing"};
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) {
+      return {Code::kClosed, "the engine is closed"};
+    }
+  }
+  loop_.post([this, group, call = std::move(call)]() mutable {
+    const auto found = groups_.find(group);
+    if (found == groups_.end()) {
+      call.handle->complete({Code::kClosed, "the group was destroyed"});
+      return;
+    }
+    found->second->submit(std::move(call));
+  });
+  return {};
+}
+
+// --- On the loop ---
+
+void Engine::send(int job_rank, Message message) {
+  message.header.sender = static_cast<std::uint32_t>(rank_);
+  const bool same_host =
+      layout_.host_of[static_cast<std::size_t>(job_rank)] == layout_.host_of[static_cast<std::size_t>(rank_)];
+  (same_host ? local_ : network_)->post(job_rank, std::move(message));
+}
+
+void Engine::cancel(std::uint64_t group, std::uint64_t operation) {
+  network_->cancel(group, operation);
+  local_->cancel(group, operation);
+}
+
+std::span<const std::byte> Engine::peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) {
+  const auto found = peer_arenas_.find(job_rank);
+  if (found == peer_arenas_.end()) {
+    return {};
+  }
+  const auto arena = found->second.bytes();
+  return offset > arena.size() || bytes > arena.size() - offset ? std::span<const std::byte>()
+                                                                : arena.subspan(offset, bytes);
+}
+
+std::optional<Landing> Engine::Side::place(int peer, const FrameHeader& header) {
+  if (local_ ? is_network_frame(header.type) : is_local_frame(header.type)) {
+    return std::nullopt;
+  }
+  if (header.payload == 0) {
+    return Landing{};
+  }
+  const auto found = engine_.groups_.find(header.group);
+  if (found == engine_.groups_.end() || header.type == FrameType::kAbort) {
+    return engine_.unclaimed_bytes_ + header.payload > kMaxUnclaimedBytes
+               ? std::nullopt
+               : std::optional(Landing::fresh(header.payload));
+  }
+  return found->second->place(peer, header);
+}
+
+void Engine::Side::arrived(int peer, const FrameHeader& header, Landing landing) {
+  engine_.handle(peer, header, std::move(landing));
+}
+
+void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
+  if (header.type == FrameType::kConsumed || header.type == FrameType::kTaken) {
+    regions_->release(header.offset);
+  }
+  const auto found = groups_.find(header.group);
+  if (found != groups_.end()) {
+    const std::shared_ptr<Group> group = found->second;
+    if (!group->arrived(peer, header, std::move(landing))) {
+      broken(peer);
+    }
+  } else if (!destroyed_.contains(header.group) && unclaimed_bytes_ <= kMaxUnclaimedBytes) {
+    unclaimed_bytes_ += header.payload;
+    unclaimed_[header.group].push_back({peer, header, std::move(landing)});
+  }
+}
+
+void Engine::broken(int peer) {
+  lost(peer, false, {Code::kPeerLost, "it sent a frame that belongs to nothing"});
+}
+
+void Engine::lost(int peer, bool orderly, const Status& why) {
+  if (!gone_.emplace(peer, Loss{orderly, why}).second) {
+    return;
+  }
+  for (auto& [id, group] : groups_) {
+    group->peer_lost(peer, orderly, why);
+  }
+  if (gone_.size() + 1 == layout_.host_of.size()) {
+    {
+      const std::lock_guard lock(mutex_);
+      all_gone_ = true;
+    }
+    changed_.notify_all();
+  }
+}
+
+void Engine::tick() {
+  network_->tick();
+  const TimePoint now = Clock::now();
+  for (auto& [id, group] : groups_) {
+    group->tick(now);
+  }
+}
+
+}  // namespace smdp

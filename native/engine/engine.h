@@ -1,0 +1,118 @@
+// An engine: this process's membership in the job. It owns the loop, the connections, the shared memory and
+// the groups.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bootstrap.h"
+#include "collectives/group.h"
+#include "net/loop.h"
+#include "net/transport.h"
+
+namespace smdp {
+
+struct EngineConfig {
+  Identity identity;
+  Options options;
+  LogSink log;  // null: standard error
+  // Tests put another transport between the hosts; null: TCP.
+  std::function<std::unique_ptr<Transport>(Loop& loop, int rank)> make_transport;
+};
+
+class Engine final : public GroupServices {
+ public:
+  // Blocks until every rank of the job is connected, or fails on every rank for the same reason.
+  static Result<std::unique_ptr<Engine>> open(EngineConfig config);
+  ~Engine() override;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // From any thread, in the same order on every member for one name and set of members. `members`: ranks of
+  // the job.
+  Result<std::uint64_t> create_group(const std::vector<int>& members, const std::string& name,
+                                     double timeout_s);
+  // Pending operations fail with kClosed.
+  void destroy_group(std::uint64_t group);
+  // Checks the call, then hands it to the loop. The memory stays the engine's until the handle is complete.
+  Status submit(std::uint64_t group, int group_size, int group_rank, Call call);
+  // Says goodbye and waits up to SMDP_CLOSE_TIMEOUT_S for the others to do so. Safe to call twice.
+  void close();
+
+  [[nodiscard]] const Layout& layout() const override { return layout_; }
+  [[nodiscard]] int rank() const { return rank_; }
+
+  // GroupServices, on the loop
+  void send(int job_rank, Message message) override;
+  void cancel(std::uint64_t group, std::uint64_t operation) override;
+  void later(std::function<void()> task) override { loop_.post(std::move(task)); }
+  std::shared_ptr<RegionTable> regions() override { return regions_; }
+  std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) override;
+  void log(LogLevel level, const std::string& text) override { log_(level, text); }
+
+ private:
+  // Frames from the network, and from this host's ranks: the same handling, but each kind only from its own
+  // side.
+  class Side final : public Transport::Events {
+   public:
+    Side(Engine& engine, bool local) : engine_(engine), local_(local) {}
+    std::optional<Landing> place(int peer, const FrameHeader& header) override;
+    void arrived(int peer, const FrameHeader& header, Landing landing) override;
+    void lost(int peer, bool orderly, Status why) override { engine_.lost(peer, orderly, why); }
+
+   private:
+    Engine& engine_;
+    bool local_;
+  };
+
+  Engine(EngineConfig config, Connections connections);
+  Status start();
+  void handle(int peer, const FrameHeader& header, Landing landing);
+  void lost(int peer, bool orderly, const Status& why);
+  void broken(int peer);
+  void tick();
+
+  EngineConfig config_;
+  LogSink log_;
+  int rank_;
+  pid_t owner_;
+  Layout layout_;
+  Arena arena_;
+  std::map<int, Mapping> peer_arenas_;
+  std::shared_ptr<RegionTable> regions_;
+  Loop loop_;
+  Side network_side_;
+  Side local_side_;
+  std::unique_ptr<Transport> network_;
+  std::unique_ptr<Transport> local_;
+  GroupSettings settings_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::uint64_t, std::uint32_t> instances_;  // guarded by mutex_: groups made per name and members
+  bool all_gone_ = false;                             // guarded by mutex_
+  bool closed_ = false;                               // guarded by mutex_
+
+  // On the loop.
+  std::map<std::uint64_t, std::shared_ptr<Group>> groups_;
+  std::set<std::uint64_t> destroyed_;
+  std::unordered_map<std::uint64_t, std::vector<ParkedFrame>> unclaimed_;
+  std::uint64_t unclaimed_bytes_ = 0;
+  struct Loss {
+    bool orderly = false;
+    Status why;
+  };
+  std::map<int, Loss> gone_;
+};
+
+}  // namespace smdp

@@ -1,0 +1,29 @@
+// The sums themselves: several sources folded in the order given, in one pass, rounded once.
+//
+// Floating types narrower than fp64 accumulate in fp32; integers wrap; bool is 0 or 1 with sum as "or" and
+// product as "and". A NaN result has one bit pattern. Nothing here fuses a multiplication with an addition,
+// so the portable and the vector kernels give the same bits (tests compare them).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/types.h"
+
+namespace smdp {
+
+// sources[0..n) and out hold `count` elements each; out may be one of the sources. With a divisor above 1 the
+// accumulated value is divided by it before the rounding (truncated towards zero for integers).
+using ReduceFn = void (*)(const std::byte* const* sources, std::size_t n, std::byte* out, std::size_t count,
+                          std::uint32_t divisor);
+
+enum class Isa : std::uint8_t { kPortable, kAvx2 };
+
+[[nodiscard]] bool is_available(Isa isa);
+[[nodiscard]] Isa best_isa();
+
+// kAvg has the kernel of kSum: the caller passes the divisor to the last fold only. nullptr where
+// is_offered() is false.
+[[nodiscard]] ReduceFn reduce_kernel(Isa isa, DType type, ReduceOp op);
+
+}  // namespace smdp

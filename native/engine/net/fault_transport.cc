@@ -1,0 +1,135 @@
+#include "net/fault_transport.h"
+
+#include <algorithm>
+
+namespace smdp {
+
+class FaultFabric::Endpoint final : public Transport {
+ public:
+  Endpoint(FaultFabric& fabric, Loop& loop, int rank) : fabric_(fabric), loop_(loop), rank_(rank) {}
+  ~Endpoint() override {
+    const std::lock_guard lock(fabric_.mutex_);
+    fabric_.endpoints_.erase(rank_);
+  }
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  void start(Events& events) override {
+    events_ = &events;
+    const std::lock_guard lock(fabric_.mutex_);
+    fabric_.endpoints_[rank_] = this;
+  }
+
+  void post(int peer, Message message) override {
+    message.header.sender = static_cast<std::uint32_t>(rank_);
+    message.header.payload = message.payload.size();
+    auto copy = std::make_shared<std::vector<std::byte>>(message.payload.begin(), message.payload.end());
+    fabric_.carry({rank_, peer, message.header, std::move(copy)});
+    if (message.sent) {
+      message.sent();
+    }
+  }
+
+  void cancel(std::uint64_t, std::uint64_t) override {}  // nothing here refers to an operation's memory
+  void finish() override {
+    const std::lock_guard lock(fabric_.mutex_);
+    for (auto& [peer, endpoint] : fabric_.endpoints_) {
+      if (peer != rank_) {
+        endpoint->lose(rank_, true);
+      }
+    }
+  }
+  void tick() override { fabric_.let_go(); }
+
+  void receive(const Parcel& parcel) {
+    loop_.post([this, parcel] {
+      if (gone_.contains(parcel.from)) {
+        return;
+      }
+      auto landing = events_->place(parcel.from, parcel.header);
+      if (!landing) {
+        if (gone_.insert(parcel.from).second) {
+          events_->lost(parcel.from, false, {Code::kPeerLost, "a frame broke the protocol"});
+        }
+        return;
+      }
+      std::ranges::copy(*parcel.payload, landing->data);
+      events_->arrived(parcel.from, parcel.header, std::move(*landing));
+    });
+  }
+
+  void lose(int peer, bool orderly) {
+    loop_.post([this, peer, orderly] {
+      if (gone_.insert(peer).second) {
+        events_->lost(peer, orderly, {Code::kPeerLost, "the connection was cut"});
+      }
+    });
+  }
+
+ private:
+  FaultFabric& fabric_;
+  Loop& loop_;
+  int rank_;
+  Events* events_ = nullptr;
+  std::set<int> gone_;  // on the loop
+};
+
+std::unique_ptr<Transport> FaultFabric::attach(Loop& loop, int rank) {
+  return std::make_unique<Endpoint>(*this, loop, rank);
+}
+
+void FaultFabric::silence(int rank) {
+  const std::lock_guard lock(mutex_);
+  silent_.insert(rank);
+}
+
+void FaultFabric::cut(int rank) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [peer, endpoint] : endpoints_) {
+    if (peer != rank) {
+      endpoint->lose(rank, false);
+      if (endpoints_.contains(rank)) {
+        endpoints_[rank]->lose(peer, false);
+      }
+    }
+  }
+}
+
+void FaultFabric::damage_next(int rank) {
+  const std::lock_guard lock(mutex_);
+  damaged_.insert(rank);
+}
+
+void FaultFabric::carry(Parcel parcel) {
+  const std::lock_guard lock(mutex_);
+  if (silent_.contains(parcel.from)) {
+    return;
+  }
+  if (parcel.header.payload > 0 && parcel.header.type != FrameType::kAbort &&
+      damaged_.erase(parcel.from) > 0) {
+    parcel.header.bytes += 8;
+  }
+  if (std::uniform_real_distribution<>(0, 1)(random_) < plan_.hold) {
+    held_.push_back(std::move(parcel));
+    return;
+  }
+  hand_over(std::move(parcel));
+}
+
+void FaultFabric::let_go() {
+  const std::lock_guard lock(mutex_);
+  std::ranges::shuffle(held_, random_);
+  for (Parcel& parcel : held_) {
+    hand_over(std::move(parcel));
+  }
+  held_.clear();
+}
+
+void FaultFabric::hand_over(Parcel parcel) {
+  const auto found = endpoints_.find(parcel.to);
+  if (found != endpoints_.end()) {
+    found->second->receive(parcel);
+  }
+}
+
+}  // namespace smdp

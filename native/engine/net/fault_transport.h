@@ -1,0 +1,60 @@
+// A transport for tests: ranks in one process, and everything a network may do to messages.
+//
+// Messages are handed from loop to loop, held back and let go in a random order, and swallowed, damaged or
+// cut off on demand. It is beside the real transport in the same seam, so the whole engine above runs
+// unchanged.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "net/loop.h"
+#include "net/transport.h"
+
+namespace smdp {
+
+struct FaultPlan {
+  std::uint32_t seed = 1;
+  double hold = 0;  // share of messages that are held back, to be overtaken by later ones
+};
+
+// The network that the transports of one test share. Outlives them. Any thread.
+class FaultFabric {
+ public:
+  explicit FaultFabric(FaultPlan plan = {}) : plan_(plan), random_(plan.seed) {}
+
+  std::unique_ptr<Transport> attach(Loop& loop, int rank);
+  // From now on, all that `rank` sends disappears (a paused process, a dead switch).
+  void silence(int rank);
+  // Every other rank is told that `rank` is lost (a crash), and `rank` that the others are.
+  void cut(int rank);
+  // The next message from `rank` arrives with another size in its header.
+  void damage_next(int rank);
+
+ private:
+  class Endpoint;
+  struct Parcel {
+    int from = 0;
+    int to = 0;
+    FrameHeader header;
+    std::shared_ptr<std::vector<std::byte>> payload;
+  };
+
+  void carry(Parcel parcel);
+  void let_go();
+  void hand_over(Parcel parcel);
+
+  FaultPlan plan_;
+  std::mutex mutex_;  // guards all below
+  std::mt19937 random_;
+  std::map<int, Endpoint*> endpoints_;
+  std::set<int> silent_;
+  std::set<int> damaged_;
+  std::vector<Parcel> held_;
+};
+
+}  // namespace smdp

@@ -1,0 +1,80 @@
+// Makes the connections of a rank before the loop runs: connects to some peers, accepts from others, and lets
+// both sides of each prove that they belong to the job (hello.h). One poll() over all of them, so neither a
+// slow rank nor a stranger who connects and says nothing holds up the rest.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "net/hello.h"
+#include "net/socket.h"
+
+namespace smdp {
+
+class Greeter {
+ public:
+  using Link = std::pair<int, int>;  // rank, rail
+
+  // `self`: what this rank says of itself; rank, rail, target and nonce are filled in for each connection.
+  Greeter(Hello self, std::vector<std::byte> token, TimePoint deadline);
+  ~Greeter();
+
+  // Connects to `rank`, trying the addresses in turn. With `patient`, round after round until the deadline,
+  // for a peer that may not listen yet.
+  void connect(int rank, int rail, std::vector<Address> addresses, bool patient);
+  // Accepts (rank, rail) on `listener`, whose owner keeps it open.
+  void accept_on(int listener);
+  void expect(int rank, int rail);
+  // After all but refused ranks are there, wait so long for those. Default: until the deadline.
+  void set_refusal_grace(double value_s) { refusal_grace_s_ = value_s; }
+
+  // Runs until every connection is made, or fails naming what is missing and why. A proved peer that differs
+  // (build, world size, generation, layout) ends it at once with kRefused.
+  Status run();
+
+  // After run(): the connections, also those made before a failure.
+  std::map<Link, UniqueFd>& made() { return made_; }
+  // The peers that could not be reached or refused us, with the reason.
+  [[nodiscard]] const std::map<Link, std::string>& missing() const { return failed_; }
+
+ private:
+  struct Conversation;
+
+  void begin(Conversation& talk);
+  void next_address(Conversation& talk, const std::string& why);
+  void step(Conversation& talk, short events);
+  void read_bytes(Conversation& talk);
+  void on_input(Conversation& talk);
+  void on_hello(Conversation& talk);
+  void on_answer(Conversation& talk);
+  void on_proof(Conversation& talk);
+  void on_welcome(Conversation& talk);
+  void refuse(Conversation& talk, const std::string& why, bool proved);
+  void accept_all(int listener);
+  [[nodiscard]] bool complete() const;
+  [[nodiscard]] Status verdict() const;
+
+  Hello self_;
+  std::vector<std::byte> token_;
+  TimePoint deadline_;
+  double refusal_grace_s_ = 1e9;
+  std::vector<int> listeners_;
+  std::map<Link, std::string>
+      expected_;  // not here yet; with the reason of a refusal, if one claimed to be it
+  std::vector<std::unique_ptr<Conversation>> talks_;
+  std::set<Link> proved_;  // refused although they proved the token: they differ
+  std::map<Link, UniqueFd> made_;
+  std::map<Link, std::string> failed_;
+  Status fatal_;
+};
+
+}  // namespace smdp

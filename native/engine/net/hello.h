@@ -1,0 +1,61 @@
+// The hello: who is there, and the proof that it belongs to the job. docs/wire_format.md draws it.
+//
+//   connecting side                        accepting side
+//   Hello (magic, versions, nonce)   ->
+//                                    <-    accept: Hello (own nonce), HMAC("smdp accept", both hellos)
+//                                          or refuse: one sentence
+//   HMAC("smdp connect", both hellos)->
+//                                    <-    welcome, or refuse: one sentence
+//
+// Both codes are keyed with the job's token and cover both nonces, so neither side can answer with what it
+// heard, and an old conversation is worth nothing. The text before the codes differs, so a code is no answer
+// to its own question.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/sha256.h"
+
+namespace smdp {
+
+enum class Purpose : std::uint16_t { kRendezvous = 0, kData = 1, kLocal = 2 };
+
+struct Hello {
+  std::uint16_t protocol = 0;
+  Purpose purpose = Purpose::kRendezvous;
+  std::uint32_t rank = 0;
+  std::uint32_t target = 0;  // rank that the connecting side wants to reach
+  std::uint32_t world_size = 0;
+  std::uint32_t rail = 0;  // which of the connections between the two
+  std::uint64_t generation = 0;
+  std::uint64_t session = 0;      // drawn by rank 0 for each rendezvous; 0 before it is known
+  std::uint64_t layout_hash = 0;  // 0 before the layout is known
+  std::string build;
+  std::array<std::byte, 16> nonce{};
+};
+
+inline constexpr std::size_t kHelloBytes = 112;
+inline constexpr std::size_t kBuildBytes = 32;
+
+using EncodedHello = std::array<std::byte, kHelloBytes>;
+
+EncodedHello encode(const Hello& hello);
+// nullopt when it does not begin with the magic. The protocol version is for the caller to judge: every
+// version keeps magic, protocol, rank and build where they are.
+std::optional<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);
+
+Digest prove_accept(std::span<const std::byte> token, const EncodedHello& connecting,
+                    const EncodedHello& accepting);
+Digest prove_connect(std::span<const std::byte> token, const EncodedHello& connecting,
+                     const EncodedHello& accepting);
+
+// What makes the two sides refuse each other once the token is proved; empty when nothing does. `theirs` and
+// `ours` are named in the sentence.
+std::string difference(const Hello& ours, const Hello& theirs);
+
+}  // namespace smdp

@@ -1,0 +1,231 @@
+#include "net/rendezvous.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "net/greeter.h"
+#include "net/socket.h"
+
+namespace smdp {
+namespace {
+
+constexpr std::size_t kMaxBlob = 64U << 20U;
+constexpr const char* kStoreKey = "smdp/rendezvous";
+
+Bytes failure(const Status& status) {
+  return Writer().put(static_cast<std::uint8_t>(status.code())).text(status.message()).take();
+}
+
+Bytes success(std::span<const std::byte> body) { return Writer().put(std::uint8_t{0}).raw(body).take(); }
+
+// Splits what failure() or success() made.
+Result<Bytes> open_envelope(std::span<const std::byte> envelope) {
+  Reader reader(envelope);
+  const auto code = static_cast<Code>(reader.get<std::uint8_t>());
+  if (code == Code::kOk && reader.ok()) {
+    const auto body = reader.raw(envelope.size() - 1);
+    return Bytes(body.begin(), body.end());
+  }
+  return Status(code == Code::kOk ? Code::kInternal : code, reader.text());
+}
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) {
+    text += (text.empty() ? "" : ",") + part;
+  }
+  return text;
+}
+
+Result<std::vector<Address>> addresses_from_store(KeyValueStore& store, TimePoint deadline) {
+  Result<std::string> entry = store.get(kStoreKey, deadline);
+  if (!entry.ok()) {
+    return Status(entry.status().code(), "waiting for rank 0's address: " + entry.status().message());
+  }
+  const std::size_t colon = entry->find('/');
+  std::vector<Address> addresses;
+  const int port = std::atoi(entry->c_str());  // NOLINT: our own text; 0 is refused below
+  if (colon == std::string::npos || port <= 0 || port > 65535) {
+    return Status(Code::kInvalid,
+                  "the store's entry " + std::string(kStoreKey) + " is no address: " + *entry);
+  }
+  std::string rest = entry->substr(colon + 1);
+  while (!rest.empty()) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    addresses.push_back({rest.substr(0, comma), static_cast<std::uint16_t>(port)});
+    rest.erase(0, comma + 1);
+  }
+  return addresses;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Hello& self, std::vector<std::byte> token,
+                                                     const Options& options, const std::string& master,
+                                                     KeyValueStore* store, TimePoint deadline) {
+  const int rank = static_cast<int>(self.rank);
+  const int world_size = static_cast<int>(self.world_size);
+  std::unique_ptr<Rendezvous> made(new Rendezvous(rank, world_size));
+  if (world_size == 1) {
+    return made;
+  }
+  Greeter greeter(self, std::move(token), deadline);
+  greeter.set_refusal_grace(options.refusal_grace_s);
+  const auto fixed_port = static_cast<std::uint16_t>(options.rendezvous_port);
+  std::vector<std::string> candidates = interface_addresses(options.interface, options.ipv6);
+  if (rank != 0) {
+    std::vector<Address> addresses;
+    if (store != nullptr) {
+      Result<std::vector<Address>> stored = addresses_from_store(*store, deadline);
+      if (!stored.ok()) {
+        return stored.status();
+      }
+      addresses = std::move(*stored);
+    } else {
+      Result<std::vector<std::string>> hosts = resolve(master);
+      if (!hosts.ok()) {
+        return hosts.status();
+      }
+      for (const std::string& host : *hosts) {
+        addresses.push_back({host, fixed_port});
+      }
+    }
+    greeter.connect(0, 0, std::move(addresses), true);
+  } else {
+    const std::string bind_to = options.interface.empty() || candidates.empty() ? "" : candidates.front();
+    Result<Listener> listener = store != nullptr ? listen_tcp(bind_to, options.port_range)
+                                                 : listen_tcp(bind_to, std::to_string(fixed_port));
+    if (!listener.ok()) {
+      return listener.status();
+    }
+    if (store != nullptr) {
+      if (options.interface.empty()) {
+        if (const auto hosts = resolve(master); !master.empty() && hosts.ok()) {
+          candidates.insert(candidates.begin(), hosts->begin(), hosts->end());
+        }
+      }
+      if (Status status = store->set(kStoreKey, std::to_string(listener->port) + "/" + join(candidates));
+          !status.ok()) {
+        return status;
+      }
+    }
+    greeter.accept_on(listener->fd.get());
+    for (int other = 1; other < world_size; ++other) {
+      greeter.expect(other, 0);
+    }
+    Status met = greeter.run();
+    for (auto& [link, fd] : greeter.made()) {
+      if (const std::string host = local_host(fd.get());
+          std::ranges::find(made->local_addresses_, host) == made->local_addresses_.end()) {
+        made->local_addresses_.push_back(host);
+      }
+      made->links_[link.first] = std::move(fd);
+    }
+    if (!met.ok()) {
+      // Those who did arrive must not wait for nothing.
+      const Status why(met.code(), "rendezvous failed: " + met.message());
+      for (auto& [other, fd] : made->links_) {
+        (void)send_block(fd.get(), failure(why), after(1));
+      }
+      return why;
+    }
+    return made;
+  }
+  if (Status met = greeter.run(); !met.ok()) {
+    return Status(met.code(), "rendezvous with rank 0 failed: " + met.message());
+  }
+  made->links_[0] = std::move(greeter.made().begin()->second);
+  made->local_addresses_.push_back(local_host(made->links_[0].get()));
+  return made;
+}
+
+Result<Bytes> Rendezvous::decide(const Result<Bytes>& mine,
+                                 const std::function<Result<Bytes>(const std::vector<Bytes>&)>& judge,
+                                 TimePoint deadline) {
+  const Bytes envelope = mine.ok() ? success(*mine) : failure(mine.status());
+  if (rank_ != 0) {
+    UniqueFd& link = links_[0];
+    // Rank 0 may have sent its verdict already and closed: read before judging the sending.
+    const Status sent = send_block(link.get(), envelope, deadline);
+    Result<Bytes> answer = receive_block(link.get(), kMaxBlob, deadline);
+    if (!answer.ok()) {
+      const Status& why = mine.ok() ? answer.status() : mine.status();
+      return Status(why.code(), mine.ok() ? "rank 0 left the rendezvous: " + why.message() : why.message());
+    }
+    (void)sent;
+    return open_envelope(*answer);
+  }
+  std::vector<Bytes> blobs(static_cast<std::size_t>(world_size_));
+  Status failed = mine.ok() ? Status() : mine.status();
+  if (mine.ok()) {
+    blobs[0] = *mine;
+  }
+  std::map<int, int> waiting;  // rank to descriptor
+  for (auto& [other, fd] : links_) {
+    waiting[other] = fd.get();
+  }
+  while (!waiting.empty() && failed.ok()) {
+    std::vector<pollfd> entries;
+    std::vector<int> ranks;
+    for (const auto& [other, fd] : waiting) {
+      entries.push_back({fd, POLLIN, 0});
+      ranks.push_back(other);
+    }
+    ::poll(entries.data(), entries.size(), milliseconds_until(deadline));
+    for (std::size_t i = 0; i < entries.size() && failed.ok(); ++i) {
+      if (entries[i].revents == 0) {
+        continue;
+      }
+      const int other = ranks[i];
+      waiting.erase(other);
+      Result<Bytes> block = receive_block(entries[i].fd, kMaxBlob, deadline);
+      Result<Bytes> opened = block.ok() ? open_envelope(*block) : block;
+      if (opened.ok()) {
+        blobs[static_cast<std::size_t>(other)] = std::move(*opened);
+      } else {
+        const std::string& why = opened.status().message();
+        failed = {opened.status().code(),
+                  block.ok() ? why : "rank " + std::to_string(other) + " left the rendezvous: " + why};
+      }
+    }
+    if (Clock::now() >= deadline && !waiting.empty()) {
+      failed = {Code::kTimeout,
+                "rank " + std::to_string(waiting.begin()->first) + " said nothing in the rendezvous"};
+    }
+  }
+  Result<Bytes> verdict = failed.ok() ? judge(blobs) : Result<Bytes>(failed);
+  const Bytes answer = verdict.ok() ? success(*verdict) : failure(verdict.status());
+  for (auto& [other, fd] : links_) {
+    (void)send_block(fd.get(), answer, after(5));
+  }
+  return verdict;
+}
+
+Result<std::vector<Bytes>> Rendezvous::exchange(const Result<Bytes>& mine, TimePoint deadline) {
+  const auto table = decide(
+      mine,
+      [](const std::vector<Bytes>& blobs) -> Result<Bytes> {
+        Writer writer;
+        for (const Bytes& blob : blobs) {
+          writer.put(static_cast<std::uint32_t>(blob.size())).raw(blob);
+        }
+        return writer.take();
+      },
+      deadline);
+  if (!table.ok()) {
+    return table.status();
+  }
+  Reader reader(*table);
+  std::vector<Bytes> blobs;
+  for (int i = 0; i < world_size_; ++i) {
+    const auto blob = reader.raw(reader.get<std::uint32_t>());
+    blobs.emplace_back(blob.begin(), blob.end());
+  }
+  if (!reader.at_end()) {
+    return Status(Code::kInternal, "rank 0's table is damaged");
+  }
+  return blobs;
+}
+
+}  // namespace smdp

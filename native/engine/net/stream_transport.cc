@@ -1,0 +1,167 @@
+#include "net/stream_transport.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace smdp {
+namespace {
+
+constexpr std::size_t kSmallFrame = 16384;  // bytes; larger payloads use the bulk connections
+
+}  // namespace
+
+// One connection. It tells goodbye from death: a stream that ends after kGoodbye ended orderly.
+struct StreamTransport::Rail final : Stream::Events {
+  Rail(StreamTransport& owner, Peer& peer, UniqueFd fd)
+      : owner(owner), peer(peer), stream(owner.loop_, std::move(fd), *this) {}
+
+  std::optional<Landing> place(const FrameHeader& header) override;
+  void arrived(const FrameHeader& header, Landing landing) override;
+  void lost(Status why) override;
+
+  StreamTransport& owner;
+  Peer& peer;
+  Stream stream;
+  bool goodbye = false;
+  bool ended = false;
+};
+
+struct StreamTransport::Peer {
+  int rank = 0;
+  std::vector<std::unique_ptr<Rail>> rails;
+  bool lost = false;
+};
+
+std::optional<Landing> StreamTransport::Rail::place(const FrameHeader& header) {
+  if (std::cmp_not_equal(header.sender, peer.rank)) {
+    return std::nullopt;
+  }
+  if (header.type == FrameType::kPing || header.type == FrameType::kGoodbye) {
+    return Landing{};
+  }
+  return owner.events_->place(peer.rank, header);
+}
+
+void StreamTransport::Rail::arrived(const FrameHeader& header, Landing landing) {
+  if (header.type == FrameType::kGoodbye) {
+    goodbye = true;
+  } else if (header.type != FrameType::kPing) {
+    owner.events_->arrived(peer.rank, header, std::move(landing));
+  }
+}
+
+void StreamTransport::Rail::lost(Status why) {
+  ended = true;
+  owner.rail_ended(peer, goodbye, std::move(why));
+}
+
+StreamTransport::StreamTransport(Loop& loop, int rank, double heartbeat_s,
+                                 std::map<int, std::vector<UniqueFd>> connections)
+    : loop_(loop), rank_(rank), heartbeat_s_(heartbeat_s) {
+  for (auto& [peer_rank, fds] : connections) {
+    auto peer = std::make_unique<Peer>();
+    peer->rank = peer_rank;
+    for (UniqueFd& fd : fds) {
+      const int on = 1;
+      ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      peer->rails.push_back(std::make_unique<Rail>(*this, *peer, std::move(fd)));
+    }
+    peers_[peer_rank] = std::move(peer);
+  }
+}
+
+StreamTransport::~StreamTransport() = default;
+
+void StreamTransport::start(Events& events) {
+  events_ = &events;
+  for (auto& [rank, peer] : peers_) {
+    for (auto& rail : peer->rails) {
+      rail->stream.start();
+    }
+  }
+}
+
+void StreamTransport::post(int peer_rank, Message message) {
+  const auto found = peers_.find(peer_rank);
+  if (found == peers_.end() || found->second->lost) {
+    return;
+  }
+  auto& rails = found->second->rails;
+  message.header.sender = static_cast<std::uint32_t>(rank_);
+  if (message.payload.size() <= kSmallFrame || rails.size() == 1) {
+    rails.front()->stream.post(std::move(message));
+    return;
+  }
+  const auto least =
+      std::min_element(rails.begin() + 1, rails.end(), [](const auto& left, const auto& right) {
+        return left->stream.queued_bytes() < right->stream.queued_bytes();
+      });
+  (*least)->stream.post(std::move(message));
+}
+
+void StreamTransport::cancel(std::uint64_t group, std::uint64_t operation) {
+  for (auto& [rank, peer] : peers_) {
+    for (auto& rail : peer->rails) {
+      rail->stream.cancel(group, operation);
+    }
+  }
+}
+
+void StreamTransport::finish() {
+  for (auto& [rank, peer] : peers_) {
+    for (auto& rail : peer->rails) {
+      FrameHeader goodbye;
+      goodbye.type = FrameType::kGoodbye;
+      goodbye.sender = static_cast<std::uint32_t>(rank_);
+      rail->stream.post({goodbye, {}, nullptr, nullptr});
+      rail->stream.finish();
+    }
+  }
+}
+
+// A peer is lost with its first connection that ends without a goodbye, and gone with its last that ends
+// after one.
+void StreamTransport::rail_ended(Peer& peer, bool orderly, Status why) {
+  const bool all = std::ranges::all_of(peer.rails, [](const auto& rail) { return rail->ended; });
+  if (peer.lost || (orderly && !all)) {
+    return;
+  }
+  peer.lost = true;
+  events_->lost(peer.rank, orderly, std::move(why));
+}
+
+void StreamTransport::tick() {
+  if (Clock::now() < next_ping_) {
+    return;
+  }
+  // A process that was itself paused has sent nothing that could have been acknowledged: it judges nobody
+  // this time.
+  const bool attentive = Clock::now() - next_ping_ < seconds(heartbeat_s_ / 2);
+  next_ping_ = after(heartbeat_s_ / 4);
+  for (auto& [rank, peer] : peers_) {
+    if (peer->lost) {
+      continue;
+    }
+    Rail& small = *peer->rails.front();
+    tcp_info info{};
+    socklen_t size = sizeof(info);
+    const bool asked = ::getsockopt(small.stream.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+    if (asked && attentive && info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > heartbeat_s_ * 1000) {
+      peer->lost = true;
+      events_->lost(peer->rank, false,
+                    {Code::kPeerLost, "its host or the link acknowledged nothing for " +
+                                          std::to_string(info.tcpi_last_ack_recv / 1000) + " s"});
+      continue;
+    }
+    FrameHeader ping;
+    ping.type = FrameType::kPing;
+    ping.sender = static_cast<std::uint32_t>(rank_);
+    small.stream.post({ping, {}, nullptr, nullptr});
+  }
+}
+
+}  // namespace smdp

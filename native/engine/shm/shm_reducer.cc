@@ -1,0 +1,277 @@
+#include "shm/shm_reducer.h"
+
+#include <cstring>
+
+namespace smdp {
+namespace {
+
+void copy(std::span<const std::byte> from, std::span<std::byte> to) {
+  if (!from.empty() && from.data() != to.data()) {
+    std::memcpy(to.data(), from.data(), from.size());
+  }
+}
+
+std::byte nothing{};  // the address of no bytes
+
+}  // namespace
+
+ShmJob::ShmJob(LocalSpec spec, std::shared_ptr<RegionTable> regions, Send send, Peek peek, Events& events)
+    : spec_(spec),
+      regions_(std::move(regions)),
+      send_(std::move(send)),
+      peek_(std::move(peek)),
+      events_(events) {
+  const auto rank = static_cast<std::size_t>(spec_.rank);
+  host_ranks_ = &spec_.layout->hosts[static_cast<std::size_t>(spec_.layout->host_of[rank])];
+  local_ = spec_.layout->local_of[rank];
+  locals_ = host_ranks_->size();
+}
+
+ShmJob::~ShmJob() {
+  // A result that was never handed out still has its maker as holder; one that was is freed by its readers.
+  for (const auto& [piece, offset] : results_) {
+    regions_->release(offset);
+  }
+}
+
+bool ShmJob::is_agent(std::uint32_t piece) const {
+  return piece_at(piece).lane % locals_ == static_cast<std::size_t>(local_);
+}
+
+bool ShmJob::gets(int local_rank, std::uint32_t piece) const {
+  return piece_at(piece).to_all ||
+         (*host_ranks_)[static_cast<std::size_t>(local_rank)] == static_cast<int>(spec_.call.root);
+}
+
+std::span<std::byte> ShmJob::output_of(std::uint32_t piece) const {
+  const Piece& at = piece_at(piece);
+  if (at.bytes == 0 || spec_.output.empty() || !gets(local_, piece)) {
+    return {};
+  }
+  return spec_.output.subspan(at.out_offset, at.bytes);
+}
+
+ShmJob::Values& ShmJob::values_of(std::uint32_t piece) {
+  Values& values = values_[piece];
+  if (values.of.empty()) {
+    values.of.assign(locals_, nullptr);
+    values.offsets.assign(locals_, 0);
+    const Piece& at = piece_at(piece);
+    values.of[static_cast<std::size_t>(local_)] =
+        at.bytes == 0 ? &nothing : spec_.input.data() + at.in_offset;
+    values.count = 1;
+  }
+  return values;
+}
+
+void ShmJob::start() {
+  if (locals_ == 1) {
+    for (const std::uint32_t piece : spec_.plan->order) {
+      if (piece_at(piece).origin == Piece::kReducing) {
+        values_of(piece);
+        events_.contributed(piece);
+      }
+    }
+    return;
+  }
+  pump();
+}
+
+void ShmJob::pump() {
+  const auto& order = spec_.plan->order;
+  while (locals_ > 1 && next_ < order.size() && outstanding_ < spec_.window) {
+    const std::uint32_t piece = order[next_];
+    const Piece& at = piece_at(piece);
+    if (at.origin != Piece::kReducing || is_agent(piece)) {
+      ++next_;
+      continue;
+    }
+    const auto offset = regions_->take(at.bytes);
+    if (!offset) {
+      return;  // tried again when something is freed, and on the next tick
+    }
+    if (at.bytes > 0) {
+      copy(spec_.input.subspan(at.in_offset, at.bytes), regions_->at(*offset, at.bytes));
+    }
+    ++next_;
+    ++outstanding_;
+    FrameHeader header;
+    header.type = FrameType::kContribute;
+    header.piece = piece;
+    header.offset = *offset;
+    header.bytes = at.bytes;
+    send_(static_cast<int>(at.lane % locals_), header);
+    events_.handed_over(piece);
+  }
+}
+
+bool ShmJob::on_contribution(int sender, const FrameHeader& header) {
+  const Piece& at = piece_at(header.piece);
+  if (at.origin != Piece::kReducing || !is_agent(header.piece) || header.bytes != at.bytes) {
+    return false;
+  }
+  const auto memory = peek_(sender, header.offset, header.bytes);
+  Values& values = values_of(header.piece);
+  const auto index = static_cast<std::size_t>(sender);
+  if (memory.data() == nullptr || values.of[index] != nullptr) {
+    return false;
+  }
+  values.of[index] = memory.data();
+  values.offsets[index] = header.offset;
+  if (++values.count == locals_) {
+    events_.contributed(header.piece);
+  }
+  return true;
+}
+
+std::span<const std::byte> ShmJob::sum(std::uint32_t piece) {
+  const Piece& at = piece_at(piece);
+  Values& values = values_of(piece);
+  if (locals_ == 1) {
+    return {values.of[0], at.bytes};
+  }
+  const auto memory = result(piece);
+  if (memory.data() == nullptr) {
+    return {};
+  }
+  if (at.bytes > 0) {
+    spec_.kernel(values.of.data(), locals_, memory.data(), at.bytes / size_of(spec_.call.dtype), 1);
+  }
+  for (std::size_t other = 0; other < locals_; ++other) {
+    if (other != static_cast<std::size_t>(local_)) {
+      FrameHeader header;
+      header.type = FrameType::kConsumed;
+      header.piece = piece;
+      header.offset = values.offsets[other];
+      header.bytes = at.bytes;
+      send_(static_cast<int>(other), header);
+    }
+  }
+  values_.erase(piece);
+  return memory;
+}
+
+std::span<std::byte> ShmJob::result(std::uint32_t piece) {
+  const Piece& at = piece_at(piece);
+  if (locals_ == 1) {
+    const auto output = output_of(piece);
+    if (!output.empty() || at.bytes == 0) {
+      return at.bytes == 0 ? std::span(&nothing, 0) : output;
+    }
+    auto& memory = scratch_[piece];
+    if (!memory) {
+      memory = std::make_unique_for_overwrite<std::byte[]>(at.bytes);  // NOLINT(modernize-avoid-c-arrays)
+    }
+    return {memory.get(), at.bytes};
+  }
+  auto found = results_.find(piece);
+  if (found == results_.end()) {
+    const auto offset = regions_->take(at.bytes);
+    if (!offset) {
+      return {};
+    }
+    found = results_.emplace(piece, *offset).first;
+  }
+  return regions_->at(found->second, at.bytes);
+}
+
+std::shared_ptr<const void> ShmJob::keep(std::uint32_t piece) {
+  const auto found = results_.find(piece);
+  if (found == results_.end()) {
+    return nullptr;
+  }
+  const std::uint64_t offset = found->second;
+  regions_->hold(offset, 1);
+  return {&nothing, [regions = regions_, offset](const void*) { regions->release(offset); }};
+}
+
+void ShmJob::deliver(std::uint32_t piece) {
+  const Piece& at = piece_at(piece);
+  std::size_t takers = 0;
+  if (locals_ > 1) {
+    const auto found = results_.find(piece);
+    const std::uint64_t offset = found->second;
+    if (const auto output = output_of(piece); !output.empty()) {
+      copy(regions_->at(offset, at.bytes), output);
+    }
+    for (int other = 0; other < static_cast<int>(locals_); ++other) {
+      takers += other != local_ && gets(other, piece) ? 1 : 0;
+    }
+    regions_->hold(offset, static_cast<std::uint32_t>(takers));
+    takers_[piece] = takers;
+    for (int other = 0; other < static_cast<int>(locals_); ++other) {
+      if (other != local_ && gets(other, piece)) {
+        FrameHeader header;
+        header.type = FrameType::kOffer;
+        header.piece = piece;
+        header.offset = offset;
+        header.bytes = at.bytes;
+        send_(other, header);
+      }
+    }
+    results_.erase(found);
+    regions_->release(offset);
+  }
+  events_.delivered(piece);
+  if (takers == 0) {
+    events_.taken(piece);
+  }
+}
+
+bool ShmJob::on_offer(int sender, const FrameHeader& header) {
+  const Piece& at = piece_at(header.piece);
+  const auto memory = peek_(sender, header.offset, header.bytes);
+  if (header.bytes != at.bytes || memory.data() == nullptr || !gets(local_, header.piece)) {
+    return false;
+  }
+  if (const auto output = output_of(header.piece); !output.empty()) {
+    copy(memory, output);
+  }
+  FrameHeader reply;
+  reply.type = FrameType::kTaken;
+  reply.piece = header.piece;
+  reply.offset = header.offset;
+  reply.bytes = header.bytes;
+  send_(sender, reply);
+  events_.delivered(header.piece);
+  return true;
+}
+
+bool ShmJob::on_frame(int local_sender, const FrameHeader& header) {
+  if (header.piece >= spec_.plan->pieces.size()) {
+    return false;
+  }
+  switch (header.type) {
+    case FrameType::kContribute:
+      return on_contribution(local_sender, header);
+    case FrameType::kOffer:
+      return on_offer(local_sender, header);
+    case FrameType::kConsumed:  // the region itself is released by the engine, which outlives this job
+      outstanding_ -= outstanding_ > 0 ? 1 : 0;
+      pump();
+      return true;
+    case FrameType::kTaken:
+      if (const auto found = takers_.find(header.piece); found != takers_.end() && --found->second == 0) {
+        takers_.erase(found);
+        events_.taken(header.piece);
+      }
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::vector<int> ShmJob::missing(std::uint32_t piece) const {
+  std::vector<int> absent;
+  const auto found = values_.find(piece);
+  for (int other = 0; other < static_cast<int>(locals_); ++other) {
+    const bool here = other == local_ || (found != values_.end() &&
+                                          found->second.of[static_cast<std::size_t>(other)] != nullptr);
+    if (!here) {
+      absent.push_back(other);
+    }
+  }
+  return absent;
+}
+
+}  // namespace smdp

@@ -1,0 +1,74 @@
+// LocalReducer over shared memory.
+//
+// A rank copies its values of a piece into its arena and tells the piece's agent where (kContribute). The
+// agent reads all of them in place, in the order of local ranks, writes the sum into its own arena and says
+// so (kConsumed). Final bytes go the other way: the agent offers its memory (kOffer), each rank copies them
+// out and says so (kTaken). A rank that is alone on its host copies nothing: its input is the sum, its output
+// the result.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <unordered_map>
+
+#include "shm/local_reducer.h"
+#include "shm/region_table.h"
+
+namespace smdp {
+
+class ShmJob final : public LocalJob {
+ public:
+  // Sends a frame to the rank of this host with that local index; group and operation are filled in by the
+  // callee.
+  using Send = std::function<void(int local_rank, FrameHeader header)>;
+  // Memory of that local rank's arena; empty when the range is outside.
+  using Peek =
+      std::function<std::span<const std::byte>(int local_rank, std::uint64_t offset, std::uint64_t bytes)>;
+
+  ShmJob(LocalSpec spec, std::shared_ptr<RegionTable> regions, Send send, Peek peek, Events& events);
+  ~ShmJob() override;
+  ShmJob(const ShmJob&) = delete;
+  ShmJob& operator=(const ShmJob&) = delete;
+
+  void start() override;
+  std::span<const std::byte> sum(std::uint32_t piece) override;
+  std::span<std::byte> result(std::uint32_t piece) override;
+  void deliver(std::uint32_t piece) override;
+  std::shared_ptr<const void> keep(std::uint32_t piece) override;
+  bool on_frame(int local_sender, const FrameHeader& header) override;
+  void pump() override;
+  [[nodiscard]] std::vector<int> missing(std::uint32_t piece) const override;
+
+ private:
+  struct Values {
+    std::vector<const std::byte*> of;  // by local rank
+    std::vector<std::uint64_t> offsets;
+    std::size_t count = 0;
+  };
+
+  [[nodiscard]] const Piece& piece_at(std::uint32_t piece) const { return spec_.plan->pieces[piece]; }
+  [[nodiscard]] bool is_agent(std::uint32_t piece) const;
+  [[nodiscard]] bool gets(int local_rank, std::uint32_t piece) const;
+  [[nodiscard]] std::span<std::byte> output_of(std::uint32_t piece) const;
+  Values& values_of(std::uint32_t piece);
+  bool on_contribution(int sender, const FrameHeader& header);
+  bool on_offer(int sender, const FrameHeader& header);
+
+  LocalSpec spec_;
+  std::shared_ptr<RegionTable> regions_;
+  Send send_;
+  Peek peek_;
+  Events& events_;
+  int local_ = 0;
+  std::size_t locals_ = 1;
+  const std::vector<int>* host_ranks_ = nullptr;
+  std::size_t next_ = 0;  // into the plan's order
+  std::uint32_t outstanding_ = 0;
+  std::unordered_map<std::uint32_t, Values> values_;
+  std::unordered_map<std::uint32_t, std::uint64_t> results_;  // piece to offset of our region
+  std::unordered_map<std::uint32_t, std::unique_ptr<std::byte[]>>
+      scratch_;  // NOLINT(modernize-avoid-c-arrays)
+  std::unordered_map<std::uint32_t, std::size_t> takers_;
+};
+
+}  // namespace smdp

@@ -1,0 +1,1 @@
+"""Import paths of SageMaker's data parallel library, served by smdp-engine."""

@@ -1,0 +1,1 @@
+"""The PyTorch side: importing ``torch_smddp`` from here registers the backend ``smddp``."""

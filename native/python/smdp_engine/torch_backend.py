@@ -1,0 +1,74 @@
+"""Registers the engine with torch.distributed as the backend ``smddp``.
+
+Scripts import ``smdistributed.dataparallel.torch.torch_smddp``, which calls register(); the compiled
+adapter is ``smdp_engine._torch``, built when the package was installed, against the torch that was there.
+"""
+
+import atexit
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ._library import build
+
+BACKEND = "smddp"
+
+
+def register() -> None:
+    """Make ``init_process_group(backend="smddp")`` use this engine. Calling it again changes nothing.
+
+    Raises:
+        ImportError: the adapter was not built, or was built for another torch.
+    """
+    dist = _distributed()
+    _adapter()
+    if BACKEND in dist.Backend.backend_list:
+        return
+    dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+    atexit.register(_leave)
+    if int(os.environ.get("RANK", "0")) == 0:
+        sys.stderr.write(f"smdp: backend smddp is smdp-engine {build()} ({Path(__file__).parent})\n")
+
+
+def _leave() -> None:
+    """Say goodbye for a script that ends well without destroy_process_group(), lest it look dead.
+
+    One that ends by an exception does not: its connections break, and the others hear of it at once.
+    """
+    dist = _distributed()
+    if dist.is_initialized() and not hasattr(sys, "last_type"):
+        dist.destroy_process_group()
+
+
+def _distributed() -> Any:
+    return importlib.import_module("torch.distributed")
+
+
+def _adapter() -> Any:
+    torch: Any = importlib.import_module("torch")
+    try:
+        adapter: Any = importlib.import_module("smdp_engine._torch")
+    except ImportError as error:
+        raise ImportError(
+            f"smdp-engine has no backend for torch {torch.__version__} on Python {sys.version.split()[0]} "
+            f"({error}). It is built against the installed torch: install smdp-engine again here."
+        ) from error
+    if adapter.built_for != torch.__version__:
+        raise ImportError(
+            f"smdp-engine's backend was built for torch {adapter.built_for}, this is torch "
+            f"{torch.__version__}: install smdp-engine again here."
+        )
+    return adapter
+
+
+def _create(options: Any, _backend_options: Any) -> Any:
+    return _adapter().create(
+        store=options.store,
+        rank=options.group_rank,
+        size=options.group_size,
+        global_ranks=list(options.global_ranks_in_group),
+        name=options.group_id,
+        timeout=options.timeout,
+    )

@@ -1,0 +1,109 @@
+"""Starts a script as several ranks: processes on simulated hosts, on loopback or in network namespaces."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Sequence
+
+PREAMBLE = """
+import os, sys, time
+import torch, torch.distributed as dist
+import smdistributed.dataparallel.torch.torch_smddp
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+"""
+
+
+@dataclass
+class Outcome:
+    rank: int
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Ranks:
+    """Ranks under way. ``hosts`` is the number of ranks of each simulated host."""
+
+    processes: List["subprocess.Popen[str]"] = field(default_factory=list)
+
+    def finish(self, timeout: float = 120) -> List[Outcome]:
+        deadline = time.monotonic() + timeout
+        outcomes = []
+        for rank, process in enumerate(self.processes):
+            try:
+                out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.kill()
+                out, err = process.communicate()
+                err += "\nKILLED: the test's time was over"
+            outcomes.append(Outcome(rank, process.returncode, out, err))
+        return outcomes
+
+    def kill(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+
+
+def start(
+    hosts: Sequence[int],
+    body: str,
+    *,
+    env: Optional[Dict[str, str]] = None,
+    env_of: Optional[Dict[int, Dict[str, str]]] = None,
+    prefix_of_host: Optional[List[List[str]]] = None,
+    master: str = "127.0.0.1",
+    interface: str = "127.0.0.1",
+) -> Ranks:
+    """Start ``hosts[h]`` ranks on each host.
+
+    ``env_of``: additions for single ranks. ``prefix_of_host``: command that enters a host's namespace.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    size = sum(hosts)
+    ranks = Ranks()
+    rank = 0
+    for host, count in enumerate(hosts):
+        for local_rank in range(count):
+            settings = {
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "MASTER_ADDR": master,
+                "MASTER_PORT": str(port),
+                "RANK": str(rank),
+                "LOCAL_RANK": str(local_rank),
+                "WORLD_SIZE": str(size),
+                "SMDP_HOST_ID": f"algo-{host + 1}",
+                "SMDP_JOB_TOKEN": "0123456789abcdef0123456789abcdef",
+                **({"SMDP_INTERFACE": interface} if interface else {}),
+                **(env or {}),
+                **(env_of or {}).get(rank, {}),
+            }
+            command = [*(prefix_of_host[host] if prefix_of_host else []), sys.executable, "-c"]
+            ranks.processes.append(
+                subprocess.Popen(
+                    [*command, PREAMBLE + textwrap.dedent(body)],
+                    env=settings,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            rank += 1
+    return ranks
+
+
+def run(hosts: Sequence[int], body: str, **settings: object) -> List[Outcome]:
+    """All ranks, to their end; every one must succeed."""
+    outcomes = start(hosts, body, **settings).finish()  # type: ignore[arg-type]
+    for outcome in outcomes:
+        assert outcome.code == 0, f"rank {outcome.rank}:\n{outcome.out}\n{outcome.err}"
+    return outcomes

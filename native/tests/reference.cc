@@ -1,0 +1,249 @@
+#include "reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+namespace smdp::testing {
+namespace {
+
+template <class T>
+T get(const Buffer& from, std::size_t i) {
+  T value;
+  std::memcpy(&value, from.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+void put(Buffer& to, std::size_t i, T value) {
+  std::memcpy(to.data() + i * sizeof(T), &value, sizeof(T));
+}
+
+template <class T>
+T one_nan(T value) {
+  return std::isnan(value) ? std::numeric_limits<T>::quiet_NaN() : value;
+}
+
+template <class T>
+T float_op(ReduceOp op, T a, T b) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return a + b;
+    case ReduceOp::kProduct:
+      return a * b;
+    default:
+      break;
+  }
+  if (std::isnan(a) || std::isnan(b)) {
+    return std::numeric_limits<T>::quiet_NaN();
+  }
+  return op == ReduceOp::kMin ? (b < a ? b : a) : (b > a ? b : a);
+}
+
+template <class T>
+T integer_op(ReduceOp op, T a, T b) {
+  using U = std::make_unsigned_t<T>;
+  const auto ua = static_cast<std::uint64_t>(static_cast<U>(a));
+  const auto ub = static_cast<std::uint64_t>(static_cast<U>(b));
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return static_cast<T>(static_cast<U>(ua + ub));
+    case ReduceOp::kProduct:
+      return static_cast<T>(static_cast<U>(ua * ub));
+    case ReduceOp::kMin:
+      return std::min(a, b);
+    case ReduceOp::kMax:
+      return std::max(a, b);
+    case ReduceOp::kBand:
+      return static_cast<T>(static_cast<U>(ua & ub));
+    case ReduceOp::kBor:
+      return static_cast<T>(static_cast<U>(ua | ub));
+    case ReduceOp::kBxor:
+      return static_cast<T>(static_cast<U>(ua ^ ub));
+  }
+  return a;
+}
+
+bool truth_op(ReduceOp op, bool a, bool b) {
+  switch (op) {
+    case ReduceOp::kProduct:
+    case ReduceOp::kMin:
+    case ReduceOp::kBand:
+      return a && b;
+    case ReduceOp::kBxor:
+      return a != b;
+    default:
+      return a || b;
+  }
+}
+
+// One fold over the sources in order; `divisor` above 1 for the last fold of an average.
+template <class T>
+Buffer fold_float(ReduceOp op, const std::vector<const Buffer*>& sources, int divisor) {
+  Buffer out(sources[0]->size());
+  for (std::size_t i = 0; i < out.size() / sizeof(T); ++i) {
+    T sum = get<T>(*sources[0], i);
+    for (std::size_t s = 1; s < sources.size(); ++s) {
+      sum = float_op(op, sum, get<T>(*sources[s], i));
+    }
+    put(out, i, one_nan(divisor > 1 ? sum / static_cast<T>(divisor) : sum));
+  }
+  return out;
+}
+
+Buffer fold_narrow(DType type, ReduceOp op, const std::vector<const Buffer*>& sources, int divisor) {
+  Buffer out(sources[0]->size());
+  for (std::size_t i = 0; i < out.size() / 2; ++i) {
+    float sum = widen(type, get<std::uint16_t>(*sources[0], i));
+    for (std::size_t s = 1; s < sources.size(); ++s) {
+      sum = float_op(op, sum, widen(type, get<std::uint16_t>(*sources[s], i)));
+    }
+    put(out, i, narrow(type, divisor > 1 ? sum / static_cast<float>(divisor) : sum));
+  }
+  return out;
+}
+
+template <class T>
+Buffer fold_integer(ReduceOp op, const std::vector<const Buffer*>& sources, int divisor) {
+  Buffer out(sources[0]->size());
+  for (std::size_t i = 0; i < out.size() / sizeof(T); ++i) {
+    T sum = get<T>(*sources[0], i);
+    for (std::size_t s = 1; s < sources.size(); ++s) {
+      sum = integer_op(op, sum, get<T>(*sources[s], i));
+    }
+    put(out, i, divisor > 1 ? static_cast<T>(static_cast<std::int64_t>(sum) / divisor) : sum);
+  }
+  return out;
+}
+
+Buffer fold_truth(ReduceOp op, const std::vector<const Buffer*>& sources) {
+  Buffer out(sources[0]->size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    bool sum = (*sources[0])[i] != std::byte{0};
+    for (std::size_t s = 1; s < sources.size(); ++s) {
+      sum = truth_op(op, sum, (*sources[s])[i] != std::byte{0});
+    }
+    out[i] = std::byte{sum};
+  }
+  return out;
+}
+
+Buffer fold(DType type, ReduceOp op, const std::vector<const Buffer*>& sources, int divisor) {
+  switch (type) {
+    case DType::kFloat32:
+      return fold_float<float>(op, sources, divisor);
+    case DType::kFloat64:
+      return fold_float<double>(op, sources, divisor);
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      return fold_narrow(type, op, sources, divisor);
+    case DType::kInt8:
+      return fold_integer<std::int8_t>(op, sources, divisor);
+    case DType::kInt16:
+      return fold_integer<std::int16_t>(op, sources, divisor);
+    case DType::kInt32:
+      return fold_integer<std::int32_t>(op, sources, divisor);
+    case DType::kInt64:
+      return fold_integer<std::int64_t>(op, sources, divisor);
+    case DType::kUInt8:
+      return fold_integer<std::uint8_t>(op, sources, divisor);
+    case DType::kBool:
+      return fold_truth(op, sources);
+  }
+  return {};
+}
+
+}  // namespace
+
+// By the definition of the formats, in double, with no trick of bits.
+float widen(DType type, std::uint16_t bits) {
+  if (type == DType::kBFloat16) {
+    const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16U;
+    float value = 0;
+    std::memcpy(&value, &wide, sizeof(value));
+    return value;
+  }
+  const int sign = (bits & 0x8000U) != 0 ? -1 : 1;
+  const int exponent = (bits >> 10U) & 31;
+  const int fraction = bits & 1023;
+  if (exponent == 31) {
+    return fraction != 0 ? std::numeric_limits<float>::quiet_NaN()
+                         : static_cast<float>(sign) * std::numeric_limits<float>::infinity();
+  }
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return static_cast<float>(std::copysign(magnitude, sign));
+}
+
+// The nearest of all values of the type; of two equally near ones the even one.
+std::uint16_t narrow(DType type, float value) {
+  const unsigned exponent_bits = type == DType::kFloat16 ? 5 : 8;
+  const int fraction_bits = type == DType::kFloat16 ? 10 : 7;
+  const unsigned infinity = ((1U << exponent_bits) - 1U) << static_cast<unsigned>(fraction_bits);
+  if (std::isnan(value)) {
+    return static_cast<std::uint16_t>(infinity | 1U << static_cast<unsigned>(fraction_bits - 1));
+  }
+  const unsigned sign = std::signbit(value) ? 0x8000U : 0U;
+  const double magnitude = std::fabs(static_cast<double>(value));
+  if (std::isinf(value)) {
+    return static_cast<std::uint16_t>(sign | infinity);
+  }
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  int exponent = magnitude == 0 ? 1 - bias : std::ilogb(magnitude);
+  exponent = std::max(exponent, 1 - bias);
+  const double unit = std::ldexp(1.0, exponent - fraction_bits);
+  const auto steps = static_cast<std::uint32_t>(std::nearbyint(magnitude / unit));  // ties to even
+  // `steps` carries its own leading one for normal numbers, so adding moves the exponent where rounding
+  // overflowed.
+  const std::uint32_t base = static_cast<std::uint32_t>(exponent + bias - 1)
+                             << static_cast<unsigned>(fraction_bits);
+  return static_cast<std::uint16_t>(sign | std::min(base + steps, infinity));
+}
+
+Buffer reference_reduce(DType type, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts) {
+  std::vector<Buffer> host_sums;
+  int ranks = 0;
+  for (const auto& host : hosts) {
+    std::vector<const Buffer*> sources;
+    for (const Buffer& buffer : host) {
+      sources.push_back(&buffer);
+      ++ranks;
+    }
+    host_sums.push_back(fold(type, op, sources, 1));
+  }
+  std::vector<const Buffer*> sources;
+  for (const Buffer& buffer : host_sums) {
+    sources.push_back(&buffer);
+  }
+  return fold(type, op, sources, op == ReduceOp::kAvg ? ranks : 1);
+}
+
+Buffer random_buffer(DType type, std::size_t count, std::uint32_t seed) {
+  Buffer out(count * size_of(type));
+  std::mt19937 random(seed);
+  if (!is_float(type)) {
+    for (std::byte& b : out) {
+      b = static_cast<std::byte>(random() & 0xffU);
+    }
+    return out;
+  }
+  std::normal_distribution<double> ordinary(0, 3);
+  const std::vector<double> rare = {0.0, -0.0, 1e-40, -6e-8, 60000.0, INFINITY, -INFINITY, NAN};
+  for (std::size_t i = 0; i < count; ++i) {
+    const double value = random() % 64 == 0 ? rare[random() % rare.size()] : ordinary(random);
+    if (type == DType::kFloat32) {
+      put(out, i, static_cast<float>(value));
+    } else if (type == DType::kFloat64) {
+      put(out, i, value);
+    } else {
+      put(out, i, narrow(type, static_cast<float>(value)));
+    }
+  }
+  return out;
+}
+
+}  // namespace smdp::testing

@@ -1,0 +1,25 @@
+// The function that defines the sums. Plain, slow, and independent of the engine's kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/types.h"
+
+namespace smdp::testing {
+
+using Buffer = std::vector<std::byte>;
+
+// Within a host by local rank, in fp32 (fp64 for fp64, the type itself for integers), rounded to the type;
+// then the hosts in order, in fp32, rounded once more; an average divides before that last rounding. A NaN
+// has one pattern. `hosts[h][l]` is the input of local rank l on host h.
+Buffer reference_reduce(DType type, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts);
+
+// Random elements: ordinary values, and some of zero, infinity, NaN and subnormal for floating types.
+Buffer random_buffer(DType type, std::size_t count, std::uint32_t seed);
+
+float widen(DType type, std::uint16_t bits);
+std::uint16_t narrow(DType type, float value);
+
+}  // namespace smdp::testing

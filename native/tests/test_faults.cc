@@ -1,0 +1,230 @@
+// Mismatched calls, dead ranks, silence and time: an error on every rank, naming what it should, soon.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "cluster.h"
+
+namespace smdp::testing {
+namespace {
+
+using std::chrono::steady_clock;
+
+double seconds_since(steady_clock::time_point start) {
+  return std::chrono::duration<double>(steady_clock::now() - start).count();
+}
+
+// Each rank makes its own call; every one must fail with `code`, its message naming all `parts`.
+void expect_mismatch(const std::vector<int>& hosts, const std::function<Descriptor(int rank)>& call,
+                     const std::vector<std::string>& parts) {
+  Cluster cluster({.hosts = hosts, .options = {{"SMDP_SMALL_KIB", "4"}, {"SMDP_PIECE_KIB", "4"}}});
+  ASSERT_TRUE(cluster.ok());
+  std::vector<int> members;
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    members.push_back(rank);
+  }
+  const std::uint64_t group = cluster.group(members, "g");
+  std::vector<Job> jobs(members.size());
+  const auto begin = steady_clock::now();
+  for (const int rank : members) {
+    Job& job = jobs[static_cast<std::size_t>(rank)];
+    job.what = call(rank);
+    job.input = random_buffer(job.what.dtype, job.what.count, 1);
+    start(cluster, rank, group, members, job);
+  }
+  for (Job& job : jobs) {
+    const Status status = finish(job, 10);
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
+    for (const std::string& part : parts) {
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    }
+  }
+  EXPECT_LT(seconds_since(begin), 1);
+}
+
+constexpr std::uint64_t kMany = 40000;
+
+TEST(Mismatch, OfSizesBigAndSmallOnEveryLayout) {
+  for (const auto& hosts : std::vector<std::vector<int>>{{2}, {4}, {1, 1}, {2, 2}, {3, 1}, {1, 1, 6}}) {
+    for (const std::uint64_t other : {std::uint64_t{0}, std::uint64_t{1}, kMany / 2, kMany + 1, 3 * kMany}) {
+      const int odd = hosts[0] - 1;  // the last rank of the first host
+      expect_mismatch(hosts,
+                      [&](int rank) {
+                        return Descriptor{Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0,
+                                          rank == odd ? other : kMany};
+                      },
+                      {"size", std::to_string(other), std::to_string(kMany), "rank " + std::to_string(odd),
+                       "operation 0"});
+    }
+  }
+}
+
+TEST(Mismatch, OfTypeOperationRootAndOrder) {
+  const auto base = [] {
+    return Descriptor{Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 1000};
+  };
+  expect_mismatch({2, 1},
+                  [&](int rank) {
+                    Descriptor call = base();
+                    call.dtype = rank == 2 ? DType::kInt32 : call.dtype;
+                    return call;
+                  },
+                  {"dtype", "float32", "int32"});
+  expect_mismatch({2, 1},
+                  [&](int rank) {
+                    Descriptor call = base();
+                    call.op = rank == 1 ? ReduceOp::kMax : call.op;
+                    return call;
+                  },
+                  {"operation (", "sum", "max"});
+  expect_mismatch({2, 1},
+                  [&](int rank) {
+                    Descriptor call = base();
+                    call.collective = Collective::kBroadcast;
+                    call.root = rank == 1 ? 1 : 0;
+                    return call;
+                  },
+                  {"root (", "broadcast"});
+  expect_mismatch({1, 2},
+                  [&](int rank) {
+                    Descriptor call = base();
+                    call.collective = rank == 0 ? Collective::kAllGather : Collective::kAllReduce;
+                    return call;
+                  },
+                  {"collective", "all_gather", "all_reduce"});
+}
+
+TEST(Faults, ALostRankReachesEveryOtherWithinASecond) {
+  FaultFabric fabric;
+  Cluster cluster({.hosts = {1, 1, 1, 1}, .fabric = &fabric});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = {0, 1, 2, 3};
+  const std::uint64_t group = cluster.group(members, "g");
+  std::vector<Job> jobs(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    jobs[static_cast<std::size_t>(rank)].what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0,
+                                                 100000};
+    jobs[static_cast<std::size_t>(rank)].input = random_buffer(DType::kFloat32, 100000, 1);
+    start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
+  }
+  const auto begin = steady_clock::now();
+  fabric.cut(3);
+  for (Job& job : jobs) {
+    const Status status = finish(job, 10);
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    for (const char* part :
+         {"rank 3", "host host-3", "all_reduce(float32[100000], sum)", "operation 0", "waiting for"}) {
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    }
+  }
+  EXPECT_LT(seconds_since(begin), 1);
+}
+
+TEST(Faults, ASilentRankIsNamedByAWarningAndThenByTheDeadline) {
+  FaultFabric fabric;
+  Cluster cluster({.hosts = {2, 1, 1}, .fabric = &fabric, .options = {{"SMDP_WARN_S", "0.3"}}});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = {0, 1, 2, 3};
+  const std::uint64_t group = cluster.group(members, "g");
+  fabric.silence(3);
+  std::vector<Job> jobs(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    Job& job = jobs[static_cast<std::size_t>(rank)];
+    job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 1000};
+    job.input = random_buffer(DType::kFloat32, 1000, 1);
+    start(cluster, rank, group, members, job, 1.5);
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    const Status status = finish(jobs[static_cast<std::size_t>(rank)], 10);
+    EXPECT_EQ(status.code(), Code::kTimeout);
+    EXPECT_NE(status.message().find("rank 3 (host host-2)"), std::string::npos) << status.message();
+  }
+  bool named = false;
+  for (const std::string& warning : cluster.warnings()) {
+    named =
+        named || (warning.find("slow") != std::string::npos && warning.find("rank 3") != std::string::npos);
+  }
+  EXPECT_TRUE(named);
+}
+
+TEST(Faults, ADamagedFrameEndsTheLinkAndNotTheProcess) {
+  FaultFabric fabric;
+  Cluster cluster({.hosts = {1, 1, 1}, .fabric = &fabric});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = {0, 1, 2};
+  const std::uint64_t group = cluster.group(members, "g");
+  fabric.damage_next(1);
+  std::vector<Job> jobs(3);
+  for (const int rank : members) {
+    Job& job = jobs[static_cast<std::size_t>(rank)];
+    job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 1000};
+    job.input = random_buffer(DType::kFloat32, 1000, 1);
+    start(cluster, rank, group, members, job);
+  }
+  // The rank that got it fails and tells the others; one that had all it needed by then may have succeeded.
+  int failed = 0;
+  for (Job& job : jobs) {
+    failed += finish(job, 10).ok() ? 0 : 1;
+  }
+  EXPECT_GE(failed, 1);
+}
+
+TEST(Faults, AFailureStaysInItsGroup) {
+  Cluster cluster({.hosts = {2, 1}});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = {0, 1, 2};
+  const std::uint64_t bad = cluster.group(members, "bad");
+  const std::uint64_t good = cluster.group(members, "good");
+  std::vector<Job> failing(3);
+  std::vector<Job> fine(3);
+  for (const int rank : members) {
+    Job& job = failing[static_cast<std::size_t>(rank)];
+    job.what = {Collective::kAllReduce, DType::kInt8, ReduceOp::kSum, 0, rank == 0 ? 5U : 6U};
+    job.input = random_buffer(DType::kInt8, job.what.count, 1);
+    start(cluster, rank, bad, members, job);
+  }
+  for (Job& job : failing) {
+    EXPECT_EQ(finish(job, 10).code(), Code::kMismatch);
+  }
+  Job again;
+  again.what = {Collective::kBarrier, DType::kUInt8, ReduceOp::kSum, 0, 0};
+  start(cluster, 0, bad, members, again);
+  EXPECT_EQ(finish(again).code(), Code::kMismatch);
+  for (const int rank : members) {
+    fine[static_cast<std::size_t>(rank)].what = {Collective::kBarrier, DType::kUInt8, ReduceOp::kSum, 0, 0};
+    start(cluster, rank, good, members, fine[static_cast<std::size_t>(rank)]);
+  }
+  for (Job& job : fine) {
+    EXPECT_TRUE(finish(job).ok());
+  }
+}
+
+TEST(Faults, ARankThatClosesWithoutMakingTheCallIsNamed) {
+  Cluster cluster({.hosts = {1, 1}});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = {0, 1};
+  const std::uint64_t group = cluster.group(members, "g");
+  std::thread closing([&] { cluster.engine(1).close(); });
+  Job job;
+  job.what = {Collective::kBarrier, DType::kUInt8, ReduceOp::kSum, 0, 0};
+  start(cluster, 0, group, members, job);
+  const Status status = finish(job, 10);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
+  closing.join();
+}
+
+TEST(Faults, WhatIsNotOfferedIsSaidAtOnce) {
+  Cluster cluster({.hosts = {1}});
+  ASSERT_TRUE(cluster.ok());
+  const std::uint64_t group = cluster.group({0}, "g");
+  Job job;
+  job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kBxor, 0, 4};
+  job.input = random_buffer(DType::kFloat32, 4, 1);
+  start(cluster, 0, group, {0}, job);
+  EXPECT_EQ(finish(job).code(), Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace smdp::testing

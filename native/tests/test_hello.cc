@@ -1,0 +1,138 @@
+// What ranks refuse in each other, and that all of them hear why.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "cluster.h"
+#include "net/hello.h"
+#include "net/socket.h"
+
+namespace smdp::testing {
+namespace {
+
+void expect_everywhere(const Cluster& cluster, Code code, const std::vector<std::string>& parts) {
+  for (std::size_t rank = 0; rank < cluster.opened().size(); ++rank) {
+    const Status& status = cluster.opened()[rank];
+    EXPECT_EQ(status.code(), code) << "rank " << rank << ": " << status.message();
+    for (const std::string& part : parts) {
+      EXPECT_NE(status.message().find(part), std::string::npos)
+          << "rank " << rank << ": " << status.message();
+    }
+  }
+}
+
+TEST(Hello, TwoBuildsRefuseEachOtherNamingBothOnEveryRank) {
+  const Cluster cluster({.hosts = {2, 1}, .adjust = [](int rank, EngineConfig& config) {
+                           config.identity.build = rank == 1 ? "0.2.0-other" : "0.1.0";
+                         }});
+  for (const Status& status : cluster.opened()) {
+    EXPECT_EQ(status.code(), Code::kRefused) << status.message();
+    EXPECT_NE(status.message().find("build"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("0.2.0-other"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("0.1.0"), std::string::npos) << status.message();
+  }
+}
+
+TEST(Hello, ARankThatComesLateStillHearsWhyAnotherWasRefused) {
+  const Cluster cluster({.hosts = {1, 1, 1}, .adjust = [](int rank, EngineConfig& config) {
+                           config.identity.build = rank == 1 ? "0.2.0-other" : "0.1.0";
+                           if (rank == 2) {
+                             std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                           }
+                         }});
+  expect_everywhere(cluster, Code::kRefused, {"0.2.0-other", "0.1.0"});
+}
+
+TEST(Hello, AWrongTokenIsNamedOnEveryRank) {
+  const Cluster cluster({.hosts = {1, 1, 1},
+                         .options = {{"SMDP_REFUSAL_GRACE_S", "0.3"}},
+                         .adjust = [](int rank, EngineConfig& config) {
+                           if (rank == 2) {
+                             config.options.job_token = "ffffffffffffffffffffffffffffffff";
+                           }
+                         }});
+  expect_everywhere(cluster, Code::kRefused, {"token"});
+  EXPECT_NE(cluster.opened()[1].message().find("rank 2"), std::string::npos) << cluster.opened()[1].message();
+}
+
+TEST(Hello, GenerationsAndPlanOptionsMustAgree) {
+  const Cluster stale(
+      {.hosts = {1, 1}, .adjust = [](int rank, EngineConfig& config) { config.options.generation = rank; }});
+  expect_everywhere(stale, Code::kRefused, {"generation"});
+  const Cluster differing({.hosts = {1, 1}, .adjust = [](int rank, EngineConfig& config) {
+                             config.options.piece_kib = 64 + rank;
+                           }});
+  expect_everywhere(differing, Code::kRefused, {"options differ"});
+}
+
+TEST(Hello, AMissingRankIsNamedAtTheDeadline) {
+  const Cluster cluster({.hosts = {1, 1, 1},
+                         .options = {{"SMDP_RENDEZVOUS_TIMEOUT_S", "1"}},
+                         .adjust = [](int rank, EngineConfig& config) {
+                           if (rank == 2) {
+                             config.identity.rank = 99;  // never gets as far as the rendezvous
+                           }
+                         }});
+  EXPECT_EQ(cluster.opened()[0].code(), Code::kTimeout);
+  EXPECT_NE(cluster.opened()[0].message().find("rank 2"), std::string::npos) << cluster.opened()[0].message();
+  EXPECT_NE(cluster.opened()[1].message().find("rank 2"), std::string::npos) << cluster.opened()[1].message();
+}
+
+TEST(Hello, WithoutATokenRankZeroDrawsOne) {
+  Cluster cluster({.hosts = {1, 1}, .options = {{"SMDP_JOB_TOKEN", ""}}});
+  EXPECT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+}
+
+TEST(Hello, ProofsCoverBothSidesAndAreNoAnswersToThemselves) {
+  const Bytes token(16, std::byte{7});
+  Hello one;
+  one.nonce = random128();
+  Hello two;
+  two.nonce = random128();
+  const auto a = encode(one);
+  const auto b = encode(two);
+  EXPECT_NE(prove_accept(token, a, b), prove_accept(token, b, a));
+  EXPECT_NE(prove_accept(token, a, b), prove_connect(token, a, b));
+  EXPECT_NE(prove_accept(token, a, b), prove_accept(Bytes(16, std::byte{8}), a, b));
+  const auto back = decode_hello(a);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->nonce, one.nonce);
+}
+
+// Strangers connect to rank 0 and say nothing, or nonsense; the job starts all the same.
+TEST(Hello, StrangersDoNotHoldUpTheJob) {
+  MemoryStore store;
+  EngineConfig configs[2];  // NOLINT(modernize-avoid-c-arrays)
+  for (int rank = 0; rank < 2; ++rank) {
+    configs[rank].identity = {rank, 2, "build", "127.0.0.1", &store};
+    configs[rank].options.interface = "127.0.0.1";
+    configs[rank].options.host_id = std::to_string(rank);
+    configs[rank].options.arena_mib = 16;
+  }
+  Result<std::unique_ptr<Engine>> first = Status(Code::kInternal, "");
+  std::thread opening([&] { first = Engine::open(configs[0]); });
+  const auto entry = store.get("smdp/rendezvous", after(5));
+  ASSERT_TRUE(entry.ok());
+  const auto port = static_cast<std::uint16_t>(std::stoi(*entry));
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < 20; ++i) {
+    auto fd = begin_connect({"127.0.0.1", port});
+    ASSERT_TRUE(fd.ok());
+    const std::string nonsense(static_cast<std::size_t>(i) * 16, 'x');
+    (void)send_all(fd->get(), as_bytes_of(nonsense), after(1));
+    strangers.push_back(std::move(*fd));
+  }
+  auto second = Engine::open(configs[1]);
+  opening.join();
+  EXPECT_TRUE(first.ok()) << first.status().message();
+  EXPECT_TRUE(second.ok()) << second.status().message();
+  if (first.ok() && second.ok()) {
+    std::thread closing([&] { (*first)->close(); });
+    (*second)->close();
+    closing.join();
+  }
+}
+
+}  // namespace
+}  // namespace smdp::testing

@@ -1,0 +1,257 @@
+"""The torch backend, in processes on simulated hosts."""
+
+import re
+import signal
+import time
+
+import pytest
+import ranks
+
+pytestmark = pytest.mark.torch
+
+INIT = """
+dist.init_process_group("smddp")
+"""
+
+
+def test_collectives_give_what_torch_promises() -> None:
+    ranks.run(
+        [2, 1],
+        """
+        dist.init_process_group("smddp")
+        for name in ('float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool').split():
+            dtype = getattr(torch, name)
+            t = torch.ones(1001, dtype=dtype)
+            dist.all_reduce(t)
+            assert (t == (1 if dtype == torch.bool else 3)).all(), dtype
+        t = torch.full((5,), float(rank)); dist.all_reduce(t, op=dist.ReduceOp.AVG); assert (t == 1).all()
+        t = torch.full((5,), float(rank)); dist.all_reduce(t, op=dist.ReduceOp.MAX); assert (t == 2).all()
+        t = torch.full((5,), 1 << rank); dist.all_reduce(t, op=dist.ReduceOp.BOR); assert (t == 7).all()
+        t = torch.full((4, 6), float(rank)).t(); dist.broadcast(t, src=2); assert (t == 2).all()
+        assert t.shape == (6, 4)
+        t = torch.full((100000,), 1.0); dist.reduce(t, dst=1); assert rank != 1 or (t == 3).all()
+        outs = [torch.empty(3, 2) for _ in range(size)]
+        dist.all_gather(outs, torch.full((3, 2), float(rank)))
+        assert all((o == i).all() for i, o in enumerate(outs))
+        out = torch.empty(size * 70001, dtype=torch.int64)
+        dist.all_gather_into_tensor(out, torch.full((70001,), rank))
+        assert (out.view(size, -1) == torch.arange(size)[:, None]).all()
+        dist.all_reduce(torch.empty(0))
+        dist.barrier()
+        objects = [None] * size
+        dist.all_gather_object(objects, {"rank": rank})
+        assert [o["rank"] for o in objects] == [0, 1, 2]
+        works = [dist.all_reduce(torch.ones(200000), async_op=True) for _ in range(10)]
+        assert all(w.wait() for w in works) and all(w.is_completed() for w in works)
+        t = torch.ones(10)
+        seen = dist.all_reduce(t, async_op=True).get_future().then(lambda f: f.value()[0] * 2).wait()
+        assert (seen == 6).all()
+        group = dist.new_group([0, 2])
+        if rank != 1:
+            t = torch.ones(10); dist.all_reduce(t, group=group); assert (t == 2).all()
+        for call in (lambda: dist.send(torch.ones(1), (rank + 1) % size),
+                     lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3)),
+                     lambda: dist.reduce_scatter_tensor(torch.ones(1), torch.ones(3))):
+            try:
+                call()
+                raise SystemExit("not refused")
+            except RuntimeError as error:
+                assert "smddp" in str(error) and "not supported yet" in str(error), error
+        dist.destroy_process_group()
+        store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]) + 1, size, rank == 0)
+        dist.init_process_group("smddp", store=store, rank=rank, world_size=size)
+        t = torch.ones(3); dist.all_reduce(t); assert (t == 3).all()
+        dist.destroy_process_group()
+        """,
+    )
+
+
+TRAIN = """
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.005)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+generator = torch.Generator().manual_seed(100 + rank)
+for step in range(30):
+    x = torch.randn(16, 32, generator=generator)
+    loss = torch.nn.functional.cross_entropy(ddp(x), x[:, :10].argmax(1))
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    total = loss.detach().clone(); dist.all_reduce(total)
+    if rank == 0: print(f"loss {total.item() / size:.9f}")
+dist.destroy_process_group()
+"""
+
+
+def _losses(backend: str) -> "list[float]":
+    outcomes = ranks.run([2, 2], f"dist.init_process_group({backend!r})\n" + TRAIN)
+    return [float(value) for value in re.findall(r"loss ([\d.]+)", outcomes[0].out)]
+
+
+def test_training_with_ddp_has_gloos_loss_curve() -> None:
+    ours, gloos = _losses("smddp"), _losses("gloo")
+    assert len(ours) == 30
+    worst = max(abs(a - b) / b for a, b in zip(ours, gloos))
+    print(f"largest relative difference of the loss: {worst:.2e}")
+    assert worst <= 1e-5
+
+
+def test_no_gloo_mpi_or_nccl_is_used() -> None:
+    ranks.run(
+        [2, 1],
+        """
+        import torch.distributed.distributed_c10d as c10d
+        def forbidden(*args, **kwargs): raise AssertionError("another backend")
+        names = "ProcessGroupGloo ProcessGroupMPI ProcessGroupNCCL _create_process_group_wrapper"
+        for name in names.split():
+            if hasattr(c10d, name):
+                setattr(c10d, name, forbidden)
+        dist.init_process_group("smddp")
+        t = torch.ones(100); dist.all_reduce(t); assert (t == 3).all()
+        group = dist.new_group([0, 1])
+        if rank < 2: dist.all_reduce(t, group=group); assert (t == 6).all()
+        dist.barrier()
+        dist.destroy_process_group()
+        """,
+    )
+
+
+DIES = (
+    INIT
+    + """
+dist.all_reduce(torch.ones(10))
+print("ready", flush=True)
+if rank == 2: time.sleep(60)
+try:
+    dist.all_reduce(torch.ones(5_000_000))
+    print("no error")
+except dist.DistBackendError as error:
+    print(f"raised {time.time()} {error}", flush=True)
+os._exit(0)
+"""
+)
+
+
+def test_a_dead_rank_is_raised_on_all_others_within_a_second() -> None:
+    started = ranks.start([2, 2, 1], DIES)
+    for process in started.processes:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+    time.sleep(1)
+    killed = time.time()
+    started.processes[2].send_signal(signal.SIGKILL)
+    delays = []
+    for outcome in started.finish(20):
+        if outcome.rank == 2:
+            continue
+        raised = re.search(r"raised ([\d.]+) (.*)", outcome.out)
+        assert raised, (outcome.out, outcome.err)
+        delays.append(float(raised[1]) - killed)
+        for part in (
+            "rank 2",
+            "host algo-2",
+            "all_reduce(float32[5000000], sum)",
+            "operation 1",
+            "waiting for",
+        ):
+            assert part in raised[2], raised[2]
+    print(f"raised after {max(delays):.3f} s at most")
+    assert len(delays) == 4 and max(delays) < 1
+
+
+def test_a_dead_rank_with_a_forked_child_is_noticed_too() -> None:
+    fork = "if rank == 1 and os.fork() == 0: time.sleep(5); os._exit(0)\n"
+    body = DIES[len(INIT) :].replace("rank == 2: time.sleep(60)", "rank == 1: os.kill(os.getpid(), 9)")
+    started = ranks.start([1, 2], INIT + fork + body)
+    for outcome in started.finish(30):
+        if outcome.rank != 1:
+            assert "raised" in outcome.out and "rank 1" in outcome.out, (outcome.out, outcome.err)
+
+
+def test_a_rank_that_raises_or_leaves_is_noticed_within_a_second() -> None:
+    for end in ("raise ValueError('a bug of the script')", "sys.exit(3)"):
+        body = INIT + DIES[len(INIT) :].replace(
+            "rank == 2: time.sleep(60)", f"rank == 2: print(time.time()); {end}"
+        )
+        outcomes = ranks.start([2, 1], body).finish(30)
+        left = float(outcomes[2].out.split()[1])
+        for outcome in outcomes[:2]:
+            raised = re.search(r"raised ([\d.]+) (.*)", outcome.out)
+            assert raised and "rank 2 (host algo-2)" in raised[2], (outcome.out, outcome.err)
+            print(f"raised {float(raised[1]) - left:.2f} s after rank 2 met: {end}")
+            assert float(raised[1]) - left < 1
+
+
+def test_a_wrong_token_is_named_on_every_rank() -> None:
+    started = ranks.start(
+        [1, 1, 1],
+        INIT,
+        env={"SMDP_REFUSAL_GRACE_S": "0.5"},
+        env_of={2: {"SMDP_JOB_TOKEN": "f" * 32}},
+    )
+    for outcome in started.finish(60):
+        assert outcome.code != 0
+        assert "token" in outcome.err and "rank 2" in outcome.err, outcome.err
+
+
+def test_calls_that_differ_are_named_on_every_rank() -> None:
+    for call, parts in {
+        "dist.all_reduce(torch.ones(1000 + (rank == 1)))": ("size", "1000", "1001", "rank 1 (host algo-1)"),
+        "dist.all_reduce(torch.ones(1000, dtype=torch.float64 if rank == 1 else torch.float32))": (
+            "dtype",
+            "float64",
+        ),
+        "(dist.barrier if rank == 2 else lambda: dist.broadcast(torch.ones(9), src=0))()": (
+            "collective",
+            "barrier",
+        ),
+    }.items():
+        for outcome in ranks.start([2, 1], INIT + call + "\nprint('no error')").finish(60):
+            assert outcome.code != 0 and "no error" not in outcome.out, (call, outcome)
+            assert all(part in outcome.err for part in ("differs between ranks", *parts)), outcome.err
+
+
+def test_the_two_backends_of_one_import_are_one_registration() -> None:
+    outcomes = ranks.run(
+        [1], "import smdistributed.dataparallel.torch.torch_smddp\n" + INIT + "dist.destroy_process_group()"
+    )
+    assert outcomes[0].err.count("backend smddp is smdp-engine") == 1
+
+
+PAUSED = """
+import datetime, signal
+dist.init_process_group("smddp", timeout=datetime.timedelta(seconds=%d))
+dist.all_reduce(torch.ones(10))
+print("ready", flush=True)
+if rank == 2: os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    dist.all_reduce(torch.ones(100000))
+    print("done", flush=True)
+except dist.DistBackendError as error:
+    print("raised", error, flush=True)
+os._exit(0)
+"""
+
+
+def _pause_rank_2(timeout: int, resume_after: float) -> "list[ranks.Outcome]":
+    started = ranks.start([2, 1, 1], PAUSED % timeout, env={"SMDP_WARN_S": "0.5", "SMDP_HEARTBEAT_S": "1"})
+    for process in started.processes:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+    time.sleep(resume_after)
+    started.processes[2].send_signal(signal.SIGCONT)
+    return started.finish(20)
+
+
+def test_a_paused_rank_is_not_lost_but_named_while_the_others_wait() -> None:
+    outcomes = _pause_rank_2(timeout=60, resume_after=3)
+    assert all("done" in outcome.out for outcome in outcomes), outcomes
+    assert any(
+        "warning: slow" in outcome.err and "rank 2 (host algo-2)" in outcome.err for outcome in outcomes
+    )
+
+
+def test_a_paused_rank_is_named_by_the_deadline() -> None:
+    for outcome in _pause_rank_2(timeout=2, resume_after=4):
+        if outcome.rank != 2:
+            assert "raised" in outcome.out and "of rank 2 (host algo-2)" in outcome.out, (
+                outcome.out,
+                outcome.err,
+            )
