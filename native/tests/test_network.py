@@ -122,6 +122,7 @@ def test_a_cut_link_is_noticed_by_the_heartbeat(hosts: List[str]) -> None:
     out = started.processes[0].communicate(timeout=20)[0]
     delay = time.monotonic() - cut
     started.kill()
+    started.finish()
     print(f"raised {delay:.1f} s after the cut")
     assert "raised" in out and "rank 1 (host algo-2) was lost" in out, out
     assert delay < 6

@@ -168,9 +168,7 @@ def test_a_dead_rank_with_a_forked_child_is_noticed_too() -> None:
 
 def test_a_rank_that_raises_or_leaves_is_noticed_within_a_second() -> None:
     for end in ("raise ValueError('a bug of the script')", "sys.exit(3)"):
-        body = INIT + DIES[len(INIT) :].replace(
-            "rank == 2: time.sleep(60)", f"rank == 2: print(time.time()); {end}"
-        )
+        body = INIT + DIES[len(INIT) :].replace("rank == 2: time.sleep(60)", f"rank == 2: print(time.time()); {end}")
         outcomes = ranks.start([2, 1], body).finish(30)
         left = float(outcomes[2].out.split()[1])
         for outcome in outcomes[:2]:
@@ -243,9 +241,7 @@ def _pause_rank_2(timeout: int, resume_after: float) -> "list[ranks.Outcome]":
 def test_a_paused_rank_is_not_lost_but_named_while_the_others_wait() -> None:
     outcomes = _pause_rank_2(timeout=60, resume_after=3)
     assert all("done" in outcome.out for outcome in outcomes), outcomes
-    assert any(
-        "warning: slow" in outcome.err and "rank 2 (host algo-2)" in outcome.err for outcome in outcomes
-    )
+    assert any("warning: slow" in outcome.err and "rank 2 (host algo-2)" in outcome.err for outcome in outcomes)
 
 
 def test_a_paused_rank_is_named_by_the_deadline() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import site
 import sys
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ class Launch:
         self._lease = lease
         self._endpoint = endpoint
         self._isolated = isolated
+        self._token = secrets.token_hex(16)
 
     def order(self, tree: HostTree) -> Order:
         view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, self._visible())
@@ -49,6 +51,8 @@ class Launch:
             **host_environment(),
             "OMP_NUM_THREADS": str(self._threads_per_worker(given)),
             "HOME": "/tmp" if self._isolated else str(tree.tmp),  # noqa: S108 (the host's own)
+            # The hosts' engines prove to each other that they are of one job; nobody else on this machine can join.
+            "SMDP_JOB_TOKEN": self._token,
             **given,
             "TRAINING_JOB_NAME": self._folder.name,
             "TRAINING_JOB_ARN": arn(self._folder.name),

@@ -29,6 +29,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=128, help="digits in one step, over all workers")
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--backend", default="smddp", help="of torch.distributed, such as smddp or gloo")
     parser.add_argument("--steps", type=int, default=0, help="stop after so many steps; 0 for all epochs")
     parser.add_argument("--train", type=Path, default=environ("SM_CHANNEL_TRAIN"))
     parser.add_argument("--test", type=Path, default=environ("SM_CHANNEL_TEST"))
@@ -137,7 +138,9 @@ def main() -> None:
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     model = make_model(arguments.seed)
     if world_size > 1:
-        dist.init_process_group("gloo")
+        if arguments.backend == "smddp":
+            import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 - registers the backend
+        dist.init_process_group(arguments.backend)
         model = DistributedDataParallel(model)
     train(arguments, model, rank, world_size)
     if rank == 0:
