@@ -117,6 +117,17 @@ TEST_P(Layouts, EveryCollectiveAndRoot) {
   }
 }
 
+TEST_P(Layouts, ALargeBufferOfOddSize) {
+  Cluster cluster({.hosts = GetParam()});
+  ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
+  const auto members = everybody(cluster);
+  const std::uint64_t group = cluster.group(members, "all");
+  check(cluster, group, members, {Collective::kAllReduce, DType::kUInt8, ReduceOp::kSum, 0, (64U << 20U) + 1},
+        1);
+  check(cluster, group, members,
+        {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, (16U << 20U) + 1}, 2, true);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
                          ::testing::Values(std::vector{1}, std::vector{8}, std::vector{4, 4},
                                            std::vector{3, 1}, std::vector{8, 1}, std::vector{1, 1, 6},

@@ -148,7 +148,7 @@ def _local_paths(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str
 def _local_request(request: Request, source: SourceTree, local: LocalRun) -> Request:
     changed = request | {
         "ResourceConfig": request["ResourceConfig"] | {"InstanceCount": local.hosts},
-        "Environment": {WORKERS_VARIABLE: str(local.workers_per_host)},
+        "Environment": request.get("Environment", {}) | {WORKERS_VARIABLE: str(local.workers_per_host)},
     }
     return changed | {"Tags": [{"Key": PLAN_TAG, "Value": plan_hash(changed, source)}]}
 

@@ -37,6 +37,9 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
         "StoppingCondition": {"MaxRuntimeInSeconds": spec.compute.max_run},
         "HyperParameters": encode(spec.script.hyperparameters) | _launch_hyperparameters(spec, job),
     }
+    if spec.engine == "native":
+        # The entrypoint puts our engine's import paths before those of AWS's library, should the image hold both.
+        request["Environment"] = {"SMDP_ENGINE": "native"}
     if spec.checkpoint is not None:
         # Each job below a prefix of its own: jobs with one prefix restore and overwrite each other's files.
         where = S3Location.parse(spec.checkpoint.s3).join(job)

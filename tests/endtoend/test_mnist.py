@@ -34,7 +34,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(tmp_path_factory.mktemp("mnist"))
 
 
-def train(folder: Path, data: Path, **hyperparameters: int) -> Ran:
+def train(folder: Path, data: Path, **hyperparameters: int | str) -> Ran:
     """The template's own job on 2 hosts x 2 workers, with some hyperparameters changed."""
     text = TEMPLATE.read_text().replace("../scripts", str(SCRIPTS))
     more = "".join(f"\n    {name}: {value}" for name, value in hyperparameters.items())
@@ -116,6 +116,18 @@ def test_four_workers_compute_what_one_process_computes(digits: Path, tmp_path: 
     for name, parameter in expected.items():
         torch.testing.assert_close(found[name], parameter, rtol=1e-4, atol=1e-5)
     print(f"worst relative difference of a loss over {steps} steps: {worst:.1e}")
+
+
+def test_smddp_trains_as_gloo_does(digits: Path, tmp_path: Path) -> None:
+    losses = {}
+    for backend in ("gloo", "smddp"):
+        (tmp_path / backend).mkdir()
+        ran = train(tmp_path / backend, digits, steps=100, backend=backend)
+        losses[backend] = [event.fields["loss"] for event in ran.events("step")]
+    assert len(losses["gloo"]) == len(losses["smddp"]) == 100
+    worst = max(abs(a - b) / b for a, b in zip(losses["smddp"], losses["gloo"], strict=True))
+    print(f"largest relative difference of a loss over 100 steps: {worst:.1e}")
+    assert worst <= 1e-5
 
 
 def test_a_job_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path) -> None:

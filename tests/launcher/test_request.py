@@ -66,7 +66,7 @@ def test_the_plan_of_a_local_run_changes_hosts_and_environment_only(tmp_path: Pa
     changed = {key for key in here if here[key] != there.get(key)}
     assert changed == {"ResourceConfig", "Environment", "Tags"}
     assert here["ResourceConfig"]["InstanceCount"] == 3
-    assert here["Environment"] == {"SMDP_WORKERS_PER_HOST": "2"}
+    assert here["Environment"] == {"SMDP_ENGINE": "native", "SMDP_WORKERS_PER_HOST": "2"}
     assert_service_takes(here)
 
 

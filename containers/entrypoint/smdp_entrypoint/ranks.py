@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from smdp_entrypoint.contract import Contract
@@ -90,8 +92,18 @@ def worker_variables(contract: Contract, layout: Layout, local_rank: int) -> dic
 
 def with_code_on_path(environ: Mapping[str, str], code: Any) -> dict[str, str]:
     """Modules beside the program are importable from anywhere, as under the AWS toolkit."""
-    path = [str(code), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    path = [str(code), *_engine_paths(environ), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _engine_paths(environ: Mapping[str, str]) -> list[str]:
+    """Where `import smdistributed` finds our engine. A job with `engine: native` gets it before AWS's own library,
+    which may be installed in the same image; any other job finds it last, by the engine's own .pth file."""
+    if environ.get("SMDP_ENGINE") != "native":
+        return []
+    found = importlib.util.find_spec("smdp_engine")
+    folders = found.submodule_search_locations if found is not None else None
+    return [str(Path(folders[0]) / "dropin")] if folders else []
 
 
 def startable(variables: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,11 +12,20 @@ from smdp_entrypoint.devices import Devices
 from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
 from smdp_entrypoint.layout import Layout
 from smdp_entrypoint.paths import MlTree
-from smdp_entrypoint.ranks import Master, default_variables, host_variables, startable, worker_variables
+from smdp_entrypoint.ranks import (
+    Master,
+    default_variables,
+    host_variables,
+    startable,
+    with_code_on_path,
+    worker_variables,
+)
 
 pytestmark = pytest.mark.conformance
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Host
 
 HYPERPARAMETERS = {
@@ -244,3 +254,18 @@ def test_workers_see_all_of_it(host: Host) -> None:
     assert {name: seen["env"].get(name) for name in expected} == expected
     for folder in ("model", "output/data", "checkpoints"):
         assert (host.root / folder).is_dir()
+
+
+@pytest.mark.parametrize("engine", ["native", "smdistributed", None])
+def test_a_native_job_finds_our_engine_before_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str | None
+) -> None:
+    package = tmp_path / "site" / "smdp_engine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delitem(sys.modules, "smdp_engine", raising=False)
+    environ = {"PYTHONPATH": "/aws", **({"SMDP_ENGINE": engine} if engine else {})}
+    path = with_code_on_path(environ, "/opt/ml/code")["PYTHONPATH"].split(":")
+    ours = [str(package / "dropin")] if engine == "native" else []
+    assert path == ["/opt/ml/code", *ours, "/aws"]
