@@ -41,6 +41,7 @@ Group::Group(GroupServices& services, std::uint64_t id, std::string name, std::v
       members_(std::move(members)),
       settings_(settings) {
   std::vector<int> hosts;
+  hosts.reserve(members_.size());
   for (const int member : members_) {
     hosts.push_back(services_.layout().host_of[static_cast<std::size_t>(member)]);
   }
@@ -325,7 +326,7 @@ void Group::reap() {
   inside_ = false;
 }
 
-void Group::tell_all(FrameHeader header, std::shared_ptr<std::vector<std::byte>> payload) {
+void Group::tell_all(FrameHeader header, const std::shared_ptr<std::vector<std::byte>>& payload) {
   header.group = id_;
   for (const int member : members_) {
     if (member != members_[static_cast<std::size_t>(rank_)]) {
@@ -388,6 +389,7 @@ void Group::tick(TimePoint now) {
   }
   inside_ = true;
   std::vector<std::uint64_t> running;
+  running.reserve(active_.size());
   for (const auto& [operation, state] : active_) {
     running.push_back(operation);
   }

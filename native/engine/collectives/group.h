@@ -98,7 +98,7 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   [[nodiscard]] std::string name_operation(std::uint64_t number) const;
   [[nodiscard]] std::string describe_wait(const Operation& operation, const std::vector<int>& ranks) const;
   [[nodiscard]] std::vector<int> culprits(Operation& operation) const;
-  void tell_all(FrameHeader header, std::shared_ptr<std::vector<std::byte>> payload);
+  void tell_all(FrameHeader header, const std::shared_ptr<std::vector<std::byte>>& payload);
 
   GroupServices& services_;
   std::uint64_t id_;

@@ -18,7 +18,7 @@ bool OperationHandle::is_complete() const {
   return complete_;
 }
 
-void OperationHandle::complete(Status status) {
+void OperationHandle::complete(const Status& status) {
   Done done;
   {
     const std::lock_guard lock(mutex_);
@@ -101,8 +101,11 @@ void Operation::start() {
 }
 
 void Operation::account(std::uint32_t piece) {
-  if (waits_[piece] > 0 && --waits_[piece] == 0) {
-    --pieces_left_;
+  if (waits_[piece] > 0) {
+    --waits_[piece];
+    if (waits_[piece] == 0) {
+      --pieces_left_;
+    }
   }
   check_complete();
 }

@@ -41,7 +41,7 @@ class OperationHandle {
   Status wait(std::chrono::nanoseconds timeout);
   [[nodiscard]] bool is_complete() const;
   // On the loop, once.
-  void complete(Status status);
+  void complete(const Status& status);
 
  private:
   mutable std::mutex mutex_;

@@ -113,19 +113,19 @@ void FaultFabric::carry(Parcel parcel) {
     held_.push_back(std::move(parcel));
     return;
   }
-  hand_over(std::move(parcel));
+  hand_over(parcel);
 }
 
 void FaultFabric::let_go() {
   const std::lock_guard lock(mutex_);
   std::ranges::shuffle(held_, random_);
   for (Parcel& parcel : held_) {
-    hand_over(std::move(parcel));
+    hand_over(parcel);
   }
   held_.clear();
 }
 
-void FaultFabric::hand_over(Parcel parcel) {
+void FaultFabric::hand_over(const Parcel& parcel) {
   const auto found = endpoints_.find(parcel.to);
   if (found != endpoints_.end()) {
     found->second->receive(parcel);

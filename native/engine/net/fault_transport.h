@@ -46,7 +46,7 @@ class FaultFabric {
 
   void carry(Parcel parcel);
   void let_go();
-  void hand_over(Parcel parcel);
+  void hand_over(const Parcel& parcel);
 
   FaultPlan plan_;
   std::mutex mutex_;  // guards all below

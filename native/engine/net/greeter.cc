@@ -358,6 +358,7 @@ Status Greeter::run() {
   TimePoint grace_ends = TimePoint::max();
   while (!complete() && fatal_.ok()) {
     std::vector<pollfd> entries;
+    entries.reserve(listeners_.size() + talks_.size());
     for (const int listener : listeners_) {
       entries.push_back({listener, POLLIN, 0});
     }

@@ -239,7 +239,7 @@ bool is_loopback(const std::string& host) { return host.starts_with("127.") || h
 Status send_all(int fd, std::span<const std::byte> data, TimePoint deadline) {
   while (!data.empty()) {
     const ssize_t sent = ::send(fd, data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) {
+    if (sent >= 0) {
       data = data.subspan(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (Status status = await(fd, POLLOUT, deadline); !status.ok()) {

@@ -120,7 +120,7 @@ void Arena::free(std::uint64_t offset) {
 
 Result<Mapping> map_read_only(int fd) {
   struct stat info{};
-  if (::fstat(fd, &info) != 0) {
+  if (fd < 0 || ::fstat(fd, &info) != 0) {
     return system_error("asking the size of shared memory", errno);
   }
   const auto bytes = static_cast<std::size_t>(info.st_size);
