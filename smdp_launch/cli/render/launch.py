@@ -46,7 +46,8 @@ def show_local_end(plan: Plan, followed: Followed, object_path: ObjectPath) -> N
             ("next", f"put your role, region and image into {plan.job_file}, then: smdp-launch launch{job_file}")
         )
     else:
-        rows.append(("next", f"mend it, then: smdp-launch launch{job_file} --local"))
+        mend = "mend it, then: " if followed.outcome.status == "Failed" else ""
+        rows.append(("next", f"{mend}smdp-launch launch{job_file} --local"))
     _show_end(plan, followed, rows)
 
 
