@@ -76,7 +76,7 @@ def _interrupts() -> Iterator[threading.Event]:
 
 def _ask(view: FollowView, job: str) -> _Answer:
     """Asks once. A second Ctrl-C means stop, and so does a Ctrl-C where nobody can be asked."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         return _Answer.STOP
     choices = {"s": _Answer.STOP, "d": _Answer.DETACH, "c": _Answer.GO_ON}
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

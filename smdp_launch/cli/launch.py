@@ -151,7 +151,7 @@ def _confirm(yes: bool) -> None:
 
     if yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise Refused("a launch costs money and nobody is here to ask: add --yes")
     if not click.confirm("Launch it on AWS?", default=False):
         raise Refused("not launched")

@@ -18,7 +18,7 @@ from smdp_launch.jobs.submit import told
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 _STREAM = re.compile(r"(?P<host>algo-\d+)-\d+$")
-_PREFIX = re.compile(r"\[[^\]:\s]+(?::(?P<rank>\d+))?\] ?")
+_PREFIX = re.compile(r"\[[^\]:\s]+(?::(?P<rank>\d{1,9}))?\] ?")
 _EVENT = '{"smdp_event":'
 
 
@@ -67,7 +67,7 @@ def read_line(host: str, message: str, time_ms: int) -> LogLine | JobEvent:
     if text.startswith(_EVENT):
         try:
             fields = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):  # whatever a script may print, it is at least a line
             fields = None
         if isinstance(fields, dict) and isinstance(fields.get("event"), str):
             return JobEvent(host, fields["event"], fields, time_ms)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeGuard
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -115,7 +115,7 @@ class FollowView:
 
     def _step(self, fields: Mapping[str, Any]) -> None:
         done, total = fields.get("step"), fields.get("steps")
-        if not (isinstance(done, int) and isinstance(total, int) and total > 0):
+        if not (_is_count(done) and _is_count(total) and total > 0):
             return
         told = "  ".join([f"step {done}/{total}", *metrics(fields)])
         if self._bar is not None and self._task is not None:
@@ -123,6 +123,11 @@ class FollowView:
         elif done * _TENTHS // total > self._tenth:
             self._tenth = done * _TENTHS // total
             self._console.print(Text(told, "bold"))
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    """A number of steps that can be drawn; a script may send anything."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
 
 
 def metrics(fields: Mapping[str, Any]) -> list[str]:
