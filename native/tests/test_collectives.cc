@@ -222,6 +222,22 @@ TEST(Collectives, ALargeBufferOfOddSizeOnBothKernels) {
   }
 }
 
+TEST(Collectives, ALargeBufferOfEveryTypeInASubGroup) {
+  Cluster cluster({.hosts = {3, 2}});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = {4, 0, 2};
+  const std::uint64_t group = cluster.group(members, "sub");
+  std::uint32_t seed = 50;
+  for (std::uint8_t t = 0; t < kDTypes; ++t) {
+    const auto type = static_cast<DType>(t);
+    const std::uint64_t count = (64U << 20U) / size_of(type) + 1;
+    check(cluster, group, members, {Collective::kAllReduce, type, ReduceOp::kSum, 0, count}, ++seed);
+    if (HasFatalFailure()) {
+      return;
+    }
+  }
+}
+
 TEST(Collectives, BuffersNamedByStepIndexAndCountMayComeInAnyOrder) {
   Cluster cluster({.hosts = {2, 2}, .options = {{"SMDP_BUFFERS_IN_FLIGHT", "2"}}});
   ASSERT_TRUE(cluster.ok());
