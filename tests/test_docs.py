@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.diagnostics import CODES
 from smdp_launch.errors import ExitCode
 from tests.conftest import LAUNCHER, ROOT, clean_environment, write_job
 
@@ -34,9 +33,12 @@ def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_code_has_its_section_with_its_title() -> None:
-    sections = re.findall(r"^### (SMDP\d+): (.+)$", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE)
-    assert dict(sections) == CODES
+def test_every_code_has_its_page_and_every_page_its_code() -> None:
+    sources = [path.read_text() for path in (ROOT / "smdp_launch").rglob("*.py")]
+    used = {code for text in sources for code in re.findall(r'"(SMDP\d{3})"', text)}
+    pages = {path.stem: path.read_text() for path in (ROOT / "docs" / "errors").glob("*.md")}
+    assert used == set(pages)
+    assert [code for code, text in pages.items() if not re.match(rf"# {code}: \S", text)] == []
 
 
 def test_every_exit_code_is_documented() -> None:

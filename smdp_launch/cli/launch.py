@@ -32,6 +32,7 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
 
 @click.command("launch", short_help="Run a job here or on SageMaker, and follow it to its end.")
 @options.job_file
+@options.settings
 @click.option("--local", is_flag=True, help="Run it on this machine, on simulated hosts.")
 @click.option("--hosts", type=click.IntRange(1, 64), help="With --local: how many hosts to simulate.")
 @click.option("--workers-per-host", type=click.IntRange(1, 64), help="With --local: workers on each host.")
@@ -46,6 +47,7 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
 @click.option("--yes", "-y", is_flag=True, help="Launch without asking.")
 def command(
     job_file: Path,
+    settings: tuple[str, ...],
     local: bool,
     hosts: int | None,
     workers_per_host: int | None,
@@ -68,7 +70,7 @@ def command(
     if given and not local:
         raise click.UsageError(f"{given[0]} goes with --local")
     asked = LocalRequest(hosts, workers_per_host, data) if local else None
-    checked = check_job(job_file, asked)
+    checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
         return _launch_local(checked, asked, dry_run)

@@ -8,3 +8,11 @@ import click
 
 #: Whether the file can be read is told as a diagnostic, like everything else about it.
 job_file = click.argument("job_file", metavar="[JOBFILE]", type=click.Path(path_type=Path), default=Path("job.yaml"))
+
+settings = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Say otherwise than the job file, such as compute.max_run=3600; may be repeated.",
+)

@@ -12,9 +12,10 @@ from smdp_launch.cli import options
 
 @click.command("plan", short_help="Show exactly what a launch would submit.")
 @options.job_file
+@options.settings
 @click.option("--json", "as_json", is_flag=True, help="The whole plan as one JSON document (docs/plan.md).")
 @click.option("--request", "as_request", is_flag=True, help="Only the CreateTrainingJob request, as JSON.")
-def command(job_file: Path, as_json: bool, as_request: bool) -> None:
+def command(job_file: Path, settings: tuple[str, ...], as_json: bool, as_request: bool) -> None:
     """Show what a launch of JOBFILE (default ./job.yaml) would submit, without network or credentials.
 
     The request can be piped: smdp-launch plan --request > request.json, then
@@ -28,7 +29,7 @@ def command(job_file: Path, as_json: bool, as_request: bool) -> None:
 
     if as_json and as_request:
         raise click.UsageError("--json and --request exclude each other")
-    checked = check_job(job_file)
+    checked = check_job(job_file, settings=settings)
     try:
         plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
     except JobFileRefused:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from smdp_launch.diagnostics import Diagnostic, Span
+from smdp_launch.jobfile.variables import substitute
 
 #: Where a value stands: keys of mappings and indices of lists, from the top.
 Location = tuple[str | int, ...]
@@ -26,13 +29,31 @@ MAX_DIGITS = 100
 _TAG = "tag:yaml.org,2002:"
 
 
+class Layer(Enum):
+    """Where a value comes from, the strongest first."""
+
+    FLAG = "flag"
+    ENVIRONMENT = "environment"
+    JOB_FILE = "job file"
+    PROJECT = "project defaults"
+    USER = "user defaults"
+    SAGEMAKER = "SageMaker defaults"
+    AWS = "AWS environment"
+    BUILT_IN = "built-in"
+
+
 @dataclass(frozen=True)
 class Entry:
-    """The places of one value: its key (or its ``-`` item), itself, and its text if it is a scalar."""
+    """The places of one value: its key (or its ``-`` item), itself, and its text, as written, if it is a scalar.
+
+    ``folder`` is what a relative path in it starts from.
+    """
 
     key: Span
     value: Span
     text: str
+    layer: Layer = Layer.JOB_FILE
+    folder: Path = Path()
 
 
 @dataclass
@@ -41,8 +62,11 @@ class Document:
 
     file: str
     folder: Path
+    layer: Layer = Layer.JOB_FILE
     data: dict[str, Any] = field(default_factory=dict)
     entries: dict[Location, Entry] = field(default_factory=dict)
+    #: Where a ``${NAME}`` could not be replaced: what else is wrong there follows from that.
+    unresolved: set[Location] = field(default_factory=set)
     top: Span = field(default_factory=lambda: Span("", 1, 1, 1))
 
     def entry(self, location: Location) -> Entry:
@@ -50,15 +74,29 @@ class Document:
         for length in range(len(location), 0, -1):
             if location[:length] in self.entries:
                 return self.entries[location[:length]]
-        return Entry(self.top, self.top, "")
+        return Entry(self.top, self.top, "", Layer.BUILT_IN, self.folder)
+
+    def origin(self, location: Location) -> Layer:
+        """Which layer gave the value at ``location``."""
+        return self.entries[location].layer if location in self.entries else Layer.BUILT_IN
+
+    def path(self, location: Location, value: str) -> Path:
+        """``value``, found at ``location``, as a path: relative to the file that says so."""
+        return self.entry(location).folder / value
 
     def written(self, location: Location) -> bool:
         return location in self.entries
 
 
-def read(path: Path) -> tuple[Document, list[Diagnostic]]:
-    """Read the job file at ``path``; spans carry the path as it was given."""
-    document = Document(file=str(path), folder=path.parent, top=Span(str(path), 1, 1, 1))
+def read(
+    path: Path, variables: Mapping[str, str] | None = None, layer: Layer = Layer.JOB_FILE
+) -> tuple[Document, list[Diagnostic]]:
+    """Read the file at ``path``; spans carry the path as it was given.
+
+    Args:
+        variables: what ``${NAME}`` may name; None leaves such text as it is.
+    """
+    document = Document(file=str(path), folder=path.parent, layer=layer, top=Span(str(path), 1, 1, 1))
 
     def refused(code: str, message: str, help_: str) -> tuple[Document, list[Diagnostic]]:
         return document, [Diagnostic(code, message, document.top, str(path), help_)]
@@ -77,12 +115,14 @@ def read(path: Path) -> tuple[Document, list[Diagnostic]]:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         return refused("SMDP101", f"line {line} of {path} is not UTF-8", "save the file as UTF-8")
-    return parse(text, document)
+    return parse(text, document, variables)
 
 
-def parse(text: str, document: Document) -> tuple[Document, list[Diagnostic]]:
+def parse(
+    text: str, document: Document, variables: Mapping[str, str] | None = None
+) -> tuple[Document, list[Diagnostic]]:
     """Fill ``document`` from ``text``. Syntax errors end the parse; duplicate keys do not."""
-    builder = _Builder(document.file, text.splitlines())
+    builder = _Builder(document, text.splitlines(), variables)
     try:
         root = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
@@ -110,9 +150,11 @@ class _TooLargeError(Exception):
 class _Builder:
     """Walks YAML nodes once, making plain values and noting where they stand."""
 
-    def __init__(self, file: str, lines: list[str]) -> None:
-        self.file = file
+    def __init__(self, document: Document, lines: list[str], variables: Mapping[str, str] | None) -> None:
+        self.document = document
+        self.file = document.file
         self.lines = lines
+        self.variables = variables
         self.entries: dict[Location, Entry] = {}
         self.problems: list[Diagnostic] = []
         self.nodes = 0
@@ -154,16 +196,18 @@ class _Builder:
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
             raise _TooLargeError(f"more than {MAX_NODES} values or {MAX_DEPTH} levels")
         text = str(node.value) if isinstance(node, ScalarNode) else ""
-        self.entries[at] = Entry(key_span, self.node_span(node), text)
+        self.entries[at] = Entry(key_span, self.node_span(node), text, self.document.layer, self.document.folder)
         if isinstance(node, MappingNode):
             return self.mapping(node, at, depth)
         if isinstance(node, SequenceNode):
             return [
                 self.value(item, (*at, index), self.node_span(item), depth + 1) for index, item in enumerate(node.value)
             ]
-        return self.scalar(node)
+        return self.scalar(node, at)
 
-    def scalar(self, node: Node) -> Any:
+    def scalar(self, node: Node, at: Location) -> Any:
+        if self.variables is not None and "${" in str(node.value):
+            node = self.with_variables(node, at, self.variables)
         text = str(node.value)
         # Python itself refuses to read numbers of thousands of digits; no field takes one.
         kind = str(node.tag).removeprefix(_TAG) if len(text) <= MAX_DIGITS else "str"
@@ -181,6 +225,21 @@ class _Builder:
         # Everything else is text: `on`, `no` and dates, which YAML 1.2 does not know, too.
         return text
 
+    def with_variables(self, node: Node, at: Location, variables: Mapping[str, str]) -> Node:
+        """The node with ``${NAME}`` replaced. What stands alone and unquoted is read as if it had been written there;
+        everything else stays text."""
+        made = substitute(str(node.value), variables)
+        span = self.node_span(node)
+        if made.problems:
+            self.document.unresolved.add(at)
+        for problem in made.problems:
+            self.problems.append(Diagnostic(problem.code, problem.message, span, problem.text, problem.help))
+        if made.whole and isinstance(node, ScalarNode) and node.style is None:
+            read_as = _compose_scalar(made.text)
+            if read_as is not None:
+                return read_as
+        return ScalarNode(f"{_TAG}str", made.text, node.start_mark, node.end_mark)
+
     def syntax_error(self, error: MarkedYAMLError) -> Diagnostic:
         mark = error.problem_mark or error.context_mark
         span = self.span(mark, mark) if mark is not None else Span(self.file, 1, 1, 2)
@@ -190,6 +249,14 @@ class _Builder:
             return Diagnostic(code, message, span, span.source.strip(), "put each job in a file of its own")
         hint = "a tab cannot indent YAML: use spaces" if "\t" in span.source[: span.column] else _syntax_hint(problem)
         return Diagnostic("SMDP102", f"not valid YAML: {problem}", span, span.source.strip(), hint)
+
+
+def _compose_scalar(text: str) -> ScalarNode | None:
+    try:
+        node = YAML(typ="safe", pure=True).compose(text)
+    except (YAMLError, ValueError):
+        return None
+    return node if isinstance(node, ScalarNode) else None
 
 
 def _syntax_hint(problem: str) -> str:

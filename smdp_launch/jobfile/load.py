@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from smdp_launch.diagnostics import Diagnostic, closest
+from smdp_launch.jobfile import schema
+from smdp_launch.jobfile.channels import KINDS
 from smdp_launch.jobfile.document import Document, Location
-from smdp_launch.jobfile.spec import EXPECTED, SCHEMA_VERSION, JobSpec
+from smdp_launch.jobfile.spec import SCHEMA_VERSION, JobSpec
 
 #: pydantic's error types to the word for what was expected.
 _TYPES = {
@@ -40,8 +42,16 @@ class Loaded:
     bad: frozenset[Location]
 
     def has(self, *location: str) -> bool:
-        """Is the field at ``location``, and everything it stands in, free of schema errors?"""
-        return self.spec is not None and not any(location[: len(one)] == one for one in self.bad)
+        """Is the field at ``location``, and everything it stands in, free of schema errors?
+
+        A list with a faulty item is faulty; a mapping of named things is not, its faulty members are left out.
+        """
+        return self.spec is not None and not any(_spoils(one, location) for one in self.bad)
+
+
+def _spoils(bad: Location, location: Location) -> bool:
+    size = len(location)
+    return location[: len(bad)] == bad or (bad[:size] == location and isinstance(bad[size], int))
 
 
 def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
@@ -49,17 +59,22 @@ def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
         return Loaded(document, None, frozenset()), []
     try:
         spec = JobSpec.model_validate(document.data)
+        details: list[ErrorDetails] = []
     except ValidationError as error:
+        spec = None
         details = error.errors(include_url=False)
-        bad = frozenset(_location(one) for one in details)
-        found = list(_diagnose(document, details))
-        return Loaded(document, _partial(JobSpec, document.data, bad, ()), bad), found
-    return Loaded(document, spec, frozenset()), []
+    bad = frozenset(_location(one) for one in details) | document.unresolved
+    if spec is not None and not bad:
+        return Loaded(document, spec, bad), []
+    # What follows from a variable that is not set is not told again.
+    own = [one for one in details if not any(_location(one)[: len(at)] == at for at in document.unresolved)]
+    found = list(_diagnose(document, own))
+    return Loaded(document, _partial(JobSpec, document.data, bad, ()), bad), found
 
 
 def _location(error: ErrorDetails) -> Location:
     # A wrong key of a mapping is reported as (..., key, "[key]").
-    return tuple(part for part in error["loc"] if part != "[key]")
+    return schema.without_kinds(tuple(part for part in error["loc"] if part != "[key]"))
 
 
 def _partial(model: type[BaseModel], data: Mapping[str, Any], bad: frozenset[Location], at: Location) -> Any:
@@ -81,29 +96,17 @@ def _partial(model: type[BaseModel], data: Mapping[str, Any], bad: frozenset[Loc
 
 
 def _partial_value(annotation: Any, value: Any, bad: frozenset[Location], at: Location) -> Any:
-    choices = [annotation, *get_args(annotation)]
-    model = next((one for one in choices if isinstance(one, type) and issubclass(one, BaseModel)), None)
-    if model is None:
-        return value
-    if (
-        choices[0] is not model
-        and len(choices) > 1
-        and str in {type(key) for key in value}
-        and _is_mapping_of(annotation)
-    ):
-        return {
-            key: _partial(model, one, bad, (*at, key))
-            for key, one in value.items()
-            if (*at, key) not in bad and isinstance(one, dict)
-        }
-    return _partial(model, value, bad, at)
-
-
-def _is_mapping_of(annotation: Any) -> bool:
-    return getattr(annotation, "__origin__", None) is dict
+    model = schema.model_of(annotation, value)
+    if model is not None and isinstance(value, dict):
+        return _partial(model, value, bad, at)
+    inner = schema.element(annotation)
+    if inner is not None and isinstance(value, dict):
+        return {key: _partial_value(inner, one, bad, (*at, key)) for key, one in value.items() if (*at, key) not in bad}
+    return value
 
 
 def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagnostic]:
+    details = [one for one in details if not _follows_from_two_sources(document, one)]
     missing = [one for one in details if one["type"] == "missing"]
     slips: set[Location] = set()
     for error in details:
@@ -117,9 +120,16 @@ def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagn
     yield from (_missing_key(document, one) if one["type"] == "missing" else _bad_value(document, one) for one in rest)
 
 
+def _follows_from_two_sources(document: Document, error: ErrorDetails) -> bool:
+    """Of a channel with two sources only that is told: its other keys fit the one or the other."""
+    location = _location(error)
+    channel = document.data["channels"].get(location[1]) if schema.is_channel(location[:2]) else None
+    return isinstance(channel, dict) and sum(kind in channel for kind in KINDS) > 1 and location[-1] not in KINDS
+
+
 def _slip(error: ErrorDetails, missing: list[ErrorDetails]) -> ErrorDetails | None:
     *parent, key = _location(error)
-    beside = {str(one["loc"][-1]): one for one in missing if list(one["loc"][:-1]) == parent}
+    beside = {str(one["loc"][-1]): one for one in missing if list(_location(one)[:-1]) == parent}
     # A key is missing right here, so less likeness is enough: "s4" for "s3".
     match = closest(str(key), list(beside), cutoff=0.5)
     return beside[match] if match else None
@@ -127,24 +137,15 @@ def _slip(error: ErrorDetails, missing: list[ErrorDetails]) -> ErrorDetails | No
 
 def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | None) -> Diagnostic:
     location = _location(error)
-    known = _known_keys(location[:-1])
+    known = schema.known_keys(location[:-1], document.data)
     match = str(slip["loc"][-1]) if slip else closest(str(location[-1]), known)
     where = f" in {_path(location[:-1])}" if len(location) > 1 else ""
     help_ = f'did you mean "{match}"?' if match else f"known here: {', '.join(known)}"
+    message = f'unknown key "{location[-1]}"{where}'
+    if schema.is_channel(location[:-1]) and location[-1] in KINDS:
+        message, help_ = f"{_path(location[:-1])} names two sources", "make two channels of it"
     entry = document.entry(location)
-    return Diagnostic("SMDP201", f'unknown key "{location[-1]}"{where}', entry.key, str(location[-1]), help_)
-
-
-def _known_keys(parent: Location) -> list[str]:
-    model: Any = JobSpec
-    for part in parent:
-        fields = {info.alias or name: info for name, info in getattr(model, "model_fields", {}).items()}
-        if part in fields:
-            annotation = fields[str(part)].annotation
-            inner = [annotation, *get_args(annotation)]
-            model = next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
-        # A part that is no field is the name of a channel: its model is the mapping's own.
-    return [info.alias or name for name, info in getattr(model, "model_fields", {}).items()]
+    return Diagnostic("SMDP201", message, entry.key, str(location[-1]), help_)
 
 
 def _missing_key(document: Document, error: ErrorDetails) -> Diagnostic:
@@ -152,7 +153,7 @@ def _missing_key(document: Document, error: ErrorDetails) -> Diagnostic:
     parent = location[:-1]
     where = f"{_path(parent)} needs" if parent else "the job file needs"
     span = document.entry(parent).key
-    example = EXPECTED.get(_general(location))
+    example = schema.words(location, document.data)
     help_ = f"add `{location[-1]}:`" + (f" with {example}" if example else "")
     return Diagnostic("SMDP202", f'{where} "{location[-1]}"', span, str(location[-1]), help_)
 
@@ -173,9 +174,9 @@ def _bad_value(document: Document, error: ErrorDetails) -> Diagnostic:
         return Diagnostic("SMDP206", message, span, text, f'put quotes around it: "{text}"')
     if kind in _TYPES:
         message = f"{path} must be {_TYPES[kind]}, not {_what(error['input'])}"
-        example = _expected(location) if kind == "string_type" else ""
+        example = _expected(error, document) if kind == "string_type" else ""
         return Diagnostic("SMDP203", message, span, text, example or f"write {_TYPES[kind]}")
-    return Diagnostic("SMDP204", f"{path}: {_problem(error, text)}", span, text, _allowed(error, location, text))
+    return Diagnostic("SMDP204", f"{path}: {_problem(error, text)}", span, text, _allowed(error, document, text))
 
 
 def _problem(error: ErrorDetails, text: str) -> str:
@@ -196,26 +197,17 @@ def _problem(error: ErrorDetails, text: str) -> str:
     return f'"{text}" is not allowed'
 
 
-def _allowed(error: ErrorDetails, location: Location, text: str) -> str:
+def _allowed(error: ErrorDetails, document: Document, text: str) -> str:
     if error["type"] == "literal_error":
         choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         match = closest(text, choices)
         return f'did you mean "{match}"?' if match else f"one of: {', '.join(choices)}"
-    return _expected(location)
+    return _expected(error, document)
 
 
-def _expected(location: Location) -> str:
-    words = EXPECTED.get(_general(location))
+def _expected(error: ErrorDetails, document: Document) -> str:
+    words = schema.words(_location(error), document.data, of_key=error["loc"][-1] == "[key]")
     return f"write {words}" if words else ""
-
-
-def _general(location: Location) -> tuple[str, ...]:
-    """The location with names of the user's own replaced by ``*``."""
-    parts = [str(part) for part in location]
-    for prefix in (("channels",), ("local", "channels"), ("script", "hyperparameters")):
-        if tuple(parts[: len(prefix)]) == prefix and len(parts) > len(prefix):
-            parts[len(prefix)] = "*"
-    return tuple(parts)
 
 
 def _path(location: Location) -> str:

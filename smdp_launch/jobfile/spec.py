@@ -7,113 +7,232 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue
+
+from smdp_launch.jobfile.channels import Channel
+from smdp_launch.jobfile.section import Section
+from smdp_launch.jobfile.types import (
+    DAY,
+    ChannelName,
+    Code,
+    ContainerPath,
+    HyperparameterName,
+    Image,
+    InstanceType,
+    JobBaseName,
+    KmsKey,
+    MetricName,
+    MetricRegex,
+    PythonVersion,
+    Region,
+    Role,
+    S3Uri,
+    Seconds,
+    SecurityGroup,
+    Subnet,
+    TagKey,
+    TagValue,
+    Text,
+    VariableName,
+    VariableValue,
+    Version,
+)
 
 SCHEMA_VERSION = 1
 
-#: What is left of SageMaker's 63 characters beside "-<14 digits>-<4 hex>".
-MAX_NAME = 43
-
-Text = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
-S3Uri = Annotated[str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\n]*)?$", max_length=1024)]
-ChannelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.\-_]{1,64}$")]
-
-
-def _not_reserved(name: str) -> str:
-    if name.startswith("sagemaker_"):
-        raise ValueError("names that begin with sagemaker_ are the launcher's own")
-    return name
-
-
-# No newline: the request's own pattern for hyperparameter names has none either.
-HyperparameterName = Annotated[str, StringConstraints(pattern=r"^[^\n]{1,256}$"), AfterValidator(_not_reserved)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
 
 class Framework(Section):
-    name: Literal["pytorch", "tensorflow"]
-    version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+(\.\d+)?$")]
-    #: Python's version as "3.10"; the image's own when absent.
-    python: Annotated[str, StringConstraints(pattern=r"^3\.\d+$")] | None = None
+    name: Annotated[Literal["pytorch", "tensorflow"], Field(description="The framework the script trains with.")]
+    version: Annotated[Version, Field(description='Such as "2.0.1"; "2.0" is the newest 2.0.x.')]
+    python: Annotated[PythonVersion | None, Field(description='Such as "3.10"; the image\'s own by default.')] = None
+    transformers: Annotated[
+        Version | None, Field(description="Hugging Face transformers' version; chooses AWS's Hugging Face image.")
+    ] = None
 
 
 class Script(Section):
-    #: Relative to ``source``.
-    entry: Text
-    #: Folder that travels to every host, relative to the job file.
-    source: Text
-    hyperparameters: dict[HyperparameterName, JsonValue] = Field(default_factory=dict)
+    entry: Annotated[Text, Field(description="The script, relative to `source`.")]
+    source: Annotated[Text, Field(description="Folder that travels to every host, relative to the job file.")]
+    source_limit_mb: Annotated[
+        int, Field(ge=1, le=10_000, description="A source folder larger than this is refused (MB).")
+    ] = 100
+    hyperparameters: Annotated[
+        dict[HyperparameterName, JsonValue],
+        Field(description="Command line of the script; each value arrives with the type it has here."),
+    ] = Field(default_factory=dict)
 
 
 class Compute(Section):
-    instance_type: Annotated[str, StringConstraints(pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9-]+$")]
-    instance_count: Annotated[int, Field(ge=1, le=1000)]
-    #: GB of storage on each host; hosts with local NVMe ignore it.
-    volume_gb: Annotated[int, Field(ge=1, le=16384)] = 30
-    #: Seconds. SageMaker's own default is a day, its limit 28 days.
-    max_run: Annotated[int, Field(ge=1, le=28 * 86400)] = 86400
+    instance_type: Annotated[InstanceType, Field(description="Such as ml.p4d.24xlarge.")]
+    instance_count: Annotated[int, Field(ge=1, le=1000, description="Hosts.")]
+    fallback_types: Annotated[
+        list[InstanceType] | None,
+        Field(min_length=1, max_length=4, description="Types to take, in this order, when the first has no capacity."),
+    ] = None
+    volume_gb: Annotated[
+        int, Field(ge=1, le=16384, description="GB of storage on each host; hosts with local NVMe ignore it.")
+    ] = 30
+    max_run: Annotated[Seconds, Field(description="Seconds until the job is stopped, 28 days at most.")] = DAY
+    max_pending: Annotated[
+        int | None, Field(ge=1800, le=28 * DAY, description="Seconds to wait for capacity before the job fails.")
+    ] = None
+    keep_alive: Annotated[
+        int | None, Field(ge=1, le=21600, description="Seconds the hosts stay, and cost, for the next job (warm pool).")
+    ] = None
+    retries: Annotated[
+        int | None, Field(ge=1, le=30, description="How often SageMaker starts again after an error of its own.")
+    ] = None
+    instance_groups: Annotated[
+        JsonValue, Field(description="Refused: hosts of one job are of one type here.", deprecated=True)
+    ] = None
 
 
-class Channel(Section):
-    s3: S3Uri
-    mode: Literal["File", "FastFile", "Pipe"] = "File"
+class Spot(Section):
+    max_wait: Annotated[
+        Seconds | None, Field(description="Seconds to wait for spot capacity and run, `compute.max_run` at least.")
+    ] = None
+
+
+class Network(Section):
+    subnets: Annotated[list[Subnet] | None, Field(min_length=1, max_length=16, description="Subnets of your VPC.")] = (
+        None
+    )
+    security_groups: Annotated[
+        list[SecurityGroup] | None, Field(min_length=1, max_length=5, description="Security groups of the hosts.")
+    ] = None
+    isolated: Annotated[bool, Field(description="No network calls out of the containers.")] = False
+    encrypt_traffic: Annotated[bool, Field(description="Encrypt what the hosts say to each other.")] = False
+
+
+class Encryption(Section):
+    volume_key: Annotated[KmsKey | None, Field(description="KMS key of the hosts' volumes.")] = None
+    output_key: Annotated[KmsKey | None, Field(description="KMS key of what the job writes to S3.")] = None
 
 
 class Output(Section):
-    s3: S3Uri
+    s3: Annotated[S3Uri, Field(description="Where the source archive and the results go, below the job's name.")]
+    compression: Annotated[Literal["gzip", "none"], Field(description="Whether model.tar.gz is packed.")] = "gzip"
 
 
 class Checkpoint(Section):
-    s3: S3Uri
-    path: Annotated[str, StringConstraints(pattern=r"^/[^\n]+$", max_length=4096)] = "/opt/ml/checkpoints"
+    s3: Annotated[S3Uri, Field(description="Each job keeps its checkpoints below this and its own name.")]
+    path: Annotated[ContainerPath, Field(description="The folder in the container that is kept there.")] = (
+        "/opt/ml/checkpoints"
+    )
+
+
+class Batch(Section):
+    """``global_size`` or ``per_gpu``: which of the two stays when the number of GPUs changes."""
+
+    global_size: Annotated[
+        int | None, Field(alias="global", ge=1, le=10**9, description="Samples of one step on all GPUs together.")
+    ] = None
+    per_gpu: Annotated[int | None, Field(ge=1, le=10**9, description="Samples of one step on each GPU.")] = None
+    hyperparameter: Annotated[
+        HyperparameterName | None, Field(description="Pass each worker's batch size to the script under this name.")
+    ] = None
+    reference_size: Annotated[
+        int | None, Field(ge=1, le=10**9, description="Global batch for which the learning rate was found.")
+    ] = None
+    reference_learning_rate: Annotated[
+        float | None, Field(gt=0, le=1e6, description="Learning rate that fits `reference_size`.")
+    ] = None
+    learning_rate: Annotated[
+        HyperparameterName | None,
+        Field(description="Name of the hyperparameter that holds the learning rate; lr or learning-rate is found."),
+    ] = None
+    scaling: Annotated[
+        Literal["linear", "sqrt", "none"], Field(description="How the learning rate follows the global batch.")
+    ] = "linear"
+    warmup_steps: Annotated[
+        int | None, Field(ge=0, le=10**9, description="Steps during which the learning rate rises to its value.")
+    ] = None
+
+
+class EngineOptions(Section):
+    """The engine's own options, passed as SMDP_* variables; docs/engine.md tells what each does."""
+
+    streams: Annotated[int | None, Field(ge=1, le=16, description="Connections for bulk data between two hosts.")] = (
+        None
+    )
+    piece_kib: Annotated[
+        int | None, Field(ge=4, le=65536, description="KiB in which buffers are reduced and sent.")
+    ] = None
+    operation_timeout_s: Annotated[
+        float | None, Field(ge=0.01, le=30 * DAY, description="Seconds after which an exchange has failed.")
+    ] = None
+    rendezvous_timeout_s: Annotated[
+        float | None, Field(ge=0.01, le=30 * DAY, description="Seconds the workers wait for each other at the start.")
+    ] = None
+    heartbeat_s: Annotated[
+        float | None, Field(ge=0.1, le=3600, description="Seconds after which a silent host is lost.")
+    ] = None
+    verbose: Annotated[bool | None, Field(description="Print information, not only warnings.")] = None
+    custom_mpi_options: Annotated[
+        str | None,
+        Field(max_length=2000, pattern=r"^[^\n]*$", description="For `engine: smdistributed`: options of its mpirun."),
+    ] = None
 
 
 class Local(Section):
-    #: Channel name to a folder or file on this machine, relative to the job file.
-    channels: dict[ChannelName, Text] = Field(default_factory=dict)
+    channels: Annotated[
+        dict[ChannelName, Text],
+        Field(description="Channel to a folder or file on this machine, relative to the job file."),
+    ] = Field(default_factory=dict)
 
 
 class JobSpec(Section):
     """One training job, as its file says it."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")]
-    name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$", max_length=MAX_NAME)]
-    engine: Literal["native", "smdistributed"] = "native"
-    policy: Literal["strict", "extended"] = "strict"
+    schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of this form.")]
+    name: Annotated[JobBaseName, Field(description="The job is called NAME-<UTC time>-<4 hex>.")]
+    engine: Annotated[
+        Literal["native", "smdistributed"],
+        Field(description="Our engine in an image of yours, or AWS's library in AWS's images."),
+    ] = "native"
+    policy: Annotated[
+        Literal["strict", "extended"],
+        Field(description="What the library's documentation states, or what AWS added later too."),
+    ] = "strict"
     framework: Framework
-    image: Annotated[str, StringConstraints(pattern=r"^[^\s]+$", max_length=255)] | None = None
+    image: Annotated[Image | None, Field(description="URI of the training image; needed for `engine: native`.")] = None
     script: Script
     compute: Compute
-    channels: Annotated[dict[ChannelName, Channel], Field(min_length=1, max_length=20)]
+    spot: Annotated[Spot | None, Field(description="Run on spare capacity, which may be taken away.")] = None
+    channels: Annotated[
+        dict[ChannelName, Channel], Field(min_length=1, max_length=20, description="Input data by channel name.")
+    ]
     output: Output
     checkpoint: Checkpoint | None = None
-    role: Annotated[
-        str, StringConstraints(pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[a-zA-Z0-9+=,.@\-_/]+$", max_length=2048)
-    ]
-    region: Annotated[str, StringConstraints(pattern=r"^[a-z]{2,}(-[a-z]+)+-\d+$")]
+    network: Network = Network()
+    encryption: Encryption = Encryption()
+    environment: Annotated[
+        dict[VariableName, VariableValue],
+        Field(max_length=100, description="Environment variables of the containers. No place for secrets."),
+    ] = Field(default_factory=dict)
+    tags: Annotated[dict[TagKey, TagValue], Field(max_length=49, description="Tags of the job.")] = Field(
+        default_factory=dict
+    )
+    metrics: Annotated[
+        dict[MetricName, MetricRegex],
+        Field(max_length=40, description="Name to the regular expression that finds its value in the log."),
+    ] = Field(default_factory=dict)
+    batch: Annotated[Batch | None, Field(description="What the plan's batch and learning-rate advice rests on.")] = None
+    amp: Annotated[
+        Literal["fp16", "bf16"] | None,
+        Field(description="Automatic mixed precision that the script uses; it reads it as SMDP_AMP."),
+    ] = None
+    engine_options: EngineOptions = EngineOptions()
+    overlay: Annotated[
+        dict[str, JsonValue],
+        Field(description="Members of the CreateTrainingJob request that this form does not know."),
+    ] = Field(default_factory=dict)
+    silence: Annotated[list[Code], Field(max_length=100, description="Codes of warnings that are not told.")] = Field(
+        default_factory=list
+    )
+    role: Annotated[Role, Field(description="ARN of the execution role.")]
+    region: Annotated[Region, Field(description="Such as us-east-1.")]
     local: Local = Local()
-
-
-#: What a pattern means, in words: shown in place of the regular expression.
-EXPECTED: dict[tuple[str, ...], str] = {
-    ("name",): f"letters, digits and inner hyphens, {MAX_NAME} characters at most",
-    ("framework", "version"): 'a version such as "2.0.1"',
-    ("framework", "python"): 'a version such as "3.10"',
-    ("image",): "an image URI such as 123456789012.dkr.ecr.us-east-1.amazonaws.com/NAME:TAG",
-    ("compute", "instance_type"): "an instance type such as ml.p4d.24xlarge",
-    ("role",): "a role's ARN such as arn:aws:iam::123456789012:role/NAME",
-    ("region",): "a region such as us-east-1",
-    ("output", "s3"): "a location such as s3://BUCKET/PREFIX",
-    ("checkpoint", "s3"): "a location such as s3://BUCKET/PREFIX",
-    ("checkpoint", "path"): "an absolute path in the container such as /opt/ml/checkpoints",
-    ("channels", "*", "s3"): "a location such as s3://BUCKET/PREFIX",
-    ("channels", "*"): "a channel name of letters, digits, '.', '-' and '_'",
-    ("local", "channels", "*"): "a channel name of letters, digits, '.', '-' and '_'",
-    ("script", "hyperparameters", "*"): "a name of at most 256 characters that does not begin with sagemaker_",
-}
 
 
 def json_schema() -> dict[str, Any]:

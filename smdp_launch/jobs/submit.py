@@ -65,7 +65,10 @@ def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
     Only for the local cloud, whose buckets are empty: on AWS the data is there already. What an earlier run left
     under a channel's location goes, so that the job sees the data of this machine and no other.
     """
-    locations = {name: S3Location.parse(channel.s3) for name, channel in plan.spec.channels.items()}
+    locations = {
+        one["ChannelName"]: S3Location.parse(one["DataSource"]["S3DataSource"]["S3Uri"])
+        for one in plan.request["InputDataConfig"]
+    }
     buckets = {one.bucket for one in locations.values()} | {S3Location.parse(plan.spec.output.s3).bucket}
     if plan.spec.checkpoint is not None:
         buckets.add(S3Location.parse(plan.spec.checkpoint.s3).bucket)

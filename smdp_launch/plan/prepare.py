@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from smdp_launch.catalog.instances import instance
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused
-from smdp_launch.jobfile.document import read
+from smdp_launch.jobfile.layers import gather, regions_differ
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.plan.local import local_request, not_honoured
 from smdp_launch.plan.plan import LocalRun, Plan
-from smdp_launch.request.build import PLAN_TAG, Request, plan_hash, training_request
+from smdp_launch.request.batch import script_hyperparameters, workers_per_host
+from smdp_launch.request.build import training_request
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
-from smdp_launch.rules.check import LAUNCH_RULES, RULES, check
+from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
 from smdp_launch.source.scan import SourceTree, scan_data, scan_source
-
-#: Tells the entrypoint how many workers to start where there are no GPUs to count.
-WORKERS_VARIABLE = "SMDP_WORKERS_PER_HOST"
 
 
 @dataclass(frozen=True)
@@ -57,21 +55,33 @@ class CheckedJob:
         return spec, facts.source
 
 
-def check_job(path: Path, local: LocalRequest | None = None) -> CheckedJob:
-    """Read the job file, look at the folders it names, and find every mistake at once."""
-    document, diagnostics = read(path)
+def check_job(
+    path: Path,
+    local: LocalRequest | None = None,
+    *,
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> CheckedJob:
+    """Read the job file and its layers, look at the folders it names, and find every mistake at once.
+
+    Args:
+        settings: what stood after ``--set``, such as ``compute.max_run=3600``.
+        environ: variables for ``${NAME}`` and ``SMDP_JOB__*``; the process's own by default.
+    """
+    environ = os.environ if environ is None else environ
+    document, diagnostics = gather(path, settings, environ)
     loaded, found = load(document)
-    diagnostics += found
-    if loaded.spec is None:
-        return CheckedJob(path, loaded, None, tuple(in_order(diagnostics)))
-    facts = _facts(loaded, loaded.spec, local)
-    diagnostics += check(loaded, facts, RULES)
+    diagnostics += [*found, *regions_differ(document, environ)]
+    facts = None
+    if loaded.spec is not None:
+        facts = _facts(loaded, loaded.spec, local)
+        diagnostics += check(facts)
     return CheckedJob(path, loaded, facts, tuple(in_order(diagnostics)))
 
 
 def placeholders(job: CheckedJob) -> list[Diagnostic]:
     """What has to be filled in before a launch on AWS."""
-    return [] if job.facts is None else check(job.loaded, job.facts, LAUNCH_RULES)
+    return [] if job.facts is None else check_launch(job.facts)
 
 
 def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | None = None) -> Plan:
@@ -90,7 +100,7 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
     hosts, workers = spec.compute.instance_count, workers_per_host(spec)
     if local is not None:
         hosts, workers = local.hosts, local.workers_per_host
-        request = _local_request(request, source, local)
+        request = local_request(request, source, local)
     return Plan(
         job=name,
         job_file=str(job.path),
@@ -98,16 +108,10 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
         request=request,
         ranks=tuple(rank_map(hosts, workers)),
         source=source,
-        script_arguments=tuple(script_arguments(spec.script.hyperparameters)),
+        script_arguments=tuple(script_arguments(script_hyperparameters(spec))),
         local=local,
         diagnostics=job.diagnostics,
     )
-
-
-def workers_per_host(spec: JobSpec) -> int:
-    """One worker per GPU."""
-    known = instance(spec.compute.instance_type)
-    return known.gpus if known is not None else 1
 
 
 def local_run(job: CheckedJob, asked: LocalRequest, cores: int) -> LocalRun:
@@ -115,18 +119,18 @@ def local_run(job: CheckedJob, asked: LocalRequest, cores: int) -> LocalRun:
     spec, _ = job.require()
     hosts = asked.hosts or min(spec.compute.instance_count, 4)
     workers = asked.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
-    return LocalRun(hosts, workers, _local_paths(job.loaded, spec, asked), tuple(_not_honoured(spec, hosts, workers)))
+    return LocalRun(hosts, workers, _local_paths(job.loaded, spec, asked), tuple(not_honoured(spec, hosts, workers)))
 
 
 def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     document = loaded.document
     source = None
     if loaded.has("script", "source"):
-        source = scan_source(document.folder / spec.script.source)
+        source = scan_source(document.path(("script", "source"), spec.script.source))
     data = _local_paths(loaded, spec, local or LocalRequest())
     return Facts(
         spec=spec,
-        document=document,
+        loaded=loaded,
         source=source,
         local_data={name: scan_data(path) for name, path in data.items()},
         data_flags=frozenset(local.data) if local is not None else frozenset(),
@@ -138,37 +142,11 @@ def _local_paths(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str
     written: dict[str, Path] = {}
     if loaded.has("local", "channels"):
         written = {
-            name: loaded.document.folder / path
+            name: loaded.document.path(("local", "channels", name), path)
             for name, path in spec.local.channels.items()
             if loaded.has("local", "channels", name)
         }
     return written | dict(asked.data)
-
-
-def _local_request(request: Request, source: SourceTree, local: LocalRun) -> Request:
-    changed = request | {
-        "ResourceConfig": request["ResourceConfig"] | {"InstanceCount": local.hosts},
-        "Environment": request.get("Environment", {}) | {WORKERS_VARIABLE: str(local.workers_per_host)},
-    }
-    return changed | {"Tags": [{"Key": PLAN_TAG, "Value": plan_hash(changed, source)}]}
-
-
-def _not_honoured(spec: JobSpec, hosts: int, workers: int) -> list[str]:
-    compute = spec.compute
-    asked = f"{compute.instance_count} x {compute.instance_type}"
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    lines = [
-        f"{asked}, {compute.instance_count * workers_per_host(spec)} GPUs: here {hosts * workers} workers share this"
-        " machine's CPUs",
-        f"the image: the script runs with Python {python} and the packages installed here",
-        f"role {spec.role.rsplit('/', 1)[-1]}, region {spec.region}, volumes of {compute.volume_gb} GB",
-    ]
-    if spec.engine == "smdistributed":
-        lines.append("engine smdistributed: AWS's library is not on this machine, a script that imports it will fail")
-    modes = sorted({f"{name} ({one.mode})" for name, one in spec.channels.items() if one.mode != "File"})
-    if modes:
-        lines.append(f"input modes of {', '.join(modes)}: the data is copied as in File mode")
-    return lines
 
 
 def with_note(run: LocalRun, note: str) -> LocalRun:

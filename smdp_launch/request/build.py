@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import JsonValue
 
 from smdp_launch.catalog.frameworks import build
 from smdp_launch.catalog.registries import training_image
-from smdp_launch.jobfile.spec import Channel, JobSpec
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.spec import EngineOptions, JobSpec
+from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.hyperparameters import encode, encode_value
 from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.source.scan import SourceTree, normal_name
 
 #: The tag by which a job is known as that of one plan.
 PLAN_TAG = "smdp-launch:plan"
+
+#: The channel that carries the source archive to containers without a network, as in AWS's toolkit.
+CODE_CHANNEL = "code"
 
 Request = dict[str, Any]
 
@@ -25,27 +31,70 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
     """The request's members as the service names them; ready for ``create_training_job(**request)``."""
     request: Request = {
         "TrainingJobName": job,
-        "AlgorithmSpecification": {"TrainingImage": image(spec), "TrainingInputMode": "File"},
+        "AlgorithmSpecification": _algorithm(spec),
         "RoleArn": spec.role,
-        "InputDataConfig": [_channel(name, channel) for name, channel in sorted(spec.channels.items())],
-        "OutputDataConfig": {"S3OutputPath": spec.output.s3},
-        "ResourceConfig": {
-            "InstanceType": spec.compute.instance_type,
-            "InstanceCount": spec.compute.instance_count,
-            "VolumeSizeInGB": spec.compute.volume_gb,
-        },
-        "StoppingCondition": {"MaxRuntimeInSeconds": spec.compute.max_run},
-        "HyperParameters": encode(spec.script.hyperparameters) | _launch_hyperparameters(spec, job),
+        "InputDataConfig": channels(spec, job),
+        "OutputDataConfig": _output(spec),
+        "ResourceConfig": _resources(spec),
+        "StoppingCondition": _stopping(spec),
+        "HyperParameters": encode(script_hyperparameters(spec)) | _launch_hyperparameters(spec, job),
     }
-    if spec.engine == "native":
-        # The entrypoint puts our engine's import paths before those of AWS's library, should the image hold both.
-        request["Environment"] = {"SMDP_ENGINE": "native"}
+    variables = environment(spec)
+    if variables:
+        request["Environment"] = variables
     if spec.checkpoint is not None:
         # Each job below a prefix of its own: jobs with one prefix restore and overwrite each other's files.
         where = S3Location.parse(spec.checkpoint.s3).join(job)
         request["CheckpointConfig"] = {"S3Uri": str(where), "LocalPath": spec.checkpoint.path}
-    request["Tags"] = [{"Key": PLAN_TAG, "Value": plan_hash(request, source)}]
+    if spec.compute.retries is not None:
+        request["RetryStrategy"] = {"MaximumRetryAttempts": spec.compute.retries}
+    if spec.spot is not None:
+        request["EnableManagedSpotTraining"] = True
+    request |= _network(spec)
+    request = overlaid(request, spec.overlay)
+    tags = [{"Key": key, "Value": value} for key, value in sorted(spec.tags.items())]
+    request["Tags"] = [*tags, *request.get("Tags", []), {"Key": PLAN_TAG, "Value": plan_hash(request, source)}]
     return request
+
+
+def channels(spec: JobSpec, job: str) -> list[Request]:
+    """The job file's channels by name, and the source archive as one more where containers may not fetch it."""
+    found = [_channel(name, channel) for name, channel in sorted(spec.channels.items())]
+    if spec.network.isolated:
+        where = source_location(spec.output.s3, job)
+        found.append(_channel(CODE_CHANNEL, S3Channel.model_construct(s3=str(where))))
+    return found
+
+
+def environment(spec: JobSpec) -> dict[str, str]:
+    """The containers' environment: the job file's own variables, and what the engine reads."""
+    variables = dict(spec.environment)
+    if spec.engine == "native":
+        # The entrypoint puts our engine's import paths before those of AWS's library, should the image hold both.
+        variables["SMDP_ENGINE"] = "native"
+        variables |= engine_variables(spec.engine_options)
+    if spec.amp is not None:
+        variables["SMDP_AMP"] = spec.amp
+    return variables
+
+
+def engine_variables(options: EngineOptions) -> dict[str, str]:
+    given = options.model_dump(exclude_none=True, exclude={"custom_mpi_options"})
+    return {
+        f"SMDP_{name.upper()}": f"{value:d}" if isinstance(value, bool) else str(value) for name, value in given.items()
+    }
+
+
+def overlaid(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
+    """``request`` with the members of ``overlay``: mappings are merged, everything else replaces."""
+    result = dict(request)
+    for name, value in overlay.items():
+        present = result.get(name)
+        if isinstance(present, dict) and isinstance(value, dict):
+            result[name] = overlaid(present, value)
+        else:
+            result[name] = value
+    return result
 
 
 def image(spec: JobSpec) -> str:
@@ -69,30 +118,106 @@ def plan_hash(request: Request, source: SourceTree) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _channel(name: str, channel: Channel) -> Request:
-    return {
-        "ChannelName": name,
-        "DataSource": {
-            "S3DataSource": {
-                "S3DataType": "S3Prefix",
-                "S3Uri": channel.s3,
-                "S3DataDistributionType": "FullyReplicated",
-            }
-        },
-        "InputMode": channel.mode,
+def _algorithm(spec: JobSpec) -> Request:
+    algorithm: Request = {"TrainingImage": image(spec), "TrainingInputMode": "File"}
+    if spec.metrics:
+        algorithm["MetricDefinitions"] = [
+            {"Name": name, "Regex": regex} for name, regex in sorted(spec.metrics.items())
+        ]
+    return algorithm
+
+
+def _channel(name: str, channel: S3Channel | FsxChannel | EfsChannel) -> Request:
+    if isinstance(channel, S3Channel):
+        return {"ChannelName": name, "DataSource": {"S3DataSource": _s3_source(channel)}} | _reading(channel)
+    is_fsx = isinstance(channel, FsxChannel)
+    source = {
+        "FileSystemId": channel.fsx if isinstance(channel, FsxChannel) else channel.efs,
+        "FileSystemType": "FSxLustre" if is_fsx else "EFS",
+        "DirectoryPath": channel.path,
+        "FileSystemAccessMode": channel.access,
     }
+    return {"ChannelName": name, "DataSource": {"FileSystemDataSource": source}}
+
+
+def _s3_source(channel: S3Channel) -> Request:
+    source: Request = {
+        "S3DataType": channel.data_type,
+        "S3Uri": channel.s3,
+        "S3DataDistributionType": channel.distribution,
+    }
+    return source if channel.attributes is None else source | {"AttributeNames": channel.attributes}
+
+
+def _reading(channel: S3Channel) -> Request:
+    members: Request = {"InputMode": channel.mode}
+    if channel.content_type is not None:
+        members["ContentType"] = channel.content_type
+    if channel.compression != "None":
+        members["CompressionType"] = channel.compression
+    if channel.record_wrapping != "None":
+        members["RecordWrapperType"] = channel.record_wrapping
+    if channel.shuffle is not None:
+        members["ShuffleConfig"] = {"Seed": channel.shuffle}
+    return members
+
+
+def _output(spec: JobSpec) -> Request:
+    output: Request = {"S3OutputPath": spec.output.s3}
+    if spec.encryption.output_key is not None:
+        output["KmsKeyId"] = spec.encryption.output_key
+    return output | ({"CompressionType": "NONE"} if spec.output.compression == "none" else {})
+
+
+def _resources(spec: JobSpec) -> Request:
+    compute = spec.compute
+    resources: Request = {"VolumeSizeInGB": compute.volume_gb}
+    if compute.fallback_types is None:
+        resources |= {"InstanceType": compute.instance_type, "InstanceCount": compute.instance_count}
+    else:
+        resources["InstancePreferences"] = [
+            {"InstanceType": one, "InstanceCount": compute.instance_count}
+            for one in (compute.instance_type, *compute.fallback_types)
+        ]
+    if compute.keep_alive is not None:
+        resources["KeepAlivePeriodInSeconds"] = compute.keep_alive
+    if spec.encryption.volume_key is not None:
+        resources["VolumeKmsKeyId"] = spec.encryption.volume_key
+    return resources
+
+
+def _stopping(spec: JobSpec) -> Request:
+    condition = {"MaxRuntimeInSeconds": spec.compute.max_run}
+    if spec.spot is not None and spec.spot.max_wait is not None:
+        condition["MaxWaitTimeInSeconds"] = spec.spot.max_wait
+    if spec.compute.max_pending is not None:
+        condition["MaxPendingTimeInSeconds"] = spec.compute.max_pending
+    return condition
+
+
+def _network(spec: JobSpec) -> Request:
+    members: Request = {}
+    if spec.network.subnets is not None and spec.network.security_groups is not None:
+        members["VpcConfig"] = {"Subnets": spec.network.subnets, "SecurityGroupIds": spec.network.security_groups}
+    if spec.network.isolated:
+        members["EnableNetworkIsolation"] = True
+    if spec.network.encrypt_traffic:
+        members["EnableInterContainerTrafficEncryption"] = True
+    return members
 
 
 def _launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
     """What the containers' toolkits read: AWS's names, so that either engine's image understands them."""
+    archive = source_location(spec.output.s3, job)
+    local = f"/opt/ml/input/data/{CODE_CHANNEL}/{archive.key.rpartition('/')[2]}"
     values: dict[str, JsonValue] = {
         "sagemaker_program": normal_name(spec.script.entry),
-        "sagemaker_submit_directory": str(source_location(spec.output.s3, job)),
+        "sagemaker_submit_directory": local if spec.network.isolated else str(archive),
         "sagemaker_container_log_level": 20,
         "sagemaker_job_name": job,
         "sagemaker_region": spec.region,
         "sagemaker_distributed_dataparallel_enabled": True,
-        "sagemaker_distributed_dataparallel_custom_mpi_options": "",
+        "sagemaker_distributed_dataparallel_custom_mpi_options": spec.engine_options.custom_mpi_options or "",
         "sagemaker_instance_type": spec.compute.instance_type,
     }
     return {name: encode_value(value) for name, value in values.items()}

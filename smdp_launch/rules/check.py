@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import importlib
+import pkgutil
 
-from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.jobfile.load import Loaded
-from smdp_launch.rules import account, compute, data, framework
+from smdp_launch import rules
+from smdp_launch.diagnostics import Diagnostic, Severity
 from smdp_launch.rules.facts import Facts, Rule
 
-#: The rules that hold for every job, wherever it runs.
-RULES: tuple[Rule, ...] = (
-    compute.instance_type,
-    framework.framework_version,
-    framework.cuda_11,
-    framework.python_version,
-    framework.native_image,
-    framework.image_holds_library,
-    data.source_folder,
-    data.entry_point,
-    data.local_channels,
-    data.local_data,
-    data.channels_have_local_data,
-)
 
-#: What a launch on AWS asks beside them.
-LAUNCH_RULES: tuple[Rule, ...] = (account.placeholders,)
+@functools.cache
+def every_rule() -> tuple[Rule, ...]:
+    """The rules of all modules in this package: writing one is all it takes."""
+    names = sorted(one.name for one in pkgutil.iter_modules(rules.__path__))
+    modules = [importlib.import_module(f"{rules.__name__}.{name}") for name in names]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
+    return tuple(sorted(found, key=lambda one: one.code))
 
 
-def check(loaded: Loaded, facts: Facts, rules: Sequence[Rule] = RULES) -> list[Diagnostic]:
-    """What the rules find, those left out whose fields have schema errors."""
-    return [found for one in rules if _can_run(one, loaded) for found in one.check(facts)]
+def check(facts: Facts) -> list[Diagnostic]:
+    """What the rules that hold for every job find, without the warnings that the job file silences."""
+    silenced = set(facts.spec.silence) if facts.loaded.has("silence") else set()
+    found = [one for each in every_rule() if not each.on_launch for one in each.diagnostics(facts)]
+    return [one for one in found if one.severity is Severity.ERROR or one.code not in silenced]
 
 
-def _can_run(one: Rule, loaded: Loaded) -> bool:
-    return all(loaded.has(*need) for need in one.needs)
+def check_launch(facts: Facts) -> list[Diagnostic]:
+    """What a launch on AWS asks beside that."""
+    return [one for each in every_rule() if each.on_launch for one in each.diagnostics(facts)]

@@ -1,16 +1,16 @@
-"""SMDP301: which instances."""
+"""Which instances, and how many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from smdp_launch.catalog.instances import replacement, supported_instances
-from smdp_launch.diagnostics import Diagnostic, closest
-from smdp_launch.rules.facts import Facts, rule
+from smdp_launch.diagnostics import closest
+from smdp_launch.rules.facts import Facts, Finding, rule
 
 
-@rule("compute.instance_type", "policy", "engine")
-def instance_type(facts: Facts) -> Iterator[Diagnostic]:
+@rule("SMDP301", "compute.instance_type", "policy", "engine")
+def instance_type(facts: Facts) -> Iterator[Finding]:
     spec = facts.spec
     name = spec.compute.instance_type
     allowed = supported_instances(spec.policy, spec.engine)
@@ -27,4 +27,4 @@ def instance_type(facts: Facts) -> Iterator[Diagnostic]:
         match = closest(name, allowed, cutoff=0.8)  # instance names are much alike
         message = f"{name} is no instance that the {spec.engine} engine serves under policy {spec.policy}"
         help_ = f"did you mean {match}?" if match else f"one of {listed}"
-    yield facts.problem("SMDP301", message, ("compute", "instance_type"), help_)
+    yield Finding(("compute", "instance_type"), message, help_)

@@ -1,16 +1,17 @@
 """What rules are given, and how one is written.
 
-A rule is a function from ``Facts`` to diagnostics. It names the fields it reads; where one of them already has a
-schema error the rule is left out, so every mistake is told once and none hides another.
+A rule is a function from ``Facts`` to findings, with one code. It names the fields it reads; where one of them already
+has a schema error the rule is left out, so every mistake is told once and none hides another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from smdp_launch.diagnostics import Diagnostic, Severity
-from smdp_launch.jobfile.document import Document
+from smdp_launch.jobfile.document import Document, Location
+from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.source.scan import LocalData, SourceTree
 
@@ -28,42 +29,70 @@ class Facts:
     """
 
     spec: JobSpec
-    document: Document
+    loaded: Loaded
     source: SourceTree | None = None
     local_data: Mapping[str, LocalData] = field(default_factory=dict)
     data_flags: frozenset[str] = frozenset()
     local: bool = False
 
-    def problem(
-        self,
-        code: str,
-        message: str,
-        at: tuple[str, ...],
-        help_: str = "",
-        *,
-        on_key: bool = False,
-        severity: Severity = Severity.ERROR,
-    ) -> Diagnostic:
-        """A diagnostic at the field ``at``, or at the nearest parent that the file has."""
-        entry = self.document.entry(at)
-        written = self.document.written(at)
-        span = entry.key if on_key or not written else entry.value
-        text = at[-1] if on_key else entry.text if written else ""
-        return Diagnostic(code, message, span, text, help_, severity)
+    @property
+    def document(self) -> Document:
+        return self.loaded.document
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule has to say; its code and severity are the rule's.
+
+    Args:
+        at: the field; the nearest parent that was written is shown where it was not.
+        message: one sentence on what is wrong.
+        help: what to write instead.
+        on_key: the key is meant, not its value.
+        text: in place of what stands there; for what has no place in a file, such as a flag, ``at`` is empty.
+    """
+
+    at: Location
+    message: str
+    help: str = ""
+    on_key: bool = False
+    text: str | None = None
+
+
+Check = Callable[[Facts], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Calling it yields what is wrong."""
+    """One code's function with what it needs. ``on_launch``: asked only before a launch on AWS."""
 
-    needs: tuple[tuple[str, ...], ...]
-    check: Callable[[Facts], Iterable[Diagnostic]]
+    code: str
+    needs: tuple[Location, ...]
+    check: Check
+    severity: Severity = Severity.ERROR
+    on_launch: bool = False
+
+    def diagnostics(self, facts: Facts) -> Iterator[Diagnostic]:
+        """What is wrong; nothing where a field that the rule reads has a schema error."""
+        if all(facts.loaded.has(*map(str, need)) for need in self.needs):
+            for one in self.check(facts):
+                yield self._placed(facts.document, one)
+
+    def _placed(self, document: Document, one: Finding) -> Diagnostic:
+        if not one.at:
+            return Diagnostic(self.code, one.message, None, one.text or "", one.help, self.severity)
+        entry, written = document.entry(one.at), document.written(one.at)
+        span = entry.key if one.on_key or not written else entry.value
+        text = str(one.at[-1]) if one.on_key else entry.text if written else ""
+        return Diagnostic(self.code, one.message, span, text if one.text is None else one.text, one.help, self.severity)
 
 
-def rule(*needs: str) -> Callable[[Callable[[Facts], Iterable[Diagnostic]]], Rule]:
+def rule(
+    code: str, *needs: str, severity: Severity = Severity.ERROR, on_launch: bool = False
+) -> Callable[[Check], Rule]:
     """Make a function a rule; ``needs`` are the fields it reads, such as ``"compute.instance_type"``."""
 
-    def make(check: Callable[[Facts], Iterable[Diagnostic]]) -> Rule:
-        return Rule(tuple(tuple(one.split(".")) for one in needs), check)
+    def make(check: Check) -> Rule:
+        return Rule(code, tuple(tuple(one.split(".")) for one in needs), check, severity, on_launch)
 
     return make

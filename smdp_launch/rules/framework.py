@@ -1,36 +1,34 @@
-"""SMDP302-306: which framework builds, with which CUDA, Python and image."""
+"""Which framework builds, with which CUDA, Python and image."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from smdp_launch.catalog.frameworks import TITLES, build, minimum, parts, versions
-from smdp_launch.diagnostics import Diagnostic, closest
-from smdp_launch.rules.facts import Facts, rule
+from smdp_launch.diagnostics import closest
+from smdp_launch.rules.facts import Facts, Finding, rule
 
 _VERSION = ("framework", "version")
 
 
-@rule("framework.name", "framework.version")
-def framework_version(facts: Facts) -> Iterator[Diagnostic]:
+@rule("SMDP302", "framework.name", "framework.version")
+def framework_version(facts: Facts) -> Iterator[Finding]:
     name, version = facts.spec.framework.name, facts.spec.framework.version
     title, first = TITLES[name], minimum(name)
     if name == "tensorflow" and parts(version)[0] < 2:
         message = "TensorFlow 1.x has no distributed data parallel library"
-        yield facts.problem(
-            "SMDP302", message, _VERSION, f'TensorFlow {first} or later, such as "{versions(name)[-1]}"'
-        )
+        yield Finding(_VERSION, message, f'TensorFlow {first} or later, such as "{versions(name)[-1]}"')
     elif parts(version) < parts(first)[: len(parts(version))]:
         message = f"{title} {version} is older than {first}, the first version the library was made for"
-        yield facts.problem("SMDP302", message, _VERSION, f'{first} or later, such as "{_newest_cuda11(name)}"')
+        yield Finding(_VERSION, message, f'{first} or later, such as "{_newest_cuda11(name)}"')
     elif build(name, version) is None:
         match = closest(version, versions(name))
         message = f"there is no training image of {title} {version}"
-        yield facts.problem("SMDP302", message, _VERSION, f'the closest is "{match or _newest_cuda11(name)}"')
+        yield Finding(_VERSION, message, f'the closest is "{match or _newest_cuda11(name)}"')
 
 
-@rule("framework.name", "framework.version", "policy")
-def cuda_11(facts: Facts) -> Iterator[Diagnostic]:
+@rule("SMDP303", "framework.name", "framework.version", "policy")
+def cuda_11(facts: Facts) -> Iterator[Finding]:
     framework = facts.spec.framework
     found = build(framework.name, framework.version)
     if facts.spec.policy == "strict" and found is not None and found.cuda_major != 11:
@@ -38,11 +36,11 @@ def cuda_11(facts: Facts) -> Iterator[Diagnostic]:
             f"{TITLES[framework.name]} {found.version} is built with CUDA {found.cuda}; policy strict needs CUDA 11"
         )
         help_ = f'the newest with CUDA 11 is "{_newest_cuda11(framework.name)}"; or `policy: extended`'
-        yield facts.problem("SMDP303", message, _VERSION, help_)
+        yield Finding(_VERSION, message, help_)
 
 
-@rule("framework.name", "framework.version", "framework.python", "image")
-def python_version(facts: Facts) -> Iterator[Diagnostic]:
+@rule("SMDP304", "framework.name", "framework.version", "framework.python", "image")
+def python_version(facts: Facts) -> Iterator[Finding]:
     framework = facts.spec.framework
     found = build(framework.name, framework.version)
     # An image of the person's own may hold any Python.
@@ -51,26 +49,26 @@ def python_version(facts: Facts) -> Iterator[Diagnostic]:
     message = (
         f"the image of {TITLES[framework.name]} {found.version} holds Python {found.python}, not {framework.python}"
     )
-    yield facts.problem("SMDP304", message, ("framework", "python"), f'write "{found.python}", or name an `image`')
+    yield Finding(("framework", "python"), message, f'write "{found.python}", or name an `image`')
 
 
-@rule("engine", "image")
-def native_image(facts: Facts) -> Iterator[Diagnostic]:
+@rule("SMDP305", "engine", "image")
+def native_image(facts: Facts) -> Iterator[Finding]:
     if facts.spec.engine == "native" and facts.spec.image is None:
         message = "engine native runs in an image that you build and push, and none is named"
         help_ = "add `image:` with its URI, or choose `engine: smdistributed` for AWS's own"
-        yield facts.problem("SMDP305", message, ("engine",), help_)
+        yield Finding(("engine",), message, help_)
 
 
-@rule("engine", "framework.name", "framework.version", "image")
-def image_holds_library(facts: Facts) -> Iterator[Diagnostic]:
+@rule("SMDP306", "engine", "framework.name", "framework.version", "image")
+def image_holds_library(facts: Facts) -> Iterator[Finding]:
     framework = facts.spec.framework
     found = build(framework.name, framework.version)
     if facts.spec.engine != "smdistributed" or facts.spec.image is not None or found is None or found.smddp:
         return
     last = next(one for one in reversed(versions(framework.name)) if _holds_library(framework.name, one))
     message = f"AWS's image of {TITLES[framework.name]} {found.version} comes without the data parallel library"
-    yield facts.problem("SMDP306", message, _VERSION, f'the last that holds it is "{last}"; or `engine: native`')
+    yield Finding(_VERSION, message, f'the last that holds it is "{last}"; or `engine: native`')
 
 
 def _newest_cuda11(name: str) -> str:

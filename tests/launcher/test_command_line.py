@@ -164,7 +164,7 @@ def test_help_and_version_are_quick_to_import(job_folder: Path) -> None:
 def test_an_unforeseen_exception_is_our_bug(job_folder: Path) -> None:
     program = """
 import smdp_launch.plan.prepare as prepare
-prepare.check_job = lambda *_: 1 / 0
+prepare.check_job = lambda *_, **__: 1 / 0
 from smdp_launch.cli import main
 main()
 """

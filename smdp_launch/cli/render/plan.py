@@ -9,6 +9,7 @@ from rich.text import Text
 
 from smdp_launch.catalog.instances import instance
 from smdp_launch.cli.render.rows import count, duration, print_rows, short, size, titled
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.plan.plan import Plan
 from smdp_launch.request.names import source_location
 
@@ -36,13 +37,20 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
         ("source", f"{short(plan.source.folder)}: {count(len(plan.source.files), 'file')}, {size(plan.source.size)}"),
         ("", f"to {source_location(spec.output.s3, plan.job)}"),
     ]
-    channels = [f"{name}: {one.s3} ({one.mode})" for name, one in sorted(spec.channels.items())]
-    rows += titled("channels", channels)
+    rows += titled("channels", [f"{name}: {_channel(one)}" for name, one in sorted(spec.channels.items())])
     rows.append(("output", spec.output.s3))
     if spec.checkpoint is not None:
         rows.append(("checkpoints", f"{spec.checkpoint.path} kept at {request['CheckpointConfig']['S3Uri']}"))
     rows += rank_rows(plan)
     return [*rows, ("plan", plan.hash)]
+
+
+def _channel(channel: S3Channel | FsxChannel | EfsChannel) -> str:
+    if isinstance(channel, S3Channel):
+        sharded = ", a share for each host" if channel.distribution == "ShardedByS3Key" else ""
+        return f"{channel.s3} ({channel.mode}{sharded})"
+    name = channel.fsx if isinstance(channel, FsxChannel) else channel.efs
+    return f"{name}:{channel.path} ({channel.access})"
 
 
 def rank_rows(plan: Plan) -> list[tuple[str, str]]:

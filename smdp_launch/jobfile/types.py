@@ -1,0 +1,146 @@
+"""Types of single values in a job file: a form, and the words for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+#: What is left of SageMaker's 63 characters beside "-<14 digits>-<4 hex>".
+MAX_NAME = 43
+
+DAY = 86400
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a form means, in words: shown in place of the regular expression."""
+
+    words: str
+
+
+def expected(annotation: Any) -> str | None:
+    """The words of ``annotation``, which may be wrapped as in ``Annotated[...] | None``."""
+    metadata = getattr(annotation, "__metadata__", ())
+    found = next((one.words for one in metadata if isinstance(one, Expected)), None)
+    inner = (expected(one) for one in get_args(annotation) if one is not None and not isinstance(one, Expected))
+    return found or next((one for one in inner if one), None)
+
+
+def _not_reserved(name: str) -> str:
+    if name.startswith("sagemaker_"):
+        raise ValueError("names that begin with sagemaker_ are the launcher's own")
+    return name
+
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+
+JobBaseName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$", max_length=MAX_NAME),
+    Expected(f"letters, digits and inner hyphens, {MAX_NAME} characters at most"),
+]
+Version = Annotated[
+    str, StringConstraints(pattern=r"^\d{1,4}\.\d{1,4}(\.\d{1,4})?$"), Expected('a version such as "2.0.1"')
+]
+PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$"), Expected('a version such as "3.10"')]
+Image = Annotated[
+    str,
+    StringConstraints(pattern=r"^[^\s]+$", max_length=255),
+    Expected("an image URI such as 123456789012.dkr.ecr.us-east-1.amazonaws.com/NAME:TAG"),
+]
+InstanceType = Annotated[
+    str,
+    StringConstraints(pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9-]+$", max_length=64),
+    Expected("an instance type such as ml.p4d.24xlarge"),
+]
+S3Uri = Annotated[
+    str,
+    StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\n]*)?$", max_length=1024),
+    Expected("a location such as s3://BUCKET/PREFIX"),
+]
+ContainerPath = Annotated[
+    str,
+    StringConstraints(pattern=r"^/[^\n]+$", max_length=4096),
+    Expected("an absolute path in the container such as /opt/ml/checkpoints"),
+]
+FileSystemId = Annotated[
+    str,
+    StringConstraints(pattern=r"^fs-[0-9a-f]{8,18}$"),
+    Expected("a file system's id such as fs-0123456789abcdef0"),
+]
+FileSystemPath = Annotated[
+    str, StringConstraints(pattern=r"^/[^\n]*$", max_length=4096), Expected("an absolute path such as /mount/data")
+]
+Subnet = Annotated[
+    str,
+    StringConstraints(pattern=r"^subnet-([0-9a-f]{8}|[0-9a-f]{17})$"),
+    Expected("a subnet's id such as subnet-0123456789abcdef0"),
+]
+SecurityGroup = Annotated[
+    str,
+    StringConstraints(pattern=r"^sg-([0-9a-f]{8}|[0-9a-f]{17})$"),
+    Expected("a security group's id such as sg-0123456789abcdef0"),
+]
+KmsKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(arn:aws[a-z\-]*:kms:[a-z0-9-]+:\d{12}:(key/[a-zA-Z0-9-]+|alias/[a-zA-Z0-9/_-]+)"
+        r"|alias/[a-zA-Z0-9/_-]+|mrk-[0-9a-f]{32}"
+        r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$",
+        max_length=2048,
+    ),
+    Expected("a KMS key's id, alias or ARN such as alias/NAME"),
+]
+Role = Annotated[
+    str,
+    StringConstraints(pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[a-zA-Z0-9+=,.@\-_/]+$", max_length=2048),
+    Expected("a role's ARN such as arn:aws:iam::123456789012:role/NAME"),
+]
+Region = Annotated[
+    str, StringConstraints(pattern=r"^[a-z]{2,}(-[a-z]+)+-\d+$", max_length=32), Expected("a region such as us-east-1")
+]
+ChannelName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9.\-_]{1,64}$"),
+    Expected("a channel name of letters, digits, '.', '-' and '_'"),
+]
+# No newline: the request's own pattern for hyperparameter names has none either.
+HyperparameterName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[^\n]*$", min_length=1, max_length=256),
+    AfterValidator(_not_reserved),
+    Expected("a name of at most 256 characters that does not begin with sagemaker_"),
+]
+VariableName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=512),
+    Expected("a name of letters, digits and '_'"),
+]
+VariableValue = Annotated[
+    str, StringConstraints(max_length=512, pattern=r"^[^\n]*$"), Expected("one line of at most 512 characters")
+]
+TagKey = Annotated[
+    str,
+    StringConstraints(pattern=r"^[\w\s.:/=+\-@]*$", min_length=1, max_length=128),
+    Expected("1 to 128 letters, digits, spaces and . : / = + - @ _"),
+]
+TagValue = Annotated[
+    str,
+    StringConstraints(pattern=r"^[\w\s.:/=+\-@]*$", max_length=256),
+    Expected("up to 256 letters, digits, spaces and . : / = + - @ _"),
+]
+MetricName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[^\n]*$", min_length=1, max_length=255),
+    Expected("a name of at most 255 characters"),
+]
+MetricRegex = Annotated[
+    str,
+    StringConstraints(pattern=r"^[^\n]*$", min_length=1, max_length=500),
+    Expected("a regular expression of at most 500 characters"),
+]
+Code = Annotated[str, StringConstraints(pattern=r"^SMDP\d{3}$"), Expected("the code of a warning such as SMDP313")]
+
+Seconds = Annotated[int, Field(ge=1, le=28 * DAY)]

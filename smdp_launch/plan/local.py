@@ -1,0 +1,94 @@
+"""What a run on this machine changes in the request, and what it cannot do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.plan.plan import LocalRun
+from smdp_launch.request.batch import workers_per_host
+from smdp_launch.request.build import PLAN_TAG, Request, plan_hash
+from smdp_launch.source.scan import SourceTree
+
+#: Tells the entrypoint how many workers to start where there are no GPUs to count.
+WORKERS_VARIABLE = "SMDP_WORKERS_PER_HOST"
+
+#: Holds the data of channels that are no bucket's.
+LOCAL_BUCKET = "smdp-local-data"
+
+
+def local_request(request: Request, source: SourceTree, local: LocalRun) -> Request:
+    """The request as the local cloud can serve it; ``not_honoured`` tells the person what that leaves out."""
+    resources = dict(request["ResourceConfig"])
+    for preferred in resources.pop("InstancePreferences", [])[:1]:
+        resources["InstanceType"] = preferred["InstanceType"]
+    changed = request | {
+        "ResourceConfig": resources | {"InstanceCount": local.hosts},
+        "InputDataConfig": [_local_channel(one) for one in request["InputDataConfig"]],
+        "Environment": request.get("Environment", {}) | {WORKERS_VARIABLE: str(local.workers_per_host)},
+    }
+    tags = [one for one in request["Tags"] if one["Key"] != PLAN_TAG]
+    return changed | {"Tags": [*tags, {"Key": PLAN_TAG, "Value": plan_hash(changed, source)}]}
+
+
+def not_honoured(spec: JobSpec, hosts: int, workers: int) -> Iterator[str]:
+    """One sentence for each thing in the job that a run of ``hosts`` x ``workers`` here cannot do."""
+    compute = spec.compute
+    asked = f"{compute.instance_count} x {compute.instance_type}"
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    yield (
+        f"{asked}, {compute.instance_count * workers_per_host(spec)} GPUs: here {hosts * workers} workers share this"
+        " machine's CPUs"
+    )
+    yield f"the image: the script runs with Python {python} and the packages installed here"
+    yield f"role {spec.role.rsplit('/', 1)[-1]}, region {spec.region}, volumes of {compute.volume_gb} GB"
+    if spec.engine == "smdistributed":
+        yield "engine smdistributed: AWS's library is not on this machine, a script that imports it will fail"
+    yield from _channels_not_honoured(spec)
+    yield from _settings_not_honoured(spec)
+
+
+def _channels_not_honoured(spec: JobSpec) -> Iterator[str]:
+    s3 = {name: one for name, one in spec.channels.items() if isinstance(one, S3Channel)}
+    modes = sorted(f"{name} ({one.mode})" for name, one in s3.items() if one.mode != "File")
+    if modes:
+        yield f"input modes of {', '.join(modes)}: the data is copied as in File mode"
+    manifests = sorted(f"{name} ({one.data_type})" for name, one in s3.items() if one.data_type != "S3Prefix")
+    if manifests:
+        yield f"manifests of {', '.join(manifests)}: the channel gets the local data as it is"
+    systems = sorted(name for name, one in spec.channels.items() if isinstance(one, FsxChannel | EfsChannel))
+    if systems:
+        yield f"file systems of {', '.join(systems)}: the local data is copied, not mounted"
+
+
+def _settings_not_honoured(spec: JobSpec) -> Iterator[str]:
+    compute = spec.compute
+    settings = {
+        "spot": spec.spot is not None,
+        "compute.fallback_types": compute.fallback_types is not None,
+        "compute.keep_alive": compute.keep_alive is not None,
+        "compute.max_pending": compute.max_pending is not None,
+        "compute.retries": compute.retries is not None,
+        "network": spec.network.subnets is not None or spec.network.isolated or spec.network.encrypt_traffic,
+        "encryption": spec.encryption.volume_key is not None or spec.encryption.output_key is not None,
+        "overlay": bool(spec.overlay),
+    }
+    given = [name for name, is_given in settings.items() if is_given]
+    if given:
+        yield f"{', '.join(given)}: there is no cloud here to do it"
+
+
+def _local_channel(channel: Request) -> Request:
+    """A prefix in a bucket, read as files, whatever it is on AWS."""
+    source = channel["DataSource"].get("S3DataSource")
+    if source is None:
+        uri = f"s3://{LOCAL_BUCKET}/{channel['ChannelName']}"
+        source = {"S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+    kept = {name: value for name, value in source.items() if name != "AttributeNames"}
+    mode = channel.get("InputMode", "File")
+    return channel | {
+        "DataSource": {"S3DataSource": kept | {"S3DataType": "S3Prefix"}},
+        "InputMode": "File" if mode == "Pipe" else mode,
+    }

@@ -1,0 +1,66 @@
+"""How a global batch, the workers and the learning rate go together."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import JsonValue
+
+from smdp_launch.catalog.instances import instance
+from smdp_launch.jobfile.spec import JobSpec
+
+#: Where the learning rate stands if ``batch.learning_rate`` does not say.
+LEARNING_RATE_NAMES = ("lr", "learning-rate", "learning_rate")
+
+
+def workers_per_host(spec: JobSpec) -> int:
+    """One worker per GPU."""
+    known = instance(spec.compute.instance_type)
+    return known.gpus if known is not None else 1
+
+
+def world_size(spec: JobSpec) -> int:
+    return spec.compute.instance_count * workers_per_host(spec)
+
+
+def worker_batch(spec: JobSpec) -> int | None:
+    """Samples of one step on each GPU; None if the job does not say, or they cannot be shared equally."""
+    batch = spec.batch
+    if batch is None or batch.per_gpu is not None:
+        return batch.per_gpu if batch is not None else None
+    workers = world_size(spec)
+    return batch.global_size // workers if batch.global_size is not None and batch.global_size % workers == 0 else None
+
+
+def global_batch(spec: JobSpec) -> int | None:
+    """Samples of one step on all GPUs together; None if the job does not say."""
+    batch = spec.batch
+    if batch is None or batch.per_gpu is None:
+        return batch.global_size if batch is not None else None
+    return batch.per_gpu * world_size(spec)
+
+
+def learning_rate_name(spec: JobSpec) -> str | None:
+    """The hyperparameter that holds the learning rate."""
+    named = spec.batch.learning_rate if spec.batch is not None else None
+    given = spec.script.hyperparameters
+    return named or next((one for one in LEARNING_RATE_NAMES if one in given), None)
+
+
+def scaled_learning_rate(spec: JobSpec) -> float | None:
+    """The reference learning rate carried over to the job's global batch; None without what that takes."""
+    batch, size = spec.batch, global_batch(spec)
+    if batch is None or size is None or batch.reference_size is None or batch.reference_learning_rate is None:
+        return None
+    ratio = size / batch.reference_size
+    factor = {"linear": ratio, "sqrt": math.sqrt(ratio), "none": 1.0}[batch.scaling]
+    return batch.reference_learning_rate * factor
+
+
+def script_hyperparameters(spec: JobSpec) -> dict[str, JsonValue]:
+    """What the script is given: the job file's own values, and its batch if it asks for that."""
+    given = dict(spec.script.hyperparameters)
+    size = worker_batch(spec)
+    if spec.batch is not None and spec.batch.hyperparameter is not None and size is not None:
+        given[spec.batch.hyperparameter] = size
+    return given
