@@ -101,7 +101,7 @@ def _travelling(tree: SourceTree, data: Mapping[str, Path]) -> list[str]:
     inside = {path.resolve(): channel for channel, path in data.items() if folder in path.resolve().parents}
     names = {path.relative_to(folder).as_posix(): channel for path, channel in inside.items()}
     return [
-        f"{name}/ is channel {channel}'s data and travels with the source, too; a line {name}/ in {IGNORE_FILE} stops that"
+        f"{name}/ is channel {channel}'s data and travels with the source, too, unless {IGNORE_FILE} names it"
         for name, channel in names.items()
         if any(one.name.startswith(f"{name}/") for one in tree.files)
     ]
