@@ -429,10 +429,9 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert json.loads((tmp_path / "images.json").read_text())["kind"] == "images"
     (tmp_path / "tools").symlink_to(ROOT / "tools")
-    for command in in_checkout.splitlines():
-        where = f" --file {tmp_path}/limits.json"
+    for line in in_checkout.splitlines():
+        command = line.partition("#")[0].replace("python", sys.executable) + f" --file {tmp_path}/limits.json"
         (tmp_path / "limits.json").write_text((ROOT / "smdp_launch" / "catalog" / "limits.json").read_text())
-        command = command.partition("#")[0].replace("python", sys.executable) + where
         assert shell(command, tmp_path).returncode == 0
     assert json.loads((tmp_path / "limits.json").read_text())["shapes"] == table("limits")["shapes"]
 
