@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-
 Callback = Callable[[click.Context, click.Parameter, str | None], str | None]
 
 
