@@ -29,6 +29,13 @@ INPUT = ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sag
     "CreateTrainingJob"
 )
 
+NAMED = json.loads(FILE.read_text())["botocore"]
+
+#: Another botocore has other limits; then tools/distill_limits.py tells them, and nothing is held against the file.
+same_botocore = pytest.mark.skipif(
+    NAMED != botocore.__version__, reason=f"the limits are of botocore {NAMED}, {botocore.__version__} is installed"
+)
+
 #: Texts that match each pattern which a repeated letter does not.
 FITTING = {
     "S3Uri": "s3://bucket/key",
@@ -104,6 +111,7 @@ def told(found: Iterator[Violation]) -> list[tuple[Path, str]]:
     return [(one.path, one.kind) for one in found]
 
 
+@same_botocore
 def test_a_request_with_every_member_passes() -> None:
     assert list(walk(GOOD)) == []
     assert accepted_by_botocore(GOOD)
@@ -263,6 +271,7 @@ ODD = st.one_of(
 )
 
 
+@same_botocore
 @settings(max_examples=600, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES[1:]), ODD, st.booleans()), min_size=1, max_size=4))
 def test_what_the_walk_accepts_botocore_accepts(mutations: list[tuple[tuple[Path, Shape], Any, bool]]) -> None:
@@ -298,9 +307,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_file_corresponds_to_the_botocore_it_names() -> None:
     ran = run("--check")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    named = json.loads(FILE.read_text())["botocore"]
-    if named == botocore.__version__:
-        assert ran.stdout == f"nothing is stale against botocore {named}\n"
+    if NAMED == botocore.__version__:
+        assert ran.stdout == f"nothing is stale against botocore {NAMED}\n"
     else:
         print(ran.stdout)  # told, not held against the file
 
