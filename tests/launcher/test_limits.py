@@ -33,7 +33,7 @@ NAMED = json.loads(FILE.read_text())["botocore"]
 
 #: Another botocore has other limits; then tools/distill_limits.py tells them, and nothing is held against the file.
 same_botocore = pytest.mark.skipif(
-    NAMED != botocore.__version__, reason=f"the limits are of botocore {NAMED}, {botocore.__version__} is installed"
+    botocore.__version__ != NAMED, reason=f"the limits are of botocore {NAMED}, {botocore.__version__} is installed"
 )
 
 #: Texts that match each pattern which a repeated letter does not.
@@ -307,7 +307,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_file_corresponds_to_the_botocore_it_names() -> None:
     ran = run("--check")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    if NAMED == botocore.__version__:
+    if botocore.__version__ == NAMED:
         assert ran.stdout == f"nothing is stale against botocore {NAMED}\n"
     else:
         print(ran.stdout)  # told, not held against the file
