@@ -22,7 +22,8 @@ from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
-from smdp_launch.source.scan import SourceTree, scan_data, scan_source
+from smdp_launch.rules.secrets import hide
+from smdp_launch.source.scan import DEFAULT_LIMIT, SourceTree, scan_data, scan_source
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def check_job(
     if loaded.spec is not None:
         facts = _facts(loaded, loaded.spec, local)
         diagnostics += check(facts)
-    return CheckedJob(path, loaded, facts, tuple(in_order(diagnostics)))
+    return CheckedJob(path, loaded, facts, tuple(in_order(hide(diagnostics, document))))
 
 
 def placeholders(job: CheckedJob) -> list[Diagnostic]:
@@ -126,7 +127,8 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     document = loaded.document
     source = None
     if loaded.has("script", "source"):
-        source = scan_source(document.path(("script", "source"), spec.script.source))
+        limit = spec.script.source_limit_mb * 1_000_000 if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
+        source = scan_source(document.path(("script", "source"), spec.script.source), limit)
     data = _local_paths(loaded, spec, local or LocalRequest())
     return Facts(
         spec=spec,

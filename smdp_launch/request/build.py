@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from smdp_launch.catalog.frameworks import build
-from smdp_launch.catalog.registries import training_image
+from smdp_launch.catalog.registries import Image, training_image
+from smdp_launch.catalog.transformers import pair
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.spec import EngineOptions, JobSpec
 from smdp_launch.request.batch import script_hyperparameters
@@ -105,9 +106,12 @@ def image(spec: JobSpec) -> str:
     """
     if spec.image is not None:
         return spec.image
-    found = build(spec.framework.name, spec.framework.version)
+    framework = spec.framework
+    found: Image | None = build(framework.name, framework.version)
+    if framework.transformers is not None:
+        found = pair(framework.transformers, framework.name, framework.version)
     if found is None:
-        raise ValueError(f"no image of {spec.framework.name} {spec.framework.version}")
+        raise ValueError(f"no image of {framework.name} {framework.version}")
     return training_image(found, spec.region)
 
 
