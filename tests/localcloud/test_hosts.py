@@ -127,6 +127,11 @@ def test_packages_below_tmp_stay_importable(open_cloud: Callable[[], Cloud], mon
         assert Path(folder).name in cloud.await_log("below", "found")
 
 
+def test_a_host_that_cannot_be_started_says_why(either_cloud: Cloud) -> None:
+    job = either_cloud.run("nul", "", Environment={"SMDP_WORKERS_PER_HOST": "1", "NAME": "nul\0byte"})
+    assert "the simulated host could not be set up: embedded null byte" in job["FailureReason"]
+
+
 def test_hosts_are_listed_as_text() -> None:
     assert host_names(11) == ["algo-1", "algo-10", "algo-11", *(f"algo-{number}" for number in range(2, 10))]
 

@@ -2,8 +2,9 @@
 
 Every member is checked before it is made: nothing absolute, no `..`, no device. Files and folders are made first and
 symbolic links last, and a link whose place lies behind another link is refused, so that nothing can be written through
-a link. Each link is followed once they all stand; one that leads out of the folder ends the job. An archive that breaks a rule is refused, not repaired: a job whose files lie
-elsewhere than its author thinks is worse than one that does not start.
+a link. Each link is followed once they all stand; one that leads out of the folder ends the job. An archive that breaks
+a rule is refused, not repaired: a job whose files lie elsewhere than its author thinks is worse than one that does not
+start.
 """
 
 from __future__ import annotations
