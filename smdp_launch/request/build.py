@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from smdp_launch.catalog.frameworks import build
-from smdp_launch.catalog.registries import Image, training_image
-from smdp_launch.catalog.transformers import pair
+from smdp_launch.catalog.frameworks import Build, build
+from smdp_launch.catalog.registries import training_image
+from smdp_launch.catalog.transformers import Pair, pair
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.spec import EngineOptions, JobSpec
 from smdp_launch.request.batch import script_hyperparameters
@@ -99,7 +99,7 @@ def overlaid(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
 
 
 def image(spec: JobSpec) -> str:
-    """The job file's image, else AWS's own for the framework.
+    """The job file's image, else AWS's own for the framework, or for the transformers version on it.
 
     Raises:
         ValueError: there is none; a rule has said so already.
@@ -107,7 +107,7 @@ def image(spec: JobSpec) -> str:
     if spec.image is not None:
         return spec.image
     framework = spec.framework
-    found: Image | None = build(framework.name, framework.version)
+    found: Build | Pair | None = build(framework.name, framework.version)
     if framework.transformers is not None:
         found = pair(framework.transformers, framework.name, framework.version)
     if found is None:
