@@ -19,17 +19,15 @@ bool OperationHandle::is_complete() const {
 }
 
 void OperationHandle::complete(const Status& status) {
-  Done done;
+  if (const Done done = std::move(done_)) {
+    done(status);  // first, so that who waits finds it done
+  }
   {
     const std::lock_guard lock(mutex_);
     complete_ = true;
     status_ = status;
-    done = std::move(done_);
   }
   changed_.notify_all();
-  if (done) {
-    done(status);
-  }
 }
 
 Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout,
