@@ -26,6 +26,8 @@ from smdp_launch.rules.facts import Facts
 from smdp_launch.rules.secrets import hide
 from smdp_launch.source.scan import DEFAULT_LIMIT, SourceTree, scan_data, scan_source
 
+MB = 1_000_000
+
 #: Version of ``validate --json``; raised when a member changes its meaning or goes.
 VALIDATION_VERSION = 1
 
@@ -139,7 +141,7 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     document = loaded.document
     source = None
     if loaded.has("script", "source"):
-        limit = spec.script.source_limit_mb * 1_000_000 if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
+        limit = spec.script.source_limit_mb * MB if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
         source = scan_source(document.path(("script", "source"), spec.script.source), limit)
     data = _local_paths(loaded, spec, local or LocalRequest())
     return Facts(
