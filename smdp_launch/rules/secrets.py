@@ -48,6 +48,7 @@ _LINE = re.compile(
     r"[\"']?\s*[:=]\s*[\"']?([^\s\"',}#][^\"',}#]*)"
 )
 _SHORTEST = 8
+_CODES = ("SMDP701", "SMDP702")
 _HIDDEN = "*"
 
 
@@ -125,7 +126,10 @@ def hide(diagnostics: Sequence[Diagnostic], document: Document) -> list[Diagnost
     secrets = find(document)
     pieces = sorted({piece for one in secrets for piece in _pieces(one.text)}, key=len, reverse=True)
     written = list(_variables(document))
-    return [_hidden(one, secrets, pieces, written) for one in diagnostics]
+    told = {(one.span, one.text) for one in diagnostics if one.code in _CODES}
+    # What else is wrong with a value that has to go is no second mistake.
+    kept = [one for one in diagnostics if one.code in _CODES or (one.span, one.text) not in told]
+    return [_hidden(one, secrets, pieces, written) for one in kept]
 
 
 def _pieces(text: str) -> Iterator[str]:
