@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from smdp_launch.catalog.tables import table
 
@@ -29,6 +30,14 @@ class Build:
     def cuda_major(self) -> int:
         return int(self.cuda.split(".")[0])
 
+    @property
+    def repository(self) -> str:
+        return str(table("frameworks")["repositories"][self.framework])
+
+
+def frameworks() -> list[str]:
+    return list(table("frameworks")["builds"])
+
 
 def versions(framework: str) -> list[str]:
     return list(table("frameworks")["builds"][framework])
@@ -49,6 +58,21 @@ def build(framework: str, version: str) -> Build | None:
     short = row["python"].replace(".", "")
     tag = row.pop("image_tag", f"{found}-gpu-py{short}")
     return Build(framework, found, image_tag=tag, **row)
+
+
+def builds(framework: str) -> list[Build]:
+    return [found for version in versions(framework) if (found := build(framework, version)) is not None]
+
+
+def alternatives(framework: str, version: str) -> list[Build]:
+    """Further images of exactly ``version``, with another CUDA than the one of ``build``."""
+    rows: list[dict[str, Any]] = table("frameworks")["alternatives"]
+    return [Build(**row) for row in rows if (row["framework"], row["version"]) == (framework, version)]
+
+
+def native_builds(framework: str) -> list[str]:
+    """The versions that the native engine is built for; empty where there are none."""
+    return list(table("frameworks")["native"].get(framework, []))
 
 
 def parts(version: str) -> tuple[int, ...]:

@@ -9,19 +9,45 @@ from smdp_launch.catalog.tables import table
 
 @dataclass(frozen=True)
 class Instance:
+    """One GPU instance type.
+
+    Args:
+        gpu_memory_gb: of each GPU.
+        compute_capability: of the GPU, such as "8.0".
+        network_gbit: all interfaces together, Gbit/s.
+        fabric: how the GPUs of one instance are joined.
+        local_nvme_gb: 0 where there is none, None where it is not known.
+        cuda_min: the first CUDA that knows the GPU.
+        from_memory: the fields that are general knowledge rather than read in a document; no rule may refuse a job
+            because of them.
+    """
+
     name: str
     gpus: int
     gpu: str
     gpu_memory_gb: int
+    compute_capability: str
     vcpus: int
     memory_gib: int
     network_gbit: int
     efa_interfaces: int
+    fabric: str
+    local_nvme_gb: int | None
+    cuda_min: str
+    architecture: str = "x86_64"
+    from_memory: frozenset[str] = frozenset()
 
 
 def instance(name: str) -> Instance | None:
     row = table("instances")["instances"].get(name)
-    return Instance(name, **row) if row else None
+    if row is None:
+        return None
+    return Instance(name, **row | {"from_memory": frozenset(row["from_memory"])})
+
+
+def instances() -> list[Instance]:
+    """Every type with details, in the table's order: families together, older ones first."""
+    return [found for name in table("instances")["instances"] if (found := instance(name)) is not None]
 
 
 def supported_instances(policy: str, engine: str) -> list[str]:

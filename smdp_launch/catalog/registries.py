@@ -1,25 +1,35 @@
-"""Where AWS's images lie, and the values that stand for "fill this in"."""
+"""URIs of AWS's images, and the values that stand for "fill this in"."""
 
 from __future__ import annotations
 
-from smdp_launch.catalog.frameworks import Build
+from typing import Protocol
+
+from smdp_launch.catalog.regions import dns_suffix, registry_account
 from smdp_launch.catalog.tables import table
 
 
-def dns_suffix(region: str) -> str:
-    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+class Image(Protocol):
+    """What names an image of AWS: a framework build, or a transformers pair."""
+
+    @property
+    def repository(self) -> str: ...
+
+    @property
+    def image_tag(self) -> str: ...
 
 
-def training_image(build: Build, region: str) -> str:
-    """URI of AWS's deep learning container that holds ``build``."""
-    registries = table("registries")
-    account = registries["accounts"].get(region, registries["default_account"])
-    return f"{account}.dkr.ecr.{region}.{dns_suffix(region)}/{build.framework}-training:{build.image_tag}"
+def training_image(build: Image, region: str) -> str:
+    """URI of AWS's deep learning container that holds ``build``.
+
+    A region without a known registry, such as the placeholder, gets the account of most regions.
+    """
+    account = registry_account(region) or table("regions")["registries"]["default_account"]
+    return f"{account}.dkr.ecr.{region}.{dns_suffix(region)}/{build.repository}:{build.image_tag}"
 
 
 def placeholder_account() -> str:
-    return str(table("registries")["placeholders"]["account"])
+    return str(table("regions")["placeholders"]["account"])
 
 
 def placeholder_region() -> str:
-    return str(table("registries")["placeholders"]["region"])
+    return str(table("regions")["placeholders"]["region"])

@@ -17,6 +17,7 @@ COMMANDS = {
     "validate": "Find every mistake in a job file.",
     "plan": "Show exactly what a launch would submit. No network, no credentials.",
     "launch": "Run a job here (--local) or on SageMaker, and follow it to its end.",
+    "catalog": "Show which instances, frameworks and images there are.",
 }
 
 

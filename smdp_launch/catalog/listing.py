@@ -1,0 +1,147 @@
+"""The tables as lists for a person or a program, narrowed to what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from smdp_launch.catalog.frameworks import Build, alternatives, build, builds, frameworks, minimum, native_builds, parts
+from smdp_launch.catalog.instances import Instance, instances, supported_instances
+from smdp_launch.catalog.regions import offering, regions, registry_account
+from smdp_launch.catalog.registries import training_image
+from smdp_launch.catalog.tables import table
+from smdp_launch.catalog.transformers import Pair, pairs
+
+Row = dict[str, Any]
+
+#: What Hugging Face's images go by as a framework.
+HUGGINGFACE = "huggingface"
+ENGINES = ("native", "smdistributed")
+POLICIES = ("strict", "extended")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Rows of one table with where and when they are from.
+
+    Args:
+        kind: ``instances``, ``frameworks`` or ``images``.
+        left_out: what was asked for and is not there, each with its reason.
+    """
+
+    kind: str
+    source: str
+    checked: str
+    rows: list[Row]
+    left_out: list[str] = field(default_factory=list)
+
+    def to_json(self) -> Row:
+        head = {"catalog": 1, "kind": self.kind, "source": self.source, "checked": self.checked}
+        return {**head, self.kind: self.rows, "left_out": self.left_out}
+
+
+def list_instances(policy: str | None = None, engine: str | None = None, region: str | None = None) -> Listing:
+    """The types that ``engine`` takes under ``policy``, less those known not to be offered in ``region``."""
+    engines = ENGINES if engine is None else (engine,)
+    allowed = {name for one in engines for name in supported_instances(policy or "extended", one)}
+    rows = [_instance_row(one, region) for one in instances() if one.name in allowed]
+    kept = [row for row in rows if not (row.get("offered") is False and row["offered_certain"])]
+    left_out = [f"{row['name']}: not in {region}, {row['offered_source']}" for row in rows if row not in kept]
+    return _listing("instances", "instances", kept, left_out)
+
+
+def list_frameworks(framework: str | None = None, policy: str | None = None, engine: str | None = None) -> Listing:
+    rows = [_framework_row(one) for one in _images_of(framework)]
+    if framework != HUGGINGFACE:
+        rows += [_native_row(name, one) for name in _names(framework) for one in _only_native(name)]
+    return _listing("frameworks", "frameworks", _narrowed(rows, policy, engine))
+
+
+def list_images(
+    region: str | None = None, framework: str | None = None, version: str | None = None, policy: str | None = None
+) -> Listing:
+    """The URIs of AWS's images, in one region or in every region with a known registry."""
+    wanted = [one for one in _images_of(framework) if version is None or _fits(one.version, version)]
+    where = regions() if region is None else [region]
+    rows = [
+        {"region": name, **_framework_row(one), "uri": training_image(one, name)}
+        for name in where
+        if registry_account(name) is not None
+        for one in wanted
+    ]
+    return _listing("images", "frameworks", _narrowed(rows, policy, None))
+
+
+def _listing(kind: str, source: str, rows: list[Row], left_out: Iterable[str] = ()) -> Listing:
+    return Listing(kind, table(source)["source"], table(source)["checked"], rows, list(left_out))
+
+
+def _names(framework: str | None) -> list[str]:
+    return frameworks() if framework is None else [framework]
+
+
+def _images_of(framework: str | None) -> Iterator[Build | Pair]:
+    for name in frameworks():
+        if framework in (None, name):
+            for one in builds(name):
+                yield from [one, *alternatives(name, one.version)]
+    if framework in (None, HUGGINGFACE):
+        yield from pairs()
+
+
+def _fits(version: str, asked: str) -> bool:
+    return version == asked or version.startswith(f"{asked}.")
+
+
+def _only_native(framework: str) -> list[str]:
+    """The versions that we have builds for and AWS has no image of."""
+    known = {one.version for one in builds(framework)}
+    return [version for version in native_builds(framework) if version not in known]
+
+
+def _instance_row(one: Instance, region: str | None) -> Row:
+    row = {**vars(one), "from_memory": sorted(one.from_memory)}
+    row |= {engine: _first_policy(one.name, engine) for engine in ENGINES}
+    if region is not None:
+        known = offering(one.name, region)
+        row |= {
+            "region": region,
+            "offered": None if known is None else known.offered,
+            "offered_certain": known is not None and known.certain,
+            "offered_source": None if known is None else known.source,
+        }
+    return row
+
+
+def _first_policy(name: str, engine: str) -> str | None:
+    return next((policy for policy in POLICIES if name in supported_instances(policy, engine)), None)
+
+
+def _framework_row(one: Build | Pair) -> Row:
+    primary = isinstance(one, Build) and build(one.framework, one.version) == one
+    cuda_11 = one.cuda.startswith("11.") and parts(one.version) >= parts(minimum(one.framework))
+    return {
+        "framework": one.framework,
+        "version": one.version,
+        "transformers": one.transformers if isinstance(one, Pair) else None,
+        "python": one.python,
+        "cuda": one.cuda,
+        "smddp": one.smddp,
+        "native": primary and one.version in native_builds(one.framework),
+        "policy": "strict" if cuda_11 else "extended",
+        "image_tag": one.image_tag,
+    }
+
+
+def _native_row(framework: str, version: str) -> Row:
+    """What its image holds is known to whoever builds it."""
+    empty = dict.fromkeys(("transformers", "python", "cuda", "smddp", "image_tag"))
+    return {**empty, "framework": framework, "version": version, "native": True, "policy": "extended"}
+
+
+def _narrowed(rows: Iterable[Row], policy: str | None, engine: str | None) -> list[Row]:
+    kept = [row for row in rows if policy != "strict" or row["policy"] == "strict"]
+    if engine is None:
+        return kept
+    return [row for row in kept if (row["native"] if engine == "native" else row["smddp"])]

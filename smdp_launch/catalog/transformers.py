@@ -1,0 +1,57 @@
+"""Hugging Face's training images: which transformers version comes with which framework version."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from smdp_launch.catalog.tables import table
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One image: a transformers version on a framework version.
+
+    Args:
+        smddp: whether AWS's data-parallel library is inside.
+    """
+
+    transformers: str
+    framework: str
+    version: str
+    python: str
+    cuda: str
+    smddp: bool
+    image_tag: str
+
+    @property
+    def repository(self) -> str:
+        return str(table("frameworks")["transformers"]["repositories"][self.framework])
+
+
+@functools.cache
+def pairs() -> tuple[Pair, ...]:
+    rows: list[dict[str, Any]] = table("frameworks")["transformers"]["pairs"]
+    return tuple(Pair(**row) for row in rows)
+
+
+def transformers_versions(framework: str | None = None) -> list[str]:
+    """Oldest first."""
+    return list(dict.fromkeys(one.transformers for one in pairs() if framework in (None, one.framework)))
+
+
+def pairs_of(transformers: str) -> list[Pair]:
+    """The images of ``transformers``; "4.6" means 4.6.x."""
+    return [
+        one for one in pairs() if one.transformers == transformers or one.transformers.startswith(f"{transformers}.")
+    ]
+
+
+def pair(transformers: str, framework: str, version: str) -> Pair | None:
+    """The image of the two versions; a version may be shortened, the newest that fits is meant."""
+
+    def fits(one: Pair) -> bool:
+        return one.framework == framework and (one.version == version or one.version.startswith(f"{version}."))
+
+    return next((one for one in reversed(pairs_of(transformers)) if fits(one)), None)

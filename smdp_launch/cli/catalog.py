@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+
+
+class OneOf(click.ParamType[str]):
+    """One of a few words, which are looked up when the option is used and not before."""
+
+    name = "choice"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def words(self) -> Sequence[str]:
+        from smdp_launch.catalog import frameworks, listing, regions
+
+        known: dict[str, Callable[[], Sequence[str]]] = {
+            "policy": lambda: listing.POLICIES,
+            "engine": lambda: listing.ENGINES,
+            "region": regions.regions,
+            "framework": lambda: [*frameworks.frameworks(), listing.HUGGINGFACE],
+        }
+        return known[self.kind]()
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from smdp_launch.catalog.regions import closest_region
+        from smdp_launch.diagnostics import closest
+
+        words = self.words()
+        if value in words:
+            return value
+        match = closest_region(value) if self.kind == "region" else closest(value, words)
+        hint = f"did you mean {match}?" if match else f"one of {', '.join(words)}"
+        raise click.BadParameter(f"{value!r} is no {self.kind} that the catalogue knows: {hint}", ctx, param)
+
+
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/catalog.md).")
+_policy = click.option("--policy", type=OneOf("policy"), metavar="POLICY", help="Only what strict or extended allows.")
+_engine = click.option("--engine", type=OneOf("engine"), metavar="ENGINE", help="Only for native or smdistributed.")
+_region = click.option("--region", type=OneOf("region"), metavar="REGION", help="Such as us-east-1.")
+_framework = click.option(
+    "--framework", type=OneOf("framework"), metavar="NAME", help="Only pytorch, tensorflow or huggingface."
+)
+
+
+@click.group("catalog", short_help="What can be asked for: instances, frameworks, images.")
+def command() -> None:
+    """What a job file can ask for, from dated tables that come with smdp-launch. No network, no credentials."""
+
+
+@command.command("instances")
+@_policy
+@_engine
+@_region
+@_json
+def instances(policy: str | None, engine: str | None, region: str | None, as_json: bool) -> None:
+    """GPU instance types, with what they hold and which engine and policy takes them.
+
+    With --region those are left out that are known not to be offered there.
+    """
+    from smdp_launch.catalog.listing import list_instances
+    from smdp_launch.cli.render.catalog import show_instances, show_json
+
+    listed = list_instances(policy, engine, region)
+    show_json(listed) if as_json else show_instances(listed)
+
+
+@command.command("frameworks")
+@_framework
+@_policy
+@_engine
+@_json
+def frameworks(framework: str | None, policy: str | None, engine: str | None, as_json: bool) -> None:
+    """Framework versions, with the Python, CUDA and data-parallel library of AWS's images."""
+    from smdp_launch.catalog.listing import list_frameworks
+    from smdp_launch.cli.render.catalog import show_frameworks, show_json
+
+    listed = list_frameworks(framework, policy, engine)
+    show_json(listed) if as_json else show_frameworks(listed)
+
+
+@command.command("images")
+@_region
+@_framework
+@click.option("--version", metavar="VERSION", help="Only one framework version, such as 2.0.1 or 2.0.")
+@_policy
+@_json
+def images(region: str | None, framework: str | None, version: str | None, policy: str | None, as_json: bool) -> None:
+    """The exact URIs of AWS's training images. (Engine native runs in an image that you build and push.)
+
+    Give a region for every framework version there, a version for every region that has it, or both.
+    """
+    from smdp_launch.catalog.listing import list_images
+    from smdp_launch.cli.render.catalog import show_images, show_json
+
+    if region is None and version is None:
+        raise click.UsageError("give --region for the images of a region, or --version for those of a version")
+    listed = list_images(region, framework, version, policy)
+    if not listed.rows:
+        raise click.UsageError(_why_none(region, framework, version))
+    show_json(listed) if as_json else show_images(listed)
+
+
+def _why_none(region: str | None, framework: str | None, version: str | None) -> str:
+    from smdp_launch.catalog.listing import list_images
+    from smdp_launch.catalog.regions import registry_account
+    from smdp_launch.diagnostics import closest
+
+    if region is not None and registry_account(region) is None:
+        return f"no registry of AWS's containers is known in {region}"
+    known = list(dict.fromkeys(row["version"] for row in list_images("us-east-1", framework).rows))
+    if version is None or version in known:
+        return "no image is all of that: leave an option out"
+    match = closest(version, known)
+    return f"there is no image of version {version}" + (f": did you mean {match}?" if match else "")

@@ -1,0 +1,149 @@
+"""The limits of the service's requests, distilled from botocore's model into smdp_launch/catalog/limits.json.
+
+python tools/distill_limits.py            write the file anew from the installed botocore
+python tools/distill_limits.py --check    say what is stale; fails only if the file does not correspond to the
+                                          botocore that it names, and that one is installed
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import botocore
+from botocore.loaders import Loader
+
+FILE = Path(__file__).resolve().parent.parent / "smdp_launch" / "catalog" / "limits.json"
+OPERATIONS = ("CreateTrainingJob",)
+
+#: How Java's classes are said in Python, inside brackets. ``\w`` holds the underscore too, which the service's own
+#: patterns that use these classes all allow.
+CLASSES = {
+    r"\p{Alnum}": "a-zA-Z0-9",
+    r"\p{L}": r"\w",
+    r"\p{N}": r"\w",
+    r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
+}
+
+Shape = dict[str, Any]
+Table = dict[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--file", type=Path, default=FILE)
+    arguments = parser.parse_args()
+    if arguments.check:
+        return check(json.loads(arguments.file.read_text("utf-8")))
+    table = distill(datetime.now(timezone.utc).date().isoformat())
+    arguments.file.write_text(written(table), "utf-8")
+    print(f"{arguments.file}: {len(table['shapes'])} shapes of botocore {table['botocore']}")
+    return 0
+
+
+def check(table: Table) -> int:
+    changes = list(differences(table, distill(table["checked"])))
+    for change in changes:
+        print(change)
+    same_version = table["botocore"] == botocore.__version__
+    if not changes:
+        print(f"nothing is stale against botocore {botocore.__version__}")
+    elif not same_version:
+        print(f"the file is of botocore {table['botocore']}, botocore {botocore.__version__} is installed")
+    return int(bool(changes) and same_version)
+
+
+def distill(checked: str) -> Table:
+    """The table as the installed botocore has it.
+
+    Args:
+        checked: ISO date to write into it.
+    """
+    model = Loader().load_service_model("sagemaker", "service-2")
+    operations = {name: model["operations"][name]["input"]["shape"] for name in OPERATIONS}
+    shapes: dict[str, Shape] = {}
+    for root in operations.values():
+        _collect(model["shapes"], root, shapes)
+    return {
+        "source": "botocore's model of the service sagemaker, API 2017-07-24; written by tools/distill_limits.py",
+        "botocore": botocore.__version__,
+        "checked": checked,
+        "operations": operations,
+        "shapes": dict(sorted(shapes.items())),
+    }
+
+
+def _collect(model: dict[str, Any], name: str, into: dict[str, Shape]) -> None:
+    if name in into:
+        return
+    source = model[name]
+    shape: Shape = {key: source[key] for key in ("type", "required", "min", "max", "enum") if key in source}
+    if "pattern" in source:
+        shape["pattern"] = python_pattern(source["pattern"])
+    if "members" in source:
+        shape["members"] = {member: one["shape"] for member, one in source["members"].items()}
+    shape |= {role: source[role]["shape"] for role in ("member", "key", "value") if role in source}
+    into[name] = shape
+    for inner in [
+        *shape.get("members", {}).values(),
+        *(shape[role] for role in ("member", "key", "value") if role in shape),
+    ]:
+        _collect(model, inner, into)
+
+
+def python_pattern(pattern: str) -> str:
+    """A pattern of the model for ``re.compile(..., re.ASCII)``, which reads digits and letters as Java does.
+
+    Raises:
+        ValueError: the pattern has a class that is not translated.
+    """
+    unicode = r"\p{L}" in pattern or r"\p{N}" in pattern
+    for java, python in CLASSES.items():
+        pattern = pattern.replace(java, python)
+    if r"\p" in pattern:
+        raise ValueError(f"a class in {pattern} has no translation")
+    return f"(?u:{pattern})" if unicode else pattern
+
+
+def written(table: Table) -> str:
+    """JSON with a line a shape: small, and a difference between two versions can be read."""
+    head = json.dumps({key: value for key, value in table.items() if key != "shapes"}, indent=2)
+    shapes = ",\n".join(f"    {json.dumps(name)}: {json.dumps(shape)}" for name, shape in table["shapes"].items())
+    return f'{head.removesuffix(chr(10) + "}")},\n  "shapes": {{\n{shapes}\n  }}\n}}\n'
+
+
+def differences(old: Table, new: Table) -> Iterator[str]:
+    """What was added, removed or changed from ``old`` to ``new``, a line each."""
+    yield from _keys("operation", old["operations"], new["operations"])
+    yield from _keys("shape", old["shapes"], new["shapes"])
+    for name in sorted(old["shapes"].keys() & new["shapes"].keys()):
+        yield from _shape(name, old["shapes"][name], new["shapes"][name])
+
+
+def _keys(what: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    yield from (f"{what} {name}: added" for name in sorted(new.keys() - old.keys()))
+    yield from (f"{what} {name}: removed" for name in sorted(old.keys() - new.keys()))
+
+
+def _shape(name: str, old: Shape, new: Shape) -> Iterator[str]:
+    yield from _keys(f"member of {name}", old.get("members", {}), new.get("members", {}))
+    for member in sorted(old.get("members", {}).keys() & new.get("members", {}).keys()):
+        if old["members"][member] != new["members"][member]:
+            yield f"member of {name} {member}: {old['members'][member]} is now {new['members'][member]}"
+    for key in ("enum", "required"):
+        before, after = set(old.get(key, [])), set(new.get(key, []))
+        yield from (f"{key} of {name} {value}: added" for value in sorted(after - before))
+        yield from (f"{key} of {name} {value}: removed" for value in sorted(before - after))
+    for key in ("type", "min", "max", "pattern", "member", "key", "value"):
+        if old.get(key) != new.get(key):
+            yield f"{key} of {name}: {old.get(key)} is now {new.get(key)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
