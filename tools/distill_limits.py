@@ -30,6 +30,9 @@ CLASSES = {
     r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
 }
 
+#: The types that the walk in smdp_launch/request/limits.py knows.
+TYPES = {"structure", "map", "list", "string", "integer", "long", "float", "double", "boolean"}
+
 Shape = dict[str, Any]
 Table = dict[str, Any]
 
@@ -83,6 +86,8 @@ def _collect(model: dict[str, Any], name: str, into: dict[str, Shape]) -> None:
     if name in into:
         return
     source = model[name]
+    if source["type"] not in TYPES:
+        raise ValueError(f"{name} is a {source['type']}, which the walk does not know")
     shape: Shape = {key: source[key] for key in ("type", "required", "min", "max", "enum") if key in source}
     if "pattern" in source:
         shape["pattern"] = python_pattern(source["pattern"])

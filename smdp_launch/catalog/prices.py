@@ -137,7 +137,7 @@ def _region_problems(region: Any, types: Any) -> Iterator[str]:
             match = closest(str(name), sorted(known_instance_types()), cutoff=0.8)
             yield f"{region}: {name!r} is no instance type for training" + (f", did you mean {match}?" if match else "")
         elif not _is_price(price):
-            yield f"{region}: {name} needs a number of USD an hour above 0, as it costs on its own"
+            yield f"{region}: {name} needs the USD of one instance an hour, a number above 0"
 
 
 def _is_price(price: Any) -> bool:

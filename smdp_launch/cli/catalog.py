@@ -1,48 +1,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
+Callback = Callable[[click.Context, click.Parameter, str | None], str | None]
 
-class OneOf(click.ParamType[str]):
-    """One of a few words, which are looked up when the option is used and not before."""
 
-    name = "choice"
+def _one_of(kind: str) -> Callback:
+    """Takes the words of ``kind`` alone. They are looked up when the option is used: ``--help`` reads no table."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def words(self) -> Sequence[str]:
-        from smdp_launch.catalog import frameworks, listing, regions
-
-        known: dict[str, Callable[[], Sequence[str]]] = {
-            "policy": lambda: listing.POLICIES,
-            "engine": lambda: listing.ENGINES,
-            "region": regions.regions,
-            "framework": lambda: [*frameworks.frameworks(), listing.HUGGINGFACE],
-        }
-        return known[self.kind]()
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
         from smdp_launch.catalog.regions import closest_region
         from smdp_launch.diagnostics import closest
 
-        words = self.words()
-        if value in words:
+        words = _words(kind)
+        if value is None or value in words:
             return value
-        match = closest_region(value) if self.kind == "region" else closest(value, words)
+        match = closest_region(value) if kind == "region" else closest(value, words)
         hint = f"did you mean {match}?" if match else f"one of {', '.join(words)}"
-        raise click.BadParameter(f"{value!r} is no {self.kind} that the catalogue knows: {hint}", ctx, param)
+        raise click.BadParameter(f"{value!r} is no {kind} that the catalogue knows: {hint}")
+
+    return check
+
+
+def _words(kind: str) -> Sequence[str]:
+    from smdp_launch.catalog import frameworks, listing, regions
+
+    known: dict[str, Callable[[], Sequence[str]]] = {
+        "policy": lambda: listing.POLICIES,
+        "engine": lambda: listing.ENGINES,
+        "region": regions.regions,
+        "framework": lambda: [*frameworks.frameworks(), listing.HUGGINGFACE],
+    }
+    return known[kind]()
+
+
+def _narrowing(kind: str, metavar: str, help_: str) -> Callable[[Any], Any]:
+    return click.option(f"--{kind}", metavar=metavar, callback=_one_of(kind), help=help_)
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/catalog.md).")
-_policy = click.option("--policy", type=OneOf("policy"), metavar="POLICY", help="Only what strict or extended allows.")
-_engine = click.option("--engine", type=OneOf("engine"), metavar="ENGINE", help="Only for native or smdistributed.")
-_region = click.option("--region", type=OneOf("region"), metavar="REGION", help="Such as us-east-1.")
-_framework = click.option(
-    "--framework", type=OneOf("framework"), metavar="NAME", help="Only pytorch, tensorflow or huggingface."
-)
+_policy = _narrowing("policy", "POLICY", "Only what strict or extended allows.")
+_engine = _narrowing("engine", "ENGINE", "Only for native or smdistributed.")
+_region = _narrowing("region", "REGION", "Such as us-east-1.")
+_framework = _narrowing("framework", "NAME", "Only pytorch, tensorflow or huggingface.")
 
 
 @click.group("catalog", short_help="What can be asked for: instances, frameworks, images.")
@@ -50,7 +53,7 @@ def command() -> None:
     """What a job file can ask for, from dated tables that come with smdp-launch. No network, no credentials."""
 
 
-@command.command("instances")
+@command.command("instances", short_help="GPU instance types, and which engine takes them.")
 @_policy
 @_engine
 @_region
@@ -67,7 +70,7 @@ def instances(policy: str | None, engine: str | None, region: str | None, as_jso
     show_json(listed) if as_json else show_instances(listed)
 
 
-@command.command("frameworks")
+@command.command("frameworks", short_help="Versions with their Python, CUDA and library.")
 @_framework
 @_policy
 @_engine
@@ -81,7 +84,7 @@ def frameworks(framework: str | None, policy: str | None, engine: str | None, as
     show_json(listed) if as_json else show_frameworks(listed)
 
 
-@command.command("images")
+@command.command("images", short_help="URIs of AWS's training images.")
 @_region
 @_framework
 @click.option("--version", metavar="VERSION", help="Only one framework version, such as 2.0.1 or 2.0.")

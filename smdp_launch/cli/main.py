@@ -16,6 +16,7 @@ from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
 COMMANDS = {
     "validate": "Find every mistake in a job file.",
     "plan": "Show exactly what a launch would submit. No network, no credentials.",
+    "schema": "Print the job file's schema, for editors.",
     "launch": "Run a job here (--local) or on SageMaker, and follow it to its end.",
     "catalog": "Show which instances, frameworks and images there are.",
 }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -10,7 +11,8 @@ from smdp_launch.cli import options
 @click.command("validate", short_help="Find every mistake in a job file.")
 @options.job_file
 @options.settings
-def command(job_file: Path, settings: tuple[str, ...]) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The findings as one JSON document (docs/job-file.md).")
+def command(job_file: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Find every mistake in JOBFILE (default ./job.yaml) at once, without network or credentials.
 
     Exit code 0 if it is sound, 3 if it is not.
@@ -19,6 +21,10 @@ def command(job_file: Path, settings: tuple[str, ...]) -> None:
     from smdp_launch.plan.prepare import check_job
 
     checked = check_job(job_file, settings=settings)
+    if as_json:
+        click.echo(json.dumps(checked.to_json(), indent=2, ensure_ascii=False))
     checked.require()
+    if as_json:
+        return
     show_diagnostics(checked.diagnostics)
     click.echo(f"{job_file}: no mistakes found")

@@ -5,7 +5,7 @@ Relations between fields are rules (smdp_launch.rules), so that one mistake neve
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
@@ -233,8 +233,3 @@ class JobSpec(Section):
     role: Annotated[Role, Field(description="ARN of the execution role.")]
     region: Annotated[Region, Field(description="Such as us-east-1.")]
     local: Local = Local()
-
-
-def json_schema() -> dict[str, Any]:
-    """The schema for editors, JSON Schema draft 2020-12."""
-    return JobSpec.model_json_schema(by_alias=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused
@@ -23,6 +24,9 @@ from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
 from smdp_launch.source.scan import SourceTree, scan_data, scan_source
+
+#: Version of ``validate --json``; raised when a member changes its meaning or goes.
+VALIDATION_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,14 @@ class CheckedJob:
     loaded: Loaded
     facts: Facts | None
     diagnostics: tuple[Diagnostic, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "validation": VALIDATION_VERSION,
+            "job_file": str(self.path),
+            "sound": not has_errors(self.diagnostics),
+            "diagnostics": [one.to_json() for one in self.diagnostics],
+        }
 
     def require(self) -> tuple[JobSpec, SourceTree]:
         """The complete spec and its source.

@@ -51,7 +51,7 @@ class Violation:
         value: the offending value; None where one is missing.
         limit: what it breaks: the number, the pattern, the values allowed, the type's name, the missing member.
         message: one sentence without the value.
-        help: what to write instead, empty where the message says it.
+        help: what was meant, or where a limit is stated that the model lacks; may be empty.
     """
 
     path: Path
@@ -125,19 +125,19 @@ def _is_a(value: Any, kind: str) -> bool:
 
 def _size(path: Path, value: Any, expected: Shape) -> Iterator[Violation]:
     documented = documented_limit(".".join(ANY if isinstance(step, int) else str(step) for step in path))
-    low, high = expected.minimum, expected.maximum
-    if documented is not None:
-        low = documented.minimum if documented.minimum is not None else low
-        high = documented.maximum if documented.maximum is not None else high
+    low, high, source_low, source_high = expected.minimum, expected.maximum, "", ""
+    if documented is not None and documented.minimum is not None:
+        low, source_low = documented.minimum, documented.source
+    if documented is not None and documented.maximum is not None:
+        high, source_high = documented.maximum, documented.source
     if expected.kind in _BITS:
         most = 2 ** (_BITS[expected.kind] - 1)
         low, high = (-most if low is None else low), (most - 1 if high is None else high)
     amount, unit = _measure(value, expected)
-    help_ = documented.source if documented is not None else ""
     if low is not None and amount < low:
-        yield Violation(path, "min", value, low, f"{_counted(amount, unit)}, {low} at least", help_)
+        yield Violation(path, "min", value, low, f"{_counted(amount, unit)}, {low} at least", source_low)
     if high is not None and amount > high:
-        yield Violation(path, "max", value, high, f"{_counted(amount, unit)}, {high} at most", help_)
+        yield Violation(path, "max", value, high, f"{_counted(amount, unit)}, {high} at most", source_high)
 
 
 def _measure(value: Any, expected: Shape) -> tuple[Any, tuple[str, str]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.document import MAX_BYTES, Document, parse, read
 from smdp_launch.jobfile.load import Loaded, load
-from smdp_launch.jobfile.spec import JobSpec, json_schema
+from smdp_launch.jobfile.spec import JobSpec
 from tests.conftest import JOB
 
 
@@ -196,7 +196,3 @@ def test_any_values_give_diagnostics_within_the_file(data: object) -> None:
         assert one.code.startswith("SMDP")
         assert one.span is not None
         assert one.span.line == 1
-
-
-def test_the_schema_for_editors_knows_every_key() -> None:
-    assert set(json_schema()["properties"]) >= {"schema", "name", "script", "compute", "channels", "local"}

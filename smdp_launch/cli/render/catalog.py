@@ -25,9 +25,7 @@ def show_json(listing: Listing) -> None:
 def show_instances(listing: Listing) -> None:
     with_region = any("offered" in row for row in listing.rows)
     last = (
-        ("here", lambda row: {True: "yes", False: "no?", None: "?"}[row["offered"]])
-        if with_region
-        else ("NVMe TB", _nvme)
+        ("here", lambda row: {True: "yes", False: "no?", None: "?"}[row["offered"]]) if with_region else ("NVMe", _nvme)
     )
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("type", lambda row: row["name"]),
@@ -41,8 +39,8 @@ def show_instances(listing: Listing) -> None:
     ]
     _show(listing, columns)
     notes = [
-        "policy: strict or extended; native: engine native under policy extended",
-        f"{_FROM_MEMORY} not documented",
+        "GB of each GPU, GiB of memory, NVMe in TB, CUDA at least; policy native: engine native, extended",
+        f"{_FROM_MEMORY} general knowledge, in no document that was read",
     ]
     if with_region:
         notes.append("here: yes; no? by an uncertain source (--json names it); ? where no document tells")

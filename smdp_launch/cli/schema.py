@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("schema", short_help="The job file's schema, for editors.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file.")
+def command(output: Path | None) -> None:
+    """Print the job file's JSON Schema, by which editors complete and check job files while they are written.
+
+    A job file names it in its first line:  # yaml-language-server: $schema=job.schema.json
+    """
+    from smdp_launch.errors import EnvironmentProblem
+    from smdp_launch.jobfile.editor import schema_text
+
+    if output is None:
+        click.echo(schema_text(), nl=False)
+        return
+    try:
+        output.write_text(schema_text(), encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentProblem(f"{output} cannot be written: {error.strerror}") from error
+    click.echo(
+        f"{output} written; name it in a job file's first line:  # yaml-language-server: $schema={output}", err=True
+    )
