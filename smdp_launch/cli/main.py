@@ -14,6 +14,7 @@ from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
 
 #: Commands with the line that ``--help`` shows for each.
 COMMANDS = {
+    "init": "Write a job file for the script in a folder.",
     "validate": "Find every mistake in a job file.",
     "plan": "Show exactly what a launch would submit. No network, no credentials.",
     "schema": "Print the job file's schema, for editors.",

@@ -116,7 +116,9 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 
 def _is_location(line: str) -> bool:
     """A URL or a path in place of a name."""
-    return re.match(r"[a-z+]+://|\.{0,2}/", line) is not None or line.endswith((".whl", ".tar.gz", ".zip"))
+    return re.match(r"[a-z+]+://|\.{0,2}/", line) is not None or (
+        "@" not in line and line.endswith((".whl", ".tar.gz", ".zip"))
+    )
 
 
 def _requirement(match: re.Match[str], line: int) -> Requirement:

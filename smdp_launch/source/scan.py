@@ -20,6 +20,9 @@ IGNORED = frozenset(
     | {".pytest_cache", ".ruff_cache", ".tox", "node_modules", ".DS_Store", ".idea", ".vscode", IGNORE_FILE}
 )
 
+#: Bytes: 100 MB, what a job file allows that says nothing else.
+DEFAULT_LIMIT = 100_000_000
+
 #: Where a limit holds, listing stops here: somebody named a home folder or a data set.
 MAX_FILES = 20_000
 
