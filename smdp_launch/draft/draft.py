@@ -12,7 +12,7 @@ from pathlib import Path
 from smdp_launch.draft.data import find_data
 from smdp_launch.draft.framework import Choice, Engine, choose_build, choose_framework
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
-from smdp_launch.jobfile.spec import MAX_NAME
+from smdp_launch.jobfile.types import MAX_NAME
 from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.modules import read_with_imports
 from smdp_launch.source.options import Option

@@ -13,6 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
 
 from smdp_launch.diagnostics import Diagnostic, Span
 from smdp_launch.jobfile.variables import substitute
@@ -27,6 +28,12 @@ MAX_DEPTH = 50
 MAX_DIGITS = 100
 
 _TAG = "tag:yaml.org,2002:"
+
+# YAML takes a file with such a character for none, and terminals take some for commands.
+_UNPRINTABLE = re.compile(r"[^\t\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+# What YAML can write and neither a command line nor UTF-8 can carry: NUL, and halves of surrogate pairs.
+_UNSENDABLE = re.compile(r"[\0\ud800-\udfff]")
 
 
 class Layer(Enum):
@@ -46,7 +53,7 @@ class Layer(Enum):
 class Entry:
     """The places of one value: its key (or its ``-`` item), itself, and its text, as written, if it is a scalar.
 
-    ``folder`` is what a relative path in it starts from.
+    ``folder`` is what a relative path in it starts from; ``is_empty``: nothing is written behind the key.
     """
 
     key: Span
@@ -54,6 +61,7 @@ class Entry:
     text: str
     layer: Layer = Layer.JOB_FILE
     folder: Path = Path()
+    is_empty: bool = False
 
 
 @dataclass
@@ -127,8 +135,10 @@ def parse(
         root = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         return document, [builder.syntax_error(error)]
+    except ReaderError as error:
+        return document, [builder.forbidden_character(text, error.position)]
     except (YAMLError, ValueError, RecursionError) as error:
-        # Characters YAML forbids are reported without a mark; a file nested without end as RecursionError.
+        # A file nested without end is reported without a mark.
         return document, [Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", document.top)]
     if not isinstance(root, MappingNode):
         found = "is empty" if root is None else "holds something else"
@@ -185,6 +195,7 @@ class _Builder:
 
     def key(self, node: Node) -> str:
         if isinstance(node, ScalarNode) and node.tag == f"{_TAG}str":
+            self.sendable(node)
             return str(node.value)
         text = str(node.value) if isinstance(node, ScalarNode) else "a list or mapping"
         message = f"a key is text, and YAML does not read {text} as text"
@@ -196,7 +207,10 @@ class _Builder:
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
             raise _TooLargeError(f"more than {MAX_NODES} values or {MAX_DEPTH} levels")
         text = str(node.value) if isinstance(node, ScalarNode) else ""
-        self.entries[at] = Entry(key_span, self.node_span(node), text, self.document.layer, self.document.folder)
+        is_empty = isinstance(node, ScalarNode) and node.start_mark.index == node.end_mark.index
+        # YAML may put a value that is not there at the next entry.
+        span = key_span if is_empty else self.node_span(node)
+        self.entries[at] = Entry(key_span, span, text, self.document.layer, self.document.folder, is_empty)
         if isinstance(node, MappingNode):
             return self.mapping(node, at, depth)
         if isinstance(node, SequenceNode):
@@ -209,6 +223,8 @@ class _Builder:
         if self.variables is not None and "${" in str(node.value):
             node = self.with_variables(node, at, self.variables)
         text = str(node.value)
+        if not self.sendable(node):
+            self.document.unresolved.add(at)
         # Python itself refuses to read numbers of thousands of digits; no field takes one.
         kind = str(node.tag).removeprefix(_TAG) if len(text) <= MAX_DIGITS else "str"
         if kind == "null":
@@ -239,6 +255,22 @@ class _Builder:
             if read_as is not None:
                 return read_as
         return ScalarNode(f"{_TAG}str", made.text, node.start_mark, node.end_mark)
+
+    def sendable(self, node: Node) -> bool:
+        found = _UNSENDABLE.search(str(node.value))
+        if found is None:
+            return True
+        message = f"the character U+{ord(found[0]):04X} can travel neither on a command line nor in a request"
+        shown = str(node.value).encode("utf-8", "backslashreplace").decode()
+        self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), shown, "remove it"))
+        return False
+
+    def forbidden_character(self, text: str, position: int) -> Diagnostic:
+        *before, last = (text[:position] + ".").splitlines()
+        line, column = len(before) + 1, len(last)
+        source = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", self.lines[line - 1])
+        message = f"not valid YAML: it forbids the character U+{ord(text[position]):04X}"
+        return Diagnostic("SMDP102", message, Span(self.file, line, column, column + 1, source), help="remove it")
 
     def syntax_error(self, error: MarkedYAMLError) -> Diagnostic:
         mark = error.problem_mark or error.context_mark

@@ -115,7 +115,9 @@ def _one_value(
     tree: object = inner.data["value"]
     for location, entry in inner.entries.items():
         key_place = key if location == ("value",) else placed(entry.key)
-        document.entries[(*at, *location[1:])] = Entry(key_place, placed(entry.value), entry.text, layer)
+        document.entries[(*at, *location[1:])] = Entry(
+            key_place, placed(entry.value), entry.text, layer, is_empty=entry.is_empty
+        )
     for name in reversed(names):
         tree = {name: tree}
     for length in range(1, len(at)):
