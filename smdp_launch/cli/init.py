@@ -67,6 +67,7 @@ def command(
     chosen = _find_entry(tree, asks) if entry is None else _given_entry(tree, entry)
     draft = make_draft(tree, chosen, output, engine, name)
     _write(output, job_file(draft), force)
+    _write_schema(output)
     _show(draft, output)
     checked = check_job(output)
     checked.require()
@@ -148,6 +149,16 @@ def _write(output: Path, text: str, force: bool) -> None:
         _refuse_to_overwrite(output, force)
     except OSError as error:
         raise EnvironmentProblem(f"{output} cannot be written: {error.strerror}") from error
+
+
+def _write_schema(output: Path) -> None:
+    """Beside the job file, whose first line names it: editors complete and check by it."""
+    from smdp_launch.draft.jobfile import SCHEMA_FILE
+    from smdp_launch.jobfile.editor import schema_text
+    from smdp_launch.jobs.history import state_folder
+
+    state_folder(output.parent)
+    _write(output.parent / SCHEMA_FILE, schema_text(), force=True)
 
 
 def _show(draft: Draft, output: Path) -> None:

@@ -78,14 +78,14 @@ def command(
 
 
 def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> ExitCode:
-    from smdp_launch.cli.following import follow_to_end
+    from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_local_end, show_local_start
     from smdp_launch.cli.render.plan import show_plan
     from smdp_launch.errors import EnvironmentProblem, ExitCode
     from smdp_launch.jobs.clients import connect_endpoint
     from smdp_launch.jobs.history import remember, state_folder
-    from smdp_launch.jobs.submit import seed, submit
+    from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
     from smdp_launch.plan.prepare import local_run, make_plan, with_note
 
@@ -107,8 +107,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
             clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
             seed(clients, plan, run.data)
             remember(plan.job, "local", plan.job_file, plan.hash, now)
-            submit(clients, plan)
-            result = follow_to_end(clients, plan)
+            result = submit_and_follow(clients, plan)
     except localcloud.LocalCloudError as error:
         raise EnvironmentProblem(str(error)) from error
     if result is None:
@@ -118,14 +117,13 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
 
 
 def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:
-    from smdp_launch.cli.following import follow_to_end
+    from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_end
     from smdp_launch.cli.render.plan import show_plan
     from smdp_launch.errors import ExitCode, Refused
     from smdp_launch.jobs.clients import connect_aws
     from smdp_launch.jobs.history import remember
-    from smdp_launch.jobs.submit import submit
     from smdp_launch.plan.prepare import make_plan, placeholders
 
     now = datetime.now(timezone.utc)
@@ -140,8 +138,7 @@ def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:
     _confirm(yes)
     clients = connect_aws(plan.spec.region)
     remember(plan.job, plan.spec.region, plan.job_file, plan.hash, now)
-    submit(clients, plan)
-    result = follow_to_end(clients, plan)
+    result = submit_and_follow(clients, plan)
     if result is None:
         return ExitCode.INTERRUPTED
     show_end(plan, result)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import PurePosixPath
 
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script import Script, read_script
 
-#: Files that are read in search of the script; those near the top of the folder come first.
+#: Files, and bytes of all of them, that are read in search of the script; the top of the folder comes first.
 MAX_READ = 200
+MAX_TOTAL = 2 << 20
 
 _TRAINS = re.compile(r"(^|[_-])(train|training|trainer|finetune|fine|pretrain|main|run)([_-]|$)", re.IGNORECASE)
 _NEVER = re.compile(r"(test_.*|.*_test|conftest|setup|__init__)\.py")
@@ -18,10 +20,10 @@ _NEVER = re.compile(r"(test_.*|.*_test|conftest|setup|__init__)\.py")
 
 def python_scripts(tree: SourceTree) -> dict[str, Script]:
     """The folder's Python files by name, as far as they may be scripts."""
-    names = [one.name for one in tree.files if one.name.endswith(".py")]
-    names = [one for one in names if not _NEVER.fullmatch(one.rsplit("/", 1)[-1])]
-    nearest = sorted(names, key=lambda one: (one.count("/"), one))[:MAX_READ]
-    return {name: read_script(tree.folder / name) for name in nearest}
+    python = [one for one in tree.files if one.name.endswith(".py") and not _NEVER.fullmatch(one.path.name)]
+    nearest = sorted(python, key=lambda one: (one.name.count("/"), one.name))[:MAX_READ]
+    totals = accumulate(one.size for one in nearest)
+    return {one.name: read_script(one.path) for one, total in zip(nearest, totals, strict=True) if total <= MAX_TOTAL}
 
 
 def training_scripts(scripts: Mapping[str, Script]) -> list[list[str]]:

@@ -10,8 +10,14 @@ from smdp_launch.draft.draft import Draft
 from smdp_launch.draft.hyperparameters import Hyperparameter
 from smdp_launch.draft.text import comment, key, written
 
+#: The job file's schema, beside it, where editors find it.
+SCHEMA_FILE = ".smdp/job.schema.json"
+
 #: The first lines of every file.
-HEADER = ("# A job for smdp-launch, drafted from the script's folder. Every key: docs/job-file.md",)
+HEADER = (
+    f"# yaml-language-server: $schema={SCHEMA_FILE}",
+    "# A job for smdp-launch, drafted from the script's folder. Every key: docs/job-file.md",
+)
 
 
 def job_file(draft: Draft) -> str:

@@ -29,9 +29,6 @@ MAX_DIGITS = 100
 
 _TAG = "tag:yaml.org,2002:"
 
-# YAML takes a file with such a character for none, and terminals take some for commands.
-_UNPRINTABLE = re.compile(r"[^\t\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
 # What YAML can write and neither a command line nor UTF-8 can carry: NUL, and halves of surrogate pairs.
 _UNSENDABLE = re.compile(r"[\0\ud800-\udfff]")
 
@@ -122,6 +119,8 @@ def read(
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        document.top = Span(str(path), line, column, column + 1)
         return refused("SMDP101", f"line {line} of {path} is not UTF-8", "save the file as UTF-8")
     return parse(text, document, variables)
 
@@ -131,15 +130,9 @@ def parse(
 ) -> tuple[Document, list[Diagnostic]]:
     """Fill ``document`` from ``text``. Syntax errors end the parse; duplicate keys do not."""
     builder = _Builder(document, text.splitlines(), variables)
-    try:
-        root = YAML(typ="safe", pure=True).compose(text)
-    except MarkedYAMLError as error:
-        return document, [builder.syntax_error(error)]
-    except ReaderError as error:
-        return document, [builder.forbidden_character(text, error.position)]
-    except (YAMLError, ValueError, RecursionError) as error:
-        # A file nested without end is reported without a mark.
-        return document, [Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", document.top)]
+    root, problem = builder.compose(text)
+    if problem is not None:
+        return document, [problem]
     if not isinstance(root, MappingNode):
         found = "is empty" if root is None else "holds something else"
         message = f"a job file is one mapping of keys to values; this one {found}"
@@ -169,6 +162,19 @@ class _Builder:
         self.problems: list[Diagnostic] = []
         self.nodes = 0
 
+    def compose(self, text: str) -> tuple[Node | None, Diagnostic | None]:
+        """The root of ``text``, or why there is none."""
+        try:
+            return YAML(typ="safe", pure=True).compose(text), None
+        except MarkedYAMLError as error:
+            return None, self.syntax_error(error)
+        except ReaderError as error:
+            return None, self.forbidden_character(text, error)
+        except (YAMLError, ValueError) as error:
+            return None, Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", self.document.top)
+        except RecursionError:
+            return None, Diagnostic("SMDP105", f"more than {MAX_DEPTH} levels", self.document.top)
+
     def span(self, start: StreamMark, end: StreamMark) -> Span:
         line = self.lines[start.line] if start.line < len(self.lines) else ""
         # A value over several lines is shown by its first.
@@ -184,6 +190,8 @@ class _Builder:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = self.key(key_node)
+            if key is None:
+                continue
             key_span = self.node_span(key_node)
             if key in result:
                 first = self.entries[(*at, key)].key.line
@@ -193,7 +201,13 @@ class _Builder:
             result[key] = self.value(value_node, (*at, key), key_span, depth + 1)
         return result
 
-    def key(self, node: Node) -> str:
+    def key(self, node: Node) -> str | None:
+        """The key's text; None for one that stands for something else than itself."""
+        if isinstance(node, ScalarNode) and node.value == "<<" and node.style is None:
+            message = "<< merges nothing here: YAML 1.2, which job files are, has no merge keys"
+            help_ = "write the keys out, or put what jobs share in smdp-defaults.yaml"
+            self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), "<<", help_))
+            return None
         if isinstance(node, ScalarNode) and node.tag == f"{_TAG}str":
             self.sendable(node)
             return str(node.value)
@@ -265,12 +279,13 @@ class _Builder:
         self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), shown, "remove it"))
         return False
 
-    def forbidden_character(self, text: str, position: int) -> Diagnostic:
-        *before, last = (text[:position] + ".").splitlines()
-        line, column = len(before) + 1, len(last)
-        source = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", self.lines[line - 1])
-        message = f"not valid YAML: it forbids the character U+{ord(text[position]):04X}"
-        return Diagnostic("SMDP102", message, Span(self.file, line, column, column + 1, source), help="remove it")
+    def forbidden_character(self, text: str, error: ReaderError) -> Diagnostic:
+        at = text.find(chr(error.character) if isinstance(error.character, int) else error.character)
+        line, column = text.count("\n", 0, at), at - text.rfind("\n", 0, at) - 1
+        source = self.lines[line] if line < len(self.lines) else ""
+        span = Span(self.file, line + 1, column + 1, column + 2, source)
+        message = f"not valid YAML: the character {text[at]!r} may not stand in it"
+        return Diagnostic("SMDP102", message, span, text[at], "remove it")
 
     def syntax_error(self, error: MarkedYAMLError) -> Diagnostic:
         mark = error.problem_mark or error.context_mark

@@ -84,8 +84,8 @@ def _start(order: Order) -> int:
         os.chdir("/")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.execve(order.command[0], order.command, order.environment)  # noqa: S606 (no shell wanted)
-    except OSError as error:
-        reason = f"the simulated host could not be set up: {error.filename}: {error.strerror}"
+    except (OSError, ValueError) as error:  # ValueError: a variable that no process can have
+        reason = f"the simulated host could not be set up: {error}"
         sys.stderr.write(f"{reason}\n")
         sys.stderr.flush()
         with suppress(OSError):

@@ -23,7 +23,9 @@ from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
-from smdp_launch.source.scan import SourceTree, scan_data, scan_source
+from smdp_launch.source.scan import DEFAULT_LIMIT, SourceTree, scan_data, scan_source
+
+MB = 1_000_000
 
 #: Version of ``validate --json``; raised when a member changes its meaning or goes.
 VALIDATION_VERSION = 1
@@ -138,7 +140,8 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     document = loaded.document
     source = None
     if loaded.has("script", "source"):
-        source = scan_source(document.path(("script", "source"), spec.script.source))
+        limit = spec.script.source_limit_mb * MB if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
+        source = scan_source(document.path(("script", "source"), spec.script.source), limit)
     data = _local_paths(loaded, spec, local or LocalRequest())
     return Facts(
         spec=spec,

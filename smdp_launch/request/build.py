@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from smdp_launch.catalog.frameworks import build
+from smdp_launch.catalog.frameworks import Build, build
 from smdp_launch.catalog.registries import training_image
+from smdp_launch.catalog.transformers import Pair, pair
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.spec import EngineOptions, JobSpec
 from smdp_launch.request.batch import script_hyperparameters
@@ -98,16 +99,19 @@ def overlaid(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
 
 
 def image(spec: JobSpec) -> str:
-    """The job file's image, else AWS's own for the framework.
+    """The job file's image, else AWS's own for the framework, or for the transformers version on it.
 
     Raises:
         ValueError: there is none; a rule has said so already.
     """
     if spec.image is not None:
         return spec.image
-    found = build(spec.framework.name, spec.framework.version)
+    framework = spec.framework
+    found: Build | Pair | None = build(framework.name, framework.version)
+    if framework.transformers is not None:
+        found = pair(framework.transformers, framework.name, framework.version)
     if found is None:
-        raise ValueError(f"no image of {spec.framework.name} {spec.framework.version}")
+        raise ValueError(f"no image of {framework.name} {framework.version}")
     return training_image(found, spec.region)
 
 

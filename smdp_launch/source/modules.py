@@ -8,8 +8,9 @@ from pathlib import PurePosixPath
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script import Script, read_script
 
-#: Files. A script's own modules are few; a vendored library need not be read whole.
+#: Files, and bytes of all of them. A script's own modules are few; a vendored library need not be read whole.
 MAX_MODULES = 50
+MAX_TOTAL = 2 << 20
 
 
 def read_with_imports(tree: SourceTree, entry: str) -> dict[str, Script]:
@@ -17,14 +18,15 @@ def read_with_imports(tree: SourceTree, entry: str) -> dict[str, Script]:
 
     Modules are looked for beside the entry and in the folder itself, where Python will find them in the container.
     """
-    known = {one.name: one.path for one in tree.files}
+    known = {one.name: one for one in tree.files}
     read: dict[str, Script] = {}
-    waiting = [entry]
-    while waiting and len(read) < MAX_MODULES:
+    waiting, total = [entry], 0
+    while waiting and len(read) < MAX_MODULES and total <= MAX_TOTAL:
         name = waiting.pop(0)
         if name in read or name not in known:
             continue
-        read[name] = read_script(known[name])
+        read[name] = read_script(known[name].path)
+        total += known[name].size
         waiting += [file for one in read[name].imports for file in _files(one.name, name, entry) if file in known]
     return read
 

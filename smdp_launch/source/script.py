@@ -12,8 +12,8 @@ from typing import Literal
 
 from smdp_launch.source.options import Option, constants, dotted, literal, options
 
-#: Bytes. Nobody writes a longer script by hand.
-MAX_SCRIPT = 1 << 20
+#: Bytes. Nobody writes a longer script by hand, and one of this size takes about a second.
+MAX_SCRIPT = 256 << 10
 
 #: Packages that a script of the framework imports.
 _FRAMEWORKS = {

@@ -38,7 +38,14 @@ def run(folder: Path, *arguments: str | Path, **options: Any) -> subprocess.Comp
 
 
 def data(path: Path) -> Any:
-    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    return load(path.read_text(encoding="utf-8"))
+
+
+def load(text: str, version: tuple[int, int] = (1, 2)) -> Any:
+    """The text as readers of that YAML version understand it."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = version
+    return yaml.load(text)
 
 
 def make(folder: Path, files: Mapping[str, str]) -> Path:
@@ -235,13 +242,13 @@ def test_nobody_is_asked_where_nobody_answers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("keys", "entry"), [("2\r", "train_b.py"), ("\r", "train_a.py"), ("7\r2\r", "train_b.py")])
 def test_a_person_is_asked_which_of_several_scripts_trains(tmp_path: Path, keys: str, entry: str) -> None:
-    code, text = on_terminal(tmp_path, ["init", str(SCRIPTS / "two_scripts")], "Which of them trains?", keys)
+    code, text = on_terminal(tmp_path, ["init", str(SCRIPTS / "two_scripts")], "Which of them trains? [1]: ", keys)
     assert code == 0, text
     assert data(tmp_path / "job.yaml")["script"]["entry"] == entry
 
 
 def test_ctrl_c_at_the_question_writes_nothing(tmp_path: Path) -> None:
-    code, _ = on_terminal(tmp_path, ["init", str(SCRIPTS / "two_scripts")], "Which of them trains?", "\x03")
+    code, _ = on_terminal(tmp_path, ["init", str(SCRIPTS / "two_scripts")], "Which of them trains? [1]: ", "\x03")
     assert code == ExitCode.INTERRUPTED
     assert list(tmp_path.iterdir()) == []
 
@@ -270,11 +277,19 @@ def on_terminal(folder: Path, arguments: list[str], question: str, keys: str) ->
         if not read:
             break
         text += read.decode(errors="replace")
-        if question in text and not typed:
+        if question in text and keys and not typed:
             typed = True
+            wait_until_asleep(pid, deadline)
             os.write(terminal, keys.encode())
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
+
+
+def wait_until_asleep(pid: int, deadline: float) -> None:
+    """Until the process waits for a key: Python does not see a Ctrl-C that comes just before it begins to read."""
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 # What it refuses
@@ -354,17 +369,26 @@ def unescaped(value: Any) -> Any:
     return {name: unescaped(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
-@given(json_values)
-def test_a_written_value_is_read_as_it_was(value: Any) -> None:
+@pytest.mark.parametrize("version", [(1, 1), (1, 2)], ids=str)
+@given(value=json_values)
+def test_a_written_value_is_read_as_it_was(version: tuple[int, int], value: Any) -> None:
     text = written(value)
     assert "\n" not in text
-    assert same(unescaped(YAML(typ="safe", pure=True).load(f"a: {text} # b\n")["a"]), value)
+    assert same(unescaped(load(f"a: {text} # b\n", version)["a"]), value)
+
+
+@pytest.mark.parametrize(
+    "word", ["on", "No", "y", "null", "~", "True", "1:20", "1e3", "012", "2.10", "=", "<<", "2001-01-01"]
+)
+def test_words_that_a_reader_may_take_for_something_else_are_quoted(word: str) -> None:
+    assert written(word) == f'"{word}"'
+    assert load(f"{key(word)}: {written(word)}\n", (1, 1)) == load(f"{key(word)}: {written(word)}\n") == {word: word}
 
 
 @given(plain_text)
 def test_written_keys_and_comments_stay_on_their_line(text: str) -> None:
     document = f"{key(text)}: 1 # {comment(text)}\nb b: 2\n"
-    assert YAML(typ="safe", pure=True).load(document) == {text: 1, "b b": 2}
+    assert load(document) == {text: 1, "b b": 2}
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True), json_values, max_size=6))
@@ -374,7 +398,7 @@ def test_defaults_of_a_script_are_read_from_the_job_file_as_they_were(defaults: 
         folder = make(Path(name), {})
         (folder / "train.py").write_text("import torch\n" + "\n".join(lines) + "\n", encoding="utf-8")
         draft = make_draft(scan_source(folder), "train.py", folder / "job.yaml", "native", None)
-    hyperparameters = YAML(typ="safe", pure=True).load(job_file(draft))["script"].get("hyperparameters", {})
+    hyperparameters = load(job_file(draft))["script"].get("hyperparameters", {})
     assert same(unescaped(hyperparameters), defaults)
 
 

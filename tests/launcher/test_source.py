@@ -328,7 +328,7 @@ def test_variables_and_paths_are_found_wherever_they_stand() -> None:
         (b"-" * 200_000 + b"1", None),
         (b"a" + b".b" * 50_000, None),
         (b"x = " + b"1" * 5000, None),
-        (b"#" * ((1 << 20) + 1), None),
+        (b"#" * ((256 << 10) + 1), None),
     ],
     ids=lambda one: repr(one[:12]) if isinstance(one, bytes) else None,
 )

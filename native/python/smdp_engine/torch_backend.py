@@ -36,10 +36,12 @@ def _leave() -> None:
     """Say goodbye for a script that ends well without destroy_process_group(), lest it look dead.
 
     One that ends by an exception does not: its connections break, and the others hear of it at once.
+    Either way no thread of the backend needs Python's lock from here on.
     """
     dist = _distributed()
     if dist.is_initialized() and not hasattr(sys, "last_type"):
         dist.destroy_process_group()
+    _adapter().retire()
 
 
 def _distributed() -> Any:

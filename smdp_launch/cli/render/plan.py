@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 
-from rich.console import Console
 from rich.text import Text
 
 from smdp_launch.catalog.instances import instance
+from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.rows import count, duration, print_rows, short, size, titled
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.plan.plan import Plan
