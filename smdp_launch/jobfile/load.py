@@ -65,6 +65,7 @@ def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
         details = error.errors(include_url=False)
     empty = [at for at in _left_empty(document) if at not in {_location(one) for one in details}]
     bad = frozenset(_location(one) for one in details) | document.unresolved | frozenset(empty)
+    bad |= _meant(document, details)
     if spec is not None and not bad:
         return Loaded(document, spec, bad), []
     # What follows from a variable that is not set is not told again.
@@ -84,6 +85,17 @@ def _empty_value(document: Document, at: Location) -> Diagnostic:
     message = f"nothing is written behind {_path(at)}"
     help_ = "write a value, or remove the line; `null` says that there is none"
     return Diagnostic("SMDP203", message, document.entry(at).key, str(at[-1]), help_)
+
+
+def _meant(document: Document, details: list[ErrorDetails]) -> frozenset[Location]:
+    """The fields that unknown keys are slips of: what is not said because of a slip is not missing too."""
+    found: set[Location] = set()
+    for one in details:
+        *parent, key = _location(one)
+        if one["type"] == "extra_forbidden":
+            match = closest(str(key), schema.known_keys(tuple(parent), document.data))
+            found.update([(*parent, match)] if match and not document.written((*parent, match)) else [])
+    return frozenset(found)
 
 
 def _location(error: ErrorDetails) -> Location:
@@ -120,7 +132,7 @@ def _partial_value(annotation: Any, value: Any, bad: frozenset[Location], at: Lo
 
 
 def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagnostic]:
-    details = [one for one in details if not _follows_from_two_sources(document, one)]
+    details = [one for one in details if not _follows_from_another(document, one)]
     missing = [one for one in details if one["type"] == "missing"]
     slips: set[Location] = set()
     for error in details:
@@ -134,9 +146,12 @@ def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagn
     yield from (_missing_key(document, one) if one["type"] == "missing" else _bad_value(document, one) for one in rest)
 
 
-def _follows_from_two_sources(document: Document, error: ErrorDetails) -> bool:
-    """Of a channel with two sources only that is told: its other keys fit the one or the other."""
+def _follows_from_another(document: Document, error: ErrorDetails) -> bool:
+    """Of a channel with two sources only that is told: its other keys fit the one or the other. So does a job with
+    instance groups: a rule refuses them, and they stand in place of a type and a count."""
     location = _location(error)
+    if error["type"] == "missing" and location in (("compute", "instance_type"), ("compute", "instance_count")):
+        return document.written(("compute", "instance_groups"))
     channel = document.data["channels"].get(location[1]) if schema.is_channel(location[:2]) else None
     return isinstance(channel, dict) and sum(kind in channel for kind in KINDS) > 1 and location[-1] not in KINDS
 
