@@ -141,7 +141,8 @@ def _defaults_file(path: Path, layer: Layer, environ: Mapping[str, str]) -> Foun
     version = document.data.pop("schema", 1)
     if version != 1:
         span = document.entry(("schema",)).value
-        problems.append(Diagnostic("SMDP208", f"{path}: schema {version} is not known", span, str(version)))
+        message = f"{path}: schema {version} is not known"
+        problems.append(Diagnostic("SMDP208", message, span, str(version), "write `schema: 1`"))
     return document, problems
 
 

@@ -234,6 +234,9 @@ def _allowed(error: ErrorDetails, document: Document, text: str) -> str:
         choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         match = closest(text, choices)
         return f'did you mean "{match}"?' if match else f"one of: {', '.join(choices)}"
+    bounds = error.get("ctx", {})
+    if error["type"] in {"greater_than_equal", "less_than_equal"}:
+        return f"write {bounds['ge']} or more" if "ge" in bounds else f"write {bounds['le']} or less"
     return _expected(error, document)
 
 

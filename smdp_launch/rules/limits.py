@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from smdp_launch.catalog.limits import compiled
 from smdp_launch.jobfile.document import Location
 from smdp_launch.request.build import environment, training_request
 from smdp_launch.request.hyperparameters import encode_value
@@ -116,7 +118,19 @@ def _mapping(facts: Facts, at: Location) -> dict[str, Any]:
 
 def _told(at: Location, violations: Iterator[Violation], *, on_key: bool = False) -> Iterator[Finding]:
     for one in violations:
-        yield Finding(at, f"SageMaker refuses {'.'.join(map(str, at))}: {one.message}", one.help, on_key=on_key)
+        message = f"SageMaker refuses {'.'.join(map(str, at))}: {one.message}"
+        yield Finding(at, message, instead(one), on_key=on_key)
+
+
+def instead(one: Violation) -> str:
+    """What to write in place of a value that breaks a limit."""
+    if one.help:
+        return one.help
+    if one.kind == "pattern":
+        simple = re.sub(r"[^A-Za-z0-9]+", "-", str(one.value)).strip("-")
+        return f"write {simple}" if compiled(one.limit).fullmatch(simple) else "mend its form"
+    fixes = {"required": "add it", "type": f"write {one.limit}", "enum": "write one of those"}
+    return fixes.get(one.kind, f"keep to {one.limit}")
 
 
 @rule("SMDP602", "script.hyperparameters", "batch.hyperparameter")
@@ -152,7 +166,7 @@ def request_within_limits(facts: Facts) -> Iterator[Finding]:
     for one in walk(request):
         at = _origin(facts, one.path)
         member = ".".join(str(part) for part in one.path)
-        yield Finding(at, f"SageMaker refuses {member}, which is made of this: {one.message}", one.help)
+        yield Finding(at, f"SageMaker refuses {member}, which is made of this: {one.message}", instead(one))
 
 
 def _origin(facts: Facts, path: Path) -> Location:

@@ -7,6 +7,7 @@ from typing import Any
 
 from smdp_launch.request.limits import Path, Violation, walk
 from smdp_launch.rules.facts import Facts, Finding, rule
+from smdp_launch.rules.limits import instead
 from smdp_launch.rules.members import FIELDS, MADE
 
 #: Told as hosts of several kinds.
@@ -43,7 +44,7 @@ def overlay_within_limits(facts: Facts) -> Iterator[Finding]:
     for one in _violations(facts):
         if one.kind != "unknown":
             member = ".".join(str(part) for part in one.path)
-            yield Finding(("overlay", *one.path), f"SageMaker refuses {member}: {one.message}", one.help)
+            yield Finding(("overlay", *one.path), f"SageMaker refuses {member}: {one.message}", instead(one))
 
 
 def _violations(facts: Facts) -> Iterator[Violation]:

@@ -21,7 +21,9 @@ def source_folder(facts: Facts) -> Iterator[Finding]:
     if tree is not None and not tree.exists:
         what = "is no folder" if tree.folder.exists() else "does not exist"
         help_ = "give the folder that holds the script, relative to the job file"
-        yield Finding(_SOURCE, f"the source folder {tree.folder} {what}", help_)
+        if facts.spec.script.source.startswith("s3:"):
+            help_ = "give the folder on this machine; a launch packs it and uploads it"
+        yield Finding(_SOURCE, f"the source folder {facts.spec.script.source} {what}", help_)
 
 
 @rule("SMDP408", "script.source")
