@@ -66,13 +66,28 @@ def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
     except ValidationError as error:
         spec = None
         details = error.errors(include_url=False)
-    bad = frozenset(_location(one) for one in details) | document.unresolved | _meant(document, details)
+    empty = [at for at in _left_empty(document) if at not in {_location(one) for one in details}]
+    bad = frozenset(_location(one) for one in details) | document.unresolved | frozenset(empty)
+    bad |= _meant(document, details)
     if spec is not None and not bad:
         return Loaded(document, spec, bad), []
     # What follows from a variable that is not set is not told again.
     own = [one for one in details if not any(_location(one)[: len(at)] == at for at in document.unresolved)]
-    found = list(_diagnose(document, own))
+    found = [*_diagnose(document, own), *(_empty_value(document, at) for at in empty)]
     return Loaded(document, _partial(JobSpec, document.data, bad, ()), bad), found
+
+
+def _left_empty(document: Document) -> Iterator[Location]:
+    """Fields with nothing behind their colon. To YAML that is null, to a person who wrote `spot:` it is not."""
+    for at, entry in document.entries.items():
+        if entry.is_empty and str(at[-1]) in schema.known_keys(at[:-1], document.data):
+            yield at
+
+
+def _empty_value(document: Document, at: Location) -> Diagnostic:
+    message = f"nothing is written behind {_path(at)}"
+    help_ = "write a value, or remove the line; `null` says that there is none"
+    return Diagnostic("SMDP203", message, document.entry(at).key, str(at[-1]), help_)
 
 
 def _meant(document: Document, details: list[ErrorDetails]) -> frozenset[Location]:

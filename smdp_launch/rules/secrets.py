@@ -97,9 +97,8 @@ def _secrets(document: Document, at: Location, value: str) -> Iterator[Secret]:
     found = list(_of_known_form(at, value, entry.value))
     yield from found
     name = next((one for one in reversed(at) if isinstance(one, str)), "")
-    # What a variable of this machine holds is not in the file.
-    literal = "${" not in entry.text and not NO_LITERAL.match(value)
-    if not found and literal and len(value) >= SHORTEST and says_secret(name):
+    # A variable of this machine is no way out: what it holds would stand in the request.
+    if not found and not NO_LITERAL.match(value) and len(value) >= SHORTEST and says_secret(name):
         yield Secret(at, name, value, entry.value, by_name=True)
 
 

@@ -87,11 +87,15 @@ def test_every_kind_of_script_gets_a_sound_job_file(tmp_path: Path, name: str, e
 
 
 def test_a_framework_without_a_native_build_is_refused(tmp_path: Path) -> None:
-    ran = run(tmp_path, "init", SCRIPTS / "tensorflow_loop", "--yes")
+    ran = run(tmp_path, "init", SCRIPTS / "tensorflow_loop", "--yes", "--engine", "native")
     assert ran.returncode == ExitCode.USAGE
     assert "no build for TensorFlow" in ran.stderr
     assert "--engine smdistributed" in ran.stderr
     assert not (tmp_path / "job.yaml").exists()
+
+
+def test_the_engine_is_one_that_has_a_build_for_the_framework(tmp_path: Path) -> None:
+    assert drafted(tmp_path, SCRIPTS / "tensorflow_loop")["engine"] == "smdistributed"
 
 
 def test_the_templates_scripts_are_understood(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_variables_are_told_by_their_names(tmp_path: Path) -> None:
     path = write_job(tmp_path, job.replace("train.py", "${SCRIPT}") + "environment: {DB_PASSWORD: '${PASSWORD}'}\n")
     environ = {"KIND": "ml.p99.large", "COUNT": "-7", "SCRIPT": "scripts/secret-project.py", "PASSWORD": "x" * 600}
     found = list(check_job(path, environ=environ).diagnostics)
-    assert [one.code for one in found] == ["SMDP402", "SMDP301", "SMDP204", "SMDP204"]
+    assert [one.code for one in found] == ["SMDP402", "SMDP301", "SMDP204", "SMDP702"]
     text = everything(found)
     assert [value for value in ("p99", "-7", "secret-project", "xxxx") if value in text] == []
     assert "there is no ${SCRIPT} in" in text
