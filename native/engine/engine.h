@@ -19,6 +19,7 @@
 #include "collectives/group.h"
 #include "net/loop.h"
 #include "net/transport.h"
+#include "shm/shm_transport.h"
 
 namespace smdp {
 
@@ -46,6 +47,8 @@ class Engine final : public GroupServices {
   void destroy_group(std::uint64_t group);
   // Checks the call, then hands it to the loop. The memory stays the engine's until the handle is complete.
   Status submit(std::uint64_t group, int group_size, int group_rank, Call call);
+  // kTimeout when the operation is not complete within `timeout_s` (below 0: never); it goes on then.
+  Status wait(OperationHandle& handle, double timeout_s);
   // Says goodbye and waits up to SMDP_CLOSE_TIMEOUT_S for the others to do so. Safe to call twice.
   void close();
 

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "kernels/copy.h"
+
 namespace smdp {
 namespace {
 
@@ -10,6 +12,9 @@ void copy(std::span<const std::byte> from, std::span<std::byte> to) {
     std::memcpy(to.data(), from.data(), from.size());
   }
 }
+
+// Buffers above this are not in a cache any more when their last piece is done.
+constexpr std::size_t kStreamingBytes = 2U << 20U;
 
 std::byte nothing{};  // the address of no bytes
 
@@ -49,6 +54,17 @@ std::span<std::byte> ShmJob::output_of(std::uint32_t piece) const {
     return {};
   }
   return spec_.output.subspan(at.out_offset, at.bytes);
+}
+
+void ShmJob::copy_out(std::span<const std::byte> result, std::span<std::byte> output) const {
+  if (output.empty()) {
+    return;
+  }
+  if (spec_.output.size() >= kStreamingBytes) {
+    copy_streaming(result, output);
+  } else {
+    copy(result, output);
+  }
 }
 
 ShmJob::Values& ShmJob::values_of(std::uint32_t piece) {
@@ -191,9 +207,7 @@ void ShmJob::deliver(std::uint32_t piece) {
   if (locals_ > 1) {
     const auto found = results_.find(piece);
     const std::uint64_t offset = found->second;
-    if (const auto output = output_of(piece); !output.empty()) {
-      copy(regions_->at(offset, at.bytes), output);
-    }
+    copy_out(regions_->at(offset, at.bytes), output_of(piece));
     for (int other = 0; other < static_cast<int>(locals_); ++other) {
       takers += other != local_ && gets(other, piece) ? 1 : 0;
     }
@@ -224,9 +238,7 @@ bool ShmJob::on_offer(int sender, const FrameHeader& header) {
   if (header.bytes != at.bytes || memory.data() == nullptr || !gets(local_, header.piece)) {
     return false;
   }
-  if (const auto output = output_of(header.piece); !output.empty()) {
-    copy(memory, output);
-  }
+  copy_out(memory, output_of(header.piece));
   FrameHeader reply;
   reply.type = FrameType::kTaken;
   reply.piece = header.piece;

@@ -50,6 +50,7 @@ class ShmJob final : public LocalJob {
   [[nodiscard]] bool is_agent(std::uint32_t piece) const;
   [[nodiscard]] bool gets(int local_rank, std::uint32_t piece) const;
   [[nodiscard]] std::span<std::byte> output_of(std::uint32_t piece) const;
+  void copy_out(std::span<const std::byte> result, std::span<std::byte> output) const;
   Values& values_of(std::uint32_t piece);
   bool on_contribution(int sender, const FrameHeader& header);
   bool on_offer(int sender, const FrameHeader& header);
