@@ -15,7 +15,7 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
       rank_(rank),
       my_host_(layout.host_of[static_cast<std::size_t>(rank)]),
       hosts_(static_cast<int>(layout.hosts.size())),
-      plan_(make_plan(call_.what, layout, options, my_host_)),
+      plan_(make_plan(call_.what, layout, options, my_host_, static_cast<std::uint32_t>(number))),
       window_(std::max(window, 2U * static_cast<std::uint32_t>(hosts_))),
       deadline_(deadline),
       warn_at_(warn_at) {
@@ -59,7 +59,6 @@ void Operation::start() {
   spec.input = call_.input;
   spec.output = call_.output;
   spec.kernel = kernels_.fold;
-  spec.window = window_;
   local_ = host_.make_local_job(spec, number_, *this);
   pieces_left_ = plan_.pieces.size();
   for (std::uint32_t piece = 0; piece < plan_.pieces.size(); ++piece) {

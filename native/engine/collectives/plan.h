@@ -60,6 +60,9 @@ struct Plan {
   std::vector<std::uint32_t> order;
 };
 
-Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOptions& options, int my_host);
+// `rotation`: the operation's number. Small buffers have fewer owners than there are hosts, and one agent on
+// each; from operation to operation they change.
+Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOptions& options, int my_host,
+               std::uint32_t rotation = 0);
 
 }  // namespace smdp

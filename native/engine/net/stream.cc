@@ -174,6 +174,7 @@ void Stream::read_some() {
       return;
     }
     const auto bytes = static_cast<std::size_t>(got);
+    const bool drained = bytes < wanted + staging_->size();
     budget -= std::min(budget, bytes);
     const std::size_t direct = std::min(bytes, wanted);
     if (direct > 0) {
@@ -184,6 +185,9 @@ void Stream::read_some() {
     }
     if (!consume(std::span(*staging_).first(bytes - direct))) {
       fail({Code::kPeerLost, "a frame broke the protocol"});
+    }
+    if (drained) {
+      return;
     }
   }
 }

@@ -63,8 +63,8 @@ class ShmJob final : public LocalJob {
   int local_ = 0;
   std::size_t locals_ = 1;
   const std::vector<int>* host_ranks_ = nullptr;
-  std::size_t next_ = 0;  // into the plan's order
-  std::uint32_t outstanding_ = 0;
+  std::size_t next_ = 0;           // into the plan's order
+  std::uint64_t outstanding_ = 0;  // bytes held out
   std::unordered_map<std::uint32_t, Values> values_;
   std::unordered_map<std::uint32_t, std::uint64_t> results_;  // piece to offset of our region
   std::unordered_map<std::uint32_t, std::unique_ptr<std::byte[]>>
