@@ -111,7 +111,9 @@ Engine::Engine(EngineConfig config, Connections connections)
                                     : std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s,
                                                                         std::move(connections.network));
   settings_.plan = {static_cast<std::uint64_t>(options.piece_kib) << 10U,
-                    static_cast<std::uint64_t>(options.small_kib) << 10U};
+                    static_cast<std::uint64_t>(options.small_kib) << 10U,
+                    static_cast<std::uint64_t>(options.bulk_kib) << 10U};
+  budget_.limit = settings_.plan.bulk_bytes / (peer_arenas_.size() + 1);
   settings_.isa = chosen_isa(options);
   settings_.window = static_cast<std::uint32_t>(options.window);
   settings_.buffers_in_flight = static_cast<std::size_t>(options.buffers_in_flight);
@@ -123,7 +125,7 @@ void Engine::apply_congestion(const std::map<int, std::vector<UniqueFd>>& connec
   for (const auto& [peer, fds] : connections) {
     for (const UniqueFd& fd : fds) {
       if (const Status status = set_congestion(fd.get(), config_.options.congestion); !status.ok()) {
-        log_(LogLevel::kWarning, status.message() + "; the system's own is used");
+        log_(LogLevel::kInfo, status.message() + "; the system's own is used");
         return;
       }
     }

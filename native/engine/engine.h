@@ -63,6 +63,7 @@ class Engine final : public GroupServices {
   void later(std::function<void()> task) override { loop_.post(std::move(task)); }
   std::shared_ptr<RegionTable> regions() override { return regions_; }
   std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) override;
+  BulkBudget& budget() override { return budget_; }
   void log(LogLevel level, const std::string& text) override { log_(level, text); }
 
  private:
@@ -96,6 +97,7 @@ class Engine final : public GroupServices {
   Arena arena_;
   std::map<int, Mapping> peer_arenas_;
   std::shared_ptr<RegionTable> regions_;
+  BulkBudget budget_;
   Loop loop_;
   Side network_side_;
   Side local_side_;

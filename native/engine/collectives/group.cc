@@ -237,7 +237,23 @@ void Group::finished(std::uint64_t operation) {
   }
 }
 
+// By the order of calls, or of names: each of the two kinds has its own.
+bool Group::is_oldest(std::uint64_t operation) const {
+  const auto first = (operation & kNamed) == 0 ? active_.begin() : active_.lower_bound(kNamed);
+  return first != active_.end() && first->first == operation;
+}
+
+// What one operation gave back another may be waiting for.
+void Group::share_budget() {
+  if (std::exchange(budget().starved, false)) {
+    for (auto& [operation, running] : active_) {
+      running->advance();
+    }
+  }
+}
+
 void Group::reap() {
+  share_budget();
   while (!finished_.empty()) {
     const std::vector<std::uint64_t> over = std::exchange(finished_, {});
     for (const std::uint64_t operation : over) {
@@ -249,6 +265,7 @@ void Group::reap() {
       }
     }
     admit();
+    share_budget();
   }
   inside_ = false;
 }

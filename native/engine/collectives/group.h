@@ -33,6 +33,7 @@ class GroupServices {
   virtual std::shared_ptr<RegionTable> regions() = 0;
   virtual std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) = 0;
   [[nodiscard]] virtual const Layout& layout() const = 0;
+  virtual BulkBudget& budget() = 0;
   virtual void log(LogLevel level, const std::string& text) = 0;
 };
 
@@ -75,6 +76,8 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
                                            LocalJob::Events& events) override;
   void finished(std::uint64_t operation) override;
   [[nodiscard]] std::string describe_rank(int group_rank) const override;
+  BulkBudget& budget() override { return services_.budget(); }
+  [[nodiscard]] bool is_oldest(std::uint64_t operation) const override;
 
  private:
   static constexpr std::uint64_t kNamed = 1ULL << 63U;
@@ -91,6 +94,7 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   void begin(Waiting waiting);
   bool deliver_frame(int from, const FrameHeader& header, Landing landing);
   void reap();
+  void share_budget();
   // Not begun here yet, as opposed to over.
   [[nodiscard]] bool is_ahead(std::uint64_t number) const;
   void mismatch(int from, const FrameHeader& header, const Descriptor& ours);

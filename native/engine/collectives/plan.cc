@@ -26,10 +26,17 @@ std::size_t most_local(const GroupLayout& layout) {
   return most;
 }
 
-// Bytes per piece of a range: at most the option, and the number of pieces a multiple of the local size where
-// that does not make them tiny.
-std::uint64_t piece_size(std::uint64_t bytes, std::size_t local, const PlanOptions& options) {
-  std::uint64_t count = std::max<std::uint64_t>(1, divide_up(bytes, options.piece_bytes));
+// Bytes per piece of a range: at most the option; of what a host may have in flight, two pieces for each of
+// its ranks and each host; and the number of pieces a multiple of the local size where that does not make
+// them tiny.
+std::uint64_t piece_size(std::uint64_t bytes, const GroupLayout& layout, const PlanOptions& options) {
+  const std::size_t local = most_local(layout);
+  const std::size_t hosts = layout.hosts.size();
+  std::uint64_t most = options.piece_bytes;
+  if (hosts > 1) {
+    most = std::min(most, std::max(kLeastPiece, options.bulk_bytes / (2 * hosts * local)));
+  }
+  std::uint64_t count = std::max<std::uint64_t>(1, divide_up(bytes, most));
   if (bytes / local >= kLeastPiece) {
     count = round_up(count, local);
   }
@@ -70,7 +77,7 @@ void plan_reduction(std::vector<Piece>& pieces, const Descriptor& call, const Gr
   piece.lane = rotation;
   if (hosts == 1 || bytes == 0 || exchanges_whole(bytes, hosts, options)) {
     if (hosts == 1 && bytes > 0) {
-      cut(pieces, piece, bytes, piece_size(bytes, most_local(layout), options));
+      cut(pieces, piece, bytes, piece_size(bytes, layout, options));
     } else {
       piece.bytes = bytes;
       pieces.push_back(piece);
@@ -79,7 +86,7 @@ void plan_reduction(std::vector<Piece>& pieces, const Descriptor& call, const Gr
   }
   const std::uint64_t owners = std::clamp<std::uint64_t>(bytes / kLeastShard, 1, hosts);
   const std::uint64_t shard = round_up(divide_up(bytes, owners), kCut);
-  const std::uint64_t step = piece_size(shard, most_local(layout), options);
+  const std::uint64_t step = piece_size(shard, layout, options);
   for (std::uint64_t index = 0; index * shard < bytes; ++index) {
     piece.in_offset = piece.out_offset = index * shard;
     piece.owner_host = static_cast<int>((index + (owners < hosts ? rotation : 0)) % hosts);
@@ -93,7 +100,7 @@ void plan_publishing(std::vector<Piece>& pieces, int origin, std::uint64_t out_o
   piece.origin = origin;
   piece.out_offset = out_offset;
   piece.lane = static_cast<std::uint32_t>(layout.local_of[static_cast<std::size_t>(origin)]);
-  cut(pieces, piece, bytes, piece_size(bytes, most_local(layout), options));
+  cut(pieces, piece, bytes, piece_size(bytes, layout, options));
 }
 
 }  // namespace
