@@ -136,11 +136,7 @@ Status Engine::start() {
   local_->start(local_side_);
   network_->start(network_side_);
   network_->register_memory(arena_.bytes());
-  loop_.set_tick([this] { tick(); },
-                 [this] {
-                   return std::ranges::any_of(groups_,
-                                              [](const auto& entry) { return entry.second->busy(); });
-                 });
+  loop_.set_tick([this] { tick(); }, [this] { return work(); });
   return loop_.start(static_cast<int>(config_.options.pin_cpu),
                      std::chrono::microseconds(config_.options.spin_us));
 }
@@ -376,6 +372,14 @@ void Engine::lost(int peer, bool orderly, const Status& why) {
     }
     changed_.notify_all();
   }
+}
+
+Loop::Work Engine::work() const {
+  auto most = Loop::Work::kNone;
+  for (const auto& [id, group] : groups_) {
+    most = std::max(most, group->work());
+  }
+  return most;
 }
 
 void Engine::tick() {

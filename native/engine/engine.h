@@ -88,6 +88,7 @@ class Engine final : public GroupServices {
   void lost(int peer, bool orderly, const Status& why);
   void broken(int peer);
   void tick();
+  [[nodiscard]] Loop::Work work() const;
 
   EngineConfig config_;
   LogSink log_;

@@ -9,6 +9,7 @@ namespace smdp {
 namespace {
 
 constexpr std::uint64_t kMaxParkedBytes = 1ULL << 30U;
+constexpr std::uint64_t kSwiftBytes = 256U << 10U;  // between hosts, a larger call is the network's to time
 
 }  // namespace
 
@@ -89,6 +90,17 @@ void Group::submit(Call call) {
   inside_ = true;
   admit();
   reap();
+}
+
+Loop::Work Group::work() const {
+  if (!busy()) {
+    return Loop::Work::kNone;
+  }
+  const bool swift = layout_.hosts.size() == 1 || std::ranges::any_of(active_, [](const auto& entry) {
+                       const Descriptor& what = entry.second->call().what;
+                       return what.count * size_of(what.dtype) <= kSwiftBytes;
+                     });
+  return swift ? Loop::Work::kSwift : Loop::Work::kSlow;
 }
 
 void Group::admit() {

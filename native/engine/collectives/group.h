@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "collectives/layout.h"
 #include "collectives/operation.h"
+#include "net/loop.h"
 #include "shm/region_table.h"
 
 namespace smdp {
@@ -68,6 +69,7 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   void fail(const Status& why, bool tell);
   void peer_lost(int job_rank, bool orderly, const Status& why);
   [[nodiscard]] bool busy() const { return !active_.empty() || !queue_.empty() || !named_.empty(); }
+  [[nodiscard]] Loop::Work work() const;
   [[nodiscard]] bool has(int job_rank) const { return rank_of(job_rank).has_value(); }
 
   // OperationHost

@@ -153,7 +153,7 @@ void Loop::drive(const std::function<bool()>& done, TimePoint deadline) {
     }
     lock.lock();
     taken_ = false;
-    work_posted_ = work_posted_ || (busy_ && busy_());  // of others: the loop's thread goes on with it
+    work_posted_ = work_posted_ || work() != Work::kNone;  // of others: the loop's thread goes on with it
   }
   --waiting_;
   const bool others = waiting_ > 0 || work_posted_;
@@ -185,9 +185,9 @@ void Loop::forget(int fd) {
   watched_.erase(fd);
 }
 
-void Loop::set_tick(Task tick, std::function<bool()> busy) {
+void Loop::set_tick(Task tick, std::function<Work()> work) {
   tick_ = std::move(tick);
-  busy_ = std::move(busy);
+  work_ = std::move(work);
 }
 
 bool Loop::run_posted() {
@@ -236,7 +236,7 @@ void Loop::turn(TimePoint until) {
   const TimePoint now = Clock::now();
   if (worked) {
     last_work_ = now;
-  } else if (busy_ && busy_() && now - last_work_ < spin_) {
+  } else if (work() == Work::kSwift && now - last_work_ < spin_) {
     ::sched_yield();
   } else {
     sleep(until);

@@ -9,8 +9,8 @@
 // loop's thread takes the baton back when nobody has waited for a moment. Work is posted under a lock and the
 // baton is passed under a lock, so the rule above holds as if there were one thread.
 //
-// A turn that finds nothing to do is repeated for a while, giving the processor away each time, before the
-// holder of the baton goes to sleep in the kernel: ranks that share a host answer within microseconds.
+// While there is swift work, a turn that finds nothing to do is repeated for a moment, giving the processor
+// away each time, before the holder of the baton goes to sleep in the kernel.
 #pragma once
 
 #include <atomic>
@@ -52,7 +52,7 @@ class Loop {
   ~Loop();
 
   // Starts the thread; `pin_cpu` >= 0 binds it to that processor. `spin`: how long turns without work are
-  // repeated while there are operations.
+  // repeated while there is swift work.
   Status start(int pin_cpu, std::chrono::microseconds spin);
   // Runs what is posted already, then ends the thread. From another thread only; safe to call twice.
   void stop();
@@ -70,8 +70,11 @@ class Loop {
   void change(int fd, std::uint32_t events);
   void forget(int fd);
   void set_poller(Poller* poller) { poller_ = poller; }
-  // `tick` runs about every 20 ms while there is work, as busy() says, and every 250 ms otherwise.
-  void set_tick(Task tick, std::function<bool()> busy);
+  // What the loop's owner has under way: nothing, something that the network will bring in its own time, or
+  // something that others answer within microseconds, so that it is worth looking again before sleeping.
+  enum class Work : std::uint8_t { kNone, kSlow, kSwift };
+  // `tick` runs about every 20 ms while there is work and every 250 ms otherwise.
+  void set_tick(Task tick, std::function<Work()> work);
 
  private:
   void run();
@@ -84,7 +87,8 @@ class Loop {
   void sleep(TimePoint until);
   void wake();
   [[nodiscard]] bool has_posted();
-  [[nodiscard]] int tick_ms() const { return busy_ && busy_() ? 20 : 250; }
+  [[nodiscard]] Work work() const { return work_ ? work_() : Work::kNone; }
+  [[nodiscard]] int tick_ms() const { return work() == Work::kNone ? 250 : 20; }
 
   UniqueFd epoll_;
   UniqueFd bell_;
@@ -106,7 +110,7 @@ class Loop {
   std::unordered_map<int, std::shared_ptr<Ready>> watched_;
   Poller* poller_ = nullptr;
   Task tick_;
-  std::function<bool()> busy_;
+  std::function<Work()> work_;
   std::chrono::microseconds spin_{0};
   TimePoint last_tick_{};
   TimePoint last_work_{};
