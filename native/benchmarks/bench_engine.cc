@@ -2,6 +2,7 @@
 #include <smdp/engine.h>
 
 #include <string>
+#include <thread>
 
 #include "bench.h"
 
@@ -35,6 +36,38 @@ void call_and_wait(smdp_group* group, smdp_call call) {
   must(smdp_submit(group, &call, &operation, &error), error);
   must(smdp_operation_wait(operation, -1, &error), error);
   smdp_operation_release(operation);
+}
+
+// How long 4 KiB take while 25 MiB are under way in another group. Prints milliseconds of each.
+void run_small_beside_bulk(smdp_group* bulk, smdp_group* small, int rank) {
+  std::vector<float> large(25U << 18U, 1.0F);
+  std::vector<float> little(1024, 1.0F);
+  smdp_call call{};
+  call.size = sizeof(call);
+  call.collective = SMDP_ALL_REDUCE;
+  for (int i = 0; i < 20; ++i) {
+    smdp_call barrier{};
+    barrier.collective = SMDP_BARRIER;
+    call_and_wait(small, barrier);
+    call.count = large.size();
+    call.input = call.output = large.data();
+    smdp_operation* operation = nullptr;
+    smdp_error error{};
+    must(smdp_submit(bulk, &call, &operation, &error), error);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    call.count = little.size();
+    call.input = call.output = little.data();
+    const auto began = std::chrono::steady_clock::now();
+    call_and_wait(small, call);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+    const bool still = smdp_operation_test(operation) == 0;
+    must(smdp_operation_wait(operation, -1, &error), error);
+    smdp_operation_release(operation);
+    if (rank == 0) {
+      std::cout << took.count() << (still ? " ms, the bulk under way\n" : " ms, the bulk over\n")
+                << std::flush;
+    }
+  }
 }
 
 }  // namespace
@@ -71,7 +104,15 @@ int main(int argc, char** argv) {
     call.collective = SMDP_BARRIER;
     call_and_wait(group, call);
   };
-  const int code = bench::run(library, argc, argv);
+  int code = 0;
+  if (argc == 2 && std::string(argv[1]) == "small-beside-bulk") {
+    smdp_group* small = nullptr;
+    must(smdp_group_create(engine, members.data(), library.size, "small", 300, &small, &error), error);
+    run_small_beside_bulk(group, small, library.rank);
+    smdp_group_destroy(small);
+  } else {
+    code = bench::run(library, argc, argv);
+  }
   smdp_group_destroy(group);
   smdp_engine_close(engine);
   return code;
