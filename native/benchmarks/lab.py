@@ -10,8 +10,9 @@ import subprocess
 from types import TracebackType
 from typing import List, Optional, Type
 
-MTU = 1500
 BURST_S = 0.001
+# A full frame of 1,514 bytes, which the shaper counts, carries 1,448 of TCP.
+WIRE_BYTES_PER_BYTE = 1514 / 1448
 
 
 def _run(*command: str) -> None:
@@ -24,7 +25,7 @@ class Lab:
     def __init__(self, hosts: int, rate_mbit: Optional[int]) -> None:
         self.hosts = hosts
         self.rate_mbit = rate_mbit
-        self._holders: List["subprocess.Popen[str]"] = []
+        self._holders: List[subprocess.Popen[str]] = []
 
     def __enter__(self) -> "Lab":
         try:

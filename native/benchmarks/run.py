@@ -2,7 +2,7 @@
 
 Example: ``python native/benchmarks/run.py --shape 2x8 --rate 1000 --sizes 4K,64K,1M,25M``. Prints a table and writes
 all figures as JSON. An operation's time is that of its slowest rank; figures are medians over all iterations of all
-rounds. The wire limit of a shape is 2(n-1)/n times the payload, less one burst, over the rate.
+rounds. The wire limit of a shape is 2(n-1)/n times the payload with its headers, less one burst, over the rate.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 import contenders
-from lab import BURST_S, Lab
+from lab import BURST_S, WIRE_BYTES_PER_BYTE, Lab
 
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 Figures = Dict[Tuple[str, int], List[Tuple[float, float, float]]]
@@ -35,7 +35,7 @@ def wire_limit_s(hosts: int, size: int, rate_mbit: Optional[int]) -> Optional[fl
     if rate_mbit is None or hosts == 1:
         return None
     rate = rate_mbit * 1e6 / 8
-    return max(0.0, 2 * (hosts - 1) / hosts * size - rate * BURST_S) / rate
+    return max(0.0, 2 * (hosts - 1) / hosts * size * WIRE_BYTES_PER_BYTE - rate * BURST_S) / rate
 
 
 def softirq_s() -> float:
