@@ -76,8 +76,9 @@ format: $(VENV)/.ready ## rewrite the code in the house's form
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: $(VENV)/.ready ## how long the command line takes to start
+bench: $(VENV)/.ready ## how long the command line takes to start; the engine beside its peers, a short set (root)
 	$(BIN)/python tools/bench_startup.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" python native/benchmarks/run.py --shape 2x2 --rate 1000 --rounds 1 --sizes 4K,64K,1M,4M
 
 clean: ## remove what make made
 	rm -rf $(VENV) .venv-clients native/build data .smdp
