@@ -38,7 +38,9 @@ def test_a_callback_may_wait(nested: str) -> None:
         f"""
         def poll(work):
             while not work.is_completed(): time.sleep(0.001)
-        seen = future_of(1).then(lambda future: {NESTED[nested]}).wait()
+        # Large, so that the callback is there first and runs where futures are completed.
+        first = dist.all_reduce(torch.ones(4_000_000), async_op=True).get_future()
+        seen = first.then(lambda future: {NESTED[nested]}).wait()
         assert (seen == 3).all(), seen
         """,
     )
