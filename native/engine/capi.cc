@@ -22,6 +22,7 @@ struct smdp_group {
 };
 
 struct smdp_operation {
+  smdp::Engine* engine = nullptr;
   std::shared_ptr<smdp::OperationHandle> handle;
 };
 
@@ -164,6 +165,7 @@ Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** 
   call.step = given.step;
   call.index = given.index;
   call.buffers = given.buffers;
+  call.blocking = given.blocking != 0;
   smdp::OperationHandle::Done done;
   if (given.done != nullptr) {
     done = [callback = given.done, context = given.context](const Status& status) {
@@ -173,7 +175,7 @@ Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** 
     };
   }
   call.handle = std::make_shared<smdp::OperationHandle>(std::move(done));
-  auto operation = std::make_unique<smdp_operation>(smdp_operation{call.handle});
+  auto operation = std::make_unique<smdp_operation>(smdp_operation{group.engine, call.handle});
   Status status = group.engine->submit(group.id, group.size, group.rank, std::move(call));
   if (status.ok()) {
     *out = operation.release();
@@ -248,9 +250,8 @@ int smdp_submit(smdp_group* group, const smdp_call* call, smdp_operation** opera
 
 int smdp_operation_wait(smdp_operation* operation, double timeout_s, smdp_error* error) {
   return guarded(error, [&] {
-    const double most =
-        timeout_s < 0 ? 1e9 : std::min(timeout_s, 1e9);  // a deadline of its own ends every operation
-    return operation->handle->wait(std::chrono::nanoseconds(static_cast<std::int64_t>(most * 1e9)));
+    // A deadline of its own ends every operation, without a limit of the caller's too.
+    return operation->engine->wait(*operation->handle, timeout_s);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "net/socket.h"
 #include "net/stream_transport.h"
 
 namespace smdp {
@@ -22,7 +23,8 @@ bool is_network_frame(FrameType type) {
 }
 
 Isa chosen_isa(const Options& options) {
-  return options.kernels == "auto" ? best_isa() : (options.kernels == "avx2" ? Isa::kAvx2 : Isa::kPortable);
+  const auto* const named = std::ranges::find(kIsas, options.kernels, [](Isa isa) { return name_of(isa); });
+  return named == kIsas.end() ? best_isa() : *named;
 }
 
 // Memory is element-aligned, of the right length, and input and output are the same or apart.
@@ -66,8 +68,9 @@ Result<std::unique_ptr<Engine>> Engine::open(EngineConfig config) {
     return Status(Code::kInvalid, "rank " + std::to_string(identity.rank) + " of " +
                                       std::to_string(identity.world_size) + " is no rank");
   }
-  if (config.options.kernels == "avx2" && !is_available(Isa::kAvx2)) {
-    return Status(Code::kInvalid, "SMDP_KERNELS=avx2: this processor has no AVX2 and F16C");
+  if (!is_available(chosen_isa(config.options))) {
+    return Status(Code::kInvalid,
+                  "SMDP_KERNELS=" + config.options.kernels + ": this processor does not have them");
   }
   if (!config.log) {
     config.log = standard_error_sink(config.options.verbose);
@@ -95,17 +98,22 @@ Engine::Engine(EngineConfig config, Connections connections)
       network_side_(*this, false),
       local_side_(*this, true) {
   const Options& options = config_.options;
-  std::map<int, std::vector<UniqueFd>> local;
+  std::map<int, LocalPeer> local;
   for (auto& [peer, link] : connections.local) {
-    local[peer].push_back(std::move(link.socket));
+    local[peer] = {std::move(link.socket), link.arena.bytes()};
     peer_arenas_[peer] = std::move(link.arena);
   }
-  local_ = std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s, std::move(local));
+  local_ = std::make_unique<ShmTransport>(loop_, rank_, options.heartbeat_s, arena_, std::move(local));
+  if (!options.congestion.empty()) {
+    apply_congestion(connections.network);
+  }
   network_ = config_.make_transport ? config_.make_transport(loop_, rank_)
                                     : std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s,
                                                                         std::move(connections.network));
   settings_.plan = {static_cast<std::uint64_t>(options.piece_kib) << 10U,
-                    static_cast<std::uint64_t>(options.small_kib) << 10U};
+                    static_cast<std::uint64_t>(options.small_kib) << 10U,
+                    static_cast<std::uint64_t>(options.bulk_kib) << 10U};
+  budget_.limit = settings_.plan.bulk_bytes / (peer_arenas_.size() + 1);
   settings_.isa = chosen_isa(options);
   settings_.window = static_cast<std::uint32_t>(options.window);
   settings_.buffers_in_flight = static_cast<std::size_t>(options.buffers_in_flight);
@@ -113,16 +121,24 @@ Engine::Engine(EngineConfig config, Connections connections)
   settings_.warn_s = options.warn_s;
 }
 
+void Engine::apply_congestion(const std::map<int, std::vector<UniqueFd>>& connections) {
+  for (const auto& [peer, fds] : connections) {
+    for (const UniqueFd& fd : fds) {
+      if (const Status status = set_congestion(fd.get(), config_.options.congestion); !status.ok()) {
+        log_(LogLevel::kInfo, status.message() + "; the system's own is used");
+        return;
+      }
+    }
+  }
+}
+
 Status Engine::start() {
   local_->start(local_side_);
   network_->start(network_side_);
   network_->register_memory(arena_.bytes());
-  loop_.set_tick([this] { tick(); },
-                 [this] {
-                   return std::ranges::any_of(groups_,
-                                              [](const auto& entry) { return entry.second->busy(); });
-                 });
-  return loop_.start(static_cast<int>(config_.options.pin_cpu));
+  loop_.set_tick([this] { tick(); }, [this] { return work(); });
+  return loop_.start(static_cast<int>(config_.options.pin_cpu),
+                     std::chrono::microseconds(config_.options.spin_us));
 }
 
 Engine::~Engine() { close(); }
@@ -264,15 +280,30 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
   if (closed_) {
     return {Code::kClosed, "the engine is closed"};
   }
-  loop_.post([this, group, call = std::move(call)]() mutable {
+  const bool blocking = call.blocking;
+  auto task = [this, group, call = std::move(call)]() mutable {
     const auto found = groups_.find(group);
     if (found == groups_.end()) {
       call.handle->complete({Code::kClosed, "the group was destroyed"});
       return;
     }
     found->second->submit(std::move(call));
-  });
+  };
+  if (blocking) {
+    loop_.post_before_drive(std::move(task));
+  } else {
+    loop_.post(std::move(task));
+  }
   return {};
+}
+
+Status Engine::wait(OperationHandle& handle, double timeout_s) {
+  if (!is_own()) {
+    return {Code::kClosed, "the engine does not survive a fork: open one in this process"};
+  }
+  const TimePoint deadline = timeout_s < 0 || timeout_s > 1e9 ? TimePoint::max() : after(timeout_s);
+  loop_.drive([&handle] { return handle.is_complete(); }, deadline);
+  return handle.is_complete() ? handle.status() : Status(Code::kTimeout, "the operation is not complete yet");
 }
 
 // --- On the loop ---
@@ -353,6 +384,14 @@ void Engine::lost(int peer, bool orderly, const Status& why) {
     }
     changed_.notify_all();
   }
+}
+
+Loop::Work Engine::work() const {
+  auto most = Loop::Work::kNone;
+  for (const auto& [id, group] : groups_) {
+    most = std::max(most, group->work());
+  }
+  return most;
 }
 
 void Engine::tick() {

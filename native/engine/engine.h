@@ -19,6 +19,7 @@
 #include "collectives/group.h"
 #include "net/loop.h"
 #include "net/transport.h"
+#include "shm/shm_transport.h"
 
 namespace smdp {
 
@@ -46,6 +47,8 @@ class Engine final : public GroupServices {
   void destroy_group(std::uint64_t group);
   // Checks the call, then hands it to the loop. The memory stays the engine's until the handle is complete.
   Status submit(std::uint64_t group, int group_size, int group_rank, Call call);
+  // kTimeout when the operation is not complete within `timeout_s` (below 0: never); it goes on then.
+  Status wait(OperationHandle& handle, double timeout_s);
   // Says goodbye and waits up to SMDP_CLOSE_TIMEOUT_S for the others to do so. Safe to call twice.
   void close();
   // Ends at once and without a goodbye: for the others it is as if this process had died.
@@ -64,6 +67,7 @@ class Engine final : public GroupServices {
   void later(std::function<void()> task) override { loop_.post(std::move(task)); }
   std::shared_ptr<RegionTable> regions() override { return regions_; }
   std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) override;
+  BulkBudget& budget() override { return budget_; }
   void log(LogLevel level, const std::string& text) override { log_(level, text); }
 
  private:
@@ -84,10 +88,12 @@ class Engine final : public GroupServices {
   Engine(EngineConfig config, Connections connections);
   Status start();
   void end(bool orderly);
+  void apply_congestion(const std::map<int, std::vector<UniqueFd>>& connections);
   void handle(int peer, const FrameHeader& header, Landing landing);
   void lost(int peer, bool orderly, const Status& why);
   void broken(int peer);
   void tick();
+  [[nodiscard]] Loop::Work work() const;
 
   EngineConfig config_;
   LogSink log_;
@@ -97,6 +103,7 @@ class Engine final : public GroupServices {
   Arena arena_;
   std::map<int, Mapping> peer_arenas_;
   std::shared_ptr<RegionTable> regions_;
+  BulkBudget budget_;
   Loop loop_;
   Side network_side_;
   Side local_side_;

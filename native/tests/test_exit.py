@@ -1,9 +1,6 @@
 """Scripts that end while the backend is at work: no thread of ours may need the interpreter after it began to end."""
 
-import os
-import subprocess
-import sys
-from typing import Iterator
+from typing import List
 
 import pytest
 import ranks
@@ -28,26 +25,17 @@ for size in (10, 1000, 300_000):
 ENDINGS = {"falls off its end": 0, "raise ValueError('a bug of the script')": 1, "sys.exit(3)": 3}
 
 
-@pytest.fixture()
-def load() -> Iterator[None]:
-    """Two busy processes, so that threads are interrupted anywhere."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
-    yield
-    for process in busy:
-        process.kill()
-        process.wait()
+def _end_together(endings: List[str]) -> None:
+    """Jobs at the same time: each is the load under which the threads of the others are interrupted anywhere."""
+    jobs = [ranks.start([1, 1], SCRIPT + ("" if ENDINGS[ending] == 0 else f"{ending}\n")) for ending in endings]
+    for ending, job in zip(endings, jobs):
+        for outcome in job.finish(200):
+            assert outcome.code == ENDINGS[ending], (ending, outcome)
+            assert "terminate called" not in outcome.err, (ending, outcome.err)
 
 
-def _end(ending: str, code: int) -> None:
-    last = "" if code == 0 else f"{ending}\n"
-    for outcome in ranks.start([1, 1], SCRIPT + last).finish(60):
-        assert outcome.code == code, (ending, outcome)
-        assert "terminate called" not in outcome.err, (ending, outcome.err)
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_a_script_may_end_with_its_group_alive_and_operations_under_way(ending: str) -> None:
-    _end(ending, ENDINGS[ending])
+def test_scripts_may_end_with_their_group_alive_and_operations_under_way() -> None:
+    _end_together(list(ENDINGS))
 
 
 def test_a_forked_child_may_end_as_it_likes() -> None:
@@ -66,9 +54,7 @@ def test_a_forked_child_may_end_as_it_likes() -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_a_hundred_jobs_end_well_under_load(load: None) -> None:
-    rounds = int(os.environ.get("SMDP_EXIT_ROUNDS", "100"))
-    for number in range(rounds):
-        ending = list(ENDINGS)[number % len(ENDINGS)]
-        _end(ending, ENDINGS[ending])
-    print(f"{2 * rounds} processes ended as they should")
+def test_two_hundred_processes_end_well_under_load() -> None:
+    for _ in range(34):
+        _end_together(list(ENDINGS))
+    print("204 processes ended as they should")

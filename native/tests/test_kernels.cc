@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
+#include "kernels/copy.h"
 #include "kernels/reduce.h"
 #include "reference.h"
 
@@ -17,6 +20,12 @@ Buffer run(Isa isa, DType type, ReduceOp op, const std::vector<Buffer>& inputs, 
   reduce_kernel(isa, type, op)(sources.data(), sources.size(), out.data(), out.size() / size_of(type),
                                divisor);
   return out;
+}
+
+std::vector<Isa> available() {
+  std::vector<Isa> isas;
+  std::ranges::copy_if(kIsas, std::back_inserter(isas), is_available);
+  return isas;
 }
 
 TEST(Kernels, EveryTypeAndOperationGivesTheReferencesBitsOnEveryInstructionSet) {
@@ -36,11 +45,9 @@ TEST(Kernels, EveryTypeAndOperationGivesTheReferencesBitsOnEveryInstructionSet) 
         // One host of one rank each: the reference's second fold sees the values themselves.
         const Buffer expected = reference_reduce(type, op, {{inputs[0]}, {inputs[1]}, {inputs[2]}});
         const std::uint32_t divisor = op == ReduceOp::kAvg ? 3 : 1;
-        EXPECT_EQ(run(Isa::kPortable, type, op, inputs, divisor), expected)
-            << name_of(type) << name_of(op) << count;
-        if (is_available(Isa::kAvx2)) {
-          EXPECT_EQ(run(Isa::kAvx2, type, op, inputs, divisor), expected)
-              << name_of(type) << name_of(op) << count;
+        for (const Isa isa : available()) {
+          EXPECT_EQ(run(isa, type, op, inputs, divisor), expected)
+              << name_of(isa) << " " << name_of(type) << " " << name_of(op) << " " << count;
         }
         ++compared;
       }
@@ -58,9 +65,8 @@ TEST(Kernels, ConvertEveryHalfAndEveryBrainFloat) {
     }
     const Buffer zero = Buffer(all.size());
     const Buffer expected = reference_reduce(type, ReduceOp::kSum, {{all}, {zero}});
-    EXPECT_EQ(run(Isa::kPortable, type, ReduceOp::kSum, {all, zero}, 1), expected);
-    if (is_available(Isa::kAvx2)) {
-      EXPECT_EQ(run(Isa::kAvx2, type, ReduceOp::kSum, {all, zero}, 1), expected);
+    for (const Isa isa : available()) {
+      EXPECT_EQ(run(isa, type, ReduceOp::kSum, {all, zero}, 1), expected) << name_of(isa);
     }
   }
 }
@@ -72,6 +78,19 @@ TEST(Kernels, TheOutputMayBeASource) {
   const std::byte* sources[] = {first.data(), second.data()};  // NOLINT(modernize-avoid-c-arrays)
   reduce_kernel(best_isa(), DType::kFloat32, ReduceOp::kSum)(sources, 2, first.data(), 4099, 1);
   EXPECT_EQ(first, expected);
+}
+
+TEST(Kernels, StreamingCopiesEveryByteAndNoOther) {
+  const Buffer from = random_buffer(DType::kUInt8, 1000, 1);
+  for (std::size_t offset = 0; offset < 70; ++offset) {
+    for (const std::size_t length : {0U, 1U, 63U, 64U, 65U, 200U, 640U}) {
+      Buffer to(1000);
+      copy_streaming(std::span(from).subspan(offset / 2, length), std::span(to).subspan(offset, length));
+      Buffer expected(1000);
+      std::memcpy(expected.data() + offset, from.data() + offset / 2, length);
+      ASSERT_EQ(to, expected) << offset << " " << length;
+    }
+  }
 }
 
 }  // namespace

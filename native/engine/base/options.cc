@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <set>
 #include <variant>
 
 namespace smdp {
@@ -34,12 +35,15 @@ const std::array kRows = {
     Row{{"SMDP_CLOSE_TIMEOUT_S", "number", "s", "5", "how long closing waits for the other ranks to close too"}, &Options::close_timeout_s, 0, kNoBound},
     Row{{"SMDP_STREAMS", "integer", "", "1", "connections for bulk data between two ranks of different hosts, beside the one for small frames"}, &Options::streams, 1, 16},
     Row{{"SMDP_PIECE_KIB", "integer", "KiB", "256", "unit in which buffers are reduced and sent"}, &Options::piece_kib, 4, 65536},
-    Row{{"SMDP_SMALL_KIB", "integer", "KiB", "32", "up to this size the hosts exchange whole sums instead of shards"}, &Options::small_kib, 0, 65536},
-    Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one operation that a rank keeps in flight, at least two per host"}, &Options::window, 1, 4096},
+    Row{{"SMDP_SMALL_KIB", "integer", "KiB", "96", "up to so much for each host to send, up to four hosts exchange whole sums instead of shards"}, &Options::small_kib, 0, 65536},
+    Row{{"SMDP_BULK_KIB", "integer", "KiB", "2048", "bulk data that a host has in flight to others; small operations wait behind no more"}, &Options::bulk_kib, 64, 1 << 20},
+    Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight, at least two per host"}, &Options::window, 1, 4096},
     Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once"}, &Options::buffers_in_flight, 1, 1024},
     Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; pages are taken when used"}, &Options::arena_mib, 16, 1 << 20},
+    Row{{"SMDP_CONGESTION", "text", "", "cubic", "TCP congestion control between hosts; empty: the system's"}, &Options::congestion, 0, 0},
     Row{{"SMDP_PIN_CPU", "integer", "", "-1", "processor for the engine's thread; -1: no pinning"}, &Options::pin_cpu, -1, 4095},
-    Row{{"SMDP_KERNELS", "text", "", "auto", "auto, portable or avx2; all give the same bits"}, &Options::kernels, 0, 0},
+    Row{{"SMDP_SPIN_US", "integer", "us", "100", "how long a thread with operations under way looks for work before it sleeps; it yields the processor meanwhile"}, &Options::spin_us, 0, 1000000},
+    Row{{"SMDP_KERNELS", "text", "", "auto", "auto, portable, avx2 or avx512; all give the same bits"}, &Options::kernels, 0, 0},
     Row{{"SMDP_HOST_ID", "text", "", "", "names the host; ranks with different names never share memory; empty: boot id and network namespace"}, &Options::host_id, 0, 0},
     Row{{"SMDP_JOB_TOKEN", "text", "", "", "the job's secret, 32 hexadecimal digits; empty on every rank: rank 0 draws one"}, &Options::job_token, 0, 0},
     Row{{"SMDP_GENERATION", "integer", "", "0", "attempt of the job; ranks of different attempts refuse each other"}, &Options::generation, 0, kNoBound},
@@ -73,8 +77,9 @@ std::string bounds(const Row& row) {
 
 Status store(Options& options, const Row& row, const std::string& value) {
   if (const auto* text = std::get_if<std::string Options::*>(&row.field)) {
-    if (row.info.name == "SMDP_KERNELS" && value != "auto" && value != "portable" && value != "avx2") {
-      return bad(row, value, "one of auto, portable, avx2");
+    static const std::set<std::string> kernels = {"auto", "portable", "avx2", "avx512"};
+    if (row.info.name == "SMDP_KERNELS" && !kernels.contains(value)) {
+      return bad(row, value, "one of auto, portable, avx2, avx512");
     }
     const bool hexadecimal = value.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
     if (row.info.name == "SMDP_JOB_TOKEN" && !value.empty() && (value.size() != 32 || !hexadecimal)) {

@@ -27,11 +27,14 @@ struct Options {
   double close_timeout_s = 5;
   std::int64_t streams = 1;
   std::int64_t piece_kib = 256;
-  std::int64_t small_kib = 32;
+  std::int64_t small_kib = 96;
+  std::int64_t bulk_kib = 2048;
   std::int64_t window = 16;
   std::int64_t buffers_in_flight = 4;
   std::int64_t arena_mib = 1024;
+  std::string congestion = "cubic";
   std::int64_t pin_cpu = -1;
+  std::int64_t spin_us = 100;
   std::string kernels = "auto";
   std::string host_id;
   std::string job_token;

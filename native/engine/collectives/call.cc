@@ -4,15 +4,10 @@ namespace smdp {
 
 Status OperationHandle::wait(std::chrono::nanoseconds timeout) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, timeout, [this] { return complete_; })) {
+  if (!changed_.wait_for(lock, timeout, [this] { return is_complete(); })) {
     return {Code::kTimeout, "the operation is not complete yet"};
   }
   return status_;
-}
-
-bool OperationHandle::is_complete() const {
-  const std::lock_guard lock(mutex_);
-  return complete_;
 }
 
 void OperationHandle::complete(const Status& status) {
@@ -21,8 +16,8 @@ void OperationHandle::complete(const Status& status) {
   }
   {
     const std::lock_guard lock(mutex_);
-    complete_ = true;
     status_ = status;
+    complete_.store(true, std::memory_order_release);
   }
   changed_.notify_all();
 }

@@ -1,6 +1,7 @@
 // What a caller asks for, and what it holds while the engine works on it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -23,15 +24,17 @@ class OperationHandle {
   explicit OperationHandle(Done done) : done_(std::move(done)) {}
   // kTimeout when it is not complete within `timeout`; the operation itself goes on.
   Status wait(std::chrono::nanoseconds timeout);
-  [[nodiscard]] bool is_complete() const;
+  [[nodiscard]] bool is_complete() const { return complete_.load(std::memory_order_acquire); }
+  // How it ended; of a complete operation only.
+  [[nodiscard]] const Status& status() const { return status_; }
   // On the loop, once.
   void complete(const Status& status);
 
  private:
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
-  bool complete_ = false;  // guarded by mutex_, as is status_
-  Status status_;
+  std::atomic<bool> complete_ = false;  // set under mutex_
+  Status status_;                       // final when complete
   Done done_;
 };
 
@@ -45,6 +48,8 @@ struct Call {
   std::uint32_t step = 0;
   std::uint32_t index = 0;
   std::uint32_t buffers = 0;
+  // The caller waits at once, and by that drives the loop: nobody else is woken to begin.
+  bool blocking = false;
   std::shared_ptr<OperationHandle> handle;
 };
 

@@ -9,6 +9,7 @@ namespace smdp {
 namespace {
 
 constexpr std::uint64_t kMaxParkedBytes = 1ULL << 30U;
+constexpr std::uint64_t kSwiftBytes = 256U << 10U;  // between hosts, a larger call is the network's to time
 
 }  // namespace
 
@@ -89,6 +90,17 @@ void Group::submit(Call call) {
   inside_ = true;
   admit();
   reap();
+}
+
+Loop::Work Group::work() const {
+  if (!busy()) {
+    return Loop::Work::kNone;
+  }
+  const bool swift = layout_.hosts.size() == 1 || std::ranges::any_of(active_, [](const auto& entry) {
+                       const Descriptor& what = entry.second->call().what;
+                       return what.count * size_of(what.dtype) <= kSwiftBytes;
+                     });
+  return swift ? Loop::Work::kSwift : Loop::Work::kSlow;
 }
 
 void Group::admit() {
@@ -241,7 +253,23 @@ void Group::finished(std::uint64_t operation) {
   }
 }
 
+// By the order of calls, or of names: each of the two kinds has its own.
+bool Group::is_oldest(std::uint64_t operation) const {
+  const auto first = (operation & kNamed) == 0 ? active_.begin() : active_.lower_bound(kNamed);
+  return first != active_.end() && first->first == operation;
+}
+
+// What one operation gave back another may be waiting for.
+void Group::share_budget() {
+  if (std::exchange(budget().starved, false)) {
+    for (auto& [operation, running] : active_) {
+      running->advance();
+    }
+  }
+}
+
 void Group::reap() {
+  share_budget();
   while (!finished_.empty()) {
     const std::vector<std::uint64_t> over = std::exchange(finished_, {});
     for (const std::uint64_t operation : over) {
@@ -253,6 +281,7 @@ void Group::reap() {
       }
     }
     admit();
+    share_budget();
   }
   inside_ = false;
 }

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "collectives/layout.h"
 #include "collectives/operation.h"
+#include "net/loop.h"
 #include "shm/region_table.h"
 
 namespace smdp {
@@ -34,6 +35,7 @@ class GroupServices {
   virtual std::shared_ptr<RegionTable> regions() = 0;
   virtual std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) = 0;
   [[nodiscard]] virtual const Layout& layout() const = 0;
+  virtual BulkBudget& budget() = 0;
   virtual void log(LogLevel level, const std::string& text) = 0;
 };
 
@@ -71,6 +73,7 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   void leave();
   void peer_lost(int job_rank, bool orderly, const Status& why);
   [[nodiscard]] bool busy() const { return !active_.empty() || !queue_.empty() || !named_.empty(); }
+  [[nodiscard]] Loop::Work work() const;
   [[nodiscard]] bool has(int job_rank) const { return rank_of(job_rank).has_value(); }
 
   // OperationHost
@@ -79,6 +82,8 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
                                            LocalJob::Events& events) override;
   void finished(std::uint64_t operation) override;
   [[nodiscard]] std::string describe_rank(int group_rank) const override;
+  BulkBudget& budget() override { return services_.budget(); }
+  [[nodiscard]] bool is_oldest(std::uint64_t operation) const override;
 
  private:
   static constexpr std::uint64_t kNamed = 1ULL << 63U;
@@ -95,6 +100,7 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   void begin(Waiting waiting);
   bool deliver_frame(int from, const FrameHeader& header, Landing landing);
   void reap();
+  void share_budget();
   // Not begun here yet, as opposed to over.
   [[nodiscard]] bool is_ahead(std::uint64_t number) const;
   // The oldest call that is not complete here, or the number of the next; by order of calls or named.

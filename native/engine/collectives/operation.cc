@@ -4,6 +4,11 @@
 #include <cstring>
 
 namespace smdp {
+namespace {
+
+constexpr std::uint64_t kSmallPiece = 16U << 10U;  // bytes; smaller ones never wait for bulk data
+
+}  // namespace
 
 Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout,
                      int rank, const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline,
@@ -15,7 +20,7 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
       rank_(rank),
       my_host_(layout.host_of[static_cast<std::size_t>(rank)]),
       hosts_(static_cast<int>(layout.hosts.size())),
-      plan_(make_plan(call_.what, layout, options, my_host_)),
+      plan_(make_plan(call_.what, layout, options, my_host_, static_cast<std::uint32_t>(number))),
       window_(std::max(window, 2U * static_cast<std::uint32_t>(hosts_))),
       deadline_(deadline),
       warn_at_(warn_at) {
@@ -25,6 +30,8 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
   summed_.assign(plan_.pieces.size(), 0);
   waits_.assign(plan_.pieces.size(), 0);
 }
+
+Operation::~Operation() { host_.budget().used -= in_flight_bytes_; }
 
 // This rank adds the hosts' sums of the piece up.
 bool Operation::adds_hosts(std::uint32_t piece) const {
@@ -59,7 +66,6 @@ void Operation::start() {
   spec.input = call_.input;
   spec.output = call_.output;
   spec.kernel = kernels_.fold;
-  spec.window = window_;
   local_ = host_.make_local_job(spec, number_, *this);
   pieces_left_ = plan_.pieces.size();
   for (std::uint32_t piece = 0; piece < plan_.pieces.size(); ++piece) {
@@ -145,8 +151,27 @@ void Operation::advance() {
   }
 }
 
+// Two rounds over the hosts are needed to keep every host supplied; they also keep the hosts from waiting for
+// each other's windows in a circle (plan.h).
+bool Operation::may_send(std::uint32_t piece) {
+  const std::uint64_t bytes = at(piece).bytes;
+  BulkBudget& budget = host_.budget();
+  const bool due = in_flight_ < 2U * static_cast<std::uint32_t>(hosts_) && host_.is_oldest(number_);
+  if (hosts_ == 1 || bytes <= kSmallPiece || due || budget.used + bytes <= budget.limit) {
+    return true;
+  }
+  budget.starved = true;
+  return false;
+}
+
+void Operation::settle(std::uint32_t piece) {
+  --in_flight_;
+  in_flight_bytes_ -= at(piece).bytes;
+  host_.budget().used -= at(piece).bytes;
+}
+
 bool Operation::sum_next() {
-  if (ready_.empty() || in_flight_ >= window_) {
+  if (ready_.empty() || !may_send(ready_.front())) {
     return false;
   }
   const std::uint32_t piece = ready_.front();
@@ -156,6 +181,8 @@ bool Operation::sum_next() {
   }
   ready_.pop_front();
   ++in_flight_;
+  in_flight_bytes_ += sum.size();
+  host_.budget().used += sum.size();
   summed_[piece] = 1;
   const Piece& p = at(piece);
   if (p.owner_host == Piece::kEveryHost && hosts_ > 1) {
@@ -204,7 +231,7 @@ bool Operation::try_combine(std::uint32_t piece) {
                   kernels_.divisor);
   }
   flights_.erase(piece);
-  --in_flight_;
+  settle(piece);
   publish_combined(piece, result);
   return true;
 }

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collectives/budget.h"
 #include "collectives/call.h"
 #include "collectives/plan.h"
 #include "net/transport.h"
@@ -38,6 +39,9 @@ class OperationHost {
   // The operation is complete; called once, the operation must be destroyed later than during this call.
   virtual void finished(std::uint64_t operation) = 0;
   [[nodiscard]] virtual std::string describe_rank(int group_rank) const = 0;
+  virtual BulkBudget& budget() = 0;
+  // The oldest operation under way may always go on, whatever the others took of the budget.
+  [[nodiscard]] virtual bool is_oldest(std::uint64_t operation) const = 0;
 };
 
 struct Kernels {
@@ -49,6 +53,10 @@ class Operation final : public LocalJob::Events {
  public:
   Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout, int rank,
             const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline, TimePoint warn_at);
+
+  ~Operation() override;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
 
   void start();
   // Frames of this operation. False when a frame is none of the plan: the peer broke the protocol.
@@ -99,6 +107,8 @@ class Operation final : public LocalJob::Events {
   void account(std::uint32_t piece);
   void check_complete();
   bool sum_next();
+  bool may_send(std::uint32_t piece);
+  void settle(std::uint32_t piece);
   bool publish_next();
   InFlight& flight(std::uint32_t piece);
   void add_sum(std::uint32_t piece, int host, const std::byte* data, Landing landing);
@@ -127,7 +137,8 @@ class Operation final : public LocalJob::Events {
   std::vector<std::uint8_t> summed_;  // by piece: this agent's host sum was made
   std::vector<std::uint32_t> waits_;  // by piece: events still to come
   std::uint64_t pieces_left_ = 0;
-  std::uint32_t in_flight_ = 0;   // reducing pieces between sum and settlement
+  std::uint32_t in_flight_ = 0;  // reducing pieces between sum and settlement
+  std::uint64_t in_flight_bytes_ = 0;
   std::uint32_t publishing_ = 0;  // own publishing pieces not yet credited
   std::uint64_t sends_left_ = 0;
   std::deque<std::uint32_t> ready_;  // contributed, not yet summed

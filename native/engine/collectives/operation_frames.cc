@@ -55,7 +55,7 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
         return false;
       }
       if (p.origin == Piece::kReducing && is_agent(piece) && p.owner_host != my_host_) {
-        --in_flight_;
+        settle(piece);
       }
       settle_published(piece, std::move(landing));
       advance();
@@ -68,7 +68,7 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
           --publishing_;
         }
       } else if (p.origin == Piece::kReducing && !p.to_all && summed_[piece] != 0 && is_agent(piece)) {
-        --in_flight_;
+        settle(piece);
         if (!gets_result(piece)) {
           account(piece);
         }

@@ -13,6 +13,11 @@ constexpr std::uint64_t kLeastPiece = 16U << 10U;  // bytes; splitting further c
 std::uint64_t divide_up(std::uint64_t value, std::uint64_t by) { return (value + by - 1) / by; }
 std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return divide_up(value, to) * to; }
 
+// Up to so many hosts send each other small sums at once; with more, the messages of a full exchange cost
+// more than the second step of going through an owner.
+constexpr std::size_t kFullExchange = 4;
+constexpr std::uint64_t kLeastShard = 16U << 10U;  // bytes; a smaller one is not worth its messages
+
 std::size_t most_local(const GroupLayout& layout) {
   std::size_t most = 1;
   for (const auto& ranks : layout.hosts) {
@@ -21,10 +26,17 @@ std::size_t most_local(const GroupLayout& layout) {
   return most;
 }
 
-// Bytes per piece of a range: at most the option, and the number of pieces a multiple of the local size where
-// that does not make them tiny.
-std::uint64_t piece_size(std::uint64_t bytes, std::size_t local, const PlanOptions& options) {
-  std::uint64_t count = std::max<std::uint64_t>(1, divide_up(bytes, options.piece_bytes));
+// Bytes per piece of a range: at most the option; of what a host may have in flight, two pieces for each of
+// its ranks and each host; and the number of pieces a multiple of the local size where that does not make
+// them tiny.
+std::uint64_t piece_size(std::uint64_t bytes, const GroupLayout& layout, const PlanOptions& options) {
+  const std::size_t local = most_local(layout);
+  const std::size_t hosts = layout.hosts.size();
+  std::uint64_t most = options.piece_bytes;
+  if (hosts > 1) {
+    most = std::min(most, std::max(kLeastPiece, options.bulk_bytes / (2 * hosts * local)));
+  }
+  std::uint64_t count = std::max<std::uint64_t>(1, divide_up(bytes, most));
   if (bytes / local >= kLeastPiece) {
     count = round_up(count, local);
   }
@@ -43,29 +55,42 @@ void cut(std::vector<Piece>& pieces, Piece first, std::uint64_t bytes, std::uint
 }
 
 // Carries no bytes: nobody passes it before all have made the call.
-Piece barrier_piece() { return {}; }
+Piece barrier_piece(std::size_t hosts, std::uint32_t rotation) {
+  Piece piece;
+  piece.lane = rotation;
+  if (hosts > kFullExchange) {
+    piece.owner_host = static_cast<int>(rotation % hosts);
+  }
+  return piece;
+}
+
+bool exchanges_whole(std::uint64_t bytes, std::size_t hosts, const PlanOptions& options) {
+  return hosts <= kFullExchange && bytes * (hosts - 1) <= options.small_bytes;
+}
 
 void plan_reduction(std::vector<Piece>& pieces, const Descriptor& call, const GroupLayout& layout,
-                    const PlanOptions& options) {
+                    const PlanOptions& options, std::uint32_t rotation) {
   const std::uint64_t bytes = call.count * size_of(call.dtype);
   const std::size_t hosts = layout.hosts.size();
   Piece piece;
   piece.to_all = call.collective == Collective::kAllReduce;
-  if (hosts == 1 || bytes <= options.small_bytes) {
+  piece.lane = rotation;
+  if (hosts == 1 || bytes == 0 || exchanges_whole(bytes, hosts, options)) {
     if (hosts == 1 && bytes > 0) {
-      cut(pieces, piece, bytes, piece_size(bytes, most_local(layout), options));
+      cut(pieces, piece, bytes, piece_size(bytes, layout, options));
     } else {
       piece.bytes = bytes;
       pieces.push_back(piece);
     }
     return;
   }
-  const std::uint64_t shard = round_up(divide_up(bytes, hosts), kCut);
-  const std::uint64_t step = piece_size(shard, most_local(layout), options);
-  for (std::size_t host = 0; host < hosts && host * shard < bytes; ++host) {
-    piece.in_offset = piece.out_offset = host * shard;
-    piece.owner_host = static_cast<int>(host);
-    cut(pieces, piece, std::min(shard, bytes - host * shard), step);
+  const std::uint64_t owners = std::clamp<std::uint64_t>(bytes / kLeastShard, 1, hosts);
+  const std::uint64_t shard = round_up(divide_up(bytes, owners), kCut);
+  const std::uint64_t step = piece_size(shard, layout, options);
+  for (std::uint64_t index = 0; index * shard < bytes; ++index) {
+    piece.in_offset = piece.out_offset = index * shard;
+    piece.owner_host = static_cast<int>((index + (owners < hosts ? rotation : 0)) % hosts);
+    cut(pieces, piece, std::min(shard, bytes - index * shard), step);
   }
 }
 
@@ -75,7 +100,7 @@ void plan_publishing(std::vector<Piece>& pieces, int origin, std::uint64_t out_o
   piece.origin = origin;
   piece.out_offset = out_offset;
   piece.lane = static_cast<std::uint32_t>(layout.local_of[static_cast<std::size_t>(origin)]);
-  cut(pieces, piece, bytes, piece_size(bytes, most_local(layout), options));
+  cut(pieces, piece, bytes, piece_size(bytes, layout, options));
 }
 
 }  // namespace
@@ -97,31 +122,33 @@ GroupLayout make_group_layout(const std::vector<int>& job_hosts_of_members) {
   return layout;
 }
 
-Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOptions& options, int my_host) {
+Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOptions& options, int my_host,
+               std::uint32_t rotation) {
   Plan plan;
+  rotation %= 1U << 16U;
   const std::uint64_t bytes = call.count * size_of(call.dtype);
   switch (call.collective) {
     case Collective::kAllReduce:
-      plan_reduction(plan.pieces, call, layout, options);
+      plan_reduction(plan.pieces, call, layout, options, rotation);
       break;
     case Collective::kReduce:
-      plan_reduction(plan.pieces, call, layout, options);
-      plan.pieces.push_back(barrier_piece());
+      plan_reduction(plan.pieces, call, layout, options, rotation);
+      plan.pieces.push_back(barrier_piece(layout.hosts.size(), rotation));
       break;
     case Collective::kBroadcast:
       plan_publishing(plan.pieces, static_cast<int>(call.root), 0, bytes, layout, options);
-      plan.pieces.push_back(barrier_piece());
+      plan.pieces.push_back(barrier_piece(layout.hosts.size(), rotation));
       break;
     case Collective::kAllGather:
       for (int rank = 0; rank < layout.size(); ++rank) {
         plan_publishing(plan.pieces, rank, static_cast<std::uint64_t>(rank) * bytes, bytes, layout, options);
       }
       if (bytes == 0) {
-        plan.pieces.push_back(barrier_piece());
+        plan.pieces.push_back(barrier_piece(layout.hosts.size(), rotation));
       }
       break;
     case Collective::kBarrier:
-      plan.pieces.push_back(barrier_piece());
+      plan.pieces.push_back(barrier_piece(layout.hosts.size(), rotation));
       break;
   }
   plan.order.resize(plan.pieces.size());

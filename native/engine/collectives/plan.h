@@ -36,7 +36,8 @@ GroupLayout make_group_layout(const std::vector<int>& job_hosts_of_members);
 
 struct PlanOptions {
   std::uint64_t piece_bytes = 256U << 10U;
-  std::uint64_t small_bytes = 32U << 10U;
+  std::uint64_t small_bytes = 96U << 10U;
+  std::uint64_t bulk_bytes = 2U << 20U;  // that a host has in flight
 };
 
 struct Piece {
@@ -60,6 +61,9 @@ struct Plan {
   std::vector<std::uint32_t> order;
 };
 
-Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOptions& options, int my_host);
+// `rotation`: the operation's number. Small buffers have fewer owners than there are hosts, and one agent on
+// each; from operation to operation they change.
+Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOptions& options, int my_host,
+               std::uint32_t rotation = 0);
 
 }  // namespace smdp

@@ -5,8 +5,10 @@
 // so the portable and the vector kernels give the same bits (tests compare them).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/types.h"
 
@@ -17,10 +19,13 @@ namespace smdp {
 using ReduceFn = void (*)(const std::byte* const* sources, std::size_t n, std::byte* out, std::size_t count,
                           std::uint32_t divisor);
 
-enum class Isa : std::uint8_t { kPortable, kAvx2 };
+enum class Isa : std::uint8_t { kPortable, kAvx2, kAvx512 };
+inline constexpr std::array kIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
 
 [[nodiscard]] bool is_available(Isa isa);
 [[nodiscard]] Isa best_isa();
+// The name in SMDP_KERNELS.
+[[nodiscard]] std::string_view name_of(Isa isa);
 
 // kAvg has the kernel of kSum: the caller passes the divisor to the last fold only. nullptr where
 // is_offered() is false.

@@ -1,7 +1,8 @@
-// The kernels' one text, compiled once per instruction set (reduce_portable.cc, reduce_avx2.cc).
+// The kernels' one text, compiled once per instruction set (reduce_portable.cc, reduce_avx2.cc,
+// reduce_avx512.cc).
 //
 // Everything lives in an unnamed namespace and nothing of the standard library is called: a function that
-// both files emitted under one name would be merged by the linker, and an old processor could meet AVX2 in
+// two files emitted under one name would be merged by the linker, and an old processor could meet AVX2 in
 // it. The including file defines half_to_float(const uint16_t*, float*, n) and float_to_half(const float*,
 // uint16_t*, n).
 #pragma once
@@ -148,6 +149,28 @@ inline A divide(A value, uint32_t divisor) {
 inline float divide(float value, uint32_t divisor) { return value / static_cast<float>(divisor); }
 inline double divide(double value, uint32_t divisor) { return value / static_cast<double>(divisor); }
 
+// Accumulates a source without a copy where an element widens by itself; halves are widened eight or sixteen
+// at a time, so through a buffer.
+template <ReduceOp Op, class T>
+inline void accumulate(Plain<T>, const T* from, T* sum, T*, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    sum[i] = combine<Op>(sum[i], from[i]);
+  }
+}
+template <ReduceOp Op>
+inline void accumulate(Brain, const uint16_t* from, float* sum, float*, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    sum[i] = combine<Op>(sum[i], float_of(static_cast<uint32_t>(from[i]) << 16U));
+  }
+}
+template <ReduceOp Op, class Type, class Wire, class Accumulator>
+inline void accumulate(Type, const Wire* from, Accumulator* sum, Accumulator* buffer, size_t n) {
+  load(Type{}, from, buffer, n);
+  for (size_t i = 0; i < n; ++i) {
+    sum[i] = combine<Op>(sum[i], buffer[i]);
+  }
+}
+
 template <class Type, ReduceOp Op>
 void reduce(const std::byte* const* sources, size_t n, std::byte* out, size_t count, uint32_t divisor) {
   using Wire = typename Type::Wire;
@@ -158,10 +181,7 @@ void reduce(const std::byte* const* sources, size_t n, std::byte* out, size_t co
     const size_t length = count - start < kTile ? count - start : kTile;
     load(Type{}, reinterpret_cast<const Wire*>(sources[0]) + start, sum, length);
     for (size_t s = 1; s < n; ++s) {
-      load(Type{}, reinterpret_cast<const Wire*>(sources[s]) + start, next, length);
-      for (size_t i = 0; i < length; ++i) {
-        sum[i] = combine<Op>(sum[i], next[i]);
-      }
+      accumulate<Op>(Type{}, reinterpret_cast<const Wire*>(sources[s]) + start, sum, next, length);
     }
     if (divisor > 1) {
       for (size_t i = 0; i < length; ++i) {

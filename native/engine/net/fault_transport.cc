@@ -24,7 +24,7 @@ class FaultFabric::Endpoint final : public Transport {
     message.header.sender = static_cast<std::uint32_t>(rank_);
     message.header.payload = message.payload.size();
     auto copy = std::make_shared<std::vector<std::byte>>(message.payload.begin(), message.payload.end());
-    fabric_.carry({rank_, peer, message.header, std::move(copy)});
+    fabric_.carry({rank_, peer, message.header, std::move(copy), step_ + 1});
     if (message.sent) {
       message.sent();
     }
@@ -46,6 +46,7 @@ class FaultFabric::Endpoint final : public Transport {
       if (gone_.contains(parcel.from)) {
         return;
       }
+      step_ = std::max(step_, parcel.step);
       auto landing = events_->place(parcel.from, parcel.header);
       if (!landing) {
         if (gone_.insert(parcel.from).second) {
@@ -71,7 +72,8 @@ class FaultFabric::Endpoint final : public Transport {
   Loop& loop_;
   int rank_;
   Events* events_ = nullptr;
-  std::set<int> gone_;  // on the loop
+  std::set<int> gone_;  // on the loop, as is step_
+  int step_ = 0;        // of the longest chain that arrived here
 };
 
 std::unique_ptr<Transport> FaultFabric::attach(Loop& loop, int rank) {
@@ -100,8 +102,30 @@ void FaultFabric::damage_next(int rank) {
   damaged_.insert(rank);
 }
 
+int FaultFabric::longest_chain() {
+  const std::lock_guard lock(mutex_);
+  return longest_chain_;
+}
+
+std::uint64_t FaultFabric::most_unanswered(int rank) {
+  const std::lock_guard lock(mutex_);
+  return accounts_[rank].most;
+}
+
+void FaultFabric::keep_account(const Parcel& parcel) {
+  longest_chain_ = std::max(longest_chain_, parcel.step);
+  if (parcel.header.type == FrameType::kHostSum) {
+    Account& sender = accounts_[parcel.from];
+    sender.unanswered += parcel.header.bytes;
+    sender.most = std::max(sender.most, sender.unanswered);
+  } else if (parcel.header.type == FrameType::kPublish) {
+    accounts_[parcel.to].unanswered -= parcel.header.bytes;
+  }
+}
+
 void FaultFabric::carry(Parcel parcel) {
   const std::lock_guard lock(mutex_);
+  keep_account(parcel);
   if (silent_.contains(parcel.from)) {
     return;
   }

@@ -5,6 +5,7 @@
 // unchanged.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,6 +35,10 @@ class FaultFabric {
   void cut(int rank);
   // The next message from `rank` arrives with another size in its header.
   void damage_next(int rank);
+  // The longest chain of messages so far, each sent after its sender had received the one before.
+  [[nodiscard]] int longest_chain();
+  // The most bytes of host sums that `rank` had out at a time without the piece's result.
+  [[nodiscard]] std::uint64_t most_unanswered(int rank);
 
  private:
   class Endpoint;
@@ -42,9 +47,15 @@ class FaultFabric {
     int to = 0;
     FrameHeader header;
     std::shared_ptr<std::vector<std::byte>> payload;
+    int step = 1;  // in its chain
+  };
+  struct Account {
+    std::uint64_t unanswered = 0;
+    std::uint64_t most = 0;
   };
 
   void carry(Parcel parcel);
+  void keep_account(const Parcel& parcel);
   void let_go();
   void hand_over(const Parcel& parcel);
 
@@ -55,6 +66,8 @@ class FaultFabric {
   std::set<int> silent_;
   std::set<int> damaged_;
   std::vector<Parcel> held_;
+  int longest_chain_ = 0;
+  std::map<int, Account> accounts_;
 };
 
 }  // namespace smdp

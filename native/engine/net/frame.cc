@@ -1,31 +1,33 @@
 #include "net/frame.h"
 
-#include <algorithm>
+#include <cstring>
 
 #include "base/bytes.h"
 
 namespace smdp {
 
 void encode(const FrameHeader& header, std::span<std::byte, kFrameBytes> out) {
-  const Bytes bytes = Writer()
-                          .put(kFrameMagic)
-                          .put(header.type)
-                          .put(header.call.collective)
-                          .put(header.call.dtype)
-                          .put(header.call.op)
-                          .put(header.group)
-                          .put(header.operation)
-                          .put(header.call.count)
-                          .put(header.call.root)
-                          .put(header.sender)
-                          .put(header.piece)
-                          .put(std::uint32_t{0})
-                          .put(header.offset)
-                          .put(header.bytes)
-                          .put(header.payload)
-                          .take();
+  std::byte* at = out.data();
+  const auto put = [&at](auto value) {
+    std::memcpy(at, &value, sizeof(value));
+    at += sizeof(value);
+  };
+  put(kFrameMagic);
+  put(header.type);
+  put(header.call.collective);
+  put(header.call.dtype);
+  put(header.call.op);
+  put(header.group);
+  put(header.operation);
+  put(header.call.count);
+  put(header.call.root);
+  put(header.sender);
+  put(header.piece);
+  put(std::uint32_t{0});
+  put(header.offset);
+  put(header.bytes);
+  put(header.payload);
   static_assert(4 + 4 + 3 * 8 + 4 * 4 + 3 * 8 == kFrameBytes);
-  std::ranges::copy(bytes, out.begin());
 }
 
 std::optional<FrameHeader> decode(std::span<const std::byte, kFrameBytes> in) {

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #if defined(__x86_64__)
@@ -16,30 +17,51 @@
 namespace smdp {
 namespace {
 
-// The creating thread's floating-point modes are inherited; a script that flushes subnormals must not change
-// sums.
-void reset_arithmetic() {
-  ::fesetenv(FE_DFL_ENV);
+// For so long after the last waiting thread the loop's own holds back: the next call is likely near.
+constexpr std::chrono::milliseconds kHoldBack{2};
+
+// The floating-point modes of the kernels, whatever the thread's own are: a script that flushes subnormals
+// must not change sums.
+class Arithmetic {
+ public:
 #if defined(__x86_64__)
-  _mm_setcsr(0x1f80);
+  Arithmetic() : before_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+  ~Arithmetic() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#else
+  Arithmetic() {
+    ::fegetenv(&before_);
+    ::fesetenv(FE_DFL_ENV);
+  }
+  ~Arithmetic() { ::fesetenv(&before_); }
+
+ private:
+  fenv_t before_{};
 #endif
-}
+ public:
+  Arithmetic(const Arithmetic&) = delete;
+  Arithmetic& operator=(const Arithmetic&) = delete;
+};
 
 }  // namespace
 
-Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  watch(wake_.get(), EPOLLIN, [this](std::uint32_t) {
+Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  watch(bell_.get(), EPOLLIN, [this](std::uint32_t) {
     std::uint64_t count = 0;
-    [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof(count));
+    [[maybe_unused]] const auto got = ::read(bell_.get(), &count, sizeof(count));
   });
 }
 
 Loop::~Loop() { stop(); }
 
-Status Loop::start(int pin_cpu) {
-  if (!epoll_.valid() || !wake_.valid()) {
+Status Loop::start(int pin_cpu, std::chrono::microseconds spin) {
+  if (!epoll_.valid() || !bell_.valid()) {
     return system_error("epoll", errno);
   }
+  spin_ = spin;
+  last_tick_ = last_work_ = Clock::now();
   // Signals belong to the program, not to this thread.
   sigset_t all;
   sigset_t before;
@@ -64,26 +86,84 @@ void Loop::stop() {
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(baton_mutex_);
     stopping_ = true;
   }
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof(one));
+  baton_.notify_all();
+  wake();
   thread_.join();
 }
 
-void Loop::post(Task task) {
-  bool first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    first = posted_.empty();
-    posted_.push_back(std::move(task));
-  }
-  if (first) {
+// --- From any thread ---
+
+void Loop::wake() {
+  if (asleep_) {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof(one));
+    [[maybe_unused]] const auto put = ::write(bell_.get(), &one, sizeof(one));
   }
 }
+
+bool Loop::has_posted() {
+  const std::lock_guard lock(mutex_);
+  return !posted_.empty();
+}
+
+void Loop::post_before_drive(Task task) {
+  const std::lock_guard lock(mutex_);
+  posted_.push_back(std::move(task));
+}
+
+void Loop::post(Task task) {
+  post_before_drive(std::move(task));
+  bool idle = false;
+  {
+    const std::lock_guard lock(baton_mutex_);
+    idle = !taken_ && !std::exchange(work_posted_, true);
+  }
+  if (idle) {
+    baton_.notify_all();
+  }
+  wake();
+}
+
+void Loop::drive(const std::function<bool()>& done, TimePoint deadline) {
+  std::unique_lock lock(baton_mutex_);
+  ++waiting_;
+  while (taken_ && !done() && Clock::now() < deadline) {
+    if (by_thread_) {
+      wanted_ = true;
+      wake();
+    }
+    baton_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(20)));
+  }
+  if (!taken_ && !done()) {  // once done, the engine may be closing: its state is not ours to look at
+    taken_ = true;
+    lock.unlock();
+    {
+      const Arithmetic modes;
+      while (!done() && Clock::now() < deadline) {
+        turn(deadline);
+        lock.lock();
+        const bool others = waiting_ > 1;
+        lock.unlock();
+        if (others) {
+          baton_.notify_all();  // their operation may be complete
+        }
+      }
+    }
+    lock.lock();
+    taken_ = false;
+    work_posted_ = work_posted_ || work() != Work::kNone;  // of others: the loop's thread goes on with it
+  }
+  --waiting_;
+  const bool others = waiting_ > 0 || work_posted_;
+  lock.unlock();
+  if (others) {
+    baton_.notify_all();
+  }
+}
+
+// --- On the loop ---
 
 void Loop::watch(int fd, std::uint32_t events, Ready ready) {
   watched_[fd] = std::make_shared<Ready>(std::move(ready));
@@ -105,12 +185,12 @@ void Loop::forget(int fd) {
   watched_.erase(fd);
 }
 
-void Loop::set_tick(Task tick, std::function<bool()> busy) {
+void Loop::set_tick(Task tick, std::function<Work()> work) {
   tick_ = std::move(tick);
-  busy_ = std::move(busy);
+  work_ = std::move(work);
 }
 
-void Loop::run_posted() {
+bool Loop::run_posted() {
   std::vector<Task> tasks;
   {
     const std::lock_guard lock(mutex_);
@@ -120,32 +200,88 @@ void Loop::run_posted() {
     task();
     task = nullptr;
   }
+  return !tasks.empty();
+}
+
+bool Loop::take_events(int timeout_ms) {
+  std::array<epoll_event, 64> events{};
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    const auto found = watched_.find(event.data.fd);
+    if (found == watched_.end()) {
+      continue;  // forgotten by an earlier event of this turn
+    }
+    const auto ready = found->second;  // stays alive if it forgets itself
+    (*ready)(event.events);
+  }
+  return count > 0;
+}
+
+void Loop::sleep(TimePoint until) {
+  asleep_ = true;
+  const bool poller_sleeps = poller_ == nullptr || poller_->fall_asleep();
+  const bool may_sleep = poller_sleeps && !wanted_ && !has_posted();
+  take_events(may_sleep ? milliseconds_until(until, tick_ms()) : 0);
+  asleep_ = false;
+  if (poller_ != nullptr && poller_sleeps) {
+    poller_->wake_up();
+  }
+}
+
+void Loop::turn(TimePoint until) {
+  bool worked = run_posted();
+  worked = (poller_ != nullptr && poller_->poll()) || worked;
+  worked = take_events(0) || worked;
+  const TimePoint now = Clock::now();
+  if (worked) {
+    last_work_ = now;
+  } else if (work() == Work::kSwift && now - last_work_ < spin_) {
+    ::sched_yield();
+  } else {
+    sleep(until);
+    last_work_ = Clock::now();
+  }
+  if (tick_ && now - last_tick_ >= std::chrono::milliseconds(tick_ms())) {
+    last_tick_ = now;
+    tick_();
+  }
+}
+
+// Who waits for an operation drives; the loop's thread steps in for work that nobody waits for.
+void Loop::wait_for_baton(std::unique_lock<std::mutex>& lock) {
+  TimePoint idle_since = Clock::now();
+  while (taken_ ||
+         (!stopping_ && (waiting_ > 0 || (!work_posted_ && Clock::now() - idle_since < kHoldBack)))) {
+    if (taken_ || waiting_ > 0) {
+      idle_since = Clock::now();
+    }
+    baton_.wait_for(lock, kHoldBack);
+  }
+  taken_ = by_thread_ = true;
+  work_posted_ = false;
 }
 
 void Loop::run() {
-  thread_id_ = std::this_thread::get_id();
-  reset_arithmetic();
-  std::array<epoll_event, 64> events{};
-  TimePoint last_tick = Clock::now();
+  const Arithmetic modes;
+  std::unique_lock lock(baton_mutex_);
   for (;;) {
-    const int wait = busy_ && busy_() ? 20 : 250;
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait);
-    for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<std::size_t>(i)];
-      const auto found = watched_.find(event.data.fd);
-      if (found == watched_.end()) {
-        continue;  // forgotten by an earlier event of this round
+    wait_for_baton(lock);
+    while (!wanted_ && !stopping_) {
+      lock.unlock();
+      turn(TimePoint::max());
+      lock.lock();
+    }
+    const bool last = stopping_;
+    if (last) {
+      lock.unlock();
+      while (run_posted()) {
       }
-      const auto ready = found->second;  // stays alive if it forgets itself
-      (*ready)(event.events);
+      lock.lock();
     }
-    run_posted();
-    if (const TimePoint now = Clock::now(); tick_ && now - last_tick >= std::chrono::milliseconds(wait)) {
-      last_tick = now;
-      tick_();
-    }
-    const std::lock_guard lock(mutex_);
-    if (stopping_ && posted_.empty()) {
+    taken_ = by_thread_ = wanted_ = false;
+    baton_.notify_all();
+    if (last) {
       return;
     }
   }

@@ -1,11 +1,21 @@
-// One thread, one epoll set, and every object of an engine.
+// One epoll set, every object of an engine, and the one thread at a time that touches them.
 //
 // Ownership rule of the whole engine: the state of groups, operations, links and shared memory is touched on
-// this thread only. Other threads hand it work with post(); it hands results back through OperationHandle
-// alone. So none of that state has a lock, and none of the loop's functions may block.
+// the loop only. Other threads hand it work with post(); it hands results back through OperationHandle alone.
+// So none of that state has a lock, and none of the loop's functions may block.
+//
+// The loop is turned by whoever holds the baton. That is the loop's own thread, unless somebody waits for an
+// operation: then the waiting thread turns it (drive()), and a small message costs no change of threads. The
+// loop's thread takes the baton back when nobody has waited for a moment. Work is posted under a lock and the
+// baton is passed under a lock, so the rule above holds as if there were one thread.
+//
+// While there is swift work, a turn that finds nothing to do is repeated for a moment, giving the processor
+// away each time, before the holder of the baton goes to sleep in the kernel.
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,41 +35,85 @@ class Loop {
   using Task = std::function<void()>;
   using Ready = std::function<void(std::uint32_t events)>;
 
+  // What is asked in every turn beside the descriptors: mailboxes in shared memory.
+  class Poller {
+   public:
+    virtual ~Poller() = default;
+    // True when there was something to do.
+    virtual bool poll() = 0;
+    // Before the loop sleeps: asks the others to ring. False when something came meanwhile: do not sleep.
+    virtual bool fall_asleep() = 0;
+    virtual void wake_up() = 0;
+  };
+
   Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
   ~Loop();
 
-  // Starts the thread; `pin_cpu` >= 0 binds it to that processor.
-  Status start(int pin_cpu);
+  // Starts the thread; `pin_cpu` >= 0 binds it to that processor. `spin`: how long turns without work are
+  // repeated while there is swift work.
+  Status start(int pin_cpu, std::chrono::microseconds spin);
   // Runs what is posted already, then ends the thread. From another thread only; safe to call twice.
   void stop();
 
   // From any thread: `task` runs on the loop, in the order of posting.
   void post(Task task);
-  [[nodiscard]] bool on_loop() const { return std::this_thread::get_id() == thread_id_.load(); }
+  // The same from a thread that calls drive() at once: nobody is woken for it.
+  void post_before_drive(Task task);
+  // Turns the loop, or waits for another thread that does, until `done` or the deadline. `done` is asked on
+  // the calling thread.
+  void drive(const std::function<bool()>& done, TimePoint deadline);
 
   // On the loop (or before start()).
   void watch(int fd, std::uint32_t events, Ready ready);
   void change(int fd, std::uint32_t events);
   void forget(int fd);
-  // `tick` runs about every 20 ms while there is work, as busy() says, and every 250 ms otherwise.
-  void set_tick(Task tick, std::function<bool()> busy);
+  void set_poller(Poller* poller) { poller_ = poller; }
+  // What the loop's owner has under way: nothing, something that the network will bring in its own time, or
+  // something that others answer within microseconds, so that it is worth looking again before sleeping.
+  enum class Work : std::uint8_t { kNone, kSlow, kSwift };
+  // `tick` runs about every 20 ms while there is work and every 250 ms otherwise.
+  void set_tick(Task tick, std::function<Work()> work);
 
  private:
   void run();
-  void run_posted();
+  void wait_for_baton(std::unique_lock<std::mutex>& lock);
+  // One turn: descriptors, mailboxes, posted tasks, the tick. Sleeps at most until `until` when there is
+  // nothing to do.
+  void turn(TimePoint until);
+  bool take_events(int timeout_ms);
+  bool run_posted();
+  void sleep(TimePoint until);
+  void wake();
+  [[nodiscard]] bool has_posted();
+  [[nodiscard]] Work work() const { return work_ ? work_() : Work::kNone; }
+  [[nodiscard]] int tick_ms() const { return work() == Work::kNone ? 250 : 20; }
 
   UniqueFd epoll_;
-  UniqueFd wake_;
+  UniqueFd bell_;
   std::thread thread_;
-  std::atomic<std::thread::id> thread_id_{};
   std::mutex mutex_;
   std::vector<Task> posted_;  // guarded by mutex_
-  bool stopping_ = false;     // guarded by mutex_
+
+  std::mutex baton_mutex_;
+  std::condition_variable baton_;  // the baton is free, or somebody's operation may be complete
+  bool taken_ = false;             // guarded by baton_mutex_, as are the four below
+  bool by_thread_ = false;         // ... by the loop's own thread
+  bool stopping_ = false;
+  bool work_posted_ = false;  // by somebody who does not wait: the thread need not hold back
+  int waiting_ = 0;
+  std::atomic<bool> wanted_ = false;  // a thread waits for the baton that the loop's thread holds
+  std::atomic<bool> asleep_ = false;  // the holder is in the kernel: the bell must be rung
+
+  // On the loop.
   std::unordered_map<int, std::shared_ptr<Ready>> watched_;
+  Poller* poller_ = nullptr;
   Task tick_;
-  std::function<bool()> busy_;
+  std::function<Work()> work_;
+  std::chrono::microseconds spin_{0};
+  TimePoint last_tick_{};
+  TimePoint last_work_{};
 };
 
 }  // namespace smdp

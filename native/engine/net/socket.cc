@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/un.h>
 
@@ -290,6 +291,12 @@ Result<Bytes> receive_block(int fd, std::size_t most, TimePoint deadline) {
     return status;
   }
   return data;
+}
+
+Status set_congestion(int fd, const std::string& name) {
+  return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0
+             ? Status()
+             : system_error("SMDP_CONGESTION=" + name, errno);
 }
 
 }  // namespace smdp

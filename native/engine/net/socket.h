@@ -56,4 +56,7 @@ Status receive_all(int fd, std::span<std::byte> data, TimePoint deadline);
 Status send_block(int fd, std::span<const std::byte> data, TimePoint deadline);
 Result<Bytes> receive_block(int fd, std::size_t most, TimePoint deadline);
 
+// TCP's congestion control; the system's own stays where it does not have the one that is named.
+Status set_congestion(int fd, const std::string& name);
+
 }  // namespace smdp

@@ -15,6 +15,11 @@ constexpr std::size_t kGather = 32;  // pieces of memory per system call
 constexpr std::size_t kReadBudget =
     1U << 20;  // bytes per turn, so that one busy stream does not starve the others
 
+// Bytes of a payload still to come, below and above which one wake-up for all of them is not worth a system
+// call, or takes too long.
+constexpr std::size_t kLeastBatch = 16U << 10U;
+constexpr std::size_t kMostBatch = 64U << 10U;
+
 }  // namespace
 
 Stream::Stream(Loop& loop, UniqueFd fd, Events& events) : loop_(loop), fd_(std::move(fd)), events_(events) {}
@@ -171,9 +176,10 @@ void Stream::read_some() {
         Status why = system_error("receiving failed", errno);
         fail({Code::kPeerLost, why.message()});
       }
-      return;
+      break;
     }
     const auto bytes = static_cast<std::size_t>(got);
+    const bool drained = bytes < wanted + staging_->size();
     budget -= std::min(budget, bytes);
     const std::size_t direct = std::min(bytes, wanted);
     if (direct > 0) {
@@ -185,6 +191,22 @@ void Stream::read_some() {
     if (!consume(std::span(*staging_).first(bytes - direct))) {
       fail({Code::kPeerLost, "a frame broke the protocol"});
     }
+    if (drained) {
+      break;
+    }
+  }
+  if (!failed_) {
+    wait_for_much();
+  }
+}
+
+// In the middle of a payload the kernel need not wake us for every packet.
+void Stream::wait_for_much() {
+  const std::size_t missing = in_payload_ ? static_cast<std::size_t>(current_.payload) - landed_ : 0;
+  const int wanted = missing < kLeastBatch ? 1 : static_cast<int>(std::min(missing, kMostBatch));
+  if (wanted != low_water_) {
+    low_water_ = wanted;
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted));
   }
 }
 

@@ -75,6 +75,7 @@ class Stream {
   void ready(std::uint32_t events);
   void write_some();
   void read_some();
+  void wait_for_much();
   // Takes what it can use of `data`; false after a breach of the protocol.
   bool consume(std::span<const std::byte> data);
   bool begin_payload();
@@ -97,6 +98,7 @@ class Stream {
   Landing landing_;
   std::size_t landed_ = 0;
   bool in_payload_ = false;
+  int low_water_ = 1;  // bytes, SO_RCVLOWAT
   std::unique_ptr<std::array<std::byte, 32768>> staging_ = std::make_unique<std::array<std::byte, 32768>>();
 };
 

@@ -61,7 +61,6 @@ struct LocalSpec {
   std::span<const std::byte> input;
   std::span<std::byte> output;  // empty where this rank gets nothing
   ReduceFn kernel = nullptr;
-  std::uint32_t window = 16;
 };
 
 }  // namespace smdp

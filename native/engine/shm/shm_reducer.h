@@ -50,6 +50,7 @@ class ShmJob final : public LocalJob {
   [[nodiscard]] bool is_agent(std::uint32_t piece) const;
   [[nodiscard]] bool gets(int local_rank, std::uint32_t piece) const;
   [[nodiscard]] std::span<std::byte> output_of(std::uint32_t piece) const;
+  void copy_out(std::span<const std::byte> result, std::span<std::byte> output) const;
   Values& values_of(std::uint32_t piece);
   bool on_contribution(int sender, const FrameHeader& header);
   bool on_offer(int sender, const FrameHeader& header);
@@ -62,8 +63,8 @@ class ShmJob final : public LocalJob {
   int local_ = 0;
   std::size_t locals_ = 1;
   const std::vector<int>* host_ranks_ = nullptr;
-  std::size_t next_ = 0;  // into the plan's order
-  std::uint32_t outstanding_ = 0;
+  std::size_t next_ = 0;           // into the plan's order
+  std::uint64_t outstanding_ = 0;  // bytes held out
   std::unordered_map<std::uint32_t, Values> values_;
   std::unordered_map<std::uint32_t, std::uint64_t> results_;  // piece to offset of our region
   std::unordered_map<std::uint32_t, std::unique_ptr<std::byte[]>>

@@ -5,8 +5,8 @@
  * is given.
  *
  * Threads: every function may be called from any thread, except from inside a callback of the engine. A
- * handle is destroyed by one thread when no other uses it. Callbacks run on the engine's own thread, hold up
- * everything while they run, and must not call the engine.
+ * handle is destroyed by one thread when no other uses it. Callbacks run on the engine's own thread or on one
+ * that waits for an operation, hold up everything while they run, and must not call the engine.
  *
  * Versions: structures begin with their size as the caller knows it; fields are only ever added at the end,
  * and a field that the caller does not have is zero.
@@ -166,6 +166,9 @@ typedef struct smdp_call {
   uint32_t step;
   uint32_t index;
   uint32_t buffers;
+  /* Not 0: the caller goes on to smdp_operation_wait() at once. Then its own thread does the engine's work,
+   * and no other is woken. */
+  uint32_t blocking;
 } smdp_call;
 
 /* Starts a collective and returns at once. The memory belongs to the engine until it is complete. */

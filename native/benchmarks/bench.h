@@ -1,0 +1,167 @@
+// What every contender's program shares, so that all are timed alike: the cases, the data, the clock, the
+// report.
+//
+//   program BYTES:ITERATIONS[,BYTES:ITERATIONS...] DTYPE
+//
+// Each iteration: the buffer gets its values again, all ranks meet at a barrier, and the in-place sum is
+// timed on each rank. The values are small whole numbers, so their sum is exact in every type and order, and
+// the last result is checked after timing.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+struct Case {
+  std::size_t bytes = 0;
+  int iterations = 0;
+};
+
+inline std::vector<Case> parse_cases(const std::string& text) {
+  std::vector<Case> cases;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    const auto colon = word.find(':');
+    cases.push_back({std::stoul(word.substr(0, colon)), std::stoi(word.substr(colon + 1))});
+  }
+  return cases;
+}
+
+// The whole number k in -4..4 as an element: float32, float16 or bfloat16 by its width and name.
+inline std::uint32_t element_of(int k, const std::string& dtype) {
+  const auto value = static_cast<float>(k);
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if (dtype == "float32") {
+    return bits;
+  }
+  if (dtype == "bfloat16") {
+    return bits >> 16U;
+  }
+  const std::uint32_t sign = (bits >> 16U) & 0x8000U;
+  const std::uint32_t exponent = (bits >> 23U) & 0xffU;
+  return exponent == 0 ? sign : sign | ((exponent - 112U) << 10U) | ((bits >> 13U) & 0x3ffU);
+}
+
+inline int value_of(int rank, std::size_t index) {
+  return static_cast<int>(((index * 2654435761U + static_cast<std::size_t>(rank) * 40503U) >> 7U) % 9U) - 4;
+}
+
+inline double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Proportional share of this process's memory, in KiB.
+inline long pss_kib() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string word; file >> word;) {
+    if (word == "Pss:") {
+      long value = 0;
+      file >> value;
+      return value;
+    }
+  }
+  return -1;
+}
+
+struct Library {
+  int rank = 0;
+  int size = 1;
+  std::function<void(void* data, std::size_t count)> all_reduce;
+  std::function<void()> barrier;
+};
+
+class Buffer {
+ public:
+  Buffer(const Library& library, std::size_t bytes, const std::string& dtype)
+      : library_(library), dtype_(dtype), width_(dtype == "float32" ? 4 : 2), original_(bytes), data_(bytes) {
+    for (std::size_t i = 0; i < count(); ++i) {
+      const std::uint32_t element = element_of(value_of(library.rank, i), dtype);
+      std::memcpy(original_.data() + i * width_, &element, width_);
+    }
+  }
+  [[nodiscard]] std::size_t count() const { return original_.size() / width_; }
+  void refill() { std::memcpy(data_.data(), original_.data(), data_.size()); }
+  void* data() { return data_.data(); }
+  [[nodiscard]] bool is_sum() const {
+    for (std::size_t i = 0; i < count(); ++i) {
+      int sum = 0;
+      for (int rank = 0; rank < library_.size; ++rank) {
+        sum += value_of(rank, i);
+      }
+      const std::uint32_t want = element_of(sum, dtype_);
+      std::uint32_t got = 0;
+      std::memcpy(&got, data_.data() + i * width_, width_);
+      if (got != want) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  const Library& library_;
+  std::string dtype_;
+  std::size_t width_;
+  std::vector<char> original_;
+  std::vector<char> data_;
+};
+
+inline void run_case(const Library& library, const Case& one, const std::string& dtype) {
+  Buffer buffer(library, one.bytes, dtype);
+  std::vector<double> seconds;
+  double cpu = 0;
+  const int warm_up = 2 + one.iterations / 10;
+  for (int i = -warm_up; i < one.iterations; ++i) {
+    buffer.refill();
+    library.barrier();
+    const double cpu_before = cpu_seconds();
+    const auto began = std::chrono::steady_clock::now();
+    library.all_reduce(buffer.data(), buffer.count());
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    if (i >= 0) {
+      seconds.push_back(took.count());
+      cpu += cpu_seconds() - cpu_before;
+    }
+  }
+  std::ostringstream line;
+  line << "{\"rank\": " << library.rank << ", \"bytes\": " << one.bytes << ", \"cpu_s\": " << cpu
+       << ", \"pss_kib\": " << pss_kib() << ", \"correct\": " << (buffer.is_sum() ? "true" : "false")
+       << ", \"seconds\": [";
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    line << (i == 0 ? "" : ", ") << seconds[i];
+  }
+  line << "]}\n";
+  std::cout << line.str() << std::flush;
+}
+
+inline int run(const Library& library, int argc, char** argv) {
+  if (argc != 3) {
+    std::cerr << "usage: " << argv[0] << " BYTES:ITERATIONS,... DTYPE\n";
+    return 2;
+  }
+  for (const Case& one : parse_cases(argv[1])) {
+    run_case(library, one, argv[2]);
+  }
+  return 0;
+}
+
+}  // namespace bench

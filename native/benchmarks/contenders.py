@@ -1,0 +1,145 @@
+"""How each contender's ranks are started on the lab's hosts; all print one JSON line per rank and case."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Dict, List, Optional
+
+from lab import Lab
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE.parent / "build" / "bench"
+PORT = 7592
+LIMIT_S = 600
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One run of one contender: ``per_host`` ranks on every host of the lab."""
+
+    lab: Lab
+    per_host: int
+    cases: str
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        return self.lab.hosts * self.per_host
+
+
+Report = Dict[str, object]
+
+
+def build() -> None:
+    """Compiles the programs; the one for MPI only where an MPI is installed."""
+    source = str(HERE.parent)
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DSMDP_TORCH=OFF", "-DSMDP_BENCHMARKS=ON"]
+    subprocess.run(["cmake", "-S", source, "-B", str(BUILD), *options], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", str(BUILD), "--parallel", "2"], check=True, stdout=subprocess.DEVNULL)
+
+
+def _reports(outputs: List[str]) -> List[Report]:
+    lines = [line for output in outputs for line in output.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in lines]
+
+
+def _ranks(setup: Setup, command: List[str], environment: Dict[str, str]) -> List[Report]:
+    processes = []
+    for rank in range(setup.size):
+        host, local = divmod(rank, setup.per_host)
+        settings = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(setup.size),
+            "MASTER_ADDR": setup.lab.address(0),
+            "MASTER_PORT": str(PORT + 1),
+            **environment,
+        }
+        processes.append(
+            subprocess.Popen([*setup.lab.enter(host), *command], env=settings, stdout=subprocess.PIPE, text=True)
+        )
+    try:
+        outputs = [process.communicate(timeout=LIMIT_S)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(process.returncode != 0 for process in processes):
+        raise RuntimeError(f"{command[0]}: exit codes {[process.returncode for process in processes]}")
+    return _reports(outputs)
+
+
+def engine(setup: Setup) -> List[Report]:
+    program = str(BUILD / "benchmarks" / "bench_engine")
+    return _ranks(setup, [program, setup.cases, setup.dtype], {"SMDP_JOB_TOKEN": "5" * 32})
+
+
+def _torch(backend: str, environment: Dict[str, str]) -> Callable[[Setup], List[Report]]:
+    def start(setup: Setup) -> List[Report]:
+        command = [sys.executable, str(HERE / "bench_torch.py"), setup.cases, setup.dtype, backend]
+        return _ranks(setup, command, environment)
+
+    return start
+
+
+def open_mpi(setup: Setup) -> List[Report]:
+    """TCP between hosts, shared memory within. mpirun runs on the first host and enters the others."""
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        agent = Path(folder) / "agent"
+        pids = " ".join(f"{address}) pid={pid};;" for address, pid in setup.lab.address_to_pid().items())
+        agent.write_text(f'#!/bin/sh\ncase $1 in {pids} esac\nshift\nexec nsenter -t $pid -n -m -u -i -- sh -c "$*"\n')
+        agent.chmod(0o755)
+        hosts = ",".join(f"{address}:{setup.per_host}" for address in setup.lab.address_to_pid())
+        settings = {
+            "plm_rsh_agent": str(agent),
+            "btl": "tcp,vader,self",
+            "btl_tcp_if_include": "eth0",
+            "oob_tcp_if_include": "eth0",
+            "mpi_yield_when_idle": "1",
+            "coll": "^han",
+            "hwloc_base_binding_policy": "none",
+        }
+        options = [word for name, value in settings.items() for word in ("--mca", name, value)]
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--host", hosts, "-np", str(setup.size)]
+        program = [str(BUILD / "benchmarks" / "bench_mpi"), setup.cases, setup.dtype]
+        done = subprocess.run(
+            [*setup.lab.enter(0), *command, *options, *program],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        return _reports([done.stdout])
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    start: Callable[[Setup], List[Report]]
+    dtypes: "tuple[str, ...]" = ("float32", "float16", "bfloat16")
+
+    def why_not(self, setup: Setup) -> Optional[str]:
+        if setup.dtype not in self.dtypes:
+            return f"no {setup.dtype}"
+        if self.name == "openmpi" and shutil.which("mpirun") is None:
+            return "not installed"
+        return None
+
+
+FOUR = {"GLOO_SOCKET_IFNAME": "eth0,eth0,eth0,eth0"}
+CONTENDERS = {
+    contender.name: contender
+    for contender in (
+        Contender("smdp", engine),
+        Contender("gloo", _torch("gloo", {"GLOO_SOCKET_IFNAME": "eth0"})),
+        Contender("gloo4", _torch("gloo", FOUR)),
+        Contender("openmpi", open_mpi, ("float32",)),
+        Contender("smddp-torch", _torch("smddp", {"SMDP_JOB_TOKEN": "5" * 32})),
+    )
+}

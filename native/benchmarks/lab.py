@@ -1,0 +1,102 @@
+"""Simulated hosts for measurements: namespaces joined by a bridge, with shaped links.
+
+A host is a network, mount, IPC and UTS namespace with an ``eth0`` of its own; a bridge in one more namespace joins
+them. Both directions of a host's link are shaped by ``tc ... tbf`` with a burst of a thousandth of a second, so that
+messages of a few bursts say nothing about the wire. Needs root.
+"""
+
+import os
+import subprocess
+from types import TracebackType
+from typing import List, Optional, Type
+
+MTU = 1500
+BURST_S = 0.001
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+class Lab:
+    """``hosts`` hosts; ``rate_mbit`` None leaves the links unshaped."""
+
+    def __init__(self, hosts: int, rate_mbit: Optional[int]) -> None:
+        self.hosts = hosts
+        self.rate_mbit = rate_mbit
+        self._holders: List["subprocess.Popen[str]"] = []
+
+    def __enter__(self) -> "Lab":
+        try:
+            self._build()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self._remove()
+
+    def address(self, host: int) -> str:
+        return f"10.214.0.{host + 1}"
+
+    def enter(self, host: int) -> List[str]:
+        """What goes before a command that is to run on the host."""
+        return self._inside(self._holders[host])
+
+    def address_to_pid(self) -> "dict[str, int]":
+        return {self.address(host): self._holders[host].pid for host in range(self.hosts)}
+
+    def _inside(self, holder: "subprocess.Popen[str]") -> List[str]:
+        return ["nsenter", "-t", str(holder.pid), "-n", "-m", "-u", "-i", "--"]
+
+    def _hold(self, name: str) -> "subprocess.Popen[str]":
+        script = (
+            f"hostname {name}; mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; "
+            "ip link set lo up; echo ready; exec sleep infinity"
+        )
+        holder = subprocess.Popen(
+            ["unshare", "-n", "-m", "-u", "-i", "--propagation", "private", "sh", "-c", script],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._holders.append(holder)
+        assert holder.stdout is not None and holder.stdout.readline() == "ready\n", "no namespaces here"
+        return holder
+
+    def _build(self) -> None:
+        for host in range(self.hosts):
+            self._hold(f"algo-{host + 1}")
+        switch = self._hold("switch")
+        inside = self._inside(switch)
+        _run(*inside, "ip", "link", "add", "br0", "type", "bridge")
+        _run(*inside, "ip", "link", "set", "br0", "up")
+        for host in range(self.hosts):
+            self._plug(host, inside, switch.pid)
+
+    def _plug(self, host: int, switch: List[str], switch_pid: int) -> None:
+        port = f"port{host}"
+        pid = str(self._holders[host].pid)
+        _run("ip", "link", "add", f"v{os.getpid()}", "type", "veth", "peer", "name", f"w{os.getpid()}")
+        _run("ip", "link", "set", f"v{os.getpid()}", "netns", pid, "name", "eth0")
+        _run("ip", "link", "set", f"w{os.getpid()}", "netns", str(switch_pid), "name", port)
+        _run(*self.enter(host), "ip", "address", "add", f"{self.address(host)}/24", "dev", "eth0")
+        _run(*self.enter(host), "ip", "link", "set", "eth0", "up")
+        _run(*switch, "ip", "link", "set", port, "master", "br0", "up")
+        if self.rate_mbit is not None:
+            self._shape(self.enter(host), "eth0")
+            self._shape(switch, port)
+
+    def _shape(self, inside: List[str], device: str) -> None:
+        assert self.rate_mbit is not None
+        burst = int(self.rate_mbit * 1e6 / 8 * BURST_S)
+        shaper = ["tbf", "rate", f"{self.rate_mbit}mbit", "burst", str(burst), "latency", "50ms"]
+        _run(*inside, "tc", "qdisc", "add", "dev", device, "root", *shaper)
+
+    def _remove(self) -> None:
+        for holder in self._holders:
+            holder.kill()
+            holder.wait()
+        self._holders.clear()

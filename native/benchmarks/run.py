@@ -1,0 +1,161 @@
+"""Measures the engine beside its peers: the same sizes, hosts and data, taking turns in one run.
+
+Example: ``python native/benchmarks/run.py --shape 2x8 --rate 1000 --sizes 4K,64K,1M,25M``. Prints a table and writes
+all figures as JSON. An operation's time is that of its slowest rank; figures are medians over all iterations of all
+rounds. The wire limit of a shape is 2(n-1)/n times the payload, less one burst, over the rate.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+from collections import defaultdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+import contenders
+from lab import BURST_S, Lab
+
+UNITS = {"K": 1 << 10, "M": 1 << 20}
+Figures = Dict[Tuple[str, int], List[Tuple[float, float, float]]]
+
+
+def bytes_of(text: str) -> int:
+    return int(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else int(text)
+
+
+def iterations_of(size: int) -> int:
+    return max(5, min(60, (64 << 20) // max(size, 1)))
+
+
+def wire_limit_s(hosts: int, size: int, rate_mbit: Optional[int]) -> Optional[float]:
+    if rate_mbit is None or hosts == 1:
+        return None
+    rate = rate_mbit * 1e6 / 8
+    return max(0.0, 2 * (hosts - 1) / hosts * size - rate * BURST_S) / rate
+
+
+def softirq_s() -> float:
+    ticks = Path("/proc/stat").read_text().splitlines()[0].split()[7]
+    return int(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(setup: contenders.Setup, names: List[str], rounds: int) -> Dict[str, Dict[int, dict]]:
+    """By contender and size: the slowest rank's seconds of each iteration, CPU and memory."""
+    taken: Dict[str, Dict[int, dict]] = {
+        name: defaultdict(lambda: {"seconds": [], "cpu_s": 0.0, "pss_kib": 0, "correct": True}) for name in names
+    }
+    for turn in range(rounds):
+        for name in names if turn % 2 == 0 else reversed(names):
+            reports = contenders.CONTENDERS[name].start(setup)
+            for size in {int(str(report["bytes"])) for report in reports}:
+                ranks = [report for report in reports if report["bytes"] == size]
+                if len(ranks) != setup.size:
+                    raise RuntimeError(f"{name}: {len(ranks)} of {setup.size} ranks reported {size} bytes")
+                one = taken[name][size]
+                one["seconds"] += [max(times) for times in zip(*(rank["seconds"] for rank in ranks))]  # type: ignore[call-overload]
+                one["cpu_s"] += sum(float(str(rank["cpu_s"])) for rank in ranks)
+                one["pss_kib"] = max(one["pss_kib"], *(int(str(rank["pss_kib"])) for rank in ranks))
+                one["correct"] = one["correct"] and all(rank["correct"] for rank in ranks)
+    return taken
+
+
+def summarize(taken: Dict[str, Dict[int, dict]], hosts: int, rate: Optional[int]) -> List[dict]:
+    rows = []
+    for name, by_size in taken.items():
+        for size, one in sorted(by_size.items()):
+            seconds = sorted(one["seconds"])
+            median = statistics.median(seconds)
+            limit = wire_limit_s(hosts, size, rate)
+            rows.append(
+                {
+                    "contender": name,
+                    "bytes": size,
+                    "median_ms": median * 1e3,
+                    "p95_ms": seconds[min(len(seconds) - 1, int(len(seconds) * 0.95))] * 1e3,
+                    "min_ms": seconds[0] * 1e3,
+                    "iterations": len(seconds),
+                    "wire_share": limit / median if limit else None,
+                    "cpu_s_per_gib": one["cpu_s"] / (len(seconds) * size / (1 << 30)),
+                    "pss_mib": one["pss_kib"] / 1024,
+                    "correct": one["correct"],
+                }
+            )
+    ours = {row["bytes"]: row["median_ms"] for row in rows if row["contender"] == "smdp"}
+    for row in rows:
+        row["times_ours"] = row["median_ms"] / ours[row["bytes"]] if row["bytes"] in ours else None
+    return rows
+
+
+def table(rows: List[dict]) -> str:
+    lines = [
+        "| contender | bytes | median ms | p95 ms | wire share | CPU s/GiB | PSS MiB | times ours | correct |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: (row["bytes"], row["median_ms"])):
+        share = "" if row["wire_share"] is None else f"{row['wire_share']:.3f}"
+        ratio = "" if row["times_ours"] is None else f"{row['times_ours']:.2f}"
+        lines.append(
+            f"| {row['contender']} | {row['bytes']} | {row['median_ms']:.3f} | {row['p95_ms']:.3f} | {share} "
+            f"| {row['cpu_s_per_gib']:.2f} | {row['pss_mib']:.0f} | {ratio} | {'yes' if row['correct'] else 'NO'} |"
+        )
+    return "\n".join(lines)
+
+
+def machine() -> dict:
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.machine(),
+    )
+    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", default="2x4", help="hosts x ranks per host, as 2x8")
+    parser.add_argument("--rate", type=int, help="Mbit/s of each host's link; unshaped without it")
+    parser.add_argument("--sizes", default="4K,64K,1M,4M,25M")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
+    parser.add_argument("--contenders", default="smdp,gloo,gloo4,openmpi")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse()
+    hosts, per_host = (int(word) for word in arguments.shape.split("x"))
+    contenders.build()
+    sizes = [bytes_of(word) for word in arguments.sizes.split(",")]
+    cases = ",".join(f"{size}:{iterations_of(size)}" for size in sizes)
+    before = machine()
+    with Lab(hosts, arguments.rate) as lab:
+        setup = contenders.Setup(lab, per_host, cases, arguments.dtype)
+        names = []
+        for name in arguments.contenders.split(","):
+            reason = contenders.CONTENDERS[name].why_not(setup)
+            if reason:
+                print(f"{name}: left out, {reason}")
+            else:
+                names.append(name)
+        softirq = softirq_s()
+        taken = measure(setup, names, arguments.rounds)
+        softirq = softirq_s() - softirq
+    rows = summarize(taken, hosts, arguments.rate)
+    command = "python native/benchmarks/run.py " + " ".join(sys.argv[1:])
+    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    print(
+        f"{command}\n{before['cpu']}, {before['cores']} cores, Linux {before['kernel']}, load before {before['load']}"
+    )
+    print(f"{when}; softirq of the whole run {softirq:.1f} s\n{table(rows)}")
+    if arguments.json:
+        figures = {"command": command, "when": when, "machine": before, "rows": rows}
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+    return 0 if all(row["correct"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
