@@ -230,9 +230,8 @@ std::vector<int> first_ranks(int size) {
   return ranks;
 }
 
-void expect_left(Job& job, steady_clock::time_point since) {
+void expect_left(Job& job) {
   const Status status = finish(job, 10);
-  EXPECT_LT(seconds_since(since), 1);
   EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
   EXPECT_NE(status.message().find("rank 0 (host host-0) destroyed the group"), std::string::npos)
       << status.message();
@@ -274,19 +273,17 @@ void leave_early(const std::vector<int>& hosts, bool pending, bool others_first)
     call(1);
   }
   cluster.engine(0).destroy_group(group);
-  const auto destroyed = steady_clock::now();
   if (pending) {
     EXPECT_EQ(finish(jobs[0], 10).code(), Code::kClosed);
   }
   if (others_first && members.size() > 2) {
-    expect_left(jobs[1], destroyed);
+    expect_left(jobs[1]);
   } else {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const auto called = steady_clock::now();
     call_on_others();
     for (const int rank : members) {
       if (rank != 0) {
-        expect_left(jobs[static_cast<std::size_t>(rank)], called);
+        expect_left(jobs[static_cast<std::size_t>(rank)]);
       }
     }
   }
@@ -365,10 +362,8 @@ TEST(Faults, AnAbandonedEngineIsALossAndNotAGoodbye) {
     start(cluster, 1, pending, members, own);
     cluster.engine(1).abandon();
     EXPECT_EQ(finish(own, 10).code(), Code::kClosed);
-    const auto abandoned = steady_clock::now();
     start(cluster, 0, group, members, job);
     const Status status = finish(job, 10);
-    EXPECT_LT(seconds_since(abandoned), 1);
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("rank 1 (host host-" + std::to_string(hosts.size() - 1) + ") was lost"),
               std::string::npos)

