@@ -74,9 +74,14 @@ class StoreAdapter final : public smdp::KeyValueStore {
     std::string value(65536, '\0');
     std::size_t bytes = 0;
     const double left = std::chrono::duration<double>(deadline - smdp::Clock::now()).count();
-    if (store_.get(store_.context, key.c_str(), value.data(), value.size(), &bytes, left) != 0 ||
-        bytes > value.size()) {
-      return Status(Code::kTimeout, "the store has no " + key);
+    if (store_.get(store_.context, key.c_str(), value.data(), value.size(), &bytes, left) != 0) {
+      return smdp::Clock::now() >= deadline
+                 ? Status(Code::kTimeout, "the store has no " + key)
+                 : Status(Code::kPeerLost,
+                          "the store does not answer: the process that serves it has ended or closed it");
+    }
+    if (bytes > value.size()) {
+      return Status(Code::kInvalid, "the store's entry " + key + " is too long");
     }
     value.resize(bytes);
     return value;
@@ -192,6 +197,18 @@ void smdp_engine_close(smdp_engine* engine) {
   std::unique_ptr<smdp_engine> owned(engine);
   if (owned && !owned->engine->is_own()) {
     (void)owned.release();  // a forked child: threads and memory are its parent's
+  }
+}
+
+void smdp_engine_await_others(smdp_engine* engine) {
+  if (engine->engine->is_own()) {
+    engine->engine->await_others();
+  }
+}
+
+void smdp_engine_abandon(smdp_engine* engine) {
+  if (engine->engine->is_own()) {
+    engine->engine->abandon();
   }
 }
 

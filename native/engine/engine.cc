@@ -145,7 +145,16 @@ Engine::~Engine() { close(); }
 
 bool Engine::is_own() const { return ::getpid() == owner_; }
 
-void Engine::close() {
+void Engine::close() { end(true); }
+
+void Engine::abandon() { end(false); }
+
+void Engine::await_others() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, seconds(config_.options.close_timeout_s), [this] { return all_gone_; });
+}
+
+void Engine::end(bool orderly) {
   if (!is_own()) {
     return;  // a forked child: the threads and the connections are its parent's
   }
@@ -156,9 +165,12 @@ void Engine::close() {
     }
     closed_ = true;
   }
-  loop_.post([this] {
+  loop_.post([this, orderly] {
     for (auto& [id, group] : groups_) {
       group->fail({Code::kClosed, "the engine was closed"}, false);
+    }
+    if (!orderly) {
+      return;
     }
     local_->finish();
     network_->finish();
@@ -168,12 +180,13 @@ void Engine::close() {
     }
     changed_.notify_all();
   });
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, seconds(config_.options.close_timeout_s), [this] { return all_gone_; });
+  if (orderly) {
+    await_others();
   }
   loop_.stop();
   groups_.clear();
+  local_.reset();
+  network_.reset();
 }
 
 Result<std::uint64_t> Engine::create_group(const std::vector<int>& members, const std::string& name,
@@ -227,7 +240,7 @@ void Engine::destroy_group(std::uint64_t group) {
   }
   loop_.post([this, group] {
     if (const auto found = groups_.find(group); found != groups_.end()) {
-      found->second->fail({Code::kClosed, "the group was destroyed"}, false);
+      found->second->leave();
       groups_.erase(found);
       destroyed_.insert(group);
     }
@@ -262,11 +275,10 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
   if (what.count > 0 && ((needs_input && call.input.empty()) || (needs_output && call.output.empty()))) {
     return {Code::kInvalid, describe(what) + ": a buffer is missing"};
   }
-  {
-    const std::lock_guard lock(mutex_);
-    if (closed_) {
-      return {Code::kClosed, "the engine is closed"};
-    }
+  const std::lock_guard lock(
+      mutex_);  // until it is posted: closing runs all that was posted before, and no more
+  if (closed_) {
+    return {Code::kClosed, "the engine is closed"};
   }
   const bool blocking = call.blocking;
   auto task = [this, group, call = std::move(call)]() mutable {

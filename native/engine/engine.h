@@ -43,7 +43,7 @@ class Engine final : public GroupServices {
   // the job.
   Result<std::uint64_t> create_group(const std::vector<int>& members, const std::string& name,
                                      double timeout_s);
-  // Pending operations fail with kClosed.
+  // Pending operations fail with kClosed here, and on the others as soon as they are made there.
   void destroy_group(std::uint64_t group);
   // Checks the call, then hands it to the loop. The memory stays the engine's until the handle is complete.
   Status submit(std::uint64_t group, int group_size, int group_rank, Call call);
@@ -51,6 +51,10 @@ class Engine final : public GroupServices {
   Status wait(OperationHandle& handle, double timeout_s);
   // Says goodbye and waits up to SMDP_CLOSE_TIMEOUT_S for the others to do so. Safe to call twice.
   void close();
+  // Ends at once and without a goodbye: for the others it is as if this process had died.
+  void abandon();
+  // Until every other rank said goodbye or is lost, at most SMDP_CLOSE_TIMEOUT_S.
+  void await_others();
 
   [[nodiscard]] const Layout& layout() const override { return layout_; }
   [[nodiscard]] int rank() const { return rank_; }
@@ -83,6 +87,7 @@ class Engine final : public GroupServices {
 
   Engine(EngineConfig config, Connections connections);
   Status start();
+  void end(bool orderly);
   void apply_congestion(const std::map<int, std::vector<UniqueFd>>& connections);
   void handle(int peer, const FrameHeader& header, Landing landing);
   void lost(int peer, bool orderly, const Status& why);

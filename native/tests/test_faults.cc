@@ -215,6 +215,197 @@ TEST(Faults, ARankThatClosesWithoutMakingTheCallIsNamed) {
   closing.join();
 }
 
+Job all_reduce_of(std::uint64_t count) {
+  Job job;
+  job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, count};
+  job.input = random_buffer(DType::kFloat32, count, 1);
+  return job;
+}
+
+std::vector<int> first_ranks(int size) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+void expect_left(Job& job) {
+  const Status status = finish(job, 10);
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
+  EXPECT_NE(status.message().find("rank 0 (host host-0) destroyed the group"), std::string::npos)
+      << status.message();
+  EXPECT_NE(status.message().find("operation 1 of group 'leaving'"), std::string::npos) << status.message();
+}
+
+// Rank 0 destroys a group after one call, with a second one pending or not, before or after the others make
+// it.
+void leave_early(const std::vector<int>& hosts, bool pending, bool others_first) {
+  Cluster cluster({.hosts = hosts});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = first_ranks(cluster.size());
+  const std::uint64_t group = cluster.group(members, "leaving");
+  std::vector<Job> done(members.size());
+  std::vector<Job> jobs(members.size());
+  for (const int rank : members) {
+    Job& job = done[static_cast<std::size_t>(rank)] = all_reduce_of(100);
+    start(cluster, rank, group, members, job);
+  }
+  for (Job& job : done) {
+    EXPECT_TRUE(finish(job, 10).ok());
+  }
+  const auto call = [&](int rank) {
+    Job& job = jobs[static_cast<std::size_t>(rank)] = all_reduce_of(100000);
+    start(cluster, rank, group, members, job);
+  };
+  const auto call_on_others = [&] {
+    for (const int rank : members) {
+      if (rank != 0) {
+        call(rank);
+      }
+    }
+  };
+  if (pending) {
+    call(0);
+  }
+  // The last rank makes no call before the group is destroyed, so that the one of rank 0 stays pending.
+  if (others_first && members.size() > 2) {
+    call(1);
+  }
+  cluster.engine(0).destroy_group(group);
+  if (pending) {
+    EXPECT_EQ(finish(jobs[0], 10).code(), Code::kClosed);
+  }
+  if (others_first && members.size() > 2) {
+    expect_left(jobs[1]);
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    call_on_others();
+    for (const int rank : members) {
+      if (rank != 0) {
+        expect_left(jobs[static_cast<std::size_t>(rank)]);
+      }
+    }
+  }
+}
+
+TEST(Faults, AGroupThatOneRankDestroyedFailsTheCallsOfTheOthers) {
+  for (const auto& hosts : std::vector<std::vector<int>>{{2}, {3}, {1, 1}, {2, 1}, {1, 1, 1}}) {
+    for (const bool pending : {false, true}) {
+      for (const bool others_first : {false, true}) {
+        leave_early(hosts, pending, others_first);
+      }
+    }
+  }
+}
+
+TEST(Faults, ANamedBufferFailsWhenOneRankDestroyedTheGroup) {
+  Cluster cluster({.hosts = {1, 1}});
+  ASSERT_TRUE(cluster.ok());
+  const std::uint64_t group = cluster.group({0, 1}, "leaving");
+  cluster.engine(0).destroy_group(group);
+  Buffer buffer = random_buffer(DType::kFloat32, 10, 1);
+  Call call;
+  call.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 10};
+  call.input = buffer;
+  call.output = buffer;
+  call.keyed = true;
+  call.buffers = 2;
+  call.handle = std::make_shared<OperationHandle>(nullptr);
+  const auto handle = call.handle;
+  ASSERT_TRUE(cluster.engine(1).submit(group, 2, 1, std::move(call)).ok());
+  const Status status = handle->wait(std::chrono::seconds(10));
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
+  EXPECT_NE(status.message().find("buffer (step 0, index 0) of group 'leaving'"), std::string::npos)
+      << status.message();
+}
+
+// The last rank to finish still gets what the first, which is gone already, owed it.
+TEST(Faults, EachRankMayDestroyAGroupOnceItsOwnCallsAreComplete) {
+  for (const auto& hosts : std::vector<std::vector<int>>{{3}, {1, 1, 1}, {2, 2}}) {
+    Cluster cluster({.hosts = hosts});
+    ASSERT_TRUE(cluster.ok());
+    const std::vector<int> members = first_ranks(cluster.size());
+    for (int round = 0; round < 20; ++round) {
+      const std::uint64_t group = cluster.group(members, "g");
+      std::vector<std::thread> threads;
+      for (const int rank : members) {
+        threads.emplace_back([&, rank] {
+          std::vector<Job> jobs(6);
+          for (Job& job : jobs) {
+            job = all_reduce_of(50000);
+            start(cluster, rank, group, members, job);
+          }
+          for (Job& job : jobs) {
+            const Status status = finish(job, 20);
+            EXPECT_TRUE(status.ok()) << status.message();
+          }
+          cluster.engine(rank).destroy_group(group);
+        });
+      }
+      for (std::thread& thread : threads) {
+        thread.join();
+      }
+    }
+  }
+}
+
+TEST(Faults, AnAbandonedEngineIsALossAndNotAGoodbye) {
+  for (const auto& hosts : std::vector<std::vector<int>>{{2}, {1, 1}}) {
+    Cluster cluster({.hosts = hosts});
+    ASSERT_TRUE(cluster.ok());
+    const std::vector<int> members = {0, 1};
+    const std::uint64_t group = cluster.group(members, "g");
+    const std::uint64_t pending = cluster.group(members, "pending");
+    Job job = all_reduce_of(1000);
+    Job own = all_reduce_of(1000);
+    start(cluster, 1, pending, members, own);
+    cluster.engine(1).abandon();
+    EXPECT_EQ(finish(own, 10).code(), Code::kClosed);
+    start(cluster, 0, group, members, job);
+    const Status status = finish(job, 10);
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank 1 (host host-" + std::to_string(hosts.size() - 1) + ") was lost"),
+              std::string::npos)
+        << status.message();
+    Job late = all_reduce_of(1000);
+    start(cluster, 1, group, members, late);
+    EXPECT_EQ(finish(late, 10).code(), Code::kClosed);
+  }
+}
+
+std::size_t count_of(const std::string& part, const std::string& text) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+TEST(Faults, CallsThatWaitForTheSameRankAreOneWarningAndTheDeadlineNamesAPlaceOnce) {
+  Cluster cluster({.hosts = {1, 1}, .options = {{"SMDP_WARN_S", "0.3"}}});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = {0, 1};
+  const std::uint64_t group = cluster.group(members, "g", 2);
+  std::vector<Job> jobs(4);
+  for (Job& job : jobs) {
+    job = all_reduce_of(1000);
+    start(cluster, 0, group, members, job, 2);
+  }
+  const Status first = finish(jobs[0], 10);
+  EXPECT_EQ(first.code(), Code::kTimeout);
+  EXPECT_EQ(count_of("on rank 0 (host host-0): all_reduce", first.message()), 1) << first.message();
+  EXPECT_EQ(count_of("operation 0 of group 'g'", first.message()), 1) << first.message();
+  // The others say whose deadline it was, and where they themselves were.
+  const Status second = finish(jobs[1], 10);
+  EXPECT_EQ(count_of("operation 1 of group 'g'", second.message()), 1) << second.message();
+  std::size_t slow = 0;
+  for (const std::string& warning : cluster.warnings()) {
+    slow += warning.find("slow") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(slow, 1);
+}
+
 TEST(Faults, WhatIsNotOfferedIsSaidAtOnce) {
   Cluster cluster({.hosts = {1}});
   ASSERT_TRUE(cluster.ok());

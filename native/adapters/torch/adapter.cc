@@ -1,8 +1,8 @@
 // The c10d backend "smddp": translates torch's calls into the engine's C interface, and nothing else.
 //
 // Threads. A collective is submitted on the caller's thread and returns a Work (work.h). The engine's thread
-// reports its end; it must not take Python's lock, so a thread of the adapter's own completes futures
-// (completer.h). A thread that waits does not depend on that one.
+// reports its end; it must not take Python's lock, so threads of the adapter's own complete futures
+// (completer.h). A thread that waits does not depend on what runs there.
 //
 // Ownership. One engine per process and rendezvous, shared by all groups whose ranks it covers (session.h); a
 // Work keeps its tensors until the engine is done with them. The only file that is compiled with torch's
@@ -32,5 +32,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              pybind11::arg("size"), pybind11::arg("global_ranks"), pybind11::arg("name"),
              pybind11::arg("timeout"), pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("retire", &smdp_torch::Completer::retire, pybind11::call_guard<pybind11::gil_scoped_release>());
+  module.def("abandon", &smdp_torch::abandon_session, pybind11::call_guard<pybind11::gil_scoped_release>());
   module.attr("built_for") = SMDP_TORCH_BUILT_FOR;
 }

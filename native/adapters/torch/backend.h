@@ -26,7 +26,7 @@ class EngineBackend final : public PartialBackend {
  public:
   EngineBackend(const c10::intrusive_ptr<Store>& store, int rank, int size, std::vector<int> global_ranks,
                 const std::string& name, std::chrono::milliseconds timeout)
-      : PartialBackend(rank, size), store_(store), session_(find_session(store, rank, size, global_ranks)) {
+      : PartialBackend(rank, size), session_(find_session(store, rank, size, global_ranks)) {
     if (global_ranks.empty()) {
       global_ranks = session_->ranks;
     }
@@ -53,18 +53,18 @@ class EngineBackend final : public PartialBackend {
 
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
       Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
-    auto work = make(c10d::OpType::COALESCED, "smddp:all_reduce_coalesced", tensors);
     auto flats = std::make_shared<Tensors>();
+    std::vector<smdp_call> calls;
     for (const at::Tensor& tensor : tensors) {
       check(tensor);
       flats->push_back(tensor.contiguous());
       smdp_call call = call_for(SMDP_ALL_REDUCE, flats->back(), options.timeout);
       call.op = op_of(options.reduceOp);
       call.output = flats->back().data_ptr();
-      work->submit(group_, call);
+      calls.push_back(call);
     }
-    work->arm([tensors, flats] { copy_back(*flats, tensors); });
-    return work;
+    return launch(c10d::OpType::COALESCED, "smddp:all_reduce_coalesced", tensors, std::move(calls),
+                  [tensors, flats] { copy_back(*flats, tensors); });
   }
 
   c10::intrusive_ptr<c10d::Work> reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
@@ -75,13 +75,11 @@ class EngineBackend final : public PartialBackend {
   c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     const at::Tensor& tensor = only(tensors);
     auto flat = std::make_shared<Tensors>(Tensors{tensor.contiguous()});
-    auto work = make(c10d::OpType::BROADCAST, "smddp:broadcast", tensors);
     smdp_call call = call_for(SMDP_BROADCAST, flat->front(), options.timeout);
     call.root = static_cast<int>(options.rootRank);
     call.output = flat->front().data_ptr();
-    work->submit(group_, call);
-    work->arm([tensors, flat] { copy_back(*flat, tensors); });
-    return work;
+    return launch(c10d::OpType::BROADCAST, "smddp:broadcast", tensors, {call},
+                  [tensors, flat] { copy_back(*flat, tensors); });
   }
 
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -95,17 +93,15 @@ class EngineBackend final : public PartialBackend {
                         "smddp: all_gather's outputs must have the size and type of the input");
     }
     const at::Tensor gathered = at::empty({getSize(), input.numel()}, input.options());
-    auto work = make(c10d::OpType::ALLGATHER, "smddp:all_gather", outputs[0]);
     smdp_call call = call_for(SMDP_ALL_GATHER, input, options.timeout);
     call.output = gathered.data_ptr();
-    work->submit(group_, call);
-    work->arm([results = outputs[0], gathered, input] {
-      const at::NoGradGuard no_grad;
-      for (size_t i = 0; i < results.size(); ++i) {
-        results[i].copy_(gathered[static_cast<int64_t>(i)].view(results[i].sizes()));
-      }
-    });
-    return work;
+    return launch(c10d::OpType::ALLGATHER, "smddp:all_gather", outputs[0], {call},
+                  [results = outputs[0], gathered, input] {
+                    const at::NoGradGuard no_grad;
+                    for (size_t i = 0; i < results.size(); ++i) {
+                      results[i].copy_(gathered[static_cast<int64_t>(i)].view(results[i].sizes()));
+                    }
+                  });
   }
 
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
@@ -117,22 +113,17 @@ class EngineBackend final : public PartialBackend {
         "smddp: all_gather_into_tensor needs an output of the input's size times ", getSize());
     const at::Tensor source = input.contiguous();
     const at::Tensor target = output.contiguous();
-    auto work = make(c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {output});
     smdp_call call = call_for(SMDP_ALL_GATHER, source, options.timeout);
     call.output = target.data_ptr();
-    work->submit(group_, call);
-    work->arm([output, target, source] { copy_back({target}, {output}); });
-    return work;
+    return launch(c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {output}, {call},
+                  [output, target, source] { copy_back({target}, {output}); });
   }
 
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
-    auto work = make(c10d::OpType::BARRIER, "smddp:barrier", {});
     smdp_call call{};
     call.collective = SMDP_BARRIER;
     call.timeout_s = seconds_of(options.timeout);
-    work->submit(group_, call);
-    work->arm(nullptr);
-    return work;
+    return launch(c10d::OpType::BARRIER, "smddp:barrier", {}, {call}, nullptr);
   }
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
@@ -141,9 +132,12 @@ class EngineBackend final : public PartialBackend {
 #endif
 
  private:
-  c10::intrusive_ptr<EngineWork> make(c10d::OpType type, const char* title, Tensors results) {
+  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, const char* title, Tensors results,
+                                        std::vector<smdp_call> calls, std::function<void()> after) {
     TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
-    return c10::make_intrusive<EngineWork>(getRank(), type, title, std::move(results));
+    auto work = c10::make_intrusive<EngineWork>(getRank(), type, title, std::move(results));
+    work->start(group_, std::move(calls), std::move(after));
+    return work;
   }
 
   c10::intrusive_ptr<c10d::Work> reduce_one(const at::Tensor& tensor, smdp_collective collective,
@@ -151,14 +145,11 @@ class EngineBackend final : public PartialBackend {
                                             const char* title, std::chrono::milliseconds timeout,
                                             const Tensors& results) {
     auto flat = std::make_shared<Tensors>(Tensors{tensor.contiguous()});
-    auto work = make(type, title, results);
     smdp_call call = call_for(collective, flat->front(), timeout);
     call.op = op_of(op);
     call.root = root;
     call.output = flat->front().data_ptr();
-    work->submit(group_, call);
-    work->arm([results, flat] { copy_back(*flat, results); });
-    return work;
+    return launch(type, title, results, {call}, [results, flat] { copy_back(*flat, results); });
   }
 
   void close() {
@@ -178,7 +169,6 @@ class EngineBackend final : public PartialBackend {
     }
   }
 
-  c10::intrusive_ptr<Store> store_;
   std::shared_ptr<Session> session_;
   smdp_group* group_ = nullptr;
   std::mutex close_mutex_;

@@ -2,68 +2,126 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <system_error>
 #include <utility>
 
 namespace smdp_torch {
 namespace {
 
-std::mutex instance_mutex;
-Completer* instance = nullptr;  // guarded by instance_mutex, as is instance_owner
-pid_t instance_owner = 0;
+using std::chrono::steady_clock;
+
+constexpr auto kPatience = std::chrono::milliseconds(10);
+constexpr auto kPause = std::chrono::milliseconds(2);  // between two looks at what nobody announces
+
+// No lock: a fork may happen while another thread holds it, and the child would wait for ever.
+std::atomic<Completer*> instance{nullptr};
+thread_local bool in_task = false;
 
 }  // namespace
 
 Completer& Completer::of_process() {
-  const std::lock_guard lock(instance_mutex);
-  if (instance == nullptr || instance_owner != ::getpid()) {
-    instance = new Completer();
-    instance_owner = ::getpid();
+  Completer* found = instance.load();
+  while (found == nullptr || found->owner_ != ::getpid()) {
+    auto* made = new Completer();
+    if (instance.compare_exchange_strong(found, made)) {
+      return *made;
+    }
+    delete made;
   }
-  return *instance;
+  return *found;
 }
 
-Completer::Completer() : thread_([this] { run(); }) {}
+Completer::Completer() : owner_(::getpid()) {}
 
-void Completer::post(Task task) {
-  {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+bool Completer::post(Task task) {
+  const std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  if (retired_) {
+    return false;
+  }
+  if (alive_ == 0) {
+    add_thread();
   }
   changed_.notify_one();
+  return true;
+}
+
+void Completer::await(const std::function<bool()>& over, std::chrono::milliseconds timeout) {
+  const auto ends = steady_clock::now() + timeout;
+  std::unique_lock lock(mutex_);
+  while (!retiring_ && steady_clock::now() < ends) {
+    lock.unlock();
+    if (over()) {
+      return;
+    }
+    lock.lock();
+    changed_.wait_for(lock, kPause);
+  }
 }
 
 void Completer::retire() {
-  Completer* completer = nullptr;
-  {
-    const std::lock_guard lock(instance_mutex);
-    completer = instance_owner == ::getpid() ? instance : nullptr;
+  Completer* completer = instance.load();
+  if (completer != nullptr && completer->owner_ == ::getpid() && !in_task) {
+    completer->drain();
   }
-  if (completer == nullptr) {
-    return;
+}
+
+void Completer::drain() {
+  std::unique_lock lock(mutex_);
+  retiring_ = true;
+  changed_.notify_all();
+  while (!threads_.empty()) {
+    std::thread last = std::move(threads_.back());
+    threads_.pop_back();
+    lock.unlock();
+    last.join();
+    lock.lock();
   }
-  {
-    const std::lock_guard lock(completer->mutex_);
-    if (std::exchange(completer->retired_, true)) {
-      return;
-    }
+  retired_ = true;
+}
+
+// With the lock held.
+void Completer::add_thread() {
+  try {
+    threads_.emplace_back([this] { run(); });
+    ++alive_;
+  } catch (const std::system_error&) {
+    // No thread to be had: those that run go on, and the next task tries again.
   }
-  completer->changed_.notify_one();
-  completer->thread_.join();
 }
 
 void Completer::run() {
+  in_task = true;
+  std::unique_lock lock(mutex_);
   for (;;) {
-    Task task;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return retired_ || !tasks_.empty(); });
-      if (tasks_.empty()) {
+    if (tasks_.empty()) {
+      if (retiring_ && running_ == 0) {
         return;
       }
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      changed_.wait(lock);
+    } else if (running_ > 0 && steady_clock::now() < patience_ends_) {
+      changed_.wait_until(lock, patience_ends_);
+    } else {
+      run_first(lock);
     }
-    task();
+  }
+}
+
+void Completer::run_first(std::unique_lock<std::mutex>& lock) {
+  Task task = std::move(tasks_.front());
+  tasks_.pop_front();
+  patience_ends_ = steady_clock::now() + kPatience;
+  if (++running_ == alive_) {
+    add_thread();
+  }
+  lock.unlock();
+  task();
+  task = nullptr;
+  lock.lock();
+  --running_;
+  if (retiring_) {
+    changed_.notify_all();
   }
 }
 

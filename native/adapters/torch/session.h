@@ -9,9 +9,13 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "completer.h"
 #include "translate.h"
 
 namespace smdp_torch {
@@ -42,13 +46,68 @@ inline int store_get(void* context, const char* key, char* value, size_t capacit
   }
 }
 
+// The server of torch's own rendezvous, which a process holds as long as any object of torch does.
+class StoreServer {
+ public:
+  // Null for other stores, and for torchrun's, which outlives the process.
+  static std::unique_ptr<StoreServer> of(const c10::intrusive_ptr<Store>& store) {
+    const auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+    const auto served = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(
+        prefixed ? prefixed->getUnderlyingStore() : store);
+    const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+    if (!served || (agent != nullptr && std::string(agent) == "True")) {
+      return nullptr;
+    }
+    return std::unique_ptr<StoreServer>(new StoreServer(served->getHost(), served->getPort()));
+  }
+
+  // A client of its own, or null: it keeps the server from nothing.
+  [[nodiscard]] c10::intrusive_ptr<Store> connect() const {
+    c10d::TCPStoreOptions options;
+    options.port = port_;
+    options.waitWorkers = false;
+    options.timeout = std::chrono::seconds(1);
+    try {
+      return c10::make_intrusive<c10d::TCPStore>(host_, options);
+    } catch (const std::exception&) {
+      return {};
+    }
+  }
+  static bool answers(const c10::intrusive_ptr<Store>& client) {
+    try {
+      if (client) {
+        client->check({"smdp/rendezvous"});
+      }
+      return client != nullptr;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
+ private:
+  StoreServer(std::string host, uint16_t port) : host_(std::move(host)), port_(port) {}
+
+  std::string host_;
+  uint16_t port_;
+};
+
+constexpr auto kStoreHeld = std::chrono::milliseconds(500);  // longest wait for torch to let go of its store
+
 // The engine, alive while a group uses it.
+//
+// With torch's own rendezvous rank 0's process serves the store, until the last reference to it goes, which
+// is after the backend was shut down. Another init_process_group() may follow at once, at the same port: a
+// rank that is quick would reach the old store, and be cut off when it ends. So rank 0 keeps its goodbye, for
+// which the others wait, until its store is gone.
 struct Session {
   smdp_engine* engine = nullptr;
   std::vector<int> ranks;  // in the order of the engine's ranks, as torch's global ranks
 
-  Session(Store& store, int rank, int size, std::vector<int> global_ranks) : ranks(std::move(global_ranks)) {
-    smdp_store adapter{&store, store_set, store_get};
+  std::unique_ptr<StoreServer> served;  // on rank 0
+
+  Session(const c10::intrusive_ptr<Store>& store, int rank, int size, std::vector<int> global_ranks)
+      : ranks(std::move(global_ranks)) {
+    smdp_store adapter{store.get(), store_set, store_get};
     smdp_engine_config config{};
     config.size = sizeof(config);
     config.rank = rank;
@@ -59,10 +118,23 @@ struct Session {
     if (smdp_engine_open(&config, &engine, &error) != SMDP_OK) {
       raise(error);
     }
+    if (rank == 0) {
+      served = StoreServer::of(store);
+    }
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  ~Session() { smdp_engine_close(engine); }  // completes what is pending
+  ~Session() {
+    if (!served) {
+      smdp_engine_close(engine);
+      return;
+    }
+    smdp_engine_await_others(engine);
+    Completer::of_process().post([engine = engine, client = served->connect()] {
+      Completer::of_process().await([&client] { return !StoreServer::answers(client); }, kStoreHeld);
+      smdp_engine_close(engine);
+    });
+  }
 };
 
 inline std::mutex session_mutex;
@@ -86,9 +158,17 @@ inline std::shared_ptr<Session> find_session(const c10::intrusive_ptr<Store>& st
       return session;
     }
   }
-  session = std::make_shared<Session>(*store, rank, size, std::move(global_ranks));
+  session = std::make_shared<Session>(store, rank, size, std::move(global_ranks));
   current_session = session;
   return session;
+}
+
+// For a script that ends by an exception: the others shall see a loss and not a goodbye.
+inline void abandon_session() {
+  const std::unique_lock lock(session_mutex, std::try_to_lock);  // held: an engine is just being opened
+  if (const auto session = lock ? current_session.lock() : nullptr) {
+    smdp_engine_abandon(session->engine);
+  }
 }
 
 }  // namespace smdp_torch

@@ -194,6 +194,10 @@ bool Group::arrived(int from, const FrameHeader& header, Landing landing) {
   if (!failed_.ok()) {
     return true;
   }
+  if (header.type == FrameType::kLeave) {
+    departures_.push_back({*rank, header.operation, header.offset});
+    return true;
+  }
   const auto found = active_.find(header.operation);
   if (header.type == FrameType::kSuspect) {
     if (found != active_.end()) {

@@ -3,7 +3,8 @@
 //
 // Operations are numbered by the order of calls, or, for buffers named by (step, index, count), by those
 // names: then ranks may submit the buffers of a step in different orders, and each rank starts them by index.
-// A group is local state only; making and destroying one sends nothing.
+// A group is local state only. Making one sends nothing; destroying one tells the others which calls it will
+// not complete any more.
 #pragma once
 
 #include <deque>
@@ -66,7 +67,10 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   // False: the frame broke the protocol.
   bool arrived(int from, const FrameHeader& header, Landing landing);
   void tick(TimePoint now);
-  void fail(const Status& why, bool tell);
+  // Fails every call. `tell`: on all ranks. `subject`: the call that `why` places already.
+  void fail(const Status& why, bool tell, std::optional<std::uint64_t> subject = std::nullopt);
+  // This rank destroys the group.
+  void leave();
   void peer_lost(int job_rank, bool orderly, const Status& why);
   [[nodiscard]] bool busy() const { return !active_.empty() || !queue_.empty() || !named_.empty(); }
   [[nodiscard]] Loop::Work work() const;
@@ -99,6 +103,10 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   void share_budget();
   // Not begun here yet, as opposed to over.
   [[nodiscard]] bool is_ahead(std::uint64_t number) const;
+  // The oldest call that is not complete here, or the number of the next; by order of calls or named.
+  [[nodiscard]] std::uint64_t first_open(bool named) const;
+  [[nodiscard]] bool has_open(bool named) const;
+  void check_departures();
   void mismatch(int from, const FrameHeader& header, const Descriptor& ours);
   void check_times(Operation& operation, TimePoint now);
   [[nodiscard]] std::string name_operation(std::uint64_t number) const;
@@ -125,7 +133,14 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   std::uint64_t parked_bytes_ = 0;
   std::vector<std::uint64_t> finished_;
   std::optional<std::pair<int, TimePoint>> left_;  // a member that closed, and when
-  bool inside_ = false;                            // an entry function is running and will reap
+  struct Departure {
+    int rank = 0;  // of the group
+    std::uint64_t first = 0;
+    std::uint64_t first_named = 0;
+  };
+  std::vector<Departure> departures_;    // members that destroyed the group
+  std::optional<std::uint64_t> warned_;  // the last operation that a warning told of
+  bool inside_ = false;                  // an entry function is running and will reap
 };
 
 }  // namespace smdp

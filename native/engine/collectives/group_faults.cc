@@ -77,7 +77,7 @@ void Group::tell_all(FrameHeader header, const std::shared_ptr<std::vector<std::
   }
 }
 
-void Group::fail(const Status& why, bool tell) {
+void Group::fail(const Status& why, bool tell, std::optional<std::uint64_t> subject) {
   if (!failed_.ok()) {
     return;
   }
@@ -93,8 +93,9 @@ void Group::fail(const Status& why, bool tell) {
   auto dying = std::make_shared<std::vector<std::unique_ptr<Operation>>>();
   for (auto& [operation, running] : active_) {
     services_.cancel(id_, operation);
-    const std::string where = describe_wait(*running, running->waiting_for().ranks);
-    running->call().handle->complete({why.code(), why.message() + " [" + where + "]"});
+    const std::string where =
+        operation == subject ? "" : " [" + describe_wait(*running, running->waiting_for().ranks) + "]";
+    running->call().handle->complete({why.code(), why.message() + where});
     dying->push_back(std::move(running));
   }
   active_.clear();
@@ -111,6 +112,45 @@ void Group::fail(const Status& why, bool tell) {
   queue_.clear();
   named_.clear();
   parked_.clear();
+}
+
+std::uint64_t Group::first_open(bool named) const {
+  const auto oldest = active_.lower_bound(named ? kNamed : 0);
+  if (oldest != active_.end() && ((oldest->first & kNamed) != 0) == named) {
+    return oldest->first;
+  }
+  return named ? kNamed | next_step_ << 32U | next_index_ : begun_;
+}
+
+bool Group::has_open(bool named) const {
+  return named ? !named_.empty() || active_.lower_bound(kNamed) != active_.end()
+               : first_open(false) < next_number_;
+}
+
+// What this rank has completed, the others complete without it: all it owed them is on its way.
+void Group::leave() {
+  if (failed_.ok()) {
+    FrameHeader header;
+    header.type = FrameType::kLeave;
+    header.operation = first_open(false);
+    header.offset = first_open(true);
+    tell_all(header, nullptr);
+  }
+  fail({Code::kClosed, "the group was destroyed"}, false);
+}
+
+void Group::check_departures() {
+  for (const Departure& departure : departures_) {
+    for (const bool named : {false, true}) {
+      const std::uint64_t open = first_open(named);
+      if (has_open(named) && open >= (named ? departure.first_named : departure.first)) {
+        fail({Code::kPeerLost, describe_rank(departure.rank) + " destroyed the group before " +
+                                   name_operation(open) + " was complete there"},
+             false);
+        return;
+      }
+    }
+  }
 }
 
 void Group::peer_lost(int job_rank, bool orderly, const Status& why) {
@@ -140,6 +180,10 @@ void Group::tick(TimePoint now) {
     }
   }
   reap();
+  check_departures();
+  if (!failed_.ok()) {
+    return;
+  }
   if (left_ && busy() && now - left_->second > seconds(kLeaveGrace)) {
     fail({Code::kPeerLost, services_.layout().describe(left_->first) +
                                " closed its engine without making the calls of the others"},
@@ -163,7 +207,8 @@ void Group::tick(TimePoint now) {
 
 void Group::check_times(Operation& operation, TimePoint now) {
   if (now >= operation.deadline()) {
-    fail({Code::kTimeout, "the deadline passed " + describe_wait(operation, culprits(operation))}, true);
+    fail({Code::kTimeout, "the deadline passed " + describe_wait(operation, culprits(operation))}, true,
+         operation.number());
     return;
   }
   if (now < operation.warn_at()) {
@@ -182,6 +227,11 @@ void Group::check_times(Operation& operation, TimePoint now) {
     operation.warn_again_at(now + seconds(kWitnessPause));
     return;
   }
+  if (warned_ && active_.contains(*warned_)) {
+    operation.warn_again_at(now + seconds(settings_.warn_s));  // those behind it wait for the same
+    return;
+  }
+  warned_ = operation.number();
   operation.warn_again_at(TimePoint::max());
   services_.log(LogLevel::kWarning, "slow: " + describe_wait(operation, culprits(operation)));
 }

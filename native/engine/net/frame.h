@@ -14,7 +14,7 @@
 
 namespace smdp {
 
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 inline constexpr std::uint32_t kFrameMagic = 0x50444d53;  // "SMDP"
 inline constexpr std::size_t kFrameBytes = 72;
 
@@ -34,8 +34,11 @@ enum class FrameType : std::uint8_t {
   kGoodbye = 9,   // nothing more comes on this connection
   kPing = 10,     // keeps the kernels talking (heartbeat)
   kSuspect = 11,  // `piece` is a rank that its neighbour has been waiting for
+  // The sender destroyed the group: it completes nothing from `operation` on, nor named buffers from `offset`
+  // on.
+  kLeave = 12,
 };
-inline constexpr std::uint8_t kFrameTypes = 12;
+inline constexpr std::uint8_t kFrameTypes = 13;
 
 // What a rank called. Two ranks of a group must have equal ones under the same operation number.
 struct Descriptor {

@@ -9,6 +9,7 @@ namespace smdp {
 namespace {
 
 constexpr double kConversation = 10;  // seconds from connecting to the welcome
+constexpr auto kLookUp = std::chrono::milliseconds(500);
 constexpr std::size_t kMostStrangers = 256;
 
 }  // namespace
@@ -39,8 +40,7 @@ void Greeter::begin(Conversation& talk) {
       failed_[talk.link] = talk.addresses.empty() ? "it gave no address" : talk.why;
       return;
     }
-    talk.next = 0;
-    talk.retry_at = Clock::now() + std::chrono::milliseconds(50);
+    begin_again(talk);
     return;
   }
   Result<UniqueFd> fd = begin_connect(talk.addresses[talk.next]);
@@ -53,6 +53,22 @@ void Greeter::begin(Conversation& talk) {
   talk.out.clear();
   talk.state = Conversation::State::kConnecting;
   talk.ends = Clock::now() + seconds(kConversation);
+}
+
+void Greeter::begin_again(Conversation& talk) {
+  const TimePoint now = Clock::now();
+  talk.next = 0;
+  talk.retry_at = now + std::chrono::milliseconds(50);
+  if (!lookup_ || now - looked_up_ < kLookUp) {
+    return;
+  }
+  looked_up_ = now;
+  Result<std::vector<Address>> found = lookup_();
+  if (!found.ok()) {
+    fatal_ = found.status();
+  } else if (!found->empty()) {
+    talk.addresses = std::move(*found);
+  }
 }
 
 void Greeter::accept_all(int listener) {

@@ -31,6 +31,9 @@ class Greeter {
   // Connects to `rank`, trying the addresses in turn. With `patient`, round after round until the deadline,
   // for a peer that may not listen yet.
   void connect(int rank, int rail, std::vector<Address> addresses, bool patient);
+  // Asked for the addresses of a patient connection when all it has were tried in vain, at most twice a
+  // second; none: they stay as they are. An error ends run().
+  void set_lookup(std::function<Result<std::vector<Address>>()> lookup) { lookup_ = std::move(lookup); }
   // Accepts (rank, rail) on `listener`, whose owner keeps it open.
   void accept_on(int listener);
   void expect(int rank, int rail);
@@ -50,6 +53,7 @@ class Greeter {
   struct Conversation;
 
   void begin(Conversation& talk);
+  void begin_again(Conversation& talk);
   void next_address(Conversation& talk, const std::string& why);
   void step(Conversation& talk, short events);
   void read_bytes(Conversation& talk);
@@ -67,6 +71,8 @@ class Greeter {
   std::vector<std::byte> token_;
   TimePoint deadline_;
   double refusal_grace_s_ = 1e9;
+  std::function<Result<std::vector<Address>>()> lookup_;
+  TimePoint looked_up_ = Clock::now();
   std::vector<int> listeners_;
   std::map<Link, std::string>
       expected_;  // not here yet; with the reason of a refusal, if one claimed to be it

@@ -136,7 +136,7 @@ void Loop::drive(const std::function<bool()>& done, TimePoint deadline) {
     }
     baton_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(20)));
   }
-  if (!taken_) {
+  if (!taken_ && !done()) {  // once done, the engine may be closing: its state is not ours to look at
     taken_ = true;
     lock.unlock();
     {

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "net/greeter.h"
 #include "net/socket.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxBlob = 64U << 20U;
 constexpr const char* kStoreKey = "smdp/rendezvous";
+constexpr auto kLook = std::chrono::milliseconds(50);  // between two looks at the store
 
 Bytes failure(const Status& status) {
   return Writer().put(static_cast<std::uint8_t>(status.code())).text(status.message()).take();
@@ -38,19 +40,14 @@ std::string join(const std::vector<std::string>& parts) {
   return text;
 }
 
-Result<std::vector<Address>> addresses_from_store(KeyValueStore& store, TimePoint deadline) {
-  Result<std::string> entry = store.get(kStoreKey, deadline);
-  if (!entry.ok()) {
-    return Status(entry.status().code(), "waiting for rank 0's address: " + entry.status().message());
-  }
-  const std::size_t colon = entry->find('/');
+Result<std::vector<Address>> parse_entry(const std::string& entry) {
+  const std::size_t colon = entry.find('/');
   std::vector<Address> addresses;
-  const int port = std::atoi(entry->c_str());  // NOLINT: our own text; 0 is refused below
+  const int port = std::atoi(entry.c_str());  // NOLINT: our own text; 0 is refused below
   if (colon == std::string::npos || port <= 0 || port > 65535) {
-    return Status(Code::kInvalid,
-                  "the store's entry " + std::string(kStoreKey) + " is no address: " + *entry);
+    return Status(Code::kInvalid, "the store's entry " + std::string(kStoreKey) + " is no address: " + entry);
   }
-  std::string rest = entry->substr(colon + 1);
+  std::string rest = entry.substr(colon + 1);
   while (!rest.empty()) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
     addresses.push_back({rest.substr(0, comma), static_cast<std::uint16_t>(port)});
@@ -58,6 +55,39 @@ Result<std::vector<Address>> addresses_from_store(KeyValueStore& store, TimePoin
   }
   return addresses;
 }
+
+// Rank 0 sets the entry, and empties it when all have met: the next rendezvous may be over the same store,
+// and must not read the address of this one.
+class StoreEntry {
+ public:
+  StoreEntry(KeyValueStore& store, TimePoint deadline) : store_(store), deadline_(deadline) {}
+
+  // Waits until there is one.
+  Result<std::vector<Address>> await() {
+    for (;;) {
+      Result<std::vector<Address>> found = look();
+      if (!found.ok() || !found->empty()) {
+        return found;
+      }
+      if (Clock::now() >= deadline_) {
+        return Status(Code::kTimeout, "rank 0 did not write its address to the store");
+      }
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+  // As it is now; none when it is empty. Rank 0 may have begun anew since the last look.
+  Result<std::vector<Address>> look() {
+    Result<std::string> entry = store_.get(kStoreKey, deadline_);
+    if (!entry.ok()) {
+      return Status(entry.status().code(), "waiting for rank 0's address: " + entry.status().message());
+    }
+    return entry->empty() ? std::vector<Address>{} : parse_entry(*entry);
+  }
+
+ private:
+  KeyValueStore& store_;
+  TimePoint deadline_;
+};
 
 }  // namespace
 
@@ -77,11 +107,13 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Hello& self, std::vec
   if (rank != 0) {
     std::vector<Address> addresses;
     if (store != nullptr) {
-      Result<std::vector<Address>> stored = addresses_from_store(*store, deadline);
+      StoreEntry entry(*store, deadline);
+      Result<std::vector<Address>> stored = entry.await();
       if (!stored.ok()) {
         return stored.status();
       }
       addresses = std::move(*stored);
+      greeter.set_lookup([entry]() mutable { return entry.look(); });
     } else {
       Result<std::vector<std::string>> hosts = resolve(master);
       if (!hosts.ok()) {
@@ -115,6 +147,9 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Hello& self, std::vec
       greeter.expect(other, 0);
     }
     Status met = greeter.run();
+    if (store != nullptr) {
+      (void)store->set(kStoreKey, "");
+    }
     for (auto& [link, fd] : greeter.made()) {
       if (const std::string host = local_host(fd.get());
           std::ranges::find(made->local_addresses_, host) == made->local_addresses_.end()) {

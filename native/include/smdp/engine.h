@@ -126,6 +126,12 @@ SMDP_API int smdp_engine_open(const smdp_engine_config* config, smdp_engine** en
  * frees the engine. In a forked child it does nothing. Groups and operations of the engine must be destroyed
  * before. */
 SMDP_API void smdp_engine_close(smdp_engine* engine);
+/* The first half of closing, for a rank that keeps its own goodbye back: waits until every other rank has
+ * said its goodbye or is lost, at most SMDP_CLOSE_TIMEOUT_S. */
+SMDP_API void smdp_engine_await_others(smdp_engine* engine);
+/* Fails what is pending and cuts the connections without a goodbye: for the others it is as if the process
+ * had died. Every later call is refused; smdp_engine_close() then only frees the engine. */
+SMDP_API void smdp_engine_abandon(smdp_engine* engine);
 
 SMDP_API int smdp_engine_host_count(const smdp_engine* engine);
 /* Index of the host of a rank of the job, or -1. */
@@ -136,7 +142,8 @@ SMDP_API int smdp_engine_host_of(const smdp_engine* engine, int rank);
  * SMDP_OPERATION_TIMEOUT_S. */
 SMDP_API int smdp_group_create(smdp_engine* engine, const int* members, int count, const char* name,
                                double timeout_s, smdp_group** group, smdp_error* error);
-/* Pending operations fail with SMDP_CLOSED. */
+/* Pending operations fail with SMDP_CLOSED here, and with SMDP_PEER_LOST on the members that are waiting in
+ * them or make such a call later. */
 SMDP_API void smdp_group_destroy(smdp_group* group);
 
 typedef void (*smdp_done)(void* context, const smdp_error* error);

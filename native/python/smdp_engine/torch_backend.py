@@ -35,13 +35,17 @@ def register() -> None:
 def _leave() -> None:
     """Say goodbye for a script that ends well without destroy_process_group(), lest it look dead.
 
-    One that ends by an exception does not: its connections break, and the others hear of it at once.
+    One that ends by an exception does not: it cuts its connections, before anything else of the ending
+    interpreter could say goodbye for it, and the others hear at once that it was lost.
     Either way no thread of the backend needs Python's lock from here on.
     """
     dist = _distributed()
-    if dist.is_initialized() and not hasattr(sys, "last_type"):
+    adapter = _adapter()
+    if hasattr(sys, "last_type"):
+        adapter.abandon()
+    elif dist.is_initialized():
         dist.destroy_process_group()
-    _adapter().retire()
+    adapter.retire()
 
 
 def _distributed() -> Any:
