@@ -11,27 +11,38 @@ from smdp_entrypoint.errors import ContractError
 
 # The port of rank 0's store in the AWS toolkit.
 DEFAULT_MASTER_PORT = 7777
-# The platform sends SIGKILL this many seconds after SIGTERM.
-STOP_BUDGET_S = 120.0
+# Where the first host hears of failures on the others.
+DEFAULT_CONTROL_PORT = 7778
+# The platform sends SIGKILL 120 s after SIGTERM: we are to be first, and still write down what happened.
+STOP_BUDGET_S = 115.0
+# How long the first host's name may take to turn into an address.
+HOSTS_TIMEOUT_S = 15 * 60.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`workers_per_host` None means: as the hyperparameters or the devices say. Seconds for `stop_budget`."""
+    """`workers_per_host` None means: as the hyperparameters or the devices say; `require_gpu`: a host whose instance
+    type has GPUs and that shows none is refused. Seconds for `stop_budget` and `hosts_timeout`."""
 
     workers_per_host: int | None
     master_port: int
+    control_port: int
     stop_budget: float
+    hosts_timeout: float
     hosts_file: Path
+    require_gpu: bool
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
         workers = environ.get("SMDP_WORKERS_PER_HOST")
         return cls(
             workers_per_host=positive(workers, "SMDP_WORKERS_PER_HOST") if workers else None,
-            master_port=_port(environ.get("SMDP_MASTER_PORT")),
-            stop_budget=_seconds(environ.get("SMDP_STOP_BUDGET")),
+            master_port=_port(environ, "SMDP_MASTER_PORT", DEFAULT_MASTER_PORT),
+            control_port=_port(environ, "SMDP_CONTROL_PORT", DEFAULT_CONTROL_PORT),
+            stop_budget=_seconds(environ, "SMDP_STOP_BUDGET", STOP_BUDGET_S),
+            hosts_timeout=_seconds(environ, "SMDP_HOSTS_TIMEOUT", HOSTS_TIMEOUT_S),
             hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
+            require_gpu=environ.get("SMDP_REQUIRE_GPU") != "0",
         )
 
 
@@ -46,18 +57,20 @@ def positive(value: object, name: str) -> int:
     return number
 
 
-def _port(text: str | None) -> int:
-    port = positive(text, "SMDP_MASTER_PORT") if text else DEFAULT_MASTER_PORT
+def _port(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name)
+    port = positive(text, name) if text else default
     if port > 65535:
-        raise ContractError(f"SMDP_MASTER_PORT must be a port from 1 to 65535, found {text!r}.")
+        raise ContractError(f"{name} must be a port from 1 to 65535, found {text!r}.")
     return port
 
 
-def _seconds(text: str | None) -> float:
+def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name)
     try:
-        seconds = float(text) if text else STOP_BUDGET_S
+        seconds = float(text) if text else default
     except ValueError:
         seconds = -1.0
     if not (math.isfinite(seconds) and seconds >= 0):
-        raise ContractError(f"SMDP_STOP_BUDGET must be a number of seconds, found {text!r}.")
+        raise ContractError(f"{name} must be a number of seconds, found {text!r}.")
     return seconds
