@@ -42,7 +42,7 @@ class DeviceError(EntrypointError):
 
 
 class OthersFailed(BaseException):
-    """Another host failed before any worker was started here. As with KeyboardInterrupt, no `except Exception` eats it."""
+    """Another host failed before any worker was started here. No `except Exception` eats it."""
 
 
 class StopRequested(BaseException):

@@ -10,7 +10,8 @@ from typing import Mapping
 from smdp_entrypoint.child import Child
 from smdp_entrypoint.console import Console
 from smdp_entrypoint.contract import Contract, ResourceConfig, read_contract, read_resources
-from smdp_entrypoint.devices import count_devices
+from smdp_entrypoint.custom_options import exported_variables
+from smdp_entrypoint.devices import check_gpus, count_devices
 from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
 from smdp_entrypoint.errors import ProgramError
 from smdp_entrypoint.first_host import FirstHost
@@ -64,6 +65,8 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     contract = read_contract(tree)
     tree.create(contract.checkpoints)
     facts = Facts(contract, tree, count_devices(console.say), environ)
+    if settings.require_gpu and settings.workers_per_host is None:
+        check_gpus(facts.devices, contract.resources.instance_type)
     layout = plan_layout(contract, settings, facts.devices, console.say)
     fetch_source(facts.source, tree, _with_region(environ, contract), console.say)
     program = find_program(facts.entry_point, tree.code)
@@ -133,8 +136,9 @@ def _install(program: Program, console: Console, signals: Signals, peers: Peers)
 
 def _host_environ(facts: Facts, layout: Layout, master: Master, console: Console) -> dict[str, str]:
     variables = {
-        **default_variables(facts.contract, layout, console.say),
+        **default_variables(facts.contract, layout, facts.devices, console.say),
         **facts.environ,
+        **exported_variables(facts.contract, facts.environ, console.say),
         **toolkit_variables(facts),
         **sm_variables(facts),
         **host_variables(facts.contract, layout, master),

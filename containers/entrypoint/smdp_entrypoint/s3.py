@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import ssl
+import tempfile
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -117,7 +118,7 @@ class Download:
             block = response.read(_BLOCK)
             if not block:
                 break
-            target.write(block)
+            self._keep(target, block)
             size += len(block)
             if time.monotonic() >= self._end:
                 raise SourceError(f"{self.source} was still downloading after {_DEADLINE_S:g} s, at byte {size}.")
@@ -125,6 +126,13 @@ class Download:
             raise _TryAgain(f"the connection ended after {size} of {expected} bytes")
         target.flush()
         return size
+
+    def _keep(self, target: IO[bytes], block: bytes) -> None:
+        try:
+            target.write(block)
+            target.flush()
+        except OSError as error:  # a full disk is not cured by asking S3 again
+            raise SourceError(f"{self.source} cannot be kept in {tempfile.gettempdir()}: {error}.") from error
 
     def _refusal(self, response: http.client.HTTPResponse) -> Exception:
         body = response.read(64 * 1024).decode("utf-8", "replace")
