@@ -38,7 +38,7 @@ def test_a_torch_for_which_the_engine_was_not_built_can_still_be_imported(host: 
     host.job("import torch; print(torch.__version__)", sagemaker_distributed_dataparallel_enabled=True)
     host.code("torch.py", "__version__ = '1.6.0'")
     assert host.run() == 0
-    assert host.of_rank(0)[-1] == "1.6.0"
+    assert "1.6.0" in host.of_rank(0)
     assert "smdp: the torch backend smddp is not available: " in host.text
 
 

@@ -48,8 +48,9 @@ def _register() -> None:
 
 
 def _run_the_hidden_one() -> None:
-    here = os.path.dirname(os.path.abspath(__file__))
-    others = [folder for folder in sys.path if os.path.abspath(folder or os.curdir) != here]
+    # No pathlib here: every Python of the job pays for what this module imports.
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    others = [folder for folder in sys.path if os.path.abspath(folder or os.curdir) != here]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
