@@ -9,6 +9,8 @@ from typing import Mapping
 
 from smdp_entrypoint.errors import ContractError
 
+_MOST = 1_000_000
+_LONGEST_SHOWN = 200  # characters
 # The port of rank 0's store in the AWS toolkit.
 DEFAULT_MASTER_PORT = 7777
 # Where the first host hears of failures on the others.
@@ -47,14 +49,23 @@ class Settings:
 
 
 def positive(value: object, name: str) -> int:
-    """A whole number from 1 on, given as a number or as text."""
+    """A whole number from 1 to a million, given as a number or as text."""
     try:
         number = int(str(value))
     except ValueError:
         number = 0
-    if number < 1 or isinstance(value, bool):
-        raise ContractError(f"{name} must be a whole number from 1 on, found {value!r}.")
+    if not 1 <= number <= _MOST or isinstance(value, bool):
+        raise ContractError(f"{name} must be a whole number from 1 on, found {shown(value)}.")
     return number
+
+
+def shown(value: object) -> str:
+    """A value that somebody else wrote, fit for one line of the failure file."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write out a number of thousands of digits
+        return f"a {type(value).__name__} that is too long to show"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def _port(environ: Mapping[str, str], name: str, default: int) -> int:
