@@ -20,6 +20,7 @@ from smdp_launch.localcloud.tree import HostTree
 
 _LONGEST_LINE = 256 * 1024  # bytes, the service's limit of one event
 _EVENT = '{"smdp_event":'
+_FAILURES = ("worker_exit", "host_failed")
 _BACKLOG = 1024 * 1024  # bytes of lines that wait for room on the disk; later lines are left out
 _END_WAIT = 5.0  # seconds for a killed host to be gone, and for its last lines
 
@@ -133,13 +134,13 @@ class Host:
 
 
 def failure_time(line: str) -> float | None:
-    """When a worker failed, of a line that reports it (see docs/events.md), else None."""
+    """When a worker or the host failed, of a line that reports it (see docs/events.md), else None."""
     start = line.find(_EVENT)
-    if start < 0 or "worker_exit" not in line:
+    if start < 0 or not any(name in line for name in _FAILURES):
         return None
     try:
         event = json.loads(line[start:])
-        return float(event["time"]) if event["event"] == "worker_exit" else None
+        return float(event["time"]) if event["event"] in _FAILURES else None
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -58,9 +58,8 @@ class Launch:
             "TRAINING_JOB_ARN": arn(self._folder.name),
             "AWS_REGION": self._endpoint.region,
             "AWS_DEFAULT_REGION": self._endpoint.region,
-            "AWS_ACCESS_KEY_ID": self._endpoint.access_key,
-            "AWS_SECRET_ACCESS_KEY": self._endpoint.secret_key,
-            "AWS_ENDPOINT_URL": self._endpoint.url,
+            **self._access(),
+            "SMDP_REQUIRE_GPU": "0",  # the instance type is the request's, the machine is not
             "SMDP_MASTER_PORT": str(self._lease.master_port),
         }
         if not self._isolated:
@@ -68,6 +67,16 @@ class Launch:
             if len(str(tree.tmp)) <= _LONGEST_TMP:
                 environment.setdefault("TMPDIR", str(tree.tmp))
         return environment
+
+    def _access(self) -> dict[str, str]:
+        """To the server's S3; nothing of it for containers without a network, which get all they need as channels."""
+        if self._request.get("EnableNetworkIsolation"):
+            return {}
+        return {
+            "AWS_ACCESS_KEY_ID": self._endpoint.access_key,
+            "AWS_SECRET_ACCESS_KEY": self._endpoint.secret_key,
+            "AWS_ENDPOINT_URL": self._endpoint.url,
+        }
 
     def _threads_per_worker(self, environment: Mapping[str, str]) -> int:
         workers = environment.get("SMDP_WORKERS_PER_HOST", "1")

@@ -127,6 +127,13 @@ def test_a_job_is_run_shown_and_packed(job: Job) -> None:
     assert [(one["where"], one["job"].rsplit("-", 2)[0]) for one in history] == [("local", job.name)]
 
 
+def test_a_job_without_a_network_gets_its_source_all_the_same(job: Job) -> None:
+    job.write(REPORTS, ("region: us-east-1", "region: us-east-1\nnetwork: {isolated: true}"))
+    ran = launch(job)
+    assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
+    assert "result  accuracy 0.5" in ran.stdout.splitlines()
+
+
 def test_a_script_that_raises_fails_the_job_with_its_own_words(job: Job) -> None:
     job.write(
         "import os, time\nif os.environ['RANK'] == '2':\n    raise ValueError('no such digit')\ntime.sleep(300)\n"

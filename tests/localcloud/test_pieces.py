@@ -96,6 +96,7 @@ def test_a_host_without_a_report_is_named(code: int, expected: str) -> None:
     ("line", "expected"),
     [
         ('[algo-2] {"smdp_event": 1, "event": "worker_exit", "time": 12.5, "rank": 3}', 12.5),
+        ('[algo-2] {"smdp_event": 1, "event": "host_failed", "time": 13, "error": "no program"}', 13.0),
         ('[algo-2:3] {"smdp_event": 1, "event": "step", "time": 12.5, "note": "worker_exit"}', None),
         ('[algo-2:3] {"smdp_event": 1, "event": "worker_exit"', None),
         ("[algo-2:3] worker_exit", None),

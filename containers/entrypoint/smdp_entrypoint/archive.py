@@ -4,40 +4,77 @@ Every member is checked before it is made: nothing absolute, no `..`, no device.
 symbolic links last, and a link whose place lies behind another link is refused, so that nothing can be written through
 a link. Each link is followed once they all stand; one that leads out of the folder ends the job. An archive that breaks
 a rule is refused, not repaired: a job whose files lie elsewhere than its author thinks is worse than one that does not
-start.
+start. What was unpacked of it is removed again, which leaves room on the disk to say why.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import shutil
 import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
+from typing import IO, Iterator, cast
 
 from smdp_entrypoint.errors import SourceError
+from smdp_entrypoint.metered import Metered
+
+# Source code shrinks to a tenth; what is far beyond that and large was made to fill the disk.
+_ALWAYS_ALLOWED = 2 * 1024**3  # bytes of content
+_MOST_TIMES_LARGER = 100
+_MOST_MEMBERS = 500_000
+_DEADLINE_S = 15 * 60.0
 
 
 def unpack(archive: Path, folder: Path) -> int:
     """Unpack a tar, gzipped or plain, into `folder` and return the number of files. Raises SourceError."""
     try:
-        with archive.open("rb") as file:
-            gzipped = file.read(2) == b"\x1f\x8b"
-        with tarfile.open(archive, "r:gz" if gzipped else "r:") as tar:
-            return _Unpacker(tar, folder.resolve()).run()
+        limit = max(_ALWAYS_ALLOWED, _MOST_TIMES_LARGER * archive.stat().st_size)
+        with _content(archive, limit) as content, tarfile.open(fileobj=content, mode="r:") as tar:
+            return _Unpacker(tar, folder.resolve(), limit).run()
+    except SourceError:
+        _empty(folder)
+        raise
     except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
+        _empty(folder)
         raise SourceError(f"The source archive cannot be unpacked into {folder}: {error}.") from error
 
 
+@contextlib.contextmanager
+def _content(archive: Path, limit: int) -> Iterator[IO[bytes]]:
+    """The tar itself, of which no more than `limit` bytes can be read."""
+    with archive.open("rb") as file:
+        is_gzipped = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        with contextlib.ExitStack() as stack:
+            content = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=file))) if is_gzipped else file
+            yield cast("IO[bytes]", Metered(content, limit, _DEADLINE_S))
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in it, not the folder: it may be a mount point."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                entry.unlink()
+
+
 class _Unpacker:
-    def __init__(self, tar: tarfile.TarFile, folder: Path) -> None:
+    def __init__(self, tar: tarfile.TarFile, folder: Path, limit: int) -> None:
         self.tar = tar
+        self.room = limit
         self.folder = folder
         self.files: set[PurePosixPath] = set()
         self.links: dict[PurePosixPath, str] = {}
 
     def run(self) -> int:
-        for member in self.tar:
+        for number, member in enumerate(self.tar):
+            if number >= _MOST_MEMBERS:
+                raise SourceError(f"The source archive holds more than {_MOST_MEMBERS} files and folders.")
+            self.tar.members = []  # type: ignore[attr-defined] # tarfile would keep them all
             path = _inside(member.name, member.name)
             if path.parts:
                 self._make(member, path)
@@ -59,6 +96,7 @@ class _Unpacker:
     def _make_file(self, member: tarfile.TarInfo, path: PurePosixPath) -> None:
         if path in self.links:
             raise SourceError(f"The source archive holds {member.name!r} twice: as a link and then as a file.")
+        self._take_room(member.name, member.size)
         content = self.tar.extractfile(member)
         if content is None:  # mypy: only members that hold no data give None
             return
@@ -69,6 +107,15 @@ class _Unpacker:
         target.chmod((member.mode & 0o755) | 0o644)
         self.files.add(path)
 
+    def _take_room(self, name: str, size: int) -> None:
+        """Files with holes and hard links take more room than they have in the archive."""
+        self.room -= size
+        if self.room < 0:
+            raise SourceError(f"The source archive unpacks to more than is allowed for its size, at {name!r}.")
+        free = shutil.disk_usage(self.folder).free
+        if size > free:
+            raise SourceError(f"The source archive's {name!r} has {size} bytes, and {free} are free for {self.folder}.")
+
     def _make_copy(self, member: tarfile.TarInfo, path: PurePosixPath) -> None:
         original = _inside(member.linkname, member.name)
         if original not in self.files:
@@ -77,6 +124,7 @@ class _Unpacker:
                 "which is no earlier file of it."
             )
         if original != path:
+            self._take_room(member.name, (self.folder / original).stat().st_size)
             shutil.copy2(self.folder / original, self._free_place(path))
         self.files.add(path)
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 import traceback
 from typing import Sequence
 
 from smdp_entrypoint import __version__
 from smdp_entrypoint.console import Console
-from smdp_entrypoint.errors import EntrypointError, StopRequested
-from smdp_entrypoint.failure import signal_name
+from smdp_entrypoint.errors import EntrypointError, OthersFailed, StopRequested
+from smdp_entrypoint.failure import LONGEST_FILE, signal_name
+from smdp_entrypoint.failure_file import FailureFile
 from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.peers import Peers
 from smdp_entrypoint.preparation import prepare
+from smdp_entrypoint.reports import Report
 from smdp_entrypoint.signals import Signals
 from smdp_entrypoint.training import Training, record_failure
 
 _USAGE = "usage: train [--version]\nRuns the training job that the files below /opt/ml/input/config describe."
+# A failure before any worker started is told to hosts that may only be starting themselves.
+_PATIENCE_S = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,32 +37,67 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The platform appends the word `train` to an image's own entry point.
     if arguments not in ([], ["train"]):
         console.say(f"arguments are not used: {' '.join(arguments)}")
-    code = _train(console)
+    code = _Run(console).code()
     console.drain()
     return code
 
 
-def _train(console: Console) -> int:
-    signals = Signals()
-    tree = MlTree.from_environment(os.environ)
-    try:
-        signals.install()
-        job = prepare(tree, os.environ, console, signals)
-        signals.only_note()
-        return Training(job, tree, console, signals).run()
-    except StopRequested as stop:
-        signals.only_note()
-        console.say(f"{signal_name(stop.signum)} received before any worker was started: ending")
-        return 128 + stop.signum
-    except EntrypointError as error:
-        signals.only_note()
-        console.say(f"failed: {error}")
-        record_failure(tree.failure, f"{error} (on {console.host})", console)
+class _Run:
+    """One job on this host, from the first file read to the exit code."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.signals = Signals()
+        self.peers = Peers()
+        self.tree = MlTree.from_environment(os.environ)
+        self.file = FailureFile(self.tree.failure)
+
+    def code(self) -> int:
+        try:
+            self.signals.install()
+            self.file.reserve_room()
+            job = prepare(self.tree, os.environ, self.console, self.signals, self.peers)
+            self.signals.only_note()
+            code = Training(job, self.tree, self.file, self.console, self.signals, self.peers).run()
+            self.peers.leave()
+            return code
+        except StopRequested as stop:
+            self.signals.only_note()
+            self.peers.leave()
+            self.console.say(f"{signal_name(stop.signum)} received before any worker was started: ending")
+            return 128 + stop.signum
+        except OthersFailed:
+            self.signals.only_note()
+            return self._end_for_others()
+        except EntrypointError as error:
+            self.signals.only_note()
+            self.console.say(f"failed: {error}")
+            return self._fail(str(error), f"{error} (on {self.console.host})")
+        except Exception:  # a bug of ours, to be told as such
+            self.signals.only_note()
+            text = traceback.format_exc()
+            self.console.say(f"a bug in smdp-entrypoint {__version__}, please report it:\n{text}")
+            last = text.rstrip().rpartition("\n")[2]
+            return self._fail(last, f"{last} (a bug in smdp-entrypoint {__version__})\n{text}")
+
+    def _fail(self, error: str, text: str) -> int:
+        now = time.time()
+        self.console.event("host_failed", time=now, error=error[:LONGEST_FILE])
+        record_failure(self.file, text, self.console)
+        self.peers.report(Report(self.console.host, now, 1, 1, text.partition("\n")[0]))
+        verdict = self.peers.verdict_within()
+        if verdict is not None and verdict.host != self.console.host:
+            self.console.say(f"the job's first failure: {verdict.summary}")
+            record_failure(self.file, f"{verdict.summary}\n{text}", self.console)
+        self.peers.leave(_PATIENCE_S)
         return 1
-    except Exception:  # a bug of ours, to be told as such
-        signals.only_note()
-        text = traceback.format_exc()
-        console.say(f"a bug in smdp-entrypoint {__version__}, please report it:\n{text}")
-        last = text.rstrip().rpartition("\n")[2]
-        record_failure(tree.failure, f"{last} (a bug in smdp-entrypoint {__version__})\n{text}", console)
-        return 1
+
+    def _end_for_others(self) -> int:
+        self.peers.report(None)
+        verdict = self.peers.verdict_within()
+        self.peers.leave()
+        if verdict is None:  # mypy: the news that brought us here is one
+            return 1
+        self.console.say(f"ending before any worker was started; the job's first failure: {verdict.summary}")
+        record_failure(self.file, verdict.summary, self.console)
+        return verdict.code

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import select
+import threading
 import time
 from typing import Any
 
@@ -21,13 +22,16 @@ EVENT_VERSION = 1
 
 
 class Console:
-    """Prefixed lines on a descriptor. `host` is the label, known once resourceconfig.json has been read."""
+    """Prefixed lines on a descriptor, from any thread. `host` is the label, known once resourceconfig.json has been
+    read."""
 
     def __init__(self, fd: int = 1, host: str = "?") -> None:
         self.fd = fd
         self.host = host
         self._waiting = bytearray()
         self._broken = False
+        # Reentrant, since the handler of a stop signal may interrupt its holder.
+        self._lock = threading.RLock()
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
 
@@ -53,20 +57,23 @@ class Console:
     def write(self, line: str) -> None:
         if self._broken:
             return
-        self._waiting += line.encode("utf-8", "replace") + b"\n"
-        self.flush()
+        with self._lock:
+            self._waiting += line.encode("utf-8", "replace") + b"\n"
+            self.flush()
 
     def flush(self) -> None:
         """Hand over what the descriptor takes now."""
-        while self._waiting and self._poll.poll(0):
-            if not self._write_chunk():
-                return
+        with self._lock:
+            while self._waiting and self._poll.poll(0):
+                if not self._write_chunk():
+                    return
 
     def drain(self, patience: float = 10.0) -> None:
         """Hand over everything, giving up when nothing was taken for `patience` seconds."""
-        while self._waiting and self._poll.poll(patience * 1000):
-            if not self._write_chunk():
-                time.sleep(0.01)  # a descriptor that someone made non-blocking
+        with self._lock:
+            while self._waiting and self._poll.poll(patience * 1000):
+                if not self._write_chunk():
+                    time.sleep(0.01)  # a descriptor that someone made non-blocking
 
     def _write_chunk(self) -> bool:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 from smdp_entrypoint.errors import ContractError
 from smdp_entrypoint.hyperparameters import Hyperparameters
 from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.settings import shown
 
 # What the AWS toolkit assumes where the file is silent (older platforms, local mode).
 DEFAULT_GROUP = "homogeneousCluster"
@@ -59,10 +60,12 @@ def read_resources(tree: MlTree) -> ResourceConfig:
     raw = _read_object(path, required=True)
     hosts: Any = raw.get("hosts")
     if not _is_names(hosts):
-        raise ContractError(f'{path}: "hosts" must be a list of host names, found {hosts!r}.')
+        raise ContractError(f'{path}: "hosts" must be a list of host names, found {shown(hosts)}.')
     current: Any = raw.get("current_host")
     if current not in hosts:
-        raise ContractError(f'{path}: "current_host" is {current!r}, which is not one of the hosts {hosts!r}.')
+        raise ContractError(
+            f'{path}: "current_host" is {shown(current)}, which is not one of the hosts {shown(hosts)}.'
+        )
     return ResourceConfig(
         raw=raw,
         hosts=hosts,
@@ -83,7 +86,7 @@ def _groups(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     )
     if not whole:
         raise ContractError(
-            f'{path}: every entry of "instance_groups" needs an "instance_group_name" and "hosts", found {groups!r}.'
+            f'{path}: every entry of "instance_groups" needs an "instance_group_name" and "hosts", found {shown(groups)}.'
         )
     return list(groups)
 
@@ -102,7 +105,7 @@ def _text(raw: dict[str, Any], key: str, path: Path) -> str | None:
     value = raw.get(key)
     if value is None or isinstance(value, str):
         return value or None
-    raise ContractError(f'{path}: "{key}" must be text, found {value!r}.')
+    raise ContractError(f'{path}: "{key}" must be text, found {shown(value)}.')
 
 
 def _read_object(path: Path, required: bool = False) -> dict[str, Any]:
@@ -113,7 +116,7 @@ def _read_object(path: Path, required: bool = False) -> dict[str, Any]:
         if not required:
             return {}
         raise ContractError(f"{path} is missing: the platform writes it before it starts a container.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ContractError(f"{path} cannot be read: {error}.") from error
     if not isinstance(value, dict):
         raise ContractError(f"{path} must hold a JSON object, found {type(value).__name__}.")

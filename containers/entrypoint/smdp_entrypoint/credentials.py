@@ -6,6 +6,7 @@ import http.client
 import ipaddress
 import json
 import time
+from pathlib import Path
 from typing import Mapping
 from urllib.parse import urlsplit
 
@@ -15,6 +16,8 @@ from smdp_entrypoint.sigv4 import Credentials
 # The link-local service of ECS, which SageMaker uses for its containers as well (AWS SDKs reference, "Container
 # credential provider").
 _CONTAINER_SERVICE = "http://169.254.170.2"
+# Plain HTTP reaches nobody else at these either (the same page; the last two are those of EKS).
+_LINK_LOCAL = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
 _TIMEOUT_S = 5.0
 _ATTEMPTS = 4
 _LONGEST_ANSWER = 64 * 1024
@@ -29,7 +32,7 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials:
     if relative:
         return _ask_container_service(_CONTAINER_SERVICE + relative, {})
     if full:
-        token = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+        token = _token(environ)
         return _ask_container_service(_trusted(full), {"Authorization": token} if token else {})
     raise SourceError(
         "No AWS credentials to fetch the training code with: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give "
@@ -37,10 +40,22 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials:
     )
 
 
+def _token(environ: Mapping[str, str]) -> str | None:
+    """Given as it is, or as a file that the platform keeps up to date and that goes first."""
+    path = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
+    if not path:
+        return environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise SourceError(f"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE {path} cannot be read: {error}.") from error
+
+
 def _trusted(url: str) -> str:
-    """Credentials are asked for over TLS, or from this machine."""
+    """Credentials are asked for over TLS, or from this machine or the platform's service on it."""
     parts = urlsplit(url)
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+    host = parts.hostname or ""
+    if parts.scheme == "https" or (parts.scheme == "http" and (_is_loopback(host) or host in _LINK_LOCAL)):
         return url
     raise SourceError(f"AWS_CONTAINER_CREDENTIALS_FULL_URI must be https or a loopback address, found {url!r}.")
 

@@ -2,12 +2,14 @@
 
     BaseException
         StopRequested       the platform asked us to end while the job was still being prepared
+        OthersFailed        another host failed while the job was still being prepared here
     Exception
         EntrypointError     the platform's or the job's fault: the text goes to the failure file
             ContractError   a file or variable of the platform is missing or malformed
             SourceError     the training code could not be fetched or unpacked
             ProgramError    the program named by the job cannot be run
             HostsError      the first host could not be found on the network
+            DeviceError     GPUs that the host should have are missing, or do not answer
 
 Anything else that escapes is a bug of ours, and is reported as one.
 """
@@ -33,6 +35,14 @@ class ProgramError(EntrypointError):
 
 class HostsError(EntrypointError):
     """The first host's name did not turn into an address within the deadline."""
+
+
+class DeviceError(EntrypointError):
+    """GPUs that the host should have are missing, or their driver does not answer."""
+
+
+class OthersFailed(BaseException):
+    """Another host failed before any worker was started here. No `except Exception` eats it."""
 
 
 class StopRequested(BaseException):

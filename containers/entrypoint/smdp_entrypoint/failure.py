@@ -3,7 +3,7 @@
 When one rank fails, its peers fail as well, with broken connections, and may well end before it does. So the cause is
 the failure that *began* first: at the first line of its traceback, else at its end. One correction: a rank's sockets
 can close a moment before its traceback is printed or its end is seen. So among failures that began within
-`_SAME_MOMENT_S` a crash, which no peer can cause, goes first, and what reads like a lost peer goes last.
+`SAME_MOMENT_S` a crash, which no peer can cause, goes first, and what reads like a lost peer goes last.
 
 A worker that has printed a traceback and hangs in its shutdown is a candidate as well. But so looks one that handled an
 exception and is well, so it must have fallen silent at once, and either shortly before the first end or with only
@@ -15,14 +15,13 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from smdp_entrypoint.child import Child, Ended
 from smdp_entrypoint.tracebacks import Traceback
 
 LONGEST_FILE = 1024  # characters of the failure file that the platform shows
 _LONGEST_ERROR = 640
-_SAME_MOMENT_S = 0.25
+SAME_MOMENT_S = 0.25
 _LOST_PEER = re.compile(
     r"Connection(Reset|Refused|Aborted)?Error\b|BrokenPipeError|EOFError|Dist\w*Error|PeerLost"
     r"|[Cc]onnection (reset|closed|refused)|closed by peer|[Bb]roken pipe|remote process exited|[Ss]ocket [Tt]imeout"
@@ -133,11 +132,12 @@ def first_cause(failures: list[Failure]) -> Failure:
     """Of at least one failure."""
     candidates = _candidates(failures)
     earliest = min(failure.began for failure in candidates)
-    together = [failure for failure in candidates if failure.began - earliest <= _SAME_MOMENT_S]
-    return min(together, key=lambda failure: (_precedence(failure), failure.began, failure.rank))
+    together = [failure for failure in candidates if failure.began - earliest <= SAME_MOMENT_S]
+    return min(together, key=lambda failure: (precedence(failure), failure.began, failure.rank))
 
 
-def _precedence(failure: Failure) -> int:
+def precedence(failure: Failure) -> int:
+    """0 for a crash, which no peer can cause, 2 for what reads like a lost peer, else 1."""
     if failure.signum in _CRASHES and not failure.error:
         return 0
     return 2 if _reads_like_lost_peer(failure) else 1
@@ -167,17 +167,6 @@ def failure_text(failure: Failure) -> str:
     if not kept and failure.tail:
         kept = failure.tail[-1:]  # a single line longer than the room is better cut than missing
     return "\n".join([failure.summary, *kept])[:LONGEST_FILE]
-
-
-def write_failure(path: Path, text: str) -> None:
-    """Write the failure file; what a script wrote there itself stays in front. Raises OSError.
-
-    To be called again at the end of the job: a script may write its own file over ours while it is being ended."""
-    own = path.read_text(encoding="utf-8", errors="replace").rstrip() if path.is_file() else ""
-    whole = f"{own}\n{text}" if own else text
-    if len(own) < LONGEST_FILE and text.partition("\n")[0] not in own:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(whole[:LONGEST_FILE], encoding="utf-8", errors="replace")
 
 
 def _cut(error: str) -> str:

@@ -18,7 +18,6 @@ from typing import Callable
 
 from smdp_entrypoint.errors import HostsError
 
-DEADLINE_S = 15 * 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _TELL_EVERY_S = 30.0
 # Debian writes a machine's own name against this address: true on that machine, useless to every other.
@@ -39,7 +38,7 @@ def lookup(host: str) -> str:
 class Resolver:
     hosts_file: Path
     say: Callable[[str], None]
-    deadline: float = DEADLINE_S
+    deadline: float
     lookup: Callable[[str], str] = lookup
 
     def first_address(self, hosts: list[str]) -> str:

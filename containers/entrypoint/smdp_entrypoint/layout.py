@@ -12,7 +12,7 @@ from typing import Any, Callable
 from smdp_entrypoint.contract import Contract
 from smdp_entrypoint.devices import Devices
 from smdp_entrypoint.errors import ContractError
-from smdp_entrypoint.settings import Settings, positive
+from smdp_entrypoint.settings import Settings, positive, shown
 
 # What asks for one worker per GPU explicitly ...
 DATA_PARALLEL_FLAGS = (
@@ -71,7 +71,7 @@ def distribution_groups(contract: Contract) -> list[str]:
     named = contract.hyperparameters.framework.get("sagemaker_distribution_instance_groups")
     if named is not None:
         if not isinstance(named, list):
-            raise ContractError(f"sagemaker_distribution_instance_groups must be a list, found {named!r}.")
+            raise ContractError(f"sagemaker_distribution_instance_groups must be a list, found {shown(named)}.")
         return named
     distributed = any(contract.hyperparameters.flag(name) for name in DISTRIBUTION_FLAGS)
     return [contract.resources.group] if distributed else []

@@ -9,14 +9,19 @@ from typing import Mapping
 
 from smdp_entrypoint.child import Child
 from smdp_entrypoint.console import Console
-from smdp_entrypoint.contract import Contract, read_contract, read_resources
-from smdp_entrypoint.devices import count_devices
+from smdp_entrypoint.contract import Contract, ResourceConfig, read_contract, read_resources
+from smdp_entrypoint.custom_options import exported_variables
+from smdp_entrypoint.devices import check_gpus, count_devices
 from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
 from smdp_entrypoint.errors import ProgramError
+from smdp_entrypoint.first_host import FirstHost
 from smdp_entrypoint.hosts import Resolver
 from smdp_entrypoint.hyperparameters import to_arguments
 from smdp_entrypoint.layout import Layout, plan_layout
+from smdp_entrypoint.link import job_key
+from smdp_entrypoint.other_host import OtherHost
 from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.peers import PeerLoop, Peers
 from smdp_entrypoint.program import Program, find_program, pip_command, pip_environment
 from smdp_entrypoint.ranks import (
     Master,
@@ -29,7 +34,7 @@ from smdp_entrypoint.ranks import (
 from smdp_entrypoint.settings import Settings
 from smdp_entrypoint.signals import Signals
 from smdp_entrypoint.source import fetch_source
-from smdp_entrypoint.supervisor import Supervisor
+from smdp_entrypoint.supervisor import Hooks, Supervisor
 
 # Nothing is lost when pip is cut short, so a stop does not wait long for it.
 _PIP_STOP_BUDGET_S = 5.0
@@ -51,18 +56,24 @@ class Job:
         return {**self.environ, **worker_variables(self.contract, self.layout, local_rank)}
 
 
-def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals: Signals) -> Job:
-    """Raises EntrypointError, or StopRequested when a stop signal comes meanwhile."""
-    console.host = read_resources(tree).current_host
+def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals: Signals, peers: Peers) -> Job:
+    """Raises EntrypointError, or StopRequested or OthersFailed when a signal or the news comes meanwhile."""
+    resources = read_resources(tree)
+    console.host = resources.current_host
     settings = Settings.from_environment(environ)
+    _join_peers(resources, settings, environ, console, peers)
     contract = read_contract(tree)
     tree.create(contract.checkpoints)
     facts = Facts(contract, tree, count_devices(console.say), environ)
+    if settings.require_gpu and settings.workers_per_host is None:
+        check_gpus(facts.devices, contract.resources.instance_type)
     layout = plan_layout(contract, settings, facts.devices, console.say)
     fetch_source(facts.source, tree, _with_region(environ, contract), console.say)
     program = find_program(facts.entry_point, tree.code)
-    _install(program, console, signals)
-    address = Resolver(settings.hosts_file, console.say).first_address(list(layout.hosts))
+    _install(program, console, signals, peers)
+    resolver = Resolver(settings.hosts_file, console.say, settings.hosts_timeout)
+    address = resolver.first_address(list(layout.hosts))
+    peers.await_contact(console.say)
     master = Master(layout.hosts[0], address, settings.master_port)
     return Job(
         argv=program.argv(to_arguments(contract.hyperparameters.script)),
@@ -75,13 +86,33 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     )
 
 
+def _join_peers(
+    resources: ResourceConfig, settings: Settings, environ: Mapping[str, str], console: Console, peers: Peers
+) -> None:
+    """From here on a failure on one host is known on all."""
+    hosts, own = resources.hosts, resources.current_host
+    if len(hosts) == 1:
+        return
+    key = job_key(environ.get("SMDP_JOB_TOKEN"), environ.get("TRAINING_JOB_ARN", ""), *hosts)
+    resolver = Resolver(settings.hosts_file, lambda text: None, settings.hosts_timeout)
+
+    def address() -> str:
+        return resolver.first_address(hosts)
+
+    if own == hosts[0]:
+        role: FirstHost | OtherHost = FirstHost(own, hosts[1:], key, address, settings.control_port)
+    else:
+        role = OtherHost(own, hosts[0], key, address, settings.control_port)
+    peers.join(PeerLoop(role, console.say))
+
+
 def _with_region(environ: Mapping[str, str], contract: Contract) -> Mapping[str, str]:
     """The platform's region, else the one that the SDK wrote into the hyperparameters."""
     region = contract.hyperparameters.own.get("sagemaker_region")
     return {"AWS_DEFAULT_REGION": str(region), **environ} if region else environ
 
 
-def _install(program: Program, console: Console, signals: Signals) -> None:
+def _install(program: Program, console: Console, signals: Signals, peers: Peers) -> None:
     program.prepare()
     requirements = program.requirements()
     if not requirements:
@@ -95,7 +126,8 @@ def _install(program: Program, console: Console, signals: Signals) -> None:
 
     signals.only_note()
     pip = Child(pip_command(requirements), pip_environment(), program.code, on_line)
-    Supervisor([pip], console, signals, stop_budget=_PIP_STOP_BUDGET_S).run()
+    hooks = Hooks(others_failed=lambda: peers.ending is not None)
+    Supervisor([pip], console, signals, stop_budget=_PIP_STOP_BUDGET_S, hooks=hooks).run()
     signals.raise_again()
     if pip.ended is None or not pip.ended.well:
         ended = f"exit code {pip.ended.code}" if pip.ended and pip.ended.code is not None else "a signal"
@@ -104,8 +136,9 @@ def _install(program: Program, console: Console, signals: Signals) -> None:
 
 def _host_environ(facts: Facts, layout: Layout, master: Master, console: Console) -> dict[str, str]:
     variables = {
-        **default_variables(facts.contract, layout, console.say),
+        **default_variables(facts.contract, layout, facts.devices, console.say),
         **facts.environ,
+        **exported_variables(facts.contract, facts.environ, console.say),
         **toolkit_variables(facts),
         **sm_variables(facts),
         **host_variables(facts.contract, layout, master),

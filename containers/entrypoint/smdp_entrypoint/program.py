@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_entrypoint.errors import ProgramError
+from smdp_entrypoint.settings import shown
 
 _MODULE = re.compile(r"[A-Za-z_]\w*([./][A-Za-z_]\w*)*")
 
@@ -79,17 +80,25 @@ def _check_form(name: str) -> None:
     path = Path(name)
     if path.is_absolute() or ".." in path.parts or name.startswith("-") or not name.isprintable():
         raise ProgramError(
-            f"sagemaker_program {name!r} must be a path within the source folder, without '..' and not starting "
+            f"sagemaker_program {shown(name)} must be a path within the source folder, without '..' and not starting "
             "with '-', for example train.py."
         )
 
 
 def _check_place(name: str, code: Path) -> None:
-    target = (code / name).resolve()
+    try:
+        target = (code / name).resolve()
+        is_file = target.is_file()
+    except (OSError, RuntimeError) as error:  # too long, or a loop of links
+        raise ProgramError(f"sagemaker_program {shown(name)} is no file in {code}: {_reason(error)}.") from error
     if code.resolve() not in target.parents:
         raise ProgramError(f"sagemaker_program {name!r} is a link that leads out of {code}, to {target}.")
-    if not target.is_file():
+    if not is_file:
         raise ProgramError(f"sagemaker_program {name!r} is not in {code}, which holds {_listing(code)}.")
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or "its links make a loop"
 
 
 def _listing(code: Path) -> str:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from smdp_entrypoint.contract import Contract
-from smdp_entrypoint.devices import usable_cores
+from smdp_entrypoint.devices import Devices, usable_cores
 from smdp_entrypoint.layout import Layout
 
 # Where AWS's library looks for its server (toolkit's smdataparallel.py).
 SMDATAPARALLEL_SERVER_PORT = 7592
+# Holds a `sitecustomize` that registers the backend.
+_WORKER_SITE = str(Path(__file__).parent / "worker_site")
 # Linux refuses to start a process with a longer single variable (MAX_ARG_STRLEN).
 _LONGEST_VARIABLE = 128 * 1024 - 1
 # Under these flags AWS's containers start the script with Open MPI, and scripts read its variables.
@@ -60,9 +62,16 @@ def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[s
     }
 
 
-def default_variables(contract: Contract, layout: Layout, say: Callable[[str], None]) -> dict[str, str]:
+def default_variables(
+    contract: Contract, layout: Layout, devices: Devices, say: Callable[[str], None]
+) -> dict[str, str]:
     """Set only where the job's own environment does not."""
     defaults = {"PYTHONUNBUFFERED": "1"}
+    if devices.efa:
+        # FI_EFA_USE_DEVICE_RDMA is left to libfabric, which knows the adapter's generation since 1.18 and refuses to
+        # work where it is asked for and missing.
+        defaults.update(FI_PROVIDER="efa", RDMAV_FORK_SAFE="1", NCCL_PROTO="simple")
+        say("this host has an Elastic Fabric Adapter: FI_PROVIDER=efa, RDMAV_FORK_SAFE=1, NCCL_PROTO=simple")
     if layout.workers_per_host > 1:
         defaults["OMP_NUM_THREADS"] = str(max(1, usable_cores() // layout.workers_per_host))
     interface = contract.resources.interface
@@ -91,19 +100,37 @@ def worker_variables(contract: Contract, layout: Layout, local_rank: int) -> dic
 
 
 def with_code_on_path(environ: Mapping[str, str], code: Any) -> dict[str, str]:
-    """Modules beside the program are importable from anywhere, as under the AWS toolkit."""
-    path = [str(code), *_engine_paths(environ), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    """Modules beside the program are importable from anywhere, as under the AWS toolkit. Where `smddp` is our engine's
+    the backend is registered without an import in the script."""
+    site = [_WORKER_SITE] if _serves_smddp(environ) else []
+    path = [str(code), *site, *_engine_paths(environ), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _engine_paths(environ: Mapping[str, str]) -> list[str]:
     """Where `import smdistributed` finds our engine. A job with `engine: native` gets it before AWS's own library,
     which may be installed in the same image; any other job finds it last, by the engine's own .pth file."""
-    if environ.get("SMDP_ENGINE") != "native":
-        return []
+    folder = _engine_folder()
+    return [str(folder / "dropin")] if folder and environ.get("SMDP_ENGINE") == "native" else []
+
+
+def _serves_smddp(environ: Mapping[str, str]) -> bool:
+    """Whether `import smdistributed.dataparallel` will find our engine, and not AWS's own library."""
+    folder = _engine_folder()
+    if folder is None:
+        return False
+    if environ.get("SMDP_ENGINE") == "native":
+        return True
+    found = importlib.util.find_spec("smdistributed")
+    places = [Path(place) for place in (found.submodule_search_locations or [])] if found is not None else []
+    first = next((place for place in places if (place / "dataparallel").is_dir()), None)
+    return first is not None and folder in first.parents
+
+
+def _engine_folder() -> Path | None:
     found = importlib.util.find_spec("smdp_engine")
     folders = found.submodule_search_locations if found is not None else None
-    return [str(Path(folders[0]) / "dropin")] if folders else []
+    return Path(folders[0]) if folders else None
 
 
 def startable(variables: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import ssl
+import tempfile
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,6 +23,15 @@ _FIRST_PAUSE_S = 0.5
 _BLOCK = 1024 * 1024
 # S3's answers worth asking again, beside every 5xx: its request to slow down, and a time-out on its side.
 _TRY_AGAIN = (408, 429)
+# How the regions of AWS's other partitions begin, and their domains (botocore's partitions.json, 2026-11-21).
+_DOMAINS = {
+    "cn-": "amazonaws.com.cn",
+    "eusc-": "amazonaws.eu",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "eu-isoe-": "cloud.adc-e.uk",
+    "us-isof-": "csp.hci.ic.gov",
+}
 _FALLBACK_REGION = "us-east-1"  # S3's own default; a bucket elsewhere answers with its region
 
 
@@ -117,7 +127,7 @@ class Download:
             block = response.read(_BLOCK)
             if not block:
                 break
-            target.write(block)
+            self._keep(target, block)
             size += len(block)
             if time.monotonic() >= self._end:
                 raise SourceError(f"{self.source} was still downloading after {_DEADLINE_S:g} s, at byte {size}.")
@@ -125,6 +135,13 @@ class Download:
             raise _TryAgain(f"the connection ended after {size} of {expected} bytes")
         target.flush()
         return size
+
+    def _keep(self, target: IO[bytes], block: bytes) -> None:
+        try:
+            target.write(block)
+            target.flush()
+        except OSError as error:  # a full disk is not cured by asking S3 again
+            raise SourceError(f"{self.source} cannot be kept in {tempfile.gettempdir()}: {error}.") from error
 
     def _refusal(self, response: http.client.HTTPResponse) -> Exception:
         body = response.read(64 * 1024).decode("utf-8", "replace")
@@ -156,7 +173,7 @@ def object_url(source: S3Object, region: str, environ: Mapping[str, str]) -> str
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SourceError(f"The S3 endpoint {own!r} is not an http or https address.")
         return f"{own.rstrip('/')}/{source.bucket}/{key}"
-    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    suffix = next((domain for start, domain in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
     if "." in source.bucket:
         return f"https://s3.{region}.{suffix}/{source.bucket}/{key}"
     return f"https://{source.bucket}.s3.{region}.{suffix}/{key}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import Callable, Mapping
@@ -12,6 +11,8 @@ from smdp_entrypoint.archive import unpack
 from smdp_entrypoint.errors import SourceError
 from smdp_entrypoint.paths import MlTree
 from smdp_entrypoint.s3 import Download, S3Object
+
+_ARCHIVES = (".tar.gz", ".tgz", ".tar")
 
 
 def fetch_source(source: str, tree: MlTree, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
@@ -29,9 +30,12 @@ def fetch_source(source: str, tree: MlTree, environ: Mapping[str, str], say: Cal
 
 
 def _fetch_archive(source: S3Object, code: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
-    with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
-        size = Download(source, environ, say).to(file)
-        count = unpack(Path(file.name), code)
+    try:
+        with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
+            size = Download(source, environ, say).to(file)
+            count = unpack(Path(file.name), code)
+    except OSError as error:
+        raise SourceError(f"{source} cannot be kept in {tempfile.gettempdir()}: {error}.") from error
     say(f"unpacked {count} file(s) from {source} ({size} bytes)")
 
 
@@ -39,11 +43,11 @@ def _copy_local(source: Path, code: Path) -> None:
     try:
         if source.is_dir():
             _copy_folder(source, code)
-        elif tarfile.is_tarfile(str(source)):
+        elif source.name.endswith(_ARCHIVES):
             unpack(source, code)
         else:
             shutil.copy2(source, code)
-    except OSError as error:
+    except (OSError, shutil.Error) as error:
         raise SourceError(f"The source {source} cannot be copied to {code}: {error}.") from error
 
 

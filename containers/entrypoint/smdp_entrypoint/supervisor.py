@@ -24,8 +24,9 @@ from smdp_entrypoint.signals import Signals
 
 # Others that failed first may not have ended yet when the first one ends.
 SETTLE_S = 0.4
-# After a failure the other workers have this long to end by themselves.
-FAILURE_GRACE_S = 10.0
+# After a failure the other workers have this long to end by themselves: what they could still save is of a step that
+# not all ranks have made, and every second is paid on every host.
+FAILURE_GRACE_S = 3.0
 # Something that outlives its worker may hold the worker's pipe; its output is read this long after the last end.
 _DRAIN_S = 1.0
 # A killed process that is still there hangs in the kernel; waiting longer helps nobody.
@@ -38,10 +39,11 @@ _BACKLOG = 1024 * 1024
 @dataclass(frozen=True)
 class Hooks:
     """Called from the loop: `ended` for each child once its output is read, `failed` once after the settling time
-    that follows the first bad end."""
+    that follows the first bad end; `others_failed` each turn, whether the children must end because of another host."""
 
     ended: Callable[[Child], None] = lambda child: None
     failed: Callable[[], None] = lambda: None
+    others_failed: Callable[[], bool] = lambda: False
 
 
 @dataclass
@@ -72,6 +74,7 @@ class Supervisor:
     told_to_end: set[int] = field(default_factory=set)
     _plan: _Plan = field(default_factory=_Plan)
     _signals_seen: int = 0
+    _is_failing: bool = False
 
     def run(self) -> None:
         try:
@@ -110,6 +113,7 @@ class Supervisor:
         if signal.SIGCHLD in arrived and os.getpid() == 1:
             reap_orphans(keep={child.pid for child in self.children})
         self._follow_signals()
+        self._follow_others()
         self._follow_plan()
         self.console.flush()
 
@@ -132,7 +136,7 @@ class Supervisor:
                 self._note_failure()
 
     def _note_failure(self) -> None:
-        if self._plan.settle is None and self._plan.kill is None:
+        if self._plan.settle is None and not self._is_failing:
             self._plan.settle = time.monotonic() + SETTLE_S
 
     def _follow_signals(self) -> None:
@@ -150,7 +154,14 @@ class Supervisor:
             f"{signal_name(signum)} received: passed on as SIGTERM, {self.stop_budget:g} s to save and end"
         )
         self._end_all()
-        self._plan.kill = at + self.stop_budget
+        self._plan.kill = min(at + self.stop_budget, self._plan.kill or float("inf"))
+
+    def _follow_others(self) -> None:
+        if self._is_failing or not self._alive or not self.hooks.others_failed():
+            return
+        self._plan.settle = None
+        self._is_failing = True
+        self._end_the_rest("another host failed: ending the workers here")
 
     def _follow_plan(self) -> None:
         if self._plan.settle is not None and (self._due(self._plan.settle) or not self._alive):
@@ -160,9 +171,13 @@ class Supervisor:
             self._kill("the time is over")
 
     def _fail(self) -> None:
+        self._is_failing = True
         self.hooks.failed()
+        self._end_the_rest("ending the other workers")
+
+    def _end_the_rest(self, why: str) -> None:
         if self._alive and self.stopped_by is None:
-            self.console.say(f"ending the other workers: SIGTERM now, SIGKILL in {FAILURE_GRACE_S:g} s")
+            self.console.say(f"{why}: SIGTERM now, SIGKILL in {FAILURE_GRACE_S:g} s")
             self._end_all()
             self._plan.kill = time.monotonic() + FAILURE_GRACE_S
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 from typing import Callable
 
 from smdp_entrypoint.child import Child, Ended
 from smdp_entrypoint.console import Console
-from smdp_entrypoint.failure import Failure, examine, failure_text, first_cause, write_failure
+from smdp_entrypoint.failure import Failure, examine, failure_text, first_cause
+from smdp_entrypoint.failure_file import FailureFile
 from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.peers import Peers
 from smdp_entrypoint.preparation import Job
+from smdp_entrypoint.reports import Report
 from smdp_entrypoint.signals import Signals
 from smdp_entrypoint.supervisor import Hooks, Supervisor
 
@@ -19,15 +21,23 @@ _OUR_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 
 
 class Training:
-    def __init__(self, job: Job, tree: MlTree, console: Console, signals: Signals) -> None:
+    def __init__(
+        self, job: Job, tree: MlTree, file: FailureFile, console: Console, signals: Signals, peers: Peers
+    ) -> None:
         self.job = job
         self.tree = tree
+        self.file = file
         self.console = console
+        self.peers = peers
         self.cause: Failure | None = None
         self.children: list[Child] = []
         self._reported: set[int] = set()
         self._supervisor = Supervisor(
-            self.children, console, signals, job.stop_budget, Hooks(self._child_ended, self._name_cause)
+            self.children,
+            console,
+            signals,
+            job.stop_budget,
+            Hooks(self._child_ended, self._name_cause, self._others_failed),
         )
 
     def run(self) -> int:
@@ -81,29 +91,53 @@ class Training:
         self.cause = first_cause(failures)
         self._report(self.cause)
         self.console.say(f"first failure: {self.cause.summary}")
-        self._write_failure(self.cause)
+        record_failure(self.file, failure_text(self.cause), self.console)
+        self.peers.report(Report.of(self.cause))
+
+    def _others_failed(self) -> bool:
+        if self.peers.ending is None:
+            return False
+        if self.cause is None:
+            self._answer_others()
+        return True
+
+    def _answer_others(self) -> None:
+        """Another host asks what failed here, if anything did: its own failure may be a consequence of ours."""
+        if any(map(self._failure, self.children)):
+            self._name_cause()
+        else:
+            self.peers.report(None)
 
     def _conclude(self) -> int:
         stopped_by = self._supervisor.stopped_by
-        if all(child.ended and child.ended.well for child in self.children):
+        # Workers that were ended because of another host may well have saved and ended well.
+        well = all(child.ended and child.ended.well for child in self.children)
+        if well and (stopped_by or not self._supervisor.told_to_end):
             self.console.say("all workers ended well")
             self._write_success()
             return 0
         if self.cause is None and any(map(self._failure, self.children)):
             self._name_cause()
+        verdict = self.peers.verdict_within()
+        if verdict is not None and verdict.host != self.job.layout.current_host:
+            return self._conclude_for(verdict)
         if self.cause is not None:
-            self._write_failure(self.cause)
+            record_failure(self.file, failure_text(self.cause), self.console)
             return self._exit_code(self.cause)
         self.console.say("stopped before all workers had ended well")
         return 128 + (stopped_by or signal.SIGKILL)
+
+    def _conclude_for(self, verdict: Report) -> int:
+        """The job failed on another host; what failed here, if anything, stands below that."""
+        self.console.say(f"the job's first failure: {verdict.summary}")
+        here = f"\n{failure_text(self.cause)}" if self.cause else ""
+        record_failure(self.file, verdict.summary + here, self.console)
+        return self._exit_code(self.cause) if self.cause else verdict.code
 
     def _exit_code(self, cause: Failure) -> int:
         # The cause may have been named before its worker ended; its own code counts, not the signal we sent.
         ended = self.children[cause.local_rank].ended
         return (ended.code if ended else None) or cause.exit_code
-
-    def _write_failure(self, cause: Failure) -> None:
-        record_failure(self.tree.failure, failure_text(cause), self.console)
 
     def _write_success(self) -> None:
         try:
@@ -117,8 +151,8 @@ def _died_of_our_signal(ended: Ended) -> bool:
     return ended.signum in _OUR_SIGNALS or ended.code in tuple(128 + signum for signum in _OUR_SIGNALS)
 
 
-def record_failure(path: Path, text: str, console: Console) -> None:
+def record_failure(file: FailureFile, text: str, console: Console) -> None:
     try:
-        write_failure(path, text)
+        file.write(text)
     except OSError as error:
-        console.say(f"{path} cannot be written: {error.strerror}")
+        console.say(f"{file.path} cannot be written: {error.strerror}")

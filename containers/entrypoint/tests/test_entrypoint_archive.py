@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import tarfile
@@ -10,6 +11,7 @@ import pytest
 
 from smdp_entrypoint.archive import unpack
 from smdp_entrypoint.errors import SourceError
+from smdp_entrypoint.metered import Metered
 from smdp_entrypoint.paths import MlTree
 from smdp_entrypoint.source import fetch_source
 
@@ -141,3 +143,73 @@ def test_a_missing_local_source_is_named(place: Path, said: list[str]) -> None:
     tree.create()
     with pytest.raises(SourceError, match="/no/such/place"):
         fetch_source("/no/such/place", tree, {}, said.append)
+
+
+def gnu_sparse(name: str, size: int) -> bytes:
+    """A member that says it has `size` bytes, all of them holes."""
+    info = tarfile.TarInfo(name)
+    info.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(size)}
+    info.pax_headers.update({"GNU.sparse.numblocks": "1", "GNU.sparse.map": f"{size},0", "GNU.sparse.name": name})
+    return info.tobuf(tarfile.PAX_FORMAT)
+
+
+END = b"\0" * 1024
+BOMBS = {
+    "a long file of zeros": (lambda: zeros_in_a_file(3 * 1024**3), "unpacks to more than"),
+    "a hole larger than the disk": (lambda: gzip.compress(gnu_sparse("x", 1 << 60) + END), "than is allowed|are free"),
+    "holes in many files": (
+        lambda: gzip.compress(b"".join(gnu_sparse(str(i), 1 << 28) for i in range(40)) + END),
+        "unpacks to more than is allowed",
+    ),
+    "an endless header": (lambda: gzip.compress(endless_header() + b"a" * 100_000), "a header of"),
+}
+
+
+def zeros_in_a_file(size: int) -> bytes:
+    """Gzip data of a tar whose one file says that it holds `size` zeros, and begins with some."""
+    return gzip.compress(member("zeros", size=size).tobuf() + b"\0" * (1 << 24))
+
+
+def endless_header() -> bytes:
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 33
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_bomb_is_refused_and_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    make, reason = BOMBS[kind]
+    archive, folder = tmp_path / "sourcedir.tar.gz", tmp_path / "code"
+    archive.write_bytes(make())
+    folder.mkdir()
+    with pytest.raises(SourceError, match=reason):
+        unpack(archive, folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_sizes_around_a_block_come_out_whole(tmp_path: Path) -> None:
+    archive, folder = tmp_path / "sourcedir.tar.gz", tmp_path / "code"
+    folder.mkdir()
+    sizes = [0, 1, 511, 512, 513, 1024, 8192, 10240, 65536, 1 << 20, (1 << 20) + 512]
+    with tarfile.open(archive, "w:gz") as tar:
+        for size in sizes:
+            info = tarfile.TarInfo(str(size))
+            info.size = size
+            tar.addfile(info, io.BytesIO(bytes(size % 251 for _ in range(size))))
+    assert unpack(archive, folder) == len(sizes)
+    for size in sizes:
+        assert (folder / str(size)).read_bytes() == bytes(size % 251 for _ in range(size))
+
+
+def test_content_is_read_no_further_than_its_limits() -> None:
+    metered = Metered(io.BytesIO(b"0123456789" * 10), limit=20, seconds=60)
+    assert metered.read(10) == b"0123456789"
+    assert metered.seek(9) == 9
+    assert metered.read(2) == b"90"
+    assert metered.seek(15) == 15
+    with pytest.raises(SourceError, match="unpacks to more than 20 bytes"):
+        metered.seek(30)
+    with pytest.raises(SourceError, match="cannot be read in one go"):
+        metered.seek(3)
+    with pytest.raises(SourceError, match="still being unpacked after 0 s"):
+        Metered(io.BytesIO(b"0"), limit=20, seconds=0).read(1)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
+
+import pytest
 
 if TYPE_CHECKING:
     from conftest import Host
 
+# Tests may run several times at once on one machine, and each first host listens at a fixed port.
+NETWORK = f"127.{100 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
 SHOW = """
 import json, os
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "SM_CURRENT_HOST",
@@ -18,7 +26,7 @@ json.dump([os.environ[name] for name in names], open(path, "w"))
 
 
 def hosts_file(path: Path, names: list[str]) -> str:
-    path.write_text("".join(f"127.0.1.{number} {name}\n" for number, name in enumerate(names, start=11)))
+    path.write_text("".join(f"{NETWORK}.{number} {name}\n" for number, name in enumerate(names, start=11)))
     return str(path)
 
 
@@ -29,7 +37,7 @@ def test_two_hosts_with_two_workers(cluster: Callable[[list[str]], list[Host]], 
     for host in hosts:
         host.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, SMDP_MASTER_PORT="4711")
     assert [host.end() for host in hosts] == [0, 0]
-    common = ["127.0.1.11", "4711"]
+    common = [f"{NETWORK}.11", "4711"]
     assert [hosts[0].saved("0.json"), hosts[0].saved("1.json"), hosts[1].saved("0.json"), hosts[1].saved("1.json")] == [
         ["0", "0", "4", "0", *common, "algo-1", "algo-1", "algo-1"],
         ["1", "1", "4", "0", *common, "algo-1", "algo-1", "algo-1"],
@@ -37,7 +45,7 @@ def test_two_hosts_with_two_workers(cluster: Callable[[list[str]], list[Host]], 
         ["3", "1", "4", "1", *common, "algo-2", "algo-2", "algo-1"],
     ]
     assert hosts[1].events("workers_started")[0]["ranks"] == [2, 3]
-    assert hosts[1].events("workers_started")[0]["master"] == "127.0.1.11:4711"
+    assert hosts[1].events("workers_started")[0]["master"] == f"{NETWORK}.11:4711"
 
 
 def test_twelve_hosts_are_ranked_in_the_order_of_the_platforms_list(
@@ -50,20 +58,178 @@ def test_twelve_hosts_are_ranked_in_the_order_of_the_platforms_list(
         host.job(SHOW).start(SMDP_WORKERS_PER_HOST="1", SMDP_HOSTS_FILE=file)
     assert [host.end() for host in hosts] == [0] * 12
     assert [(host.host, host.saved("0.json")[0]) for host in hosts] == [(name, str(i)) for i, name in enumerate(names)]
-    assert [host.saved("0.json")[4] for host in hosts] == ["127.0.1.11"] * 12
+    assert [host.saved("0.json")[4] for host in hosts] == [f"{NETWORK}.11"] * 12
 
 
-def test_only_the_host_whose_worker_failed_reports_it(
+FAILS_ON_THREE = """
+import os, time
+print("ready", os.environ["RANK"])
+while not os.path.exists(os.environ["SM_OUTPUT_DATA_DIR"] + "/go"):
+    time.sleep(0.01)
+if os.environ["RANK"] == "3":
+    raise ValueError("bad")
+while True:
+    time.sleep(0.05)
+"""
+HANGS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", os.environ["RANK"])
+time.sleep(0.5)
+if os.environ["RANK"] == "3":
+    raise ValueError("bad")
+while True:
+    time.sleep(0.05)
+"""
+CAUSE = "ValueError: bad (rank 3 on algo-2, exit code 1)"
+
+
+def started(hosts: list[Host], path: Path, script: str, **environ: str) -> None:
+    file = hosts_file(path, [host.host for host in hosts])
+    for host in hosts:
+        host.job(script).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, **environ)
+    for number, host in enumerate(hosts):
+        host.wait_for_line(f"ready {2 * number}")
+        host.wait_for_line(f"ready {2 * number + 1}")
+
+
+def test_a_workers_failure_ends_all_hosts_and_is_named_on_all(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path
 ) -> None:
-    names = ["algo-1", "algo-2"]
-    file = hosts_file(tmp_path / "hosts", names)
-    hosts = cluster(names)
-    script = 'import os, time\nif os.environ["RANK"] == "3": raise ValueError("bad")\ntime.sleep(60)'
+    hosts = cluster(["algo-1", "algo-2", "algo-3"])
+    started(hosts, tmp_path / "hosts", FAILS_ON_THREE)
+    (hosts[1].root / "output/data/go").touch()
+    assert [host.end() for host in hosts] == [1, 1, 1]
+    assert hosts[1].failure.startswith(f"{CAUSE}\nTraceback (most recent call last):")
+    assert [hosts[0].failure, hosts[2].failure] == [CAUSE, CAUSE]
+    for other in (hosts[0], hosts[2]):
+        assert other.text.count(f"[{other.host}] the job's first failure: {CAUSE}") == 1
+        assert other.events("worker_exit") == []
+
+
+def test_workers_that_hang_on_other_hosts_are_killed(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    hosts = cluster(["algo-1", "algo-2"])
+    started(hosts, tmp_path / "hosts", HANGS)
+    assert [host.end() for host in hosts] == [1, 1]
+    assert hosts[0].failure == CAUSE
+    assert "the time is over: SIGKILL to 2 process(es)" in hosts[0].text
+
+
+def test_a_cause_elsewhere_stands_before_its_consequence_here(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    """Rank 0 loses its connection to rank 2 and says so, on another host and before rank 2 itself has ended."""
+    hosts = cluster(["algo-1", "algo-2"])
+    script = """
+        import os, sys, time
+        print("ready", os.environ["RANK"])
+        rank, shared = os.environ["RANK"], os.environ["SHARED"]
+        if rank == "2":
+            while not os.path.exists(shared):
+                time.sleep(0.01)
+            sys.stderr.write("Traceback (most recent call last):\\n  File x\\nKeyError: 'first'\\n")
+            sys.stderr.flush()
+            os.rename(shared, shared + "2")
+            time.sleep(0.3)
+            os._exit(5)
+        if rank == "0":
+            while not os.path.exists(shared + "2"):
+                time.sleep(0.001)
+            time.sleep(0.05)
+            raise ConnectionResetError("peer 2")
+        time.sleep(60)
+        """
+    shared = tmp_path / "shared"
+    started(hosts, tmp_path / "hosts", script, SHARED=str(shared))
+    shared.touch()
+    assert sorted(host.end() for host in hosts) == [1, 5]
+    cause = "KeyError: 'first' (rank 2 on algo-2"
+    assert hosts[1].failure.startswith(cause)
+    first, second = hosts[0].failure.splitlines()[:2]
+    assert first.startswith(cause)
+    assert second == "ConnectionResetError: peer 2 (rank 0 on algo-1, exit code 1)"
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_host_that_is_killed_is_named_on_the_others(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path, victim: int
+) -> None:
+    hosts = cluster(["algo-1", "algo-2", "algo-3"])
+    started(hosts, tmp_path / "hosts", FAILS_ON_THREE)
+    hosts[victim].wait_for_line(f"ready {2 * victim}")
+    hosts[victim].signal(signal.SIGKILL)
+    others = [host for host in hosts if host is not hosts[victim]]
+    assert [host.end() for host in others] == [1, 1]
+    for other in others:
+        assert other.failure.startswith(f"host algo-{victim + 1} was lost: its connection ended without a goodbye")
+
+
+def test_a_host_that_cannot_start_ends_those_that_train_and_those_that_prepare(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    hosts = cluster(["algo-1", "algo-2", "algo-3"])
+    file = hosts_file(tmp_path / "hosts", ["algo-1", "algo-2", "algo-3"])
     for host in hosts:
-        host.job(script).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file)
-    assert hosts[1].end() == 1
+        host.job(FAILS_ON_THREE)
+    hosts[0].start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file)
+    hosts[0].wait_for_line("ready 0")
+    hosts[1].code("requirements.txt", "--index-url http://127.0.0.1:9\nno-such-package-for-this-test")
+    hosts[1].start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, PIP_RETRIES="20", PIP_DEFAULT_TIMEOUT="20")
+    hosts[1].wait_for_line("installing with pip")
+    (hosts[2].root / "code/train.py").unlink()
+    hosts[2].start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file)
+    assert [host.end() for host in hosts] == [1, 1, 1]
+    cause = "sagemaker_program 'train.py' is not in"
+    for host in hosts:
+        assert host.failure.startswith(cause), host.text
+        assert host.failure.splitlines()[0].endswith("(on algo-3)")
+    (event,) = hosts[2].events("host_failed")
+    assert event["error"].startswith(cause)
+    assert hosts[0].events("host_failed") == hosts[1].events("host_failed") == []
+
+
+def test_hosts_that_have_ended_well_are_not_taken_for_lost(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    hosts = cluster(["algo-1", "algo-2", "algo-3"])
+    script = "import os, time; print('ready', os.environ['RANK']); time.sleep(int(os.environ['GROUP_RANK']) * 0.7)"
+    started(hosts, tmp_path / "hosts", script)
+    assert [host.end() for host in hosts] == [0, 0, 0]
+    assert [host.failure for host in hosts] == ["", "", ""]
+
+
+def test_a_stop_is_no_failure(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
+    hosts = cluster(["algo-1", "algo-2"])
+    started(hosts, tmp_path / "hosts", FAILS_ON_THREE)
+    for host in hosts:
+        host.signal()
+    assert [host.end() for host in hosts] == [143, 143]
+    assert [host.failure for host in hosts] == ["", ""]
+
+
+def test_strangers_at_the_port_are_turned_away(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
+    hosts = cluster(["algo-1", "algo-2"])
+    file = hosts_file(tmp_path / "hosts", ["algo-1", "algo-2"])
+    hosts[0].job(FAILS_ON_THREE).start(SMDP_HOSTS_FILE=file)
+    hosts[0].wait_for_line("ready 0")
+    address = (Path(file).read_text().split()[0], 7778)
+    greetings = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'{"host": "algo-2", "nonce": "x", "proof": "y"}\n{"is": "failed"}\n',
+        b"[" * 100_000,
+        b"x" * 200_000,
+        b'{"host": 1e999}\n',
+    ]
+    for greeting in greetings:
+        with socket.create_connection(address, timeout=10) as stranger:
+            stranger.sendall(greeting)
+            with contextlib.suppress(ConnectionResetError):
+                while stranger.recv(4096):
+                    pass
+    hosts[1].job(FAILS_ON_THREE).start(SMDP_HOSTS_FILE=file)
+    hosts[1].wait_for_line("ready 1")
     hosts[0].signal()
-    assert hosts[0].end() == 143
-    assert hosts[0].failure == ""
-    assert hosts[1].failure.startswith("ValueError: bad (rank 3 on algo-2, exit code 1)")
+    hosts[1].signal()
+    assert [host.end() for host in hosts] == [143, 143]

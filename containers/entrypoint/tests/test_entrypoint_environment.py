@@ -193,21 +193,25 @@ def test_one_host_is_a_single_node_for_the_library(facts: Facts) -> None:
 
 
 def test_threads_are_shared_out_and_the_interface_is_named_if_it_exists(facts: Facts, said: list[str]) -> None:
-    many = default_variables(facts.contract, Layout(("algo-2",), "algo-2", 10_000), said.append)
+    many = default_variables(facts.contract, Layout(("algo-2",), "algo-2", 10_000), facts.devices, said.append)
     assert many == {
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1",
         "NCCL_SOCKET_IFNAME": "lo",
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    assert "OMP_NUM_THREADS" not in default_variables(facts.contract, Layout(("algo-2",), "algo-2", 1), said.append)
+    assert "OMP_NUM_THREADS" not in default_variables(
+        facts.contract, Layout(("algo-2",), "algo-2", 1), facts.devices, said.append
+    )
     assert said == []
 
 
 def test_a_missing_interface_is_told_and_not_forced_on_the_libraries(facts: Facts, host: Host, said: list[str]) -> None:
     host.config("resourceconfig.json", {**RESOURCES, "network_interface_name": "eth77"})
     contract = read_contract(facts.tree)
-    assert default_variables(contract, Layout(("algo-2",), "algo-2", 1), said.append) == {"PYTHONUNBUFFERED": "1"}
+    assert default_variables(contract, Layout(("algo-2",), "algo-2", 1), facts.devices, said.append) == {
+        "PYTHONUNBUFFERED": "1"
+    }
     assert "eth77" in said[0]
 
 

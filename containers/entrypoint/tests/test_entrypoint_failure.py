@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from smdp_entrypoint.failure import LONGEST_FILE, Failure, failure_text, first_cause, write_failure
+from smdp_entrypoint.failure import LONGEST_FILE, Failure, failure_text, first_cause
 
 BAD = Failure(3, 1, "algo-2", 100.0, 1, None, "ValueError: bad thing", ["Traceback", "  File", "ValueError: bad thing"])
 
@@ -86,21 +85,3 @@ def test_within_one_moment_a_crash_is_the_cause() -> None:
 @pytest.mark.parametrize(("code", "signum", "expected"), [(3, None, 3), (None, 9, 137), (None, None, 1)])
 def test_the_exit_code_is_the_workers_own(code: int | None, signum: int | None, expected: int) -> None:
     assert replace(BAD, code=code, signum=signum).exit_code == expected
-
-
-def test_a_scripts_own_failure_file_stays_in_front(tmp_path: Path) -> None:
-    path = tmp_path / "failure"
-    path.write_text("my reason\n")
-    write_failure(path, "ours\nmore")
-    write_failure(path, "ours\nmore")
-    assert path.read_text() == "my reason\nours\nmore"
-
-
-def test_a_scripts_long_failure_file_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "failure"
-    path.write_text("y" * 3000)
-    write_failure(path, "ours")
-    assert path.read_text() == "y" * 3000
-    path.write_text("y" * 1020)
-    write_failure(path, "ours and more")
-    assert path.read_text() == "y" * 1020 + "\nour"

@@ -16,7 +16,7 @@ def never(host: str) -> str:
 
 
 def resolver(tmp_path: Path, said: list[str], **more: object) -> Resolver:
-    return Resolver(tmp_path / "hosts", said.append, **more)  # type: ignore[arg-type]
+    return Resolver(tmp_path / "hosts", said.append, **{"deadline": 900.0, **more})  # type: ignore[arg-type]
 
 
 def test_the_hosts_file_goes_before_the_name_service(tmp_path: Path, said: list[str]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import pytest
 
 from smdp_entrypoint.contract import read_contract
-from smdp_entrypoint.devices import Devices, count_devices
+from smdp_entrypoint.devices import Devices
 from smdp_entrypoint.errors import ContractError
 from smdp_entrypoint.layout import Layout, plan_layout
 from smdp_entrypoint.paths import MlTree
@@ -79,14 +79,3 @@ def test_only_the_distributions_groups_train_together(plan: Plan) -> None:
     assert (member.hosts, member.ranks) == (("algo-2", "algo-3"), [2, 3])
     outsider = plan({**resources, "current_host": "algo-1", "current_group_name": "cpu"}, 2, **flags)
     assert (outsider.hosts, outsider.world_size) == (("algo-1",), 1)
-
-
-def test_gpus_are_counted_by_the_drivers_tool(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text('#!/bin/sh\necho "GPU 0: A100"\necho "  MIG 1g"\necho "GPU 1: A100"\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert count_devices(said.append).gpus == 2
-    tool.write_text('#!/bin/sh\necho "no driver"\nexit 9\n')
-    assert count_devices(said.append).gpus == 0
-    assert said == ["nvidia-smi --list-gpus failed with exit code 9: no driver"]

@@ -53,6 +53,25 @@ def test_lines_of_two_chatty_workers_are_neither_cut_nor_mixed(host: Host) -> No
         assert len(lines) == 10_000
 
 
+def test_long_lines_of_64_workers_at_once_are_neither_cut_nor_mixed(host: Host) -> None:
+    host.job(
+        """
+        import os, sys, time
+        rank = os.environ["RANK"]
+        open("ready" + rank, "w").close()
+        while len([name for name in os.listdir() if name.startswith("ready")]) < 64:
+            time.sleep(0.02)
+        for number in range(40):
+            line = f"{rank} {number} " + chr(97 + int(rank) % 26) * (1000 * (number % 30))
+            (sys.stdout if number % 2 else sys.stderr).write(line + chr(10))
+        """
+    )
+    assert host.run(SMDP_WORKERS_PER_HOST="64") == 0
+    for rank in range(64):
+        expected = [f"{rank} {number} " + chr(97 + rank % 26) * (1000 * (number % 30)) for number in range(40)]
+        assert sorted(host.of_rank(rank)) == sorted(expected)
+
+
 def test_bytes_that_are_no_text_long_lines_and_a_last_line_without_end(host: Host) -> None:
     host.job(
         r"""

@@ -39,8 +39,11 @@ def on_python(request: pytest.FixtureRequest, host: Host) -> Host:
 def test_a_failing_job_from_arguments_to_failure_file(on_python: Host) -> None:
     on_python.job(
         """
-        import os, sys
-        print(sys.argv[1:], "%d.%d" % sys.version_info[:2])
+        import os, sys, time
+        print(sys.argv[1:], "%d.%d" % sys.version_info[:2], flush=True)
+        open("printed" + os.environ["RANK"], "w").close()
+        while not (os.path.exists("printed0") and os.path.exists("printed1")):
+            time.sleep(0.01)
         if os.environ["RANK"] == "1":
             raise ValueError("bad thing")
         """,

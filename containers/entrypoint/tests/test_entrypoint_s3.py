@@ -16,6 +16,7 @@ import pytest
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
+from botocore.loaders import Loader
 
 from smdp_entrypoint.credentials import find_credentials
 from smdp_entrypoint.errors import SourceError
@@ -136,6 +137,16 @@ def test_without_an_endpoint_the_regions_address_is_used(bucket: str, region: st
     assert object_url(S3Object(bucket, "a b/c"), region, {}) == url
 
 
+def test_every_region_has_the_domain_of_its_partition() -> None:
+    partitions = Loader().load_data("partitions")["partitions"]
+    regions = [
+        (name, one["outputs"]["dnsSuffix"]) for one in partitions for name in one["regions"] if "global" not in name
+    ]
+    assert len(regions) > 40
+    for region, suffix in regions:
+        assert object_url(S3Object("bucket", "key"), region, {}) == f"https://bucket.s3.{region}.{suffix}/key"
+
+
 def test_the_s3_endpoint_goes_before_the_general_one() -> None:
     environ = {"AWS_ENDPOINT_URL": "http://general", "AWS_ENDPOINT_URL_S3": "http://special/base/"}
     assert object_url(S3Object("b", "k"), "eu-west-1", environ) == "http://special/base/b/k"
@@ -235,6 +246,32 @@ def test_credentials_of_the_container_are_asked_for_with_its_token(server: Serve
 def test_credentials_are_not_asked_for_in_the_clear_over_the_network(url: str) -> None:
     with pytest.raises(SourceError, match="must be https or a loopback address"):
         find_credentials({"AWS_CONTAINER_CREDENTIALS_FULL_URI": url})
+
+
+def test_the_platforms_own_service_is_asked_with_a_relative_address(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps({"AccessKeyId": "a", "SecretAccessKey": "s", "Token": "t", "Expiration": "x"}).encode()
+    server.answers = [lambda handler: handler.reply(200, body)]
+    monkeypatch.setattr("smdp_entrypoint.credentials._CONTAINER_SERVICE", server.url)
+    found = find_credentials({"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/credentials/1?x=2"})
+    assert found == Credentials("a", "s", "t")
+    assert [path for path, _ in server.requests] == ["/v2/credentials/1?x=2"]
+
+
+def test_a_token_in_a_file_goes_before_the_one_in_a_variable(server: Server, tmp_path: Path) -> None:
+    body = json.dumps({"AccessKeyId": "a", "SecretAccessKey": "s"}).encode()
+    server.answers = [lambda handler: handler.reply(200, body)]
+    environ = {
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": server.url,
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN": "old",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(tmp_path / "token"),
+    }
+    with pytest.raises(SourceError, match="TOKEN_FILE"):
+        find_credentials(environ)
+    (tmp_path / "token").write_text("new\n")
+    find_credentials(environ)
+    assert server.requests[0][1]["Authorization"] == "new"
 
 
 def test_no_credentials_at_all_are_told_with_what_to_set() -> None:

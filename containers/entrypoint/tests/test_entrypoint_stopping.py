@@ -49,7 +49,7 @@ def test_workers_save_and_end_well(host: Host, signum: int) -> None:
     assert host.end() == 0
     assert host.of_rank(0)[-1] == "saved by 0"
     assert host.of_rank(1)[-1] == "saved by 1"
-    assert "received: passed on as SIGTERM, 120 s to save and end" in host.text
+    assert "received: passed on as SIGTERM, 115 s to save and end" in host.text
     assert (host.root / "output/success").exists()
     assert host.events("worker_exit") == []
 

@@ -1,0 +1,162 @@
+"""One connection between two hosts' entrypoints: JSON objects, one a line, after each side has proved that it knows
+the job's key.
+
+    listening side                                    connecting side
+    {"nonce": N1}                            -->
+                                             <--      {"host": H, "nonce": N2, "proof": HMAC("join", N1, N2, H)}
+    {"proof": HMAC("welcome", N1, N2, H)}    -->
+
+The key keeps strangers out who can reach the port; against somebody on the path between the hosts it does not help.
+Nothing here blocks: `flush` and `receive` do what can be done now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+_LONGEST_MESSAGE = 64 * 1024  # bytes
+_BLOCK = 64 * 1024
+
+
+class LinkError(Exception):
+    """The connection has ended or does not keep to the form; it is of no more use."""
+
+
+def job_key(token: str | None, *facts: str) -> bytes:
+    """The job's secret if it has one, else what only its own hosts are likely to know together."""
+    return hashlib.sha256("\0".join([token] if token else facts).encode("utf-8", "replace")).digest()
+
+
+class Link:
+    """`heard` is the monotonic time of the last bytes, or of the start; `host` the other side's name once it has
+    proved itself, before that ""."""
+
+    def __init__(self, connection: socket.socket, key: bytes) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.host = ""
+        self.heard = self.born = time.monotonic()
+        self._key = key
+        self._in, self._out = bytearray(), bytearray()
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._out)
+
+    @property
+    def proved(self) -> bool:
+        return bool(self.host)
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self._put({"is": kind, **fields})
+
+    def flush(self) -> None:
+        """Raises LinkError."""
+        try:
+            while self._out:
+                del self._out[: self.connection.send(self._out)]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise LinkError(str(error)) from error
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The messages that have arrived since the last call. Raises LinkError."""
+        try:
+            block = self.connection.recv(_BLOCK)
+        except BlockingIOError:
+            return []
+        except OSError:
+            block = b""
+        if not block:
+            raise LinkError("its connection ended without a goodbye")
+        self.heard = time.monotonic()
+        self._in += block
+        messages = [message for message in map(self._take, self._lines()) if message]
+        if len(self._in) > _LONGEST_MESSAGE:
+            raise LinkError("a message is too long")
+        return messages
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.connection.close()
+
+    def _lines(self) -> list[bytes]:
+        *lines, rest = bytes(self._in).split(b"\n")
+        self._in = bytearray(rest)
+        return lines
+
+    def _take(self, line: bytes) -> dict[str, Any] | None:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            raise LinkError("what arrived is no message") from None
+        if not isinstance(message, dict):
+            raise LinkError("what arrived is no message")
+        if self.proved:
+            return message
+        self._greet(message)
+        return None
+
+    def _greet(self, message: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _put(self, message: dict[str, Any]) -> None:
+        self._out += json.dumps(message).encode() + b"\n"
+
+    def _proof(self, role: str, first: str, second: str, host: str) -> str:
+        return hmac.new(self._key, "\0".join([role, first, second, host]).encode(), hashlib.sha256).hexdigest()
+
+    @staticmethod
+    def _is_same(given: object, proof: str) -> bool:
+        return hmac.compare_digest(str(given).encode("utf-8", "replace"), proof.encode())
+
+
+class ListeningLink(Link):
+    """The side that was called; lets in only `hosts`."""
+
+    def __init__(self, connection: socket.socket, key: bytes, hosts: Collection[str]) -> None:
+        super().__init__(connection, key)
+        self._hosts = hosts
+        self._nonce = secrets.token_hex(16)
+        self._put({"nonce": self._nonce})
+
+    def _greet(self, message: dict[str, Any]) -> None:
+        host, nonce = str(message.get("host")), str(message.get("nonce"))
+        proof = self._proof("join", self._nonce, nonce, host)
+        if host not in self._hosts or not self._is_same(message.get("proof"), proof):
+            raise LinkError("the caller does not have this job's key")
+        self._put({"proof": self._proof("welcome", self._nonce, nonce, host)})
+        self.host = host
+
+
+class CallingLink(Link):
+    """The side that calls, as host `own`; the other is `host`."""
+
+    def __init__(self, connection: socket.socket, key: bytes, own: str, host: str) -> None:
+        super().__init__(connection, key)
+        self._own, self._called = own, host
+        self._nonce = secrets.token_hex(16)
+        self._expected = ""
+
+    def _greet(self, message: dict[str, Any]) -> None:
+        if not self._expected:
+            first = str(message.get("nonce"))
+            self._expected = self._proof("welcome", first, self._nonce, self._own)
+            proof = self._proof("join", first, self._nonce, self._own)
+            self._put({"host": self._own, "nonce": self._nonce, "proof": proof})
+        elif self._is_same(message.get("proof"), self._expected):
+            self.host = self._called
+        else:
+            raise LinkError("who answers does not have this job's key")

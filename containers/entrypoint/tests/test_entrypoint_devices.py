@@ -1,0 +1,134 @@
+"""What a host computes with is asked of its drivers, and a machine rented for its GPUs is not used without them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+import pytest
+
+from smdp_entrypoint.contract import read_contract
+from smdp_entrypoint.custom_options import exported_variables
+from smdp_entrypoint.devices import Devices, System, check_gpus, count_devices
+from smdp_entrypoint.errors import DeviceError
+from smdp_entrypoint.layout import Layout
+from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.ranks import default_variables
+
+if TYPE_CHECKING:
+    from conftest import Host
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> System:
+    found = System(tmp_path / "dev", tmp_path / "proc", tmp_path / "sys")
+    for folder in (found.dev, found.proc, found.sys):
+        folder.mkdir()
+    return found
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a program nvidia-smi, alone, on the path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def install(script: str) -> None:
+        (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "nvidia-smi").chmod(0o755)
+
+    return install
+
+
+def test_gpus_are_counted_by_the_drivers_tool(tool: Callable[[str], None], system: System, said: list[str]) -> None:
+    tool('echo "GPU 0: A100"; echo "  MIG 1g"; echo "GPU 1: A100"')
+    assert count_devices(said.append, system).gpus == 2
+    assert said == []
+
+
+def test_an_image_without_the_tool_has_the_drivers_device_files(
+    tool: Callable[[str], None], system: System, said: list[str]
+) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"):
+        (system.dev / name).touch()
+    assert count_devices(said.append, system).gpus == 3
+
+
+def test_a_tool_without_a_driver_is_told_and_means_no_gpu(
+    tool: Callable[[str], None], system: System, said: list[str]
+) -> None:
+    tool('echo "no driver"; exit 9')
+    assert count_devices(said.append, system).gpus == 0
+    assert said == ["nvidia-smi --list-gpus failed with exit code 9: no driver; there is no GPU driver here"]
+
+
+@pytest.mark.parametrize("sign", ["dev/nvidia0", "proc/driver/nvidia/version"])
+def test_a_driver_that_does_not_answer_is_refused(
+    tool: Callable[[str], None], system: System, said: list[str], tmp_path: Path, sign: str
+) -> None:
+    (tmp_path / sign).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / sign).touch()
+    tool('echo "Unable to determine the device handle"; exit 15')
+    with pytest.raises(DeviceError, match=r"does not answer: .* exit code 15: Unable to determine"):
+        count_devices(said.append, system)
+
+
+@pytest.mark.parametrize("instance_type", ["ml.p4d.24xlarge", "ml.g5.xlarge", "ml.p6e-gb200.36xlarge"])
+def test_an_instance_with_gpus_that_shows_none_is_refused(instance_type: str) -> None:
+    with pytest.raises(DeviceError, match=f"This host is an {instance_type}"):
+        check_gpus(Devices(8, 0, 0), instance_type)
+    check_gpus(Devices(8, 1, 0), instance_type)
+
+
+@pytest.mark.parametrize("instance_type", ["ml.m5.large", "ml.c5n.18xlarge", "ml.trn1.32xlarge", "local"])
+def test_other_instances_need_none(instance_type: str) -> None:
+    check_gpus(Devices(8, 0, 0), instance_type)
+
+
+def test_the_refusal_reaches_the_failure_file(host: Host) -> None:
+    host.job("print('never')")
+    resources = {"current_host": "algo-1", "hosts": ["algo-1"], "current_instance_type": "ml.p4d.24xlarge"}
+    host.config("resourceconfig.json", resources)
+    assert host.run(PATH="/nowhere") == 1
+    assert host.failure.startswith("This host is an ml.p4d.24xlarge, which has GPUs, and none is visible")
+    assert host.events("host_failed")[0]["error"] == host.failure[: -len(" (on algo-1)")]
+    assert host.run(PATH="/nowhere", SMDP_REQUIRE_GPU="0") == 0
+
+
+def test_fabric_settings_need_the_adapter(system: System, said: list[str], host: Host) -> None:
+    vendor = system.sys / "class/infiniband/efa_0/device/vendor"
+    vendor.parent.mkdir(parents=True)
+    vendor.write_text("0x1d0f\n")
+    assert not count_devices(said.append, system).efa
+    (system.dev / "infiniband").mkdir()
+    (system.dev / "infiniband/uverbs0").touch()
+    devices = count_devices(said.append, system)
+    assert devices.efa
+    layout, contract = Layout(("algo-1",), "algo-1", 1), read_contract(MlTree(host.job().root))
+    with_adapter = default_variables(contract, layout, devices, said.append)
+    without = default_variables(contract, layout, Devices(8, 8, 0), said.append)
+    assert {name: with_adapter[name] for name in with_adapter.keys() - without.keys()} == {
+        "FI_PROVIDER": "efa",
+        "RDMAV_FORK_SAFE": "1",
+        "NCCL_PROTO": "simple",
+    }
+    vendor.write_text("0x15b3\n")
+    assert not count_devices(said.append, system).efa
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "unused"),
+    [
+        ("", {}, ""),
+        ("-verbose -x NCCL_DEBUG=VERSION", {"NCCL_DEBUG": "VERSION"}, "-verbose"),
+        ("--NCCL_DEBUG INFO -x HERE -x A=b=c", {"NCCL_DEBUG": "INFO", "HERE": "1", "A": "b=c"}, ""),
+        ("--NCCL_DEBUG=WARN -x", {"NCCL_DEBUG": "WARN"}, "-x"),
+    ],
+)
+def test_variables_among_the_options_for_mpirun(
+    host: Host, said: list[str], options: str, expected: dict[str, str], unused: str
+) -> None:
+    host.job(sagemaker_distributed_dataparallel_custom_mpi_options=options)
+    assert exported_variables(read_contract(MlTree(host.root)), {"HERE": "1"}, said.append) == expected
+    assert [line.partition(": ")[2] for line in said] == ([unused] if unused else [])

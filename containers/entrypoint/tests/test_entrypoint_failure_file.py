@@ -1,0 +1,65 @@
+"""The failure file keeps the script's words, then the first cause, and has room on a full disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smdp_entrypoint.failure import LONGEST_FILE
+from smdp_entrypoint.failure_file import FailureFile
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> FailureFile:
+    return FailureFile(tmp_path / "output/failure")
+
+
+def write_as_script(file: FailureFile, text: str) -> None:
+    file.path.parent.mkdir(exist_ok=True)
+    file.path.write_text(text)
+
+
+def test_a_scripts_own_words_stay_in_front(file: FailureFile) -> None:
+    write_as_script(file, "my reason\n")
+    file.write("ours\nmore")
+    file.write("ours\nmore")
+    assert file.path.read_text() == "my reason\nours\nmore"
+
+
+def test_what_is_known_later_takes_the_place_of_what_we_wrote_before(file: FailureFile) -> None:
+    write_as_script(file, "my reason\n")
+    file.write("lost a peer (rank 0)\nits traceback")
+    file.write("out of memory (rank 3)\nlost a peer (rank 0)\nits traceback")
+    assert file.path.read_text() == "my reason\nout of memory (rank 3)\nlost a peer (rank 0)\nits traceback"
+
+
+def test_a_script_may_write_over_ours(file: FailureFile) -> None:
+    file.write("ours")
+    write_as_script(file, "my reason\n")
+    file.write("ours")
+    assert file.path.read_text() == "my reason\nours"
+
+
+def test_a_script_may_write_behind_ours(file: FailureFile) -> None:
+    file.write("ours")
+    with file.path.open("a") as stream:
+        stream.write("\nmy reason")
+    file.write("ours, and more")
+    assert file.path.read_text() == "my reason\nours, and more"
+
+
+def test_a_scripts_long_words_are_left_alone(file: FailureFile) -> None:
+    write_as_script(file, "y" * 3000)
+    file.write("ours")
+    assert file.path.read_text() == "y" * 3000
+    write_as_script(file, "y" * 1020)
+    file.write("ours and more")
+    assert file.path.read_text() == "y" * 1020 + "\nour"
+
+
+def test_the_reserved_room_has_no_name(file: FailureFile) -> None:
+    file.reserve_room()
+    assert list(file.path.parent.iterdir()) == []
+    file.write("x" * 2 * LONGEST_FILE)
+    assert file.path.read_text() == "x" * LONGEST_FILE

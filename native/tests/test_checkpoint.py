@@ -1,0 +1,188 @@
+"""Checkpoints: the script of docs/checkpoints.md, and what may happen to the files."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Dict, List, Optional
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from smdp_engine.checkpoint import CheckpointError, Checkpoints, ResumableSampler, StopFlag  # noqa: E402
+
+pytestmark = pytest.mark.torch
+PAGE = Path(__file__).parents[2] / "docs/checkpoints.md"
+STEP = re.compile(r"step (\d+) loss (\S+)")
+
+
+def script() -> str:
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return str(code)
+
+
+class Ranks:
+    """The page's script as two ranks, which write their checkpoints to one folder."""
+
+    def __init__(self, folder: Path, slow: bool = False) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        code = script()
+        if slow:
+            code = code.replace(
+                "        stopped = stop", "        __import__('time').sleep(0.02)\n        stopped = stop"
+            )
+        self.processes = [self._start(code, rank, port, folder) for rank in range(2)]
+
+    @staticmethod
+    def _start(code: str, rank: int, port: int, folder: Path) -> "subprocess.Popen[str]":
+        settings = {
+            **os.environ,
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+            "BACKEND": "gloo",
+            "SMDP_CHECKPOINT_DIR": str(folder),
+        }
+        return subprocess.Popen([sys.executable, "-c", code], env=settings, stdout=subprocess.PIPE, text=True)
+
+    def stop_after(self, step: int) -> List[str]:
+        """Lines of rank 0 up to this step; then rank 1 hears of the stop, and rank 0 a little later."""
+        output = self.processes[0].stdout
+        assert output is not None
+        lines = [output.readline() for _ in range(step)]
+        self.processes[1].send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        self.processes[0].send_signal(signal.SIGTERM)
+        return lines
+
+    def losses(self, lines: Optional[List[str]] = None) -> Dict[int, str]:
+        outs = [process.communicate(timeout=120)[0] for process in self.processes]
+        assert [process.returncode for process in self.processes] == [0, 0]
+        text = "".join(lines or []) + outs[0]
+        return {int(step): loss for step, loss in STEP.findall(text)}
+
+
+def test_a_stopped_script_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
+    whole = Ranks(tmp_path / "whole").losses()
+    assert sorted(whole) == list(range(1, 81))
+    ranks = Ranks(tmp_path / "stopped", slow=True)
+    first = ranks.losses(ranks.stop_after(13))
+    last = max(first)
+    assert 13 <= last < 80
+    assert json.loads((tmp_path / "stopped/LATEST").read_text())["name"] == f"checkpoint-{last:010d}.pt"
+    second = Ranks(tmp_path / "stopped").losses()
+    assert min(second) == last + 1
+    assert {**first, **second} == whole
+
+
+def save(folder: Path, *steps: int) -> Checkpoints:
+    checkpoints = Checkpoints(folder)
+    for step in steps:
+        checkpoints.save(step, weights=torch.full((3,), float(step)))
+    return checkpoints
+
+
+def test_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path / "none").load() is None
+
+
+def test_the_newest_is_loaded_and_two_are_kept(tmp_path: Path) -> None:
+    found = save(tmp_path, 5, 9, 100).load()
+    assert found is not None
+    assert (found["step"], found["weights"].tolist()) == (100, [100.0] * 3)
+    names = ["LATEST", "checkpoint-0000000009.pt", "checkpoint-0000000100.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "LATEST gone", "LATEST damaged"])
+def test_a_damaged_one_is_not_loaded(tmp_path: Path, damage: str) -> None:
+    checkpoints = save(tmp_path, 5, 9)
+    newest = tmp_path / "checkpoint-0000000009.pt"
+    content = newest.read_bytes()
+    expected = 5
+    if damage == "cut":
+        newest.write_bytes(content[:-100])
+    elif damage == "changed":
+        newest.write_bytes(content[:500] + bytes([content[500] ^ 1]) + content[501:])
+    elif damage == "gone":
+        newest.unlink()
+    else:
+        expected = 9
+        (tmp_path / "LATEST").write_text("{") if damage.endswith("damaged") else (tmp_path / "LATEST").unlink()
+    found = checkpoints.load()
+    assert found is not None
+    assert (found["step"], found["weights"].tolist()) == (expected, [float(expected)] * 3)
+
+
+def test_a_save_that_is_killed_leaves_the_one_before(tmp_path: Path) -> None:
+    save(tmp_path, 5)
+    code = f"""
+import os, signal, torch
+from smdp_engine import checkpoint
+checkpoint._sync = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+checkpoint.Checkpoints({str(tmp_path)!r}).save(6, weights=torch.zeros(3))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    found = Checkpoints(tmp_path).load()
+    assert found is not None
+    assert found["step"] == 5
+    save(tmp_path, 7)
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_the_random_numbers_go_on(tmp_path: Path) -> None:
+    import random
+
+    checkpoints = save(tmp_path, 1)
+    expected = (random.random(), torch.rand(3).tolist())
+    checkpoints.load()
+    assert (random.random(), torch.rand(3).tolist()) == expected
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        Checkpoints(tmp_path / "file" / "folder").save(1)
+    with pytest.raises(ValueError, match="keep must be 1"):
+        Checkpoints(tmp_path, keep=0)
+    assert issubclass(CheckpointError, Exception)
+
+
+def test_the_flag_follows_the_signal_and_asks_as_often_as_told() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        heard: List[int] = []
+        signal.signal(signal.SIGTERM, lambda signum, frame: heard.append(signum))
+        flag = StopFlag(every=3)
+        assert [flag.agreed() for _ in range(3)] == [False] * 3
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert flag.asked
+        assert heard == [signal.SIGTERM]
+        assert [flag.agreed() for _ in range(3)] == [False, False, True]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_sampler_goes_on_within_its_epoch_and_begins_the_next_one_anew() -> None:
+    sampler = ResumableSampler(range(10))
+    sampler.set_epoch(4)
+    sampler.advance(6)
+    other = ResumableSampler(range(10))
+    other.load_state_dict(sampler.state_dict())
+    other.set_epoch(4)
+    assert (list(other), len(other)) == ([6, 7, 8, 9], 4)
+    other.set_epoch(5)
+    assert (list(other), len(other)) == (list(range(10)), 10)
+    other.load_state_dict({"epoch": 5, "position": 3, "ranks": 2})
+    assert list(other) == [6, 7, 8, 9]
