@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "Show exactly what a launch would submit. No network, no credentials.",
     "schema": "Print the job file's schema, for editors.",
     "launch": "Run a job here (--local) or on SageMaker, and follow it to its end.",
+    "image": "Build, push and inspect training images.",
     "catalog": "Show which instances, frameworks and images there are.",
 }
 
