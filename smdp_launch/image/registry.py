@@ -140,7 +140,8 @@ def _read(request: urllib.request.Request, limit: int, deadline: float) -> Blob:
     if remaining <= 0:
         raise RegistryError("the registry took too long")
     try:
-        with _OPENER.open(request, timeout=min(_SILENCE, remaining)) as answer:
+        opener = _HERE if _scheme(urlsplit(request.full_url).netloc) == "http" else _ELSEWHERE
+        with opener.open(request, timeout=min(_SILENCE, remaining)) as answer:
             return Blob(_bounded(answer, limit, deadline), answer.headers.get_content_type())
     except urllib.error.HTTPError:
         raise
@@ -204,4 +205,5 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-_OPENER = urllib.request.build_opener(_SafeRedirects)
+_ELSEWHERE = urllib.request.build_opener(_SafeRedirects)
+_HERE = urllib.request.build_opener(_SafeRedirects, urllib.request.ProxyHandler({}))
