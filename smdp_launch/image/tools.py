@@ -49,8 +49,9 @@ class Tool:
         if self.name == "docker":
             command += ["--progress", "plain"]
         else:
-            # The OCI format has no SHELL, which the Dockerfiles use.
-            command += ["--format", "docker", *self._isolation()]
+            # The OCI format has no SHELL, which the Dockerfiles use. With layers, a change of the engine's sources
+            # does not install torch again.
+            command += ["--format", "docker", "--layers", *self._isolation()]
         for name, value in sorted(args.items()):
             command += ["--build-arg", f"{name}={value}"]
         return [*command, str(folder)]
