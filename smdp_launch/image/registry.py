@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from smdp_launch.catalog.images import ImageUri
 from smdp_launch.image import documents
@@ -143,7 +143,8 @@ def _read(request: urllib.request.Request, limit: int, deadline: float) -> Blob:
         opener = _HERE if _scheme(urlsplit(request.full_url).netloc) == "http" else _ELSEWHERE
         with opener.open(request, timeout=min(_SILENCE, remaining)) as answer:
             return Blob(_bounded(answer, limit, deadline), answer.headers.get_content_type())
-    except urllib.error.HTTPError:
+    except urllib.error.HTTPError as error:
+        error.close()  # its headers stay readable
         raise
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -182,6 +183,15 @@ def is_list(blob: Blob) -> bool:
     return blob.kind in _LISTS
 
 
+def _trusted(url: str) -> SplitResult | None:
+    """The parts of an address that may be asked: over TLS, or on this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    return parts if parts.netloc and parts.scheme == _scheme(parts.netloc) else None
+
+
 def _basic(login: Login) -> str:
     return f"Basic {base64.b64encode(f'{login.user}:{login.password}'.encode()).decode()}"
 
@@ -198,9 +208,10 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     max_redirections = 5
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        parts = urlsplit(newurl)
-        local = parts.scheme == "http" and _scheme(parts.netloc) == _scheme(urlsplit(req.full_url).netloc) == "http"
-        if parts.scheme != "https" and not local:
+        parts = _trusted(newurl)
+        # A registry elsewhere must not make us ask this machine's own servers.
+        if parts is None or (parts.scheme == "http" and urlsplit(req.full_url).scheme != "http"):
+            fp.close()
             raise RegistryError(f"the registry leads to {documents.printable(newurl)!r}, which is not followed")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
