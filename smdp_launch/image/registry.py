@@ -105,11 +105,9 @@ class Registry:
 
     def _token(self, parameters: Mapping[str, str]) -> str:
         realm = parameters.get("realm", "")
-        parts = urlsplit(realm)
-        if not parts.netloc or parts.scheme != _scheme(parts.netloc):
-            raise RegistryError(
-                f"{self.host} sends for its token to {documents.printable(realm)!r}, which is not asked"
-            )
+        parts = _trusted(realm)
+        if parts is None:
+            raise RegistryError(f"{self.host} sends to {documents.printable(realm)!r} for a token, which is not asked")
         query = {"scope": parameters.get("scope") or f"repository:{self.repository}:pull"}
         if "service" in parameters:
             query["service"] = parameters["service"]
