@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "net/frame.h"
 #include "net/greeter.h"
 #include "net/socket.h"
 
@@ -75,7 +74,7 @@ class Bootstrap {
  public:
   Bootstrap(const Identity& identity, const Options& options, const LogSink& log)
       : identity_(identity), options_(options), log_(log), deadline_(after(options.rendezvous_timeout_s)) {
-    self_.protocol = kProtocolVersion;
+    self_.protocol = identity.protocol;
     self_.rank = static_cast<std::uint32_t>(identity.rank);
     self_.world_size = static_cast<std::uint32_t>(identity.world_size);
     self_.generation = static_cast<std::uint64_t>(options.generation);

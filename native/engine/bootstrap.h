@@ -19,6 +19,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "collectives/layout.h"
+#include "net/frame.h"
 #include "net/rendezvous.h"
 #include "shm/arena.h"
 
@@ -30,6 +31,7 @@ struct Identity {
   std::string build;
   std::string master = "127.0.0.1";
   KeyValueStore* store = nullptr;  // used while opening only
+  std::uint16_t protocol = kProtocolVersion;
 };
 
 struct LocalLink {

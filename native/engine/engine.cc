@@ -127,8 +127,10 @@ Status Engine::start() {
 
 Engine::~Engine() { close(); }
 
+bool Engine::is_own() const { return ::getpid() == owner_; }
+
 void Engine::close() {
-  if (::getpid() != owner_) {
+  if (!is_own()) {
     return;  // a forked child: the threads and the connections are its parent's
   }
   {
@@ -177,7 +179,7 @@ Result<std::uint64_t> Engine::create_group(const std::vector<int>& members, cons
   std::uint64_t id = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (closed_ || ::getpid() != owner_) {
+    if (closed_ || !is_own()) {
       return Status(Code::kClosed, "the engine is closed, or belongs to the parent of this forked process");
     }
     id = hash64(Writer().put(key).put(instances_[key]++).take());
@@ -204,7 +206,7 @@ Result<std::uint64_t> Engine::create_group(const std::vector<int>& members, cons
 }
 
 void Engine::destroy_group(std::uint64_t group) {
-  if (::getpid() != owner_) {
+  if (!is_own()) {
     return;
   }
   loop_.post([this, group] {
@@ -217,7 +219,7 @@ void Engine::destroy_group(std::uint64_t group) {
 }
 
 Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call call) {
-  if (::getpid() != owner_) {
+  if (!is_own()) {
     return {Code::kClosed, "the engine does not survive a fork: open one in this process"};
   }
   const Descriptor& what = call.what;

@@ -51,6 +51,8 @@ class Engine final : public GroupServices {
 
   [[nodiscard]] const Layout& layout() const override { return layout_; }
   [[nodiscard]] int rank() const { return rank_; }
+  // False in a forked child, where nothing may be asked of it, not even to be destroyed.
+  [[nodiscard]] bool is_own() const;
 
   // GroupServices, on the loop
   void send(int job_rank, Message message) override;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <random>
 
@@ -25,16 +26,43 @@ std::string name_of_layout(const std::vector<int>& hosts) {
   return text;
 }
 
+std::vector<Buffer> random_inputs(std::size_t ranks, DType type, std::uint64_t count, std::uint32_t seed) {
+  std::vector<Buffer> inputs;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    inputs.push_back(random_buffer(type, count, seed + static_cast<std::uint32_t>(i) * 7919));
+  }
+  return inputs;
+}
+
+Buffer expected_of(Cluster& cluster, const std::vector<int>& members, const Descriptor& what,
+                   const std::vector<Buffer>& inputs) {
+  switch (what.collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+      return reference_reduce(what.dtype, what.op, by_host(cluster, members, inputs));
+    case Collective::kBroadcast:
+      return inputs[what.root];
+    case Collective::kAllGather: {
+      Buffer all;
+      for (const Buffer& input : inputs) {
+        all.insert(all.end(), input.begin(), input.end());
+      }
+      return all;
+    }
+    case Collective::kBarrier:
+      break;
+  }
+  return {};
+}
+
 // Runs one call on all members at once and compares every output.
-void check(Cluster& cluster, std::uint64_t group, const std::vector<int>& members, const Descriptor& what,
-           std::uint32_t seed, bool in_place = false) {
+void check_with(Cluster& cluster, std::uint64_t group, const std::vector<int>& members,
+                const Descriptor& what, const std::vector<Buffer>& inputs, bool in_place = false) {
   SCOPED_TRACE(std::string(name_of(what.collective)) + " " + std::string(name_of(what.dtype)) + " " +
                std::string(name_of(what.op)) + " count " + std::to_string(what.count) + " root " +
                std::to_string(what.root) + " in place " + std::to_string(static_cast<int>(in_place)));
-  std::vector<Buffer> inputs;
   std::vector<Job> jobs(members.size());
   for (std::size_t i = 0; i < members.size(); ++i) {
-    inputs.push_back(random_buffer(what.dtype, what.count, seed + static_cast<std::uint32_t>(i) * 7919));
     jobs[i].what = what;
     jobs[i].input = inputs[i];
     jobs[i].in_place = in_place;
@@ -42,34 +70,32 @@ void check(Cluster& cluster, std::uint64_t group, const std::vector<int>& member
   for (std::size_t i = 0; i < members.size(); ++i) {
     start(cluster, members[i], group, members, jobs[i]);
   }
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    const Status status = finish(jobs[i]);
+  for (Job& job : jobs) {
+    const Status status = finish(job);
     ASSERT_TRUE(status.ok()) << status.message();
   }
-  Buffer expected;
-  switch (what.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-      expected = reference_reduce(what.dtype, what.op, by_host(cluster, members, inputs));
-      break;
-    case Collective::kBroadcast:
-      expected = inputs[what.root];
-      break;
-    case Collective::kAllGather:
-      for (const Buffer& input : inputs) {
-        expected.insert(expected.end(), input.begin(), input.end());
-      }
-      break;
-    case Collective::kBarrier:
-      return;
+  if (what.collective == Collective::kBarrier) {
+    return;
   }
+  const Buffer expected = expected_of(cluster, members, what, inputs);
   for (std::size_t i = 0; i < members.size(); ++i) {
     if (what.collective == Collective::kReduce && i != what.root) {
       continue;
     }
-    ASSERT_TRUE(jobs[i].output == expected) << "on rank " << members[i];
+    ASSERT_EQ(jobs[i].output.size(), expected.size());
+    ASSERT_EQ(std::memcmp(jobs[i].output.data(), expected.data(), expected.size()), 0)
+        << "on rank " << members[i];
   }
 }
+
+void check(Cluster& cluster, std::uint64_t group, const std::vector<int>& members, const Descriptor& what,
+           std::uint32_t seed, bool in_place = false) {
+  check_with(cluster, group, members, what, random_inputs(members.size(), what.dtype, what.count, seed),
+             in_place);
+}
+
+// Elements in 64 MiB and one more.
+std::uint64_t count_past_64_mib(DType type) { return (64U << 20U) / size_of(type) + 1; }
 
 class Layouts : public ::testing::TestWithParam<std::vector<int>> {};
 
@@ -122,10 +148,10 @@ TEST_P(Layouts, ALargeBufferOfOddSize) {
   ASSERT_TRUE(cluster.ok()) << cluster.opened()[0].message();
   const auto members = everybody(cluster);
   const std::uint64_t group = cluster.group(members, "all");
-  check(cluster, group, members, {Collective::kAllReduce, DType::kUInt8, ReduceOp::kSum, 0, (64U << 20U) + 1},
-        1);
-  check(cluster, group, members,
-        {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, (16U << 20U) + 1}, 2, true);
+  for (const DType type : {DType::kUInt8, DType::kFloat32}) {
+    check(cluster, group, members, {Collective::kAllReduce, type, ReduceOp::kSum, 0, count_past_64_mib(type)},
+          1, is_float(type));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
@@ -216,25 +242,46 @@ TEST(Collectives, ALargeBufferOfOddSizeOnBothKernels) {
     Cluster cluster({.hosts = {2, 1}, .options = {{"SMDP_KERNELS", kernels}}});
     ASSERT_TRUE(cluster.ok());
     check(cluster, cluster.group({0, 1, 2}, "g"), {0, 1, 2},
-          {Collective::kAllReduce, DType::kUInt8, ReduceOp::kSum, 0, (64U << 20U) + 1}, 3);
+          {Collective::kAllReduce, DType::kUInt8, ReduceOp::kSum, 0, count_past_64_mib(DType::kUInt8)}, 3);
     check(cluster, cluster.group({0, 1, 2}, "h"), {0, 1, 2},
           {Collective::kAllReduce, DType::kFloat32, ReduceOp::kAvg, 0, (4U << 20U) + 1}, 3, true);
   }
 }
 
-TEST(Collectives, ALargeBufferOfEveryTypeInASubGroup) {
+TEST(Collectives, ALargeBufferOfEveryTypeAndOperationInASubGroup) {
   Cluster cluster({.hosts = {3, 2}});
   ASSERT_TRUE(cluster.ok());
   const std::vector<int> members = {4, 0, 2};
   const std::uint64_t group = cluster.group(members, "sub");
-  std::uint32_t seed = 50;
+  int checked = 0;
   for (std::uint8_t t = 0; t < kDTypes; ++t) {
     const auto type = static_cast<DType>(t);
-    const std::uint64_t count = (64U << 20U) / size_of(type) + 1;
-    check(cluster, group, members, {Collective::kAllReduce, type, ReduceOp::kSum, 0, count}, ++seed);
-    if (HasFatalFailure()) {
-      return;
+    const std::vector<Buffer> inputs = random_inputs(members.size(), type, count_past_64_mib(type), 50U + t);
+    for (std::uint8_t o = 0; o < kReduceOps; ++o) {
+      const auto op = static_cast<ReduceOp>(o);
+      if (!is_offered(type, op)) {
+        continue;
+      }
+      check_with(cluster, group, members, {Collective::kAllReduce, type, op, 0, count_past_64_mib(type)},
+                 inputs, ++checked % 2 == 0);
+      if (HasFatalFailure()) {
+        return;
+      }
     }
+  }
+  EXPECT_EQ(checked, 4 * 5 + 5 * 8 + 7);
+}
+
+TEST(Collectives, ALargeBufferInEveryCollective) {
+  Cluster cluster({.hosts = {2, 1}});
+  ASSERT_TRUE(cluster.ok());
+  const auto members = everybody(cluster);
+  const std::uint64_t group = cluster.group(members, "all");
+  const std::uint64_t count = count_past_64_mib(DType::kUInt8);
+  const std::vector<Buffer> inputs = random_inputs(members.size(), DType::kUInt8, count, 9);
+  for (const auto collective : {Collective::kReduce, Collective::kBroadcast, Collective::kAllGather}) {
+    const std::uint32_t root = collective == Collective::kAllGather ? 0 : 1;
+    check_with(cluster, group, members, {collective, DType::kUInt8, ReduceOp::kSum, root, count}, inputs);
   }
 }
 

@@ -34,6 +34,21 @@ TEST(Hello, TwoBuildsRefuseEachOtherNamingBothOnEveryRank) {
   }
 }
 
+TEST(Hello, AnotherProtocolVersionIsRefusedNamingBothOnEveryRank) {
+  const Cluster cluster({.hosts = {2, 1},
+                         .options = {{"SMDP_REFUSAL_GRACE_S", "0.3"}},
+                         .adjust = [](int rank, EngineConfig& config) {
+                           if (rank == 1) {
+                             config.identity.protocol = kProtocolVersion + 1;
+                             config.identity.build = "0.2.0-other";
+                           }
+                         }});
+  const std::string ours = "speaks " + std::to_string(kProtocolVersion);
+  const std::string theirs = "speaks " + std::to_string(kProtocolVersion + 1);
+  expect_everywhere(cluster, Code::kRefused,
+                    {"protocol version differs", "rank 1 (build 0.2.0-other)", ours, theirs, "test-build"});
+}
+
 TEST(Hello, ARankThatComesLateStillHearsWhyAnotherWasRefused) {
   const Cluster cluster({.hosts = {1, 1, 1}, .adjust = [](int rank, EngineConfig& config) {
                            config.identity.build = rank == 1 ? "0.2.0-other" : "0.1.0";

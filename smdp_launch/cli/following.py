@@ -15,7 +15,7 @@ from smdp_launch.cli.render.follow import FollowView
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.follow import Ended, Follower, JobEvent
 from smdp_launch.jobs.outcome import Outcome
-from smdp_launch.jobs.submit import stop
+from smdp_launch.jobs.submit import stop, submit
 from smdp_launch.plan.plan import Plan
 
 
@@ -33,12 +33,27 @@ class _Answer(Enum):
     GO_ON = "go on"
 
 
-def follow_to_end(clients: Clients, plan: Plan) -> Followed | None:
-    """Show the job until it ends. None if the person left it running (Ctrl-C, then detach or Ctrl-C again)."""
+def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
+    """Create the job and show it until it ends. None if the person left it running.
+
+    From before the job exists an interrupt is a question about the job: none can come between the two.
+    """
+    with _interrupts() as interrupted:
+        submit(clients, plan)
+        try:
+            return _follow(clients, plan, interrupted)
+        except BrokenPipeError:
+            # Nobody reads any more. On AWS the job goes on, as its name was told; here nobody could find it again.
+            if plan.local is not None:
+                stop(clients, plan.job)
+            raise
+
+
+def _follow(clients: Clients, plan: Plan, interrupted: threading.Event) -> Followed | None:
     follower = Follower(clients, plan.job)
     results: dict[str, Any] = {}
     stopping = False
-    with _interrupts() as interrupted, FollowView(plan) as view:
+    with FollowView(plan) as view:
         while True:
             for seen in follower.look():
                 view.show(seen)
@@ -52,14 +67,14 @@ def follow_to_end(clients: Clients, plan: Plan) -> Followed | None:
             if stopping:
                 view.say(f"left {plan.job}, which is being stopped")
                 return None
-            answer = _ask(view, plan.job)
+            answer = _ask(view, plan)
             if answer is _Answer.DETACH:
-                view.say(f"left {plan.job}, which goes on")
+                view.say(f"left {plan.job}, which goes on; the SageMaker console and its API know it by that name")
                 return None
             if answer is _Answer.STOP:
                 stopping = True
-                view.say("stopping: the script has 120 s to save what it needs; Ctrl-C again leaves it to that")
                 stop(clients, plan.job)
+                view.say("stopping: the script has 120 s to save what it needs; Ctrl-C again leaves it to that")
 
 
 @contextmanager
@@ -74,15 +89,22 @@ def _interrupts() -> Iterator[threading.Event]:
             signal.signal(one, handler)
 
 
-def _ask(view: FollowView, job: str) -> _Answer:
-    """Asks once. A second Ctrl-C means stop, and so does a Ctrl-C where nobody can be asked."""
+def _ask(view: FollowView, plan: Plan) -> _Answer:
+    """Asks once. A second Ctrl-C means stop, and so does a Ctrl-C where nobody can be asked.
+
+    A job of this machine cannot be left alone: nothing could find it again.
+    """
     if sys.stdin is None or not sys.stdin.isatty():
         return _Answer.STOP
-    choices = {"s": _Answer.STOP, "d": _Answer.DETACH, "c": _Answer.GO_ON}
+    choices = {"s": _Answer.STOP, "c": _Answer.GO_ON}
+    question = "[s]top it, [c]ontinue"
+    if plan.local is None:
+        choices["d"] = _Answer.DETACH
+        question = "[s]top it, [d]etach and let it run, [c]ontinue"
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with view.paused():
-            answer = input(f"\nStop {job}? [s]top it, [d]etach and let it run, [c]ontinue: ")
+            answer = input(f"\nStop {plan.job}? {question}: ")
         return choices.get(answer.strip().lower()[:1], _Answer.GO_ON)
     except (KeyboardInterrupt, EOFError):
         return _Answer.STOP

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,12 +58,13 @@ def command(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Run JOBFILE (default ./job.yaml) and follow it to its end.
+    """Run JOBFILE (default ./job.yaml), or a plan that `plan --out` saved, and follow it to its end.
 
     With --local the job runs on this machine: the same request, entrypoint and script, on simulated hosts. Ctrl-C
     asks whether to stop the job. The exit code tells how it ended (docs/exit-codes.md).
     """
     from smdp_launch.plan.prepare import LocalRequest, check_job
+    from smdp_launch.plan.saved import is_saved_plan
 
     given = [
         flag
@@ -77,6 +78,10 @@ def command(
     ]
     if given and not local:
         raise click.UsageError(f"{given[0]} goes with --local")
+    if is_saved_plan(job_file):
+        if local or settings:
+            raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
+        return _launch_saved(job_file, dry_run, yes)
     asked = LocalRequest(hosts, workers_per_host, data, containers) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
@@ -86,14 +91,14 @@ def command(
 
 
 def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> ExitCode:
-    from smdp_launch.cli.following import follow_to_end
+    from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_local_end, show_local_start
     from smdp_launch.cli.render.plan import show_plan
     from smdp_launch.errors import EnvironmentProblem, ExitCode
     from smdp_launch.jobs.clients import connect_endpoint
     from smdp_launch.jobs.history import remember, state_folder
-    from smdp_launch.jobs.submit import seed, submit
+    from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
     from smdp_launch.plan.prepare import local_run, make_plan, with_note
 
@@ -117,8 +122,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
             clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
             seed(clients, plan, run.data)
             remember(plan.job, "local", plan.job_file, plan.hash, now)
-            submit(clients, plan)
-            result = follow_to_end(clients, plan)
+            result = submit_and_follow(clients, plan)
     except localcloud.LocalCloudError as error:
         raise EnvironmentProblem(str(error)) from error
     if result is None:
@@ -143,30 +147,37 @@ def _require_image(plan: Plan) -> None:
 
 
 def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:
-    from smdp_launch.cli.following import follow_to_end
+    from smdp_launch.plan.prepare import make_plan, require_launchable
+
+    plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
+    return _submit_plan(plan, dry_run, yes, lambda: require_launchable(checked))
+
+
+def _launch_saved(path: Path, dry_run: bool, yes: bool) -> ExitCode:
+    """What ``plan --out`` wrote. Whatever was wrong with it was told then."""
+    from smdp_launch.plan.saved import load
+
+    return _submit_plan(load(path), dry_run, yes, lambda: None)
+
+
+def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], None]) -> ExitCode:
+    from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_end
     from smdp_launch.cli.render.plan import show_plan
-    from smdp_launch.errors import ExitCode, Refused
+    from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import connect_aws
     from smdp_launch.jobs.history import remember
-    from smdp_launch.jobs.submit import submit
-    from smdp_launch.plan.prepare import make_plan, placeholders
 
-    now = datetime.now(timezone.utc)
-    plan = make_plan(checked, now, secrets.randbelow(1 << 16))
-    show_diagnostics(checked.diagnostics)
+    show_diagnostics(plan.diagnostics)
     show_plan(plan)
     if dry_run:
         return ExitCode.OK
-    missing = placeholders(checked)
-    if missing:
-        raise Refused("fill these in before you launch on AWS; --local runs the job as it is", missing)
+    require()
     _confirm(yes)
     clients = connect_aws(plan.spec.region)
-    remember(plan.job, plan.spec.region, plan.job_file, plan.hash, now)
-    submit(clients, plan)
-    result = follow_to_end(clients, plan)
+    remember(plan.job, plan.spec.region, plan.job_file, plan.hash, datetime.now(timezone.utc))
+    result = submit_and_follow(clients, plan)
     if result is None:
         return ExitCode.INTERRUPTED
     show_end(plan, result)

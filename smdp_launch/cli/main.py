@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -14,6 +16,7 @@ from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
 
 #: Commands with the line that ``--help`` shows for each.
 COMMANDS = {
+    "init": "Write a job file for the script in a folder.",
     "validate": "Find every mistake in a job file.",
     "plan": "Show exactly what a launch would submit. No network, no credentials.",
     "schema": "Print the job file's schema, for editors.",
@@ -41,13 +44,13 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="smdp-launch")
 def smdp_launch() -> None:
-    r"""Train on SageMaker with distributed data parallelism, from one job file.
+    """Train on SageMaker with distributed data parallelism, from one job file.
 
     \b
     smdp-launch validate job.yaml          what is wrong with it, all at once
     smdp-launch plan job.yaml              what would be submitted
     smdp-launch launch job.yaml --local    the same job on this machine
-    """
+    """  # noqa: D301 - click reads \b as "leave these lines as they are"
 
 
 def main() -> NoReturn:
@@ -67,15 +70,35 @@ def main() -> NoReturn:
         # The reader has gone (`| head`); nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
-    except Exception:
-        import traceback
-
-        traceback.print_exc()
-        click.echo(
-            "This is a mistake in smdp-launch, not in your job. Please report it with the lines above.", err=True
-        )
-        code = ExitCode.BUG
+    except Exception as error:
+        code = _show_unforeseen(error)
     sys.exit(int(code or 0))
+
+
+def _show_unforeseen(error: Exception) -> ExitCode:
+    problem = _of_this_machine(error)
+    if problem is not None:
+        with contextlib.suppress(OSError):
+            click.echo(f"smdp-launch: {problem}", err=True)
+        # What is left in the buffer cannot be written either, and Python would say so at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.ENVIRONMENT
+    import traceback
+
+    traceback.print_exception(error)
+    click.echo("This is a mistake in smdp-launch, not in your job. Please report it with the lines above.", err=True)
+    return ExitCode.BUG
+
+
+def _of_this_machine(error: Exception) -> str | None:
+    """In words, if it is a full disk or a working directory that is gone, which can meet any line of ours."""
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"the output cannot be written: {error.strerror}"
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib would make a Path of it first
+    except FileNotFoundError:
+        return "the current directory does not exist any more; change to another"
+    return None
 
 
 def _show(error: SmdpError) -> None:

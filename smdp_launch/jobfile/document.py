@@ -13,6 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
 
 from smdp_launch.diagnostics import Diagnostic, Span
 from smdp_launch.jobfile.variables import substitute
@@ -114,6 +115,8 @@ def read(
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        document.top = Span(str(path), line, column, column + 1)
         return refused("SMDP101", f"line {line} of {path} is not UTF-8", "save the file as UTF-8")
     return parse(text, document, variables)
 
@@ -123,13 +126,9 @@ def parse(
 ) -> tuple[Document, list[Diagnostic]]:
     """Fill ``document`` from ``text``. Syntax errors end the parse; duplicate keys do not."""
     builder = _Builder(document, text.splitlines(), variables)
-    try:
-        root = YAML(typ="safe", pure=True).compose(text)
-    except MarkedYAMLError as error:
-        return document, [builder.syntax_error(error)]
-    except (YAMLError, ValueError, RecursionError) as error:
-        # Characters YAML forbids are reported without a mark; a file nested without end as RecursionError.
-        return document, [Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", document.top)]
+    root, problem = builder.compose(text)
+    if problem is not None:
+        return document, [problem]
     if not isinstance(root, MappingNode):
         found = "is empty" if root is None else "holds something else"
         message = f"a job file is one mapping of keys to values; this one {found}"
@@ -159,6 +158,19 @@ class _Builder:
         self.problems: list[Diagnostic] = []
         self.nodes = 0
 
+    def compose(self, text: str) -> tuple[Node | None, Diagnostic | None]:
+        """The root of ``text``, or why there is none."""
+        try:
+            return YAML(typ="safe", pure=True).compose(text), None
+        except MarkedYAMLError as error:
+            return None, self.syntax_error(error)
+        except ReaderError as error:
+            return None, self.forbidden_character(text, error)
+        except (YAMLError, ValueError) as error:
+            return None, Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", self.document.top)
+        except RecursionError:
+            return None, Diagnostic("SMDP105", f"more than {MAX_DEPTH} levels", self.document.top)
+
     def span(self, start: StreamMark, end: StreamMark) -> Span:
         line = self.lines[start.line] if start.line < len(self.lines) else ""
         # A value over several lines is shown by its first.
@@ -174,6 +186,8 @@ class _Builder:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = self.key(key_node)
+            if key is None:
+                continue
             key_span = self.node_span(key_node)
             if key in result:
                 first = self.entries[(*at, key)].key.line
@@ -183,7 +197,13 @@ class _Builder:
             result[key] = self.value(value_node, (*at, key), key_span, depth + 1)
         return result
 
-    def key(self, node: Node) -> str:
+    def key(self, node: Node) -> str | None:
+        """The key's text; None for one that stands for something else than itself."""
+        if isinstance(node, ScalarNode) and node.value == "<<" and node.style is None:
+            message = "<< merges nothing here: YAML 1.2, which job files are, has no merge keys"
+            help_ = "write the keys out, or put what jobs share in smdp-defaults.yaml"
+            self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), "<<", help_))
+            return None
         if isinstance(node, ScalarNode) and node.tag == f"{_TAG}str":
             return str(node.value)
         text = str(node.value) if isinstance(node, ScalarNode) else "a list or mapping"
@@ -196,7 +216,9 @@ class _Builder:
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
             raise _TooLargeError(f"more than {MAX_NODES} values or {MAX_DEPTH} levels")
         text = str(node.value) if isinstance(node, ScalarNode) else ""
-        self.entries[at] = Entry(key_span, self.node_span(node), text, self.document.layer, self.document.folder)
+        # YAML puts what is missing behind a key on the next line.
+        place = key_span if isinstance(node, ScalarNode) and not text and node.style is None else self.node_span(node)
+        self.entries[at] = Entry(key_span, place, text, self.document.layer, self.document.folder)
         if isinstance(node, MappingNode):
             return self.mapping(node, at, depth)
         if isinstance(node, SequenceNode):
@@ -239,6 +261,14 @@ class _Builder:
             if read_as is not None:
                 return read_as
         return ScalarNode(f"{_TAG}str", made.text, node.start_mark, node.end_mark)
+
+    def forbidden_character(self, text: str, error: ReaderError) -> Diagnostic:
+        at = text.find(chr(error.character) if isinstance(error.character, int) else error.character)
+        line, column = text.count("\n", 0, at), at - text.rfind("\n", 0, at) - 1
+        source = self.lines[line] if line < len(self.lines) else ""
+        span = Span(self.file, line + 1, column + 1, column + 2, source)
+        message = f"not valid YAML: the character {text[at]!r} may not stand in it"
+        return Diagnostic("SMDP102", message, span, text[at], "remove it")
 
     def syntax_error(self, error: MarkedYAMLError) -> Diagnostic:
         mark = error.problem_mark or error.context_mark

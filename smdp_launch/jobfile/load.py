@@ -167,6 +167,9 @@ def _bad_value(document: Document, error: ErrorDetails) -> Diagnostic:
     text = str(location[-1]) if error["loc"][-1] == "[key]" else entry.text
     path = _path(location)
     kind = error["type"]
+    if location == ("schema",) and isinstance(error["input"], str):
+        message = f'schema is a whole number, not text "{text}"'
+        return Diagnostic("SMDP203", message, span, text, f"write `schema: {SCHEMA_VERSION}`, without quotes")
     if location == ("schema",):
         return Diagnostic("SMDP205", f"schema {text} is not known", span, text, f"write `schema: {SCHEMA_VERSION}`")
     if kind == "string_type" and isinstance(error["input"], int | float) and not isinstance(error["input"], bool):

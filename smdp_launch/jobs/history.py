@@ -25,13 +25,13 @@ class Launch:
     time: str
 
 
-def state_folder() -> Path:
-    """The folder, made if need be; git does not see it.
+def state_folder(beside: Path | None = None) -> Path:
+    """The folder in the current one, or in ``beside``, made if need be; git does not see it.
 
     Raises:
         EnvironmentProblem: it cannot be made here.
     """
-    folder = Path.cwd() / STATE_FOLDER
+    folder = (beside or Path.cwd()) / STATE_FOLDER
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         ignore = folder / ".gitignore"

@@ -6,7 +6,9 @@ is deleted in the bucket.
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -61,7 +63,7 @@ class CheckpointSync:
         while not self._done.wait(_INTERVAL):
             try:
                 self._sync()
-            except BucketError as error:
+            except (BucketError, OSError) as error:
                 sys.stderr.write(f"checkpoints: {error}\n")  # tried again at the next look, and at the end
 
     def _sync(self) -> None:
@@ -78,9 +80,9 @@ class CheckpointSync:
     def _upload(self, path: Path, name: str) -> bool:
         """False where the file changed or vanished under the copy; the next look takes it again."""
         try:
-            before = _stamp(path)
+            before = _stamp(path.stat())
             shutil.copyfile(path, self._scratch)
-            if _stamp(path) != before:
+            if _stamp(path.stat()) != before:
                 return False
         except OSError:
             return False
@@ -88,17 +90,19 @@ class CheckpointSync:
         return True
 
 
-def _stamp(path: Path) -> Stamp:
-    status = path.stat()
+def _stamp(status: os.stat_result) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
     stamps = {}
-    for path in folder.rglob("*"):
-        try:
-            if path.is_file() and not path.is_symlink():
-                stamps[path.relative_to(folder).as_posix()] = _stamp(path)
-        except OSError:
-            continue  # renamed or removed while we looked
+    for root, _folders, names in os.walk(folder):  # unlike rglob, passes over folders that vanish meanwhile
+        for name in names:
+            path = Path(root, name)
+            try:
+                status = path.lstat()
+            except OSError:
+                continue  # renamed or removed while we looked
+            if stat.S_ISREG(status.st_mode):
+                stamps[path.relative_to(folder).as_posix()] = _stamp(status)
     return stamps

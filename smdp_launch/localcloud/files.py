@@ -18,9 +18,13 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` in one step: a reader, or a crash, sees the old content or the new, never a part."""
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    scratch.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: object, mode: int = 0o600) -> None:

@@ -101,7 +101,7 @@ def _start(order: Order) -> int:
         _arrange(order)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.execvpe(order.command[0], order.command, order.environment)  # noqa: S606 (no shell wanted)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a variable that no process can have
         _tell(output, error)
     finally:
         os._exit(1)
@@ -122,9 +122,9 @@ def _arrange(order: Order) -> None:
     os.chdir("/")
 
 
-def _tell(output: int, error: OSError) -> None:
+def _tell(output: int, error: Exception) -> None:
     """To the log and to the failure file in the open folder `output`, which no other root hides."""
-    reason = f"the simulated host could not be set up: {error.filename}: {error.strerror}"
+    reason = f"the simulated host could not be set up: {error}"
     sys.stderr.write(f"{reason}\n")
     sys.stderr.flush()
     with suppress(OSError), os.fdopen(os.open("failure", os.O_WRONLY | os.O_CREAT, 0o644, dir_fd=output), "w") as file:

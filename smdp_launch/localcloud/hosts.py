@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from smdp_launch.localcloud.host import Order
@@ -19,18 +20,25 @@ from smdp_launch.localcloud.tree import HostTree
 
 _LONGEST_LINE = 256 * 1024  # bytes, the service's limit of one event
 _EVENT = '{"smdp_event":'
+_BACKLOG = 1024 * 1024  # bytes of lines that wait for room on the disk; later lines are left out
 _END_WAIT = 5.0  # seconds for a killed host to be gone, and for its last lines
 
 
 class HostLog:
-    """One log stream: a JSON object a line, each written in one piece, so that readers need no lock."""
+    """One log stream: a JSON object a line, each written in one piece, so that readers need no lock.
+
+    A disk without room for a line, or with room for a part of it, gets the rest with the next line."""
 
     def __init__(self, path: Path) -> None:
+        self._unwritten = bytearray()
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def write(self, message: str) -> None:
         record = json.dumps({"timestamp": int(time.time() * 1000), "message": message}) + "\n"
-        os.write(self._descriptor, record.encode())
+        if len(self._unwritten) < _BACKLOG:
+            self._unwritten += record.encode()
+        with suppress(OSError):
+            del self._unwritten[: os.write(self._descriptor, self._unwritten)]
 
     def close(self) -> None:
         os.close(self._descriptor)

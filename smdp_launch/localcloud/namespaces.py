@@ -18,6 +18,7 @@ from pathlib import Path
 
 FORCE = "SMDP_LOCAL_ISOLATION"  # "tree": do without namespaces, for tests and for odd machines
 ML = Path("/opt/ml")
+_SHM = Path("/dev/shm")  # noqa: S108 (the machine's shared memory, which is mounted over)
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUTS = 0x04000000
@@ -84,7 +85,7 @@ class View:
     """What the first process of a host sees in place of this machine's files. All folders exist and are the host's own.
 
     `opt` is an empty folder for a private /opt, used where the machine has no /opt/ml. `visible` are paths that the
-    run needs; those below /tmp are shown below the new /tmp too.
+    run needs; those below /tmp and /dev/shm are shown below the new ones too.
     """
 
     name: str
@@ -102,14 +103,24 @@ def arrange(view: View) -> None:
     mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
     mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    if Path("/dev/shm").is_dir():  # noqa: S108 (hosts must not meet in shared memory)
-        mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")  # noqa: S108
+    if _SHM.is_dir():
+        _mount_private_shm(view)
     bind(view.hosts_file, Path("/etc/hosts"))
     if ML.is_dir():
         bind(view.ml, ML)
     else:
         _bind_private_opt(view)
     _bind_tmp(view)
+
+
+def _mount_private_shm(view: View) -> None:
+    """Hosts must not meet in shared memory, but a run may have its folders there."""
+    needed = _outermost((view.ml, view.tmp, view.opt, view.hosts_file, *view.visible), _SHM)
+    opened = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in needed]
+    mount("tmpfs", str(_SHM), "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+    for path, descriptor in opened:
+        _bind_at(Path(f"/proc/self/fd/{descriptor}"), path)
+        os.close(descriptor)
 
 
 def _bind_private_opt(view: View) -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,11 @@ class Supervisor:
             ending = outcome.failed(
                 f"ClientError: {error.code}: {error}" if error.code else f"InternalServerError: {error}"
             )
+        except OSError as error:
+            _note_exception()
+            ending = outcome.failed(f"InternalServerError: this machine could not go on with the job: {error}")
         except Exception:
-            traceback.print_exc()
+            _note_exception()
             ending = outcome.failed(f"InternalServerError: the local cloud failed; see {self._folder.supervisor_log}")
         self._clean_up()
         now = time.time()
@@ -86,9 +89,14 @@ class Supervisor:
             channels.download(channel, self._trees, buckets, self._proceed)
         checkpoints = self._checkpoints()
         ending = self._train(held, buckets)
-        if checkpoints is not None:
-            checkpoints.finish()
-        self._upload(artifacts, ending)
+        try:
+            if checkpoints is not None:
+                checkpoints.finish()
+            self._upload(artifacts, ending)
+        except (BucketError, OSError):
+            if ending.failure is None:
+                raise
+            _note_exception()  # why the job failed matters more than that its output could not be kept
         return ending
 
     def _proceed(self) -> None:
@@ -202,6 +210,12 @@ class Supervisor:
         self._kill()
         remove_tree(self._folder.hosts)
         self._resources.close()
+
+
+def _note_exception() -> None:
+    """The exception being handled, into the supervisor's log, unless the disk is what failed."""
+    with suppress(OSError):
+        traceback.print_exc()
 
 
 def main() -> int:

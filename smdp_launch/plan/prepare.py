@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
-from smdp_launch.errors import JobFileRefused
+from smdp_launch.errors import JobFileRefused, Refused
 from smdp_launch.jobfile.layers import gather, regions_differ
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.plan.local import local_request, not_honoured
+from smdp_launch.plan.origins import origins
 from smdp_launch.plan.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
 from smdp_launch.request.build import training_request
@@ -23,7 +24,9 @@ from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
-from smdp_launch.source.scan import SourceTree, scan_data, scan_source
+from smdp_launch.source.scan import DEFAULT_LIMIT, SourceTree, scan_data, scan_source
+
+MB = 1_000_000
 
 #: Version of ``validate --json``; raised when a member changes its meaning or goes.
 VALIDATION_VERSION = 1
@@ -98,6 +101,15 @@ def placeholders(job: CheckedJob) -> list[Diagnostic]:
     return [] if job.facts is None else check_launch(job.facts)
 
 
+def require_launchable(job: CheckedJob) -> None:
+    """Raises:
+    Refused: placeholders stand where AWS needs the person's own values.
+    """
+    missing = placeholders(job)
+    if missing:
+        raise Refused("fill these in before you launch on AWS; --local runs the job as it is", missing)
+
+
 def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | None = None) -> Plan:
     """The plan of a job without errors.
 
@@ -118,12 +130,14 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
     return Plan(
         job=name,
         job_file=str(job.path),
+        made=now,
         spec=spec,
         request=request,
         ranks=tuple(rank_map(hosts, workers)),
         source=source,
         script_arguments=tuple(script_arguments(script_hyperparameters(spec))),
         local=local,
+        origins=origins(spec, job.loaded.document),
         diagnostics=job.diagnostics,
     )
 
@@ -141,7 +155,8 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     document = loaded.document
     source = None
     if loaded.has("script", "source"):
-        source = scan_source(document.path(("script", "source"), spec.script.source))
+        limit = spec.script.source_limit_mb * MB if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
+        source = scan_source(document.path(("script", "source"), spec.script.source), limit)
     data = _local_paths(loaded, spec, local or LocalRequest())
     return Facts(
         spec=spec,

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import os
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
+
+from smdp_launch.source.ignore import IGNORE_FILE, Ignored, IgnoreProblem, IgnoreRules, read_ignore_file
+from smdp_launch.source.suspicious import Suspicious, suspicion
+from smdp_launch.source.walk import Entry, cannot_open, entries
 
 #: Never part of the source archive: made by tools, or not for the hosts.
 IGNORED = frozenset(
     {".git", ".hg", ".svn", ".smdp", ".venv", "venv", "__pycache__", ".ipynb_checkpoints", ".mypy_cache"}
-    | {".pytest_cache", ".ruff_cache", ".tox", "node_modules", ".DS_Store", ".idea", ".vscode"}
+    | {".pytest_cache", ".ruff_cache", ".tox", "node_modules", ".DS_Store", ".idea", ".vscode", IGNORE_FILE}
 )
+
+#: Bytes: 100 MB, what a job file allows that says nothing else.
+DEFAULT_LIMIT = 100_000_000
+
+#: Where a limit holds, listing stops here: somebody named a home folder or a data set.
+MAX_FILES = 20_000
+
+# What the ignore file leaves out is counted up to these; it may be a data set.
+_MAX_COUNTED = 10_000
+_MAX_NAMED = 100
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,12 @@ class SourceTree:
         exists: it is a folder that can be listed.
         files: in the order of their names.
         unreadable: names of entries that cannot be packed, with the reason.
-        sha256: of the names, modes and contents.
+        sha256: of the names, modes and contents; empty if the folder is too large, for then nothing is read.
+        ignored: what the ignore file left out. The tools' own folders (``IGNORED``) are not counted.
+        ignore_problems: lines of the ignore file that say nothing.
+        suspicious: files that will travel and seem to hold secrets.
+        limit_bytes: the size the folder may have, None for any.
+        complete: all of it was listed; else there are more than ``MAX_FILES`` files.
     """
 
     folder: Path
@@ -42,10 +62,24 @@ class SourceTree:
     files: tuple[SourceFile, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
     sha256: str = ""
+    ignored: Ignored = field(default_factory=Ignored)
+    ignore_problems: tuple[IgnoreProblem, ...] = ()
+    suspicious: tuple[Suspicious, ...] = ()
+    limit_bytes: int | None = None
+    complete: bool = True
 
     @property
     def size(self) -> int:
+        """Bytes before compression."""
         return sum(one.size for one in self.files)
+
+    @property
+    def too_large(self) -> bool:
+        return not self.complete or (self.limit_bytes is not None and self.size > self.limit_bytes)
+
+    def largest(self, count: int = 5) -> list[SourceFile]:
+        """The largest files first."""
+        return sorted(self.files, key=lambda one: (-one.size, one.name))[:count]
 
     def file(self, name: str) -> SourceFile | None:
         return next((one for one in self.files if one.name == name), None)
@@ -67,36 +101,40 @@ def normal_name(entry: str) -> str:
     return str(PurePosixPath(entry))
 
 
-def scan_source(folder: Path) -> SourceTree:
-    """List and hash the source folder. Links to files and folders are followed, and travel as what they point to."""
+def scan_source(folder: Path, limit_bytes: int | None = None) -> SourceTree:
+    """List the source folder, and hash it unless it is larger than ``limit_bytes``.
+
+    Links to files and folders are followed, and travel as what they point to.
+    """
     if not folder.is_dir():
         return SourceTree(folder, exists=False)
-    files: list[SourceFile] = []
-    unreadable: list[tuple[str, str]] = []
-    digest = hashlib.sha256()
-    for name, path, problem in sorted(_entries(folder, _is_clutter)):
-        if problem is not None:
-            unreadable.append((name, problem))
-            continue
-        try:
-            file = _source_file(name, path)
-            content = _sha256(path)
-        except OSError as error:
-            unreadable.append((name, error.strerror or str(error)))
-            continue
-        files.append(file)
-        digest.update(f"{name}\0{int(file.executable)}\0{content}\n".encode())
-    return SourceTree(folder, True, tuple(files), tuple(unreadable), digest.hexdigest())
+    rules = read_ignore_file(folder)
+    sieve = _Sieve(folder, rules)
+    most = None if limit_bytes is None else MAX_FILES + 1
+    found = list(islice(entries(folder, sieve.skips), most))
+    files, unreadable = _sorted_out(found[: most and MAX_FILES])
+    tree = SourceTree(
+        folder,
+        exists=True,
+        files=tuple(files),
+        unreadable=tuple(unreadable),
+        ignored=sieve.ignored(),
+        ignore_problems=rules.problems,
+        suspicious=tuple(one for file in files if (one := suspicion(file.name, file.path)) is not None),
+        limit_bytes=limit_bytes,
+        complete=most is None or len(found) < most,
+    )
+    return tree if tree.too_large else _hashed(tree)
 
 
 def scan_data(path: Path) -> LocalData:
     """Count the files below ``path`` (or ``path`` itself) and see that each can be opened."""
     if not path.exists():
         return LocalData(path, exists=False)
-    found = [("", path, None)] if path.is_file() else list(_entries(path, _nothing))
+    found = [Entry("", path, None)] if path.is_file() else list(entries(path))
     size = 0
     for name, file, problem in found:
-        unusable = problem or _cannot_open(file)
+        unusable = problem or cannot_open(file)
         if unusable is not None:
             return LocalData(path, True, len(found), size, f"{name or path.name}: {unusable}")
         size += file.stat().st_size
@@ -107,57 +145,94 @@ def data_files(path: Path) -> list[tuple[str, Path]]:
     """The files below ``path`` with the names they have in a channel; a single file keeps its own name."""
     if path.is_file():
         return [(path.name, path)]
-    return sorted((name, file) for name, file, problem in _entries(path, _nothing) if problem is None)
+    return sorted((name, file) for name, file, problem in entries(path) if problem is None)
+
+
+class _Sieve:
+    """Leaves out tools' clutter and what the ignore file names, and remembers the latter."""
+
+    def __init__(self, folder: Path, rules: IgnoreRules) -> None:
+        self._folder = folder
+        self._rules = rules
+        self._left_out: list[str] = []
+
+    def skips(self, name: str, is_folder: bool) -> bool:
+        if _is_clutter(name.rsplit("/", 1)[-1]):
+            return True
+        if not self._rules.leaves_out(name, is_folder):
+            return False
+        self._left_out.append(f"{name}/" if is_folder else name)
+        return True
+
+    def ignored(self) -> Ignored:
+        files = size = 0
+        for path in islice(self._paths(), _MAX_COUNTED + 1):
+            if files == _MAX_COUNTED:
+                return Ignored(files, size, tuple(self._left_out[:_MAX_NAMED]), complete=False)
+            files += 1
+            size += _size(path)
+        return Ignored(files, size, tuple(self._left_out[:_MAX_NAMED]))
+
+    def _paths(self) -> Iterator[Path]:
+        for name in self._left_out:
+            path = self._folder / name
+            if name.endswith("/"):
+                yield from (one.path for one in entries(path))
+            else:
+                yield path
+
+
+def _shown(name: str) -> str:
+    """The name as text that can be printed, whatever its bytes."""
+    return name.encode("utf-8", errors="backslashreplace").decode()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _is_clutter(name: str) -> bool:
     return name in IGNORED or name.endswith((".pyc", ".pyo"))
 
 
-def _nothing(_name: str) -> bool:
-    return False  # data is data: all of it travels
+def _sorted_out(found: Sequence[Entry]) -> tuple[list[SourceFile], list[tuple[str, str]]]:
+    files: list[SourceFile] = []
+    unreadable: list[tuple[str, str]] = []
+    for name, path, problem in sorted(found):
+        if problem is not None:
+            unreadable.append((_shown(name), problem))
+            continue
+        try:
+            files.append(_source_file(name, path))
+        except OSError as error:
+            unreadable.append((_shown(name), error.strerror or str(error)))
+    return files, unreadable
 
 
-def _entries(folder: Path, skip: Callable[[str], bool]) -> Iterator[tuple[str, Path, str | None]]:
-    """Name, path and problem of each entry below ``folder`` that is no folder; what cannot be packed has a problem."""
-    problems: list[OSError] = []
-    real_parents: dict[str, frozenset[str]] = {str(folder): frozenset({os.path.realpath(folder)})}
-    for root, folders, names in os.walk(folder, followlinks=True, onerror=problems.append):
-        relative = Path(root).relative_to(folder)
-        seen = real_parents[root]
-        folders[:] = sorted(one for one in folders if not skip(one))
-        for one in list(folders):
-            real = os.path.realpath(Path(root) / one)
-            if real in seen:  # a link to a folder it stands in
-                folders.remove(one)
-                yield (relative / one).as_posix(), Path(root) / one, "a link to a folder that holds it"
-            real_parents[str(Path(root) / one)] = seen | {real}
-        for name in names:
-            if not skip(name):
-                path = Path(root) / name
-                yield (relative / name).as_posix(), path, _file_problem(path)
-    for error in problems:
-        path = Path(str(error.filename))
-        yield path.relative_to(folder).as_posix(), path, error.strerror or str(error)
-
-
-def _file_problem(path: Path) -> str | None:
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        return error.strerror or str(error)
-    return None if stat.S_ISREG(mode) else "neither a file nor a folder"
-
-
-def _cannot_open(path: Path) -> str | None:
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
+def _hashed(tree: SourceTree) -> SourceTree:
+    """The tree with its digest; files that cannot be read are no longer among its files."""
+    digest = hashlib.sha256()
+    files: list[SourceFile] = []
+    unreadable = list(tree.unreadable)
+    for file in tree.files:
+        try:
+            content = _sha256(file.path)
+        except OSError as error:
+            unreadable.append((file.name, error.strerror or str(error)))
+            continue
+        files.append(file)
+        digest.update(f"{file.name}\0{int(file.executable)}\0{content}\n".encode())
+    return replace(tree, files=tuple(files), unreadable=tuple(sorted(unreadable)), sha256=digest.hexdigest())
 
 
 def _source_file(name: str, path: Path) -> SourceFile:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise OSError(errno.EILSEQ, "its name is not UTF-8") from None
     status = path.stat()
     return SourceFile(name, path, status.st_size, bool(status.st_mode & stat.S_IXUSR))
 

@@ -158,7 +158,7 @@ def test_ctrl_c_asks_once_and_stops_the_job(job: Job) -> None:
     with terminal(job, "launch", "--local", "--hosts", "1", "--workers-per-host", "1") as screen:
         screen.wait_for("waiting")
         screen.type("\x03")
-        screen.wait_for("[s]top it, [d]etach and let it run, [c]ontinue: ")
+        screen.wait_for("[s]top it, [c]ontinue: ")
         screen.type("s\n")
         assert screen.exit_code() == ExitCode.JOB_STOPPED
         assert screen.text.count("[s]top it") == 1
@@ -311,3 +311,56 @@ def test_no_ending_leaves_a_port_or_a_process(tmp_path: Path) -> None:
     assert told["codes"] == [ExitCode.OK, ExitCode.JOB_FAILED, ExitCode.JOB_FAILED, ExitCode.JOB_STOPPED]
     assert told["left"] == []
     assert told["ports"] == told["before"] == []
+
+
+@pytest.mark.parametrize("moment", ["submit", "create_training_job"])
+def test_an_interrupt_while_the_job_is_created_stops_it(job: Job, moment: str) -> None:
+    """Sent by the process itself: between the service's answer and the first look at the job."""
+    job.write(WAITS)
+    program = f"""
+import os, signal, sys
+from smdp_launch.cli import following, main
+from smdp_launch.jobs import submit
+real = submit.submit
+def interrupted(*given):
+    if {moment!r} == "submit":
+        os.kill(os.getpid(), signal.SIGINT)
+    real(*given)
+    os.kill(os.getpid(), signal.SIGINT)
+following.submit = interrupted
+sys.argv = ["smdp-launch", "launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
+main()
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=job.folder,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == ExitCode.JOB_STOPPED, ran.stderr
+    assert job_state(job)["status"] == "Stopped"
+
+
+def test_a_local_job_that_nobody_reads_is_stopped(job: Job) -> None:
+    job.write("import time\nfor _ in range(3000):\n    print('line', flush=True)\n    time.sleep(0.1)\n")
+    command = f"{LAUNCHER} launch --local --hosts 1 --workers-per-host 1 | grep -m 1 'line'"
+    ran = subprocess.run(
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
+        cwd=job.folder,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.stderr == ""
+    end = time.monotonic() + 30
+    while job_state(job)["status"] == "InProgress" and time.monotonic() < end:
+        time.sleep(0.1)
+    assert job_state(job)["status"] == "Stopped"

@@ -190,3 +190,37 @@ def test_the_job_file_is_found_in_the_current_folder(smdp_launch: Command, job_f
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
     assert "there is no file job.yaml" in ran.stderr
     assert smdp_launch("validate", "other.yaml").returncode == 0
+
+
+def test_a_full_disk_and_a_vanished_folder_are_no_mistakes_of_ours(job_folder: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [LAUNCHER, "plan"], cwd=job_folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert ran.stderr == "smdp-launch: the output cannot be written: No space left on device\n"
+    gone = f"mkdir gone; cd gone; rmdir ../gone; {LAUNCHER} plan {job_folder}/job.yaml"
+    ran = subprocess.run(["sh", "-c", gone], cwd=job_folder, capture_output=True, text=True, check=False)
+    assert ran.returncode in {ExitCode.OK, ExitCode.ENVIRONMENT}
+    assert "mistake in smdp-launch" not in ran.stderr
+
+
+def test_a_reader_that_goes_away_is_no_mistake(job_folder: Path) -> None:
+    ran = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{LAUNCHER} plan | head -c 1"],
+        cwd=job_folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_control_characters_of_a_job_file_are_shown_not_obeyed(smdp_launch: Command, job_folder: Path) -> None:
+    (job_folder / "job.yaml").write_text(JOB.replace("name: small", 'name: "a\\e[31mb"'))
+    assert "\x1b" not in smdp_launch("validate").stderr
+
+
+def test_help_keeps_its_examples_on_lines_of_their_own(smdp_launch: Command) -> None:
+    lines = smdp_launch("--help").stdout.splitlines()
+    assert any(line.strip().startswith("smdp-launch plan job.yaml  ") for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,15 @@ def test_absurd_steps_are_not_drawn(tmp_path: Path, terminal: bool, step: object
 )
 def test_each_ending_has_its_code(status: str, secondary: str, code: int) -> None:
     assert outcome({"TrainingJobStatus": status, "SecondaryStatus": secondary}).exit_code == code
+
+
+def test_what_a_terminal_would_obey_does_not_reach_it(tmp_path: Path) -> None:
+    drawn = io.StringIO()
+    view = FollowView(plan_of(write_job(tmp_path)), Console(file=drawn, force_terminal=False, width=200))
+    view.show(LogLine("algo-1", 0, "a\x1b]0;title\x07b\x1b[2Jc\x0ed\x9be\x1b[31mred\x1b[0m\x00\tf", 0))
+    view.show(JobEvent("algo-1", "step", {"step": 1, "steps": 2, "note": "x\x1b[2Jy"}, 0))
+    view.show(JobEvent("algo-1", "worker_exit", {"rank": 0, "error": "rank 0 on algo-1 ended\x1b[H"}, 0))
+    lines = drawn.getvalue().splitlines()
+    assert re.search(r"\| abcdered\s+f$", lines[0])
+    assert lines[1] == "step 1/2  note xy"
+    assert lines[2] == "rank 0 on algo-1 ended"

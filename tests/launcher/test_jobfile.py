@@ -145,7 +145,7 @@ def test_a_section_that_is_no_mapping_hides_nothing_else() -> None:
         ("just text", "SMDP104"),
         ("a: 1\n---\nb: 2\n", "SMDP104"),
         ("x: &a [*a]", "SMDP105"),
-        ("[" * 5000, "SMDP102"),
+        ("[" * 5000, "SMDP105"),
     ],
 )
 def test_what_is_no_job_file_is_refused_with_a_code(text: str, code: str) -> None:
@@ -196,3 +196,32 @@ def test_any_values_give_diagnostics_within_the_file(data: object) -> None:
         assert one.code.startswith("SMDP")
         assert one.span is not None
         assert one.span.line == 1
+
+
+def place(text: str) -> tuple[str, int, int]:
+    (one,) = loaded(text)[1]
+    assert one.span is not None
+    return one.code, one.span.line, one.span.column
+
+
+def test_a_value_that_is_missing_is_told_at_its_key() -> None:
+    assert place(JOB.replace("region: us-east-1\n", "region:\n")) == ("SMDP203", 18, 1)
+
+
+def test_a_merge_key_is_told_once_and_as_what_it_is() -> None:
+    assert place(JOB.replace("  max_run: 600", "  <<: {max_run: 600}")) == ("SMDP102", 13, 3)
+
+
+def test_a_schema_version_in_quotes_is_a_wrong_type() -> None:
+    assert place(JOB.replace("schema: 1", 'schema: "1"')) == ("SMDP203", 1, 9)
+
+
+def test_a_character_that_yaml_forbids_is_told_where_it_stands() -> None:
+    assert place(JOB.replace("name: small", "name: s\x00mall")) == ("SMDP102", 2, 8)
+
+
+def test_bytes_that_are_no_utf8_are_told_where_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_bytes(b"schema: 1\nname: \xff\n")
+    (one,) = read(tmp_path / "job.yaml")[1]
+    assert one.code == "SMDP101"
+    assert str(one.span).endswith("job.yaml:2:7")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -47,6 +48,36 @@ def test_a_killed_worker_fails_the_job_naming_host_and_rank(either_cloud: Cloud)
     assert job["TrainingJobStatus"] == "Failed"
     assert job["FailureReason"].startswith("AlgorithmError: rank 1 on algo-2 was killed by SIGKILL")
     assert job["FailureReason"].endswith(", exit code: 137")
+
+
+def test_the_cause_of_a_failure_outlives_the_loss_of_the_output(cloud: Cloud) -> None:
+    script = """
+        import os, pathlib, time
+        pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "large").write_bytes(os.urandom(100_000))
+        print("worker 0 is running", flush=True)
+        time.sleep(600)
+    """
+    cloud.start("full", script)
+    cloud.await_log("full", "worker 0 is running")
+    # What the supervisor writes from now on may not be larger, as on a disk that has filled up.
+    resource.prlimit(cloud.supervisor("full"), resource.RLIMIT_FSIZE, (20_000, 20_000))
+    os.kill(workers(cloud)[0], signal.SIGKILL)
+    assert cloud.wait("full")["FailureReason"].startswith("AlgorithmError: rank 0 on algo-1 was killed by SIGKILL")
+
+
+def test_a_model_that_cannot_be_kept_fails_the_job_with_the_systems_reason(cloud: Cloud) -> None:
+    script = """
+        import os, pathlib, time
+        pathlib.Path(os.environ["SM_MODEL_DIR"], "large").write_bytes(os.urandom(100_000))
+        print("worker 0 is running", flush=True)
+        time.sleep(2)
+    """
+    cloud.start("unkept", script)
+    cloud.await_log("unkept", "worker 0 is running")
+    resource.prlimit(cloud.supervisor("unkept"), resource.RLIMIT_FSIZE, (20_000, 20_000))
+    job = cloud.wait("unkept")
+    assert job["TrainingJobStatus"] == "Failed"
+    assert "File too large" in job["FailureReason"]
 
 
 def test_a_killed_host_fails_the_job(either_cloud: Cloud) -> None:

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from smdp_launch.localcloud import lease, namespaces
-from smdp_launch.localcloud.client import isolation
+from smdp_launch.localcloud.client import isolation, private
 from smdp_launch.localcloud.tree import host_names
 from tests.localcloud.cloud import BUCKET, Cloud, names_in
 
@@ -125,6 +125,29 @@ def test_packages_below_tmp_stay_importable(open_cloud: Callable[[], Cloud], mon
         job = cloud.run("below", "import below_tmp, os; print(below_tmp.NAME, sorted(os.listdir('/tmp')))")
         assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
         assert Path(folder).name in cloud.await_log("below", "found")
+
+
+def test_a_host_that_cannot_be_started_says_why(either_cloud: Cloud) -> None:
+    job = either_cloud.run("nul", "", Environment={"SMDP_WORKERS_PER_HOST": "1", "NAME": "nul\0byte"})
+    assert "the simulated host could not be set up: embedded null byte" in job["FailureReason"]
+
+
+@pytest.fixture
+def folder_in_shared_memory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+def test_a_state_folder_in_shared_memory_is_as_good_as_any(folder_in_shared_memory: Path) -> None:
+    script = """
+        import os
+        print("sees", len(os.listdir("/dev/shm")))
+    """
+    with private(folder_in_shared_memory / "state") as endpoint:
+        cloud = Cloud(endpoint)
+        cloud.s3.create_bucket(Bucket=BUCKET)
+        job = cloud.run("shm", script, hosts=2)
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
 
 
 def test_hosts_are_listed_as_text() -> None:

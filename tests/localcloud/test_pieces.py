@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
+import shutil
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smdp_launch.localcloud import artifacts, channels, outcome
-from smdp_launch.localcloud.hosts import failure_time
+from smdp_launch.localcloud.checkpoints import _stamps
+from smdp_launch.localcloud.files import write_bytes
+from smdp_launch.localcloud.hosts import HostLog, failure_time
 from smdp_launch.localcloud.logs import read_backward, read_forward
 from smdp_launch.localcloud.outcome import JobFailed
 
@@ -132,3 +138,54 @@ def test_archives_merge_hosts_and_are_the_same_each_time(tmp_path: Path) -> None
     (tmp_path / "1/b").touch()
     artifacts.pack(files, tmp_path / "second.tar.gz")
     assert (tmp_path / "first.tar.gz").read_bytes() == (tmp_path / "second.tar.gz").read_bytes()
+
+
+@pytest.fixture
+def small_files() -> Iterator[Callable[[int], None]]:
+    """Sets how large, in bytes, a file of this process may grow: to its writer the same as a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_log_on_a_full_disk_keeps_whole_lines(tmp_path: Path, small_files: Callable[[int], None]) -> None:
+    log = HostLog(tmp_path / "log.jsonl")
+    log.write("first")
+    small_files((tmp_path / "log.jsonl").stat().st_size + 10)
+    log.write("second")
+    log.write("third")
+    small_files(resource.RLIM_INFINITY)
+    log.write("fourth")
+    log.close()
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["message"] for line in lines] == ["first", "second", "third", "fourth"]
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one_alone(
+    tmp_path: Path, small_files: Callable[[int], None]
+) -> None:
+    write_bytes(tmp_path / "state", b"old")
+    small_files(2)
+    with pytest.raises(OSError):
+        write_bytes(tmp_path / "state", b"newer")
+    small_files(resource.RLIM_INFINITY)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("state", b"old")]
+
+
+def test_a_look_at_checkpoints_survives_folders_that_come_and_go(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("kept")
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            (tmp_path / "step/of/many").mkdir(parents=True)
+            shutil.rmtree(tmp_path / "step")
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        for _ in range(3000):
+            assert "kept" in _stamps(tmp_path)
+    finally:
+        done.set()
+        thread.join()

@@ -1,9 +1,10 @@
 """Unpacks a source archive that may have been made by anybody.
 
 Every member is checked before it is made: nothing absolute, no `..`, no device. Files and folders are made first and
-symbolic links last, so that nothing can be written through a link, and each link is followed once they all stand; one
-that leads out of the folder ends the job. An archive that breaks a rule is refused, not repaired: a job whose files lie
-elsewhere than its author thinks is worse than one that does not start.
+symbolic links last, and a link whose place lies behind another link is refused, so that nothing can be written through
+a link. Each link is followed once they all stand; one that leads out of the folder ends the job. An archive that breaks
+a rule is refused, not repaired: a job whose files lie elsewhere than its author thinks is worse than one that does not
+start.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def unpack(archive: Path, folder: Path) -> int:
             gzipped = file.read(2) == b"\x1f\x8b"
         with tarfile.open(archive, "r:gz" if gzipped else "r:") as tar:
             return _Unpacker(tar, folder.resolve()).run()
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
         raise SourceError(f"The source archive cannot be unpacked into {folder}: {error}.") from error
 
 
@@ -56,6 +57,8 @@ class _Unpacker:
             raise SourceError(f"The source archive holds {member.name!r}, which is neither file, folder nor link.")
 
     def _make_file(self, member: tarfile.TarInfo, path: PurePosixPath) -> None:
+        if path in self.links:
+            raise SourceError(f"The source archive holds {member.name!r} twice: as a link and then as a file.")
         content = self.tar.extractfile(member)
         if content is None:  # mypy: only members that hold no data give None
             return
@@ -78,7 +81,7 @@ class _Unpacker:
         self.files.add(path)
 
     def _free_place(self, path: PurePosixPath) -> Path:
-        """The place of a new file; a later member of the same name takes the place of an earlier one."""
+        """The place of a new file; a later file or link of the same name takes the place of an earlier file."""
         target = self.folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -86,6 +89,9 @@ class _Unpacker:
         return target
 
     def _make_links(self) -> None:
+        for path in self.links:
+            if any(parent in self.links for parent in path.parents):
+                raise SourceError(f"The source archive's link {str(path)!r} would be made through another link of it.")
         for path, target in self.links.items():
             self._free_place(path).symlink_to(target)
         for path, target in self.links.items():

@@ -9,29 +9,8 @@ namespace smdp {
 namespace {
 
 constexpr std::uint64_t kMaxParkedBytes = 1ULL << 30U;
-constexpr double kLeaveGrace = 0.5;     // seconds that operations may go on after a member closed
-constexpr double kWitnessPause = 0.25;  // seconds for the other ranks' suspicions to arrive before a warning
-
-std::string number(std::uint64_t value) { return std::to_string(value); }
 
 }  // namespace
-
-std::string describe(const Descriptor& call) {
-  std::string text(name_of(call.collective));
-  if (call.collective == Collective::kBarrier) {
-    return text + "()";
-  }
-  text += "(" + std::string(name_of(call.dtype)) + "[" + number(call.count) + "]";
-  if (call.collective == Collective::kAllReduce || call.collective == Collective::kReduce) {
-    text += ", " + std::string(name_of(call.op));
-  }
-  if (call.collective == Collective::kBroadcast || call.collective == Collective::kReduce) {
-    text += ", root " + number(call.root);
-  } else if (call.root != 0) {
-    text += ", one of " + number(call.root) + " buffers";
-  }
-  return text + ")";
-}
 
 Group::Group(GroupServices& services, std::uint64_t id, std::string name, std::vector<int> members, int me,
              const GroupSettings& settings)
@@ -56,36 +35,6 @@ std::optional<int> Group::rank_of(int job_rank) const {
 
 std::string Group::describe_rank(int group_rank) const {
   return services_.layout().describe(members_[static_cast<std::size_t>(group_rank)]);
-}
-
-std::string Group::name_operation(std::uint64_t operation) const {
-  const std::string which = (operation & kNamed) != 0
-                                ? "buffer (step " + number((operation & ~kNamed) >> 32U) + ", index " +
-                                      number(operation & 0xffffffffU) + ")"
-                                : "operation " + number(operation);
-  return which + " of group '" + name_ + "'";
-}
-
-std::string Group::describe_wait(const Operation& operation, const std::vector<int>& ranks) const {
-  const Operation::Wait wait = operation.waiting_for();
-  std::string text = "on " + describe_rank(rank_) + ": " + describe(operation.call().what) + ", " +
-                     name_operation(operation.number()) + ", " + wait.phase;
-  const char* separator = " of ";
-  for (const int rank : ranks) {
-    text += separator + describe_rank(rank);
-    separator = ", ";
-  }
-  return text;
-}
-
-std::vector<int> Group::culprits(Operation& operation) const {
-  const std::vector<int> direct = operation.waiting_for().ranks;
-  std::set<int> all = operation.suspects();
-  all.insert(direct.begin(), direct.end());
-  std::vector<int> left;
-  std::ranges::copy_if(all, std::back_inserter(left),
-                       [&](int rank) { return rank != rank_ && !operation.witnesses().contains(rank); });
-  return left.empty() ? direct : left;
 }
 
 void Group::send_network(int group_rank, Message message) {
@@ -127,7 +76,7 @@ void Group::submit(Call call) {
     if (call.buffers == 0 || call.index >= call.buffers || past || named_.contains(key) ||
         call.step >= 1U << 31U) {
       call.handle->complete(
-          {Code::kInvalid, name_operation(key) + " of " + number(call.buffers) +
+          {Code::kInvalid, name_operation(key) + " of " + std::to_string(call.buffers) +
                                " buffers: was submitted before, or is no index of this step"});
       return;
     }
@@ -274,29 +223,7 @@ bool Group::deliver_frame(int from, const FrameHeader& header, Landing landing) 
          operation.local_frame(from, header);
 }
 
-void Group::mismatch(int from, const FrameHeader& header, const Descriptor& ours) {
-  const Descriptor& theirs = header.call;
-  std::string what;
-  const auto add = [&](const char* name, bool differs, const std::string& left, const std::string& right) {
-    if (differs) {
-      what += (what.empty() ? "" : ", ") + std::string(name) + " (" + left + " and " + right + ")";
-    }
-  };
-  add("collective", ours.collective != theirs.collective, std::string(name_of(ours.collective)),
-      std::string(name_of(theirs.collective)));
-  add("dtype", ours.dtype != theirs.dtype, std::string(name_of(ours.dtype)),
-      std::string(name_of(theirs.dtype)));
-  add("size", ours.count != theirs.count, number(ours.count), number(theirs.count));
-  add("operation", ours.op != theirs.op, std::string(name_of(ours.op)), std::string(name_of(theirs.op)));
-  add(ours.collective == Collective::kAllReduce ? "number of buffers" : "root", ours.root != theirs.root,
-      number(ours.root), number(theirs.root));
-  fail({Code::kMismatch, name_operation(header.operation) + " differs between ranks in " + what + ": " +
-                             describe_rank(rank_) + " called " + describe(ours) + ", " + describe_rank(from) +
-                             " called " + describe(theirs)},
-       true);
-}
-
-// --- Completion, failure, time ---
+// --- Completion ---
 
 void Group::finished(std::uint64_t operation) {
   finished_.push_back(operation);
@@ -324,125 +251,6 @@ void Group::reap() {
     admit();
   }
   inside_ = false;
-}
-
-void Group::tell_all(FrameHeader header, const std::shared_ptr<std::vector<std::byte>>& payload) {
-  header.group = id_;
-  for (const int member : members_) {
-    if (member != members_[static_cast<std::size_t>(rank_)]) {
-      const auto bytes = payload ? std::span<const std::byte>(*payload) : std::span<const std::byte>();
-      services_.send(member, {header, bytes, payload, nullptr});
-    }
-  }
-}
-
-void Group::fail(const Status& why, bool tell) {
-  if (!failed_.ok()) {
-    return;
-  }
-  failed_ = why;
-  if (tell) {
-    FrameHeader header;
-    header.type = FrameType::kAbort;
-    const std::string text = why.message().substr(0, kMaxText - 16);
-    const Bytes bytes = Writer().put(static_cast<std::uint8_t>(why.code())).text(text).take();
-    tell_all(header, std::make_shared<std::vector<std::byte>>(bytes));
-  }
-  // The operations die on the next turn: one of them may be the caller.
-  auto dying = std::make_shared<std::vector<std::unique_ptr<Operation>>>();
-  for (auto& [operation, running] : active_) {
-    services_.cancel(id_, operation);
-    const std::string where = describe_wait(*running, running->waiting_for().ranks);
-    running->call().handle->complete({why.code(), why.message() + " [" + where + "]"});
-    dying->push_back(std::move(running));
-  }
-  active_.clear();
-  finished_.clear();
-  services_.later([dying] {});
-  for (Waiting& waiting : queue_) {
-    waiting.call.handle->complete(
-        {why.code(), why.message() + " [" + name_operation(waiting.number) + " had not begun]"});
-  }
-  for (auto& [operation, waiting] : named_) {
-    waiting.call.handle->complete(
-        {why.code(), why.message() + " [" + name_operation(operation) + " had not begun]"});
-  }
-  queue_.clear();
-  named_.clear();
-  parked_.clear();
-}
-
-void Group::peer_lost(int job_rank, bool orderly, const Status& why) {
-  if (!has(job_rank) || !failed_.ok()) {
-    return;
-  }
-  if (orderly) {
-    left_ = {job_rank, Clock::now()};
-    return;
-  }
-  fail({Code::kPeerLost, services_.layout().describe(job_rank) + " was lost: " + why.message()}, true);
-}
-
-void Group::tick(TimePoint now) {
-  if (!failed_.ok()) {
-    return;
-  }
-  inside_ = true;
-  std::vector<std::uint64_t> running;
-  running.reserve(active_.size());
-  for (const auto& [operation, state] : active_) {
-    running.push_back(operation);
-  }
-  for (const std::uint64_t operation : running) {
-    if (const auto found = active_.find(operation); found != active_.end()) {
-      found->second->advance();
-    }
-  }
-  reap();
-  if (left_ && busy() && now - left_->second > seconds(kLeaveGrace)) {
-    fail({Code::kPeerLost, services_.layout().describe(left_->first) +
-                               " closed its engine without making the calls of the others"},
-         true);
-    return;
-  }
-  for (const std::uint64_t operation : running) {
-    if (const auto found = active_.find(operation); found != active_.end() && failed_.ok()) {
-      check_times(*found->second, now);
-    }
-  }
-  const auto late = [now](const Waiting& waiting) { return now >= waiting.deadline; };
-  const bool queue_late = std::ranges::any_of(queue_, late);
-  if (failed_.ok() &&
-      (queue_late || std::ranges::any_of(named_, [&](const auto& entry) { return late(entry.second); }))) {
-    fail({Code::kTimeout, "a deadline passed for a call of group '" + name_ + "' on " + describe_rank(rank_) +
-                              " that had not begun: earlier calls were not complete"},
-         true);
-  }
-}
-
-void Group::check_times(Operation& operation, TimePoint now) {
-  if (now >= operation.deadline()) {
-    fail({Code::kTimeout, "the deadline passed " + describe_wait(operation, culprits(operation))}, true);
-    return;
-  }
-  if (now < operation.warn_at()) {
-    return;
-  }
-  if (!operation.witnesses().contains(rank_)) {
-    operation.witnesses().insert(rank_);
-    for (const int rank : operation.waiting_for().ranks) {
-      FrameHeader header;
-      header.type = FrameType::kSuspect;
-      header.call = operation.call().what;
-      header.operation = operation.number();
-      header.piece = static_cast<std::uint32_t>(rank);
-      tell_all(header, nullptr);
-    }
-    operation.warn_again_at(now + seconds(kWitnessPause));
-    return;
-  }
-  operation.warn_again_at(TimePoint::max());
-  services_.log(LogLevel::kWarning, "slow: " + describe_wait(operation, culprits(operation)));
 }
 
 }  // namespace smdp

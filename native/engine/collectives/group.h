@@ -122,7 +122,4 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   bool inside_ = false;                            // an entry function is running and will reap
 };
 
-// "all_reduce(float32[100], sum)"
-std::string describe(const Descriptor& call);
-
 }  // namespace smdp

@@ -34,7 +34,8 @@ extern "C" {
  */
 SMDP_API int smdp_abi_version(void);
 
-/* The engine's build, as "0.1.0"; a static string. Ranks with different builds refuse each other. */
+/* The engine's build, as "0.1.0+<12 digits of a digest of its sources>"; a static string. Ranks with different
+ * builds refuse each other. */
 SMDP_API const char* smdp_engine_build(void);
 
 typedef enum smdp_code {

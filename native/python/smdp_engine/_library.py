@@ -31,5 +31,5 @@ def abi_version() -> int:
 
 
 def build() -> str:
-    """The engine's build, such as ``0.1.0``."""
+    """The engine's build, such as ``0.1.0+3f2a9c1d5e77``: its version and a digest of its sources."""
     return str(library().smdp_engine_build().decode())

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.catalog.listing import Listing, Row
+from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.rows import count
 
 _GAP = 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.text import Text
 
+from smdp_launch.cli.render.console import Console, visible
 from smdp_launch.diagnostics import Diagnostic, Severity
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow"}
@@ -31,13 +31,13 @@ def show_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
 def _told(one: Diagnostic) -> Text:
     style = _STYLES[one.severity]
     text = Text()
-    text.append(f"{one.severity.value}[{one.code}]", style).append(f": {one.message}\n", "bold")
+    text.append(f"{one.severity.value}[{one.code}]", style).append(f": {visible(one.message)}\n", "bold")
     if one.span is not None:
         number = str(one.span.line)
         gutter = " " * len(number)
         text.append(f"{gutter}--> ", "blue").append(f"{one.span}\n")
         if one.span.source.strip():
-            source = one.span.source
+            source = visible(one.span.source)
             # The marks stand under the text in a terminal only if tabs are copied.
             indent = "".join("\t" if char == "\t" else " " for char in source[: one.span.column - 1])
             width = max(1, min(one.span.end_column, len(source) + 1) - one.span.column)
@@ -45,5 +45,5 @@ def _told(one: Diagnostic) -> Text:
             text.append(f"{gutter} | ", "blue").append(f"{indent}{'^' * width}\n", style)
     if one.help:
         gutter = " " * (len(str(one.span.line)) if one.span else 1)
-        text.append(f"{gutter} = ", "blue").append("help: ", "bold green").append(f"{one.help}\n")
+        text.append(f"{gutter} = ", "blue").append("help: ", "bold green").append(f"{visible(one.help)}\n")
     return text

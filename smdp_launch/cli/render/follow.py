@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeGuard
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from smdp_launch.cli.render.console import Console, without_controls
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Seen, StatusChanged
 from smdp_launch.plan.plan import Plan
 
@@ -84,7 +84,7 @@ class FollowView:
     def _line(self, line: LogLine) -> None:
         who = line.host if line.rank is None else f"{line.host}:{line.rank}"
         text = Text(f"{who:<{self._width}} | ", self._style(line.host, line.rank))
-        text.append_text(Text.from_ansi(line.text))
+        text.append_text(Text.from_ansi(without_controls(line.text)))
         self._console.print(text)
 
     def _style(self, host: str, rank: int | None) -> str:
@@ -106,8 +106,9 @@ class FollowView:
         if event.name == "step":
             self._step(event.fields)
         elif event.name == "worker_exit":
-            rank = event.fields.get("rank")
-            self._console.print(Text(f"rank {rank} on {event.host} failed: {event.fields.get('error')}", "bold red"))
+            who, error = f"rank {event.fields.get('rank')} on {event.host}", str(event.fields.get("error"))
+            told = error if error.startswith(who) else f"{who} failed: {error}"
+            self._console.print(Text(without_controls(told), "bold red"))
         elif event.name == "workers_started":
             ranks = event.fields.get("ranks")
             master = event.fields.get("master")
@@ -133,7 +134,7 @@ def _is_count(value: object) -> TypeGuard[int]:
 def metrics(fields: Mapping[str, Any]) -> list[str]:
     """``name value`` for each field of an event that is not the envelope's."""
     return [
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        without_controls(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
         for name, value in fields.items()
         if name not in _ENVELOPE
     ]

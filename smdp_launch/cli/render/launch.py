@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from smdp_launch.cli.following import Followed
+from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import metrics
 from smdp_launch.cli.render.plan import rank_rows
 from smdp_launch.cli.render.rows import count, duration, print_rows, short, titled

@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
+
+from smdp_launch.cli.render.console import Console
 
 _GAP = 2
 

@@ -1,0 +1,117 @@
+// What an operation does with what the other ranks send.
+#include <cstring>
+
+#include "collectives/operation.h"
+
+namespace smdp {
+
+std::optional<Landing> Operation::place(int from, const FrameHeader& header) {
+  if (header.piece >= plan_.pieces.size() || header.bytes != at(header.piece).bytes) {
+    return std::nullopt;
+  }
+  const Piece& p = at(header.piece);
+  if (header.type == FrameType::kPublish && p.bytes > 0) {
+    const bool direct_root = p.origin == Piece::kReducing && !p.to_all;
+    if (direct_root && rank_ == static_cast<int>(call_.what.root)) {
+      return Landing::into(call_.output.data() + p.out_offset);
+    }
+    // An agent that has not sent its own sum cannot be sent a result: checked before its memory is handed
+    // out.
+    const bool expected = p.origin == Piece::kReducing ? summed_[header.piece] != 0 : from == p.origin;
+    if (!direct_root && expected && is_agent(header.piece) && waits_[header.piece] > 0) {
+      if (const auto memory = local_->result(header.piece); memory.data() != nullptr) {
+        return Landing::into(memory.data());
+      }
+    }
+  }
+  return Landing::fresh(header.payload);
+}
+
+bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
+  if (header.piece >= plan_.pieces.size() || header.bytes != at(header.piece).bytes) {
+    return false;
+  }
+  const std::uint32_t piece = header.piece;
+  const Piece& p = at(piece);
+  const int host = layout_.host_of[static_cast<std::size_t>(from)];
+  switch (header.type) {
+    case FrameType::kHostSum: {
+      if (!adds_hosts(piece) || host == my_host_ || header.payload != p.bytes ||
+          layout_.agent(host, p.lane) != from ||
+          flight(piece).sums[static_cast<std::size_t>(host)] != nullptr) {
+        return false;
+      }
+      const std::byte* data = landing.data;
+      add_sum(piece, host, data, std::move(landing));
+      advance();
+      return true;
+    }
+    case FrameType::kPublish: {
+      const bool from_owner =
+          p.origin == Piece::kReducing
+              ? p.owner_host >= 0 && from == layout_.agent(p.owner_host, p.lane) && host != my_host_
+              : from == p.origin && is_agent(piece);
+      if (!from_owner || header.payload != p.bytes || waits_[piece] == 0) {
+        return false;
+      }
+      if (p.origin == Piece::kReducing && is_agent(piece) && p.owner_host != my_host_) {
+        --in_flight_;
+      }
+      settle_published(piece, std::move(landing));
+      advance();
+      return true;
+    }
+    case FrameType::kCredit: {
+      if (p.origin == rank_) {
+        account(piece);
+        if (waits_[piece] == 0) {
+          --publishing_;
+        }
+      } else if (p.origin == Piece::kReducing && !p.to_all && summed_[piece] != 0 && is_agent(piece)) {
+        --in_flight_;
+        if (!gets_result(piece)) {
+          account(piece);
+        }
+      } else {
+        return false;
+      }
+      advance();
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+// The published bytes of a piece are here, in the result's memory or in memory of their own.
+bool Operation::settle_published(std::uint32_t piece, Landing landing) {
+  const Piece& p = at(piece);
+  if (p.origin == Piece::kReducing && !p.to_all) {  // straight to the root
+    std::byte* output = call_.output.data() + p.out_offset;
+    if (landing.data != output && p.bytes > 0) {
+      std::memcpy(output, landing.data, p.bytes);
+    }
+    account(piece);
+    return true;
+  }
+  const auto memory = local_->result(piece);
+  if (memory.data() == nullptr) {
+    to_deliver_.emplace_back(piece, std::move(landing));
+    return false;
+  }
+  if (p.bytes > 0 && landing.data != memory.data()) {
+    std::memcpy(memory.data(), landing.data, p.bytes);
+  }
+  local_->deliver(piece);
+  return true;
+}
+
+bool Operation::local_frame(int from, const FrameHeader& header) {
+  const bool known = local_->on_frame(layout_.local_of[static_cast<std::size_t>(from)], header);
+  if (known && header.type != FrameType::kConsumed) {
+    advance();
+  }
+  return known;
+}
+
+}  // namespace smdp

@@ -1,0 +1,1 @@
+"""A first job file, from the folder that holds a training script."""

@@ -1,0 +1,70 @@
+"""Which framework build a draft names: the one that the requirements pin, else the newest that holds the library."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from smdp_launch.catalog.frameworks import TITLES, Build, build, minimum, parts, versions
+from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement, Requirements
+
+Engine = Literal["native", "smdistributed"]
+
+_PACKAGES = {"pytorch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-gpu")}
+
+# The library's own module for PyTorch was deprecated in 1.4 and is not documented for 2.x.
+_LAST_WITH_MODULE = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A build, the policy that allows it, and why it was chosen."""
+
+    build: Build
+    policy: Literal["strict", "extended"]
+    reason: str
+
+
+def choose_framework(frameworks: list[str], requirements: Requirements) -> str:
+    """The framework that the script imports, else one that is required, else PyTorch."""
+    required = [name for name, packages in _PACKAGES.items() if requirements.package(*packages)]
+    return [*frameworks, *required, "pytorch"][0]
+
+
+def choose_build(framework: str, engine: Engine, library: str | None, requirements: Requirements) -> Choice:
+    """The build for a script that uses ``library`` as ``source.script.Script`` names it."""
+    old_module = engine == "smdistributed" and library == "module"
+    best = _newest(framework, old_module)
+    reason = f"the newest with CUDA 11 and AWS's library{' that still has its own module' if old_module else ''}"
+    required = requirements.package(*_PACKAGES[framework])
+    if required is None or required.pin is None:
+        return Choice(best, "strict", reason)
+    pinned = build(framework, required.pin) if re.fullmatch(r"\d+(\.\d+){1,2}", required.pin) else None
+    refusal = _refusal(required, pinned, engine)
+    if pinned is None or refusal:
+        return Choice(best, "strict", f"{reason}; {refusal}")
+    where = f"{REQUIREMENTS_FILE}, line {required.line}"
+    return Choice(pinned, "strict" if pinned.cuda_major == 11 else "extended", where)
+
+
+def _newest(framework: str, old_module: bool) -> Build:
+    fitting = [
+        found
+        for found in (build(framework, one) for one in versions(framework))
+        if found is not None and found.cuda_major == 11 and found.smddp is not None
+    ]
+    if old_module:
+        fitting = [one for one in fitting if one.smddp and parts(one.smddp)[0] <= _LAST_WITH_MODULE]
+    return fitting[-1]
+
+
+def _refusal(required: Requirement, pinned: Build | None, engine: Engine) -> str:
+    asked = f"{REQUIREMENTS_FILE}, line {required.line}, asks for {required.name} {required.pin}, "
+    if pinned is None:
+        return asked + "of which there is no training image"
+    if parts(pinned.version) < parts(minimum(pinned.framework)):
+        return asked + f"which is older than {TITLES[pinned.framework]} {minimum(pinned.framework)}"
+    if engine == "smdistributed" and pinned.smddp is None:
+        return asked + "whose image comes without AWS's library"
+    return ""

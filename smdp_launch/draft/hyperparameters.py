@@ -1,0 +1,77 @@
+"""A script's options as hyperparameters: a name and one value that arrives as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smdp_launch.source.options import Option, Value
+
+#: CreateTrainingJob takes 100; some are left for the engine's own.
+MAX_HYPERPARAMETERS = 90
+#: Characters of one value (CreateTrainingJob).
+MAX_VALUE = 2500
+
+_NUMBERS = {"int": (int,), "float": (int, float)}
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """One option; ``unfit`` says why it is not to be passed, None if it is."""
+
+    name: str
+    value: Value
+    unfit: str | None
+    help: str
+
+
+def hyperparameters(options: Sequence[Option]) -> list[Hyperparameter]:
+    """The options without those that the platform's environment answers."""
+    found: list[Hyperparameter] = []
+    passed = 0
+    for option in options:
+        if option.from_environment:
+            continue
+        unfit = _unfit(option)
+        if unfit is None and passed == MAX_HYPERPARAMETERS:
+            unfit = f"SageMaker takes at most 100, and {MAX_HYPERPARAMETERS} stand above"
+        passed += unfit is None
+        found.append(Hyperparameter(option.name, option.default, unfit, option.help))
+    return found
+
+
+def _unfit(option: Option) -> str | None:
+    """Why passing the default as text would not give the script what it has without."""
+    if option.name.startswith("sagemaker_"):
+        return "names that begin with sagemaker_ are the launcher's own"
+    if option.kind == "flag":
+        return "a flag: SageMaker passes every name with a value, which a flag does not take"
+    if option.kind == "several":
+        return "takes several values, and SageMaker passes one"
+    if option.default is None:
+        return "required, and has no default" if option.required else "no default that can be read from the script"
+    if len(json.dumps(option.default, ensure_ascii=False)) > MAX_VALUE:
+        return f"longer than the {MAX_VALUE} characters that SageMaker passes"
+    return _lost(option)
+
+
+def _lost(option: Option) -> str | None:
+    value = option.default
+    if option.kind == "truthy" and value is False:
+        return "type=bool takes the text False for true"
+    if isinstance(value, str):
+        return None if _reads(option.kind, value) else f"{value!r} is no {option.kind}"
+    if option.kind == "text":
+        return "has no type: the script would get text in place of what stands here"
+    if option.kind in _NUMBERS and (isinstance(value, bool) or not isinstance(value, _NUMBERS[option.kind])):
+        return f"its default is no {option.kind}"
+    return None
+
+
+def _reads(kind: str, text: str) -> bool:
+    try:
+        {"int": int, "float": float}.get(kind, str)(text)
+    except ValueError:
+        return False
+    return True

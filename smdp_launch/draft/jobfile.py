@@ -1,0 +1,105 @@
+"""A draft as the text of a job file, with a comment where a person has to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smdp_launch.catalog.frameworks import TITLES
+from smdp_launch.catalog.registries import placeholder_account, placeholder_region
+from smdp_launch.draft.draft import Draft
+from smdp_launch.draft.hyperparameters import Hyperparameter
+from smdp_launch.draft.text import comment, key, written
+
+#: The job file's schema, beside it, where editors find it.
+SCHEMA_FILE = ".smdp/job.schema.json"
+
+#: The first lines of every file.
+HEADER = (
+    f"# yaml-language-server: $schema={SCHEMA_FILE}",
+    "# A job for smdp-launch, drafted from the script's folder. Every key: docs/job-file.md",
+)
+
+
+def job_file(draft: Draft) -> str:
+    """The text of the job file."""
+    lines = [*HEADER, *_job(draft), *_script(draft), *_compute(), *_places(draft), *_local(draft)]
+    return "\n".join(lines) + "\n"
+
+
+def _job(draft: Draft) -> Iterator[str]:
+    build, account, region = draft.choice.build, placeholder_account(), placeholder_region()
+    yield "schema: 1"
+    yield f"name: {written(draft.name)}"
+    if draft.engine == "native":
+        yield "engine: native # runs in an image that you build; smdistributed is AWS's library in AWS's images"
+    else:
+        yield "engine: smdistributed # AWS's library in AWS's images; native is the open engine in an image of yours"
+    if draft.choice.policy == "extended":
+        yield f"policy: extended # {TITLES[build.framework]} {build.version} is built with CUDA {build.cuda}"
+    yield "framework:"
+    yield f"  name: {build.framework}"
+    yield f'  version: "{build.version}" # {comment(draft.choice.reason, 200)}'
+    yield f"# Fill in: account {account} and region {region} stand for yours until you launch on AWS."
+    if draft.engine == "native":
+        tag = f"{build.version}-cu{build.cuda.replace('.', '')}"
+        yield f"image: {account}.dkr.ecr.{region}.amazonaws.com/smdp-{build.framework}:{tag}"
+    yield f"role: arn:aws:iam::{account}:role/your-execution-role"
+    yield f"region: {region}"
+
+
+def _script(draft: Draft) -> Iterator[str]:
+    yield "script:"
+    yield f"  entry: {written(draft.entry)}"
+    yield f"  source: {written(draft.source)} # travels to every host, without what .smdpignore names"
+    passed = [one for one in draft.hyperparameters if one.unfit is None]
+    if passed:
+        yield "  hyperparameters: # the script's own defaults"
+    elif draft.hyperparameters:
+        yield "  # hyperparameters:"
+    for one in draft.hyperparameters:
+        yield _hyperparameter(one)
+
+
+def _hyperparameter(one: Hyperparameter) -> str:
+    value = "" if one.value is None else f" {written(one.value)}"
+    if one.unfit is not None:
+        return f"    # {key(one.name)}:{value[:200]} # {comment(one.unfit)}"
+    help_ = comment(one.help, 70)
+    return f"    {key(one.name)}:{value}" + (f" # {help_}" if help_ else "")
+
+
+def _compute() -> Iterator[str]:
+    yield "compute:"
+    yield "  instance_type: ml.p4d.24xlarge # 8 GPUs"
+    yield "  instance_count: 2"
+    yield "  volume_gb: 100 # for the data and the model; local NVMe goes before it"
+    yield "  max_run: 86400 # seconds; the job is stopped then"
+
+
+def _places(draft: Draft) -> Iterator[str]:
+    bucket = f"s3://your-bucket/{draft.name}"
+    yield "# Fill in: your buckets."
+    yield "channels: # the script finds each in the folder that SM_CHANNEL_<NAME> names"
+    for channel in draft.channels:
+        yield f"  {key(channel)}:"
+        yield f"    s3: {written(f'{bucket}/{channel}')}"
+    yield "output:"
+    yield f"  s3: {bucket}/output"
+    # Without it a job that dies has to begin again; whether the script writes any is for its author to know.
+    off = "" if draft.keeps_checkpoints else "# "
+    if off:
+        yield "# What the script writes to /opt/ml/checkpoints is kept there:"
+    yield f"{off}checkpoint:"
+    yield f"{off}  s3: {bucket}/checkpoints"
+
+
+def _local(draft: Draft) -> Iterator[str]:
+    yield "# What `smdp-launch launch --local` uses in place of the buckets:"
+    off = "" if draft.local else "# "
+    yield f"{off}local:"
+    yield f"{off}  channels:"
+    for channel in draft.channels:
+        if channel in draft.local:
+            yield f"    {key(channel)}: {written(draft.local[channel])}"
+        else:
+            yield f"{off}    {'' if off else '# '}{key(channel)}: {written(f'data/{channel}')}"

@@ -1,0 +1,140 @@
+"""The ignore file: what a person leaves out of the source folder, in the words of gitignore(5)."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+IGNORE_FILE = ".smdpignore"
+
+#: Bytes. A longer file is a mistake, and every pattern is asked about every file.
+MAX_IGNORE_FILE = 64 << 10
+
+# Each wildcard multiplies the ways in which a name can be tried against the pattern.
+_MAX_WILDCARDS = 6
+
+
+@dataclass(frozen=True)
+class IgnoreProblem:
+    """A line of the ignore file that says nothing. ``line`` counts from 1; 0 means the file as a whole."""
+
+    line: int
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class IgnoreRules:
+    """What the ignore file says; lines with problems are left out."""
+
+    patterns: tuple[tuple[re.Pattern[str], bool], ...] = ()
+    problems: tuple[IgnoreProblem, ...] = ()
+
+    def leaves_out(self, name: str, is_folder: bool) -> bool:
+        """Whether the last pattern that matches the entry itself excludes it.
+
+        To be asked from the top down: what lies below an excluded folder is excluded, and no pattern takes it back.
+        """
+        asked = f"{name}/" if is_folder else name
+        return next((exclude for regex, exclude in reversed(self.patterns) if regex.fullmatch(asked)), False)
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """What the ignore file left out.
+
+    Args:
+        files, size: counted and in bytes; lower bounds if not ``complete``, for what is left out may be very large.
+        names: the topmost entries that were left out, folders with a slash at their end; the first hundred.
+    """
+
+    files: int = 0
+    size: int = 0
+    names: tuple[str, ...] = ()
+    complete: bool = True
+
+    def holds(self, name: str) -> bool:
+        """Whether the file of this name was left out."""
+        return any(name == one or (one.endswith("/") and name.startswith(one)) for one in self.names)
+
+
+def read_ignore_file(folder: Path) -> IgnoreRules:
+    """The rules in the folder's ``.smdpignore``; none where there is no such file."""
+    try:
+        with (folder / IGNORE_FILE).open("rb") as file:
+            raw = file.read(MAX_IGNORE_FILE + 1)
+    except FileNotFoundError:
+        return IgnoreRules()
+    except OSError as error:
+        return IgnoreRules(problems=(IgnoreProblem(0, "", f"it cannot be read: {error.strerror}"),))
+    if len(raw) > MAX_IGNORE_FILE:
+        return IgnoreRules(problems=(IgnoreProblem(0, "", f"it has more than {MAX_IGNORE_FILE} bytes"),))
+    return parse_ignore(raw.decode("utf-8-sig", errors="surrogateescape"))
+
+
+def parse_ignore(text: str) -> IgnoreRules:
+    """The patterns of an ignore file, and its lines that are none."""
+    made = _Parsed()
+    for number, line in enumerate(text.split("\n"), 1):
+        made.add(number, line.removesuffix("\r"))
+    return IgnoreRules(tuple(made.patterns), tuple(made.problems))
+
+
+@dataclass
+class _Parsed:
+    patterns: list[tuple[re.Pattern[str], bool]] = field(default_factory=list)
+    problems: list[IgnoreProblem] = field(default_factory=list)
+
+    def add(self, number: int, line: str) -> None:
+        text = _without_trailing_spaces(line)
+        if not text or text.startswith("#"):
+            return
+        reason = _cannot_mean(text)
+        pattern = None if reason else _compiled(text)
+        if pattern is not None:
+            self.patterns.append(pattern)
+        else:
+            shown = line.encode("utf-8", errors="replace").decode()[:200]
+            self.problems.append(IgnoreProblem(number, shown, reason or "no file can match it"))
+
+
+def _without_trailing_spaces(line: str) -> str:
+    stripped = line.rstrip(" ")
+    return f"{stripped} " if stripped != line and stripped.endswith("\\") else stripped
+
+
+def _cannot_mean(text: str) -> str | None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "it is not UTF-8"
+    if "[[:" in text:
+        return "named classes such as [[:digit:]] are not understood; write [0-9]"
+    if len(re.findall(r"\*+", text.replace("**/", ""))) > _MAX_WILDCARDS:
+        return f"it has more than {_MAX_WILDCARDS} wildcards"
+    return None
+
+
+def _compiled(text: str) -> tuple[re.Pattern[str], bool] | None:
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pattern = GitIgnoreSpecPattern(_matching_whole_names(text))
+    except (ValueError, re.error):
+        return None
+    regex = pattern.regex
+    return None if regex is None or pattern.include is None else (regex, pattern.include)
+
+
+def _matching_whole_names(text: str) -> str:
+    """The same pattern in a form whose expression matches an entry's whole name.
+
+    The library shortens ``*``, ``**`` and ``folder/**`` to expressions for a prefix, which cannot tell a folder from
+    what lies in it: then ``folder/**`` would exclude the folder, and ``!folder/kept`` could take nothing back.
+    """
+    inside = re.sub(r"(^!?|/)\*\*(/?)$", r"\1**/*\2", text)
+    return re.sub(r"(^!?|/)\*(/?)$", r"\1?*\2", inside)

@@ -1,0 +1,48 @@
+"""A script together with the modules of its own folder that it imports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from smdp_launch.source.scan import SourceTree
+from smdp_launch.source.script import Script, read_script
+
+#: Files, and bytes of all of them. A script's own modules are few; a vendored library need not be read whole.
+MAX_MODULES = 50
+MAX_TOTAL = 2 << 20
+
+
+def read_with_imports(tree: SourceTree, entry: str) -> dict[str, Script]:
+    """``entry`` and the modules of ``tree`` that it imports, directly or not, by name; ``entry`` is the first.
+
+    Modules are looked for beside the entry and in the folder itself, where Python will find them in the container.
+    """
+    known = {one.name: one for one in tree.files}
+    read: dict[str, Script] = {}
+    waiting, total = [entry], 0
+    while waiting and len(read) < MAX_MODULES and total <= MAX_TOTAL:
+        name = waiting.pop(0)
+        if name in read or name not in known:
+            continue
+        read[name] = read_script(known[name].path)
+        total += known[name].size
+        waiting += [file for one in read[name].imports for file in _files(one.name, name, entry) if file in known]
+    return read
+
+
+def _files(module: str, importer: str, entry: str) -> Iterator[str]:
+    """Where ``module`` may lie; ``a.b.c`` may be the name ``c`` in the module ``a.b``."""
+    absolute = module.lstrip(".")
+    level = len(module) - len(absolute)
+    if level:
+        parents = list(PurePosixPath(importer).parents)
+        folders = parents[level - 1 : level]
+    else:
+        folders = list(dict.fromkeys([PurePosixPath(entry).parent, PurePosixPath(".")]))
+    parts = absolute.split(".")
+    for folder in folders:
+        for length in range(len(parts), 0, -1):
+            path = folder.joinpath(*parts[:length])
+            yield f"{path}.py"
+            yield str(path / "__init__.py")

@@ -1,0 +1,68 @@
+"""Files that hardly anybody means to send along: passwords, keys and the settings of other tools that hold them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+_NAMES = {
+    ".netrc": "passwords",
+    "_netrc": "passwords",
+    ".git-credentials": "passwords",
+    ".pgpass": "passwords",
+    ".htpasswd": "passwords",
+    ".pypirc": "a package index's password",
+    "credentials.json": "credentials",
+    "kaggle.json": "an API key",
+    ".boto": "credentials",
+}
+_FOLDERS = {
+    ".aws": "AWS credentials",
+    ".ssh": "keys",
+    ".gnupg": "keys",
+    ".kube": "a cluster's credentials",
+    ".docker": "a registry's credentials",
+    ".azure": "credentials",
+    ".gcloud": "credentials",
+}
+_SAMPLES = {"example", "sample", "template", "dist"}
+_KEY_NAME = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|ppk|jks)")
+_KEY_SUFFIXES = {".pem", ".key"}
+
+# A key stands at the head of its file; a bundle of certificates may be long.
+_HEAD = 64 << 10
+
+
+@dataclass(frozen=True)
+class Suspicious:
+    """``what`` says in a word or two what such a file usually holds."""
+
+    name: str
+    what: str
+
+
+def suspicion(name: str, path: Path) -> Suspicious | None:
+    """What the file ``name`` of the source folder seems to hold, if it is a secret."""
+    parts = PurePosixPath(name.lower()).parts
+    folder = next((_FOLDERS[one] for one in parts[:-1] if one in _FOLDERS), None)
+    what = folder or _NAMES.get(parts[-1]) or _by_form(parts[-1], path)
+    return None if what is None else Suspicious(name, what)
+
+
+def _by_form(name: str, path: Path) -> str | None:
+    if name == ".env" or (name.startswith(".env.") and name.rsplit(".", 1)[1] not in _SAMPLES):
+        return "environment variables, often secret"
+    if _KEY_NAME.fullmatch(name) or (PurePosixPath(name).suffix in _KEY_SUFFIXES and not _is_public(path)):
+        return "a private key"
+    return None
+
+
+def _is_public(path: Path) -> bool:
+    """Whether a PEM file holds certificates or public keys alone."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return False
+    return b"-----BEGIN " in head and b"PRIVATE KEY-----" not in head

@@ -1,0 +1,8 @@
+import argparse
+
+import torch
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--width-b", type=int, default=8)
+    torch.nn.Linear(parser.parse_args().width_b, 1)
