@@ -9,8 +9,8 @@ from dataclasses import asdict
 from types import TracebackType
 
 import click
-from rich.console import Console
 
+from smdp_launch.cli.render.console import Console, visible
 from smdp_launch.cli.render.rows import count, print_rows, size, titled
 from smdp_launch.image.build import Built
 from smdp_launch.image.inspection import INSPECTION_VERSION, Finding, Inspection
@@ -43,7 +43,7 @@ class BuildView:
     def line(self, text: str) -> None:
         if _STEP.fullmatch(text) or text.startswith(("Copying ", "Pushed", "Writing manifest")):
             seconds = time.monotonic() - self._start
-            click.echo(f"{seconds:5.0f} s  {text[:_TERMINAL_WIDTH]}", err=True)
+            click.echo(f"{seconds:5.0f} s  {visible(text[:_TERMINAL_WIDTH])}", err=True)
 
     def built(self, found: Built) -> None:
         if not found.fresh:
