@@ -42,10 +42,13 @@ def layers(image: str, folder: Path) -> Iterator[tarfile.TarFile]:
 
 @pytest.fixture(scope="session")
 def files(image: str, tmp_path_factory: pytest.TempPathFactory) -> dict[PurePosixPath, bytes]:
-    """Every entry of every layer, with the start of its content. Deleted in a later layer is still in the image."""
+    """Every entry of every layer but the folders, with the start of its content. What a later layer deletes is still
+    in the image; the mark of a deletion is no file."""
     found = {}
     for tar in layers(image, tmp_path_factory.mktemp("layers")):
         for entry in tar:
+            if entry.isdir() or PurePosixPath(entry.name).name.startswith(".wh."):
+                continue
             content = tar.extractfile(entry) if entry.isfile() and entry.size else None
             path = PurePosixPath("/", entry.name)
             found[path] = content.read(4096) if content is not None else b""
@@ -62,7 +65,7 @@ def test_the_name_tells_what_is_in_it_and_what_it_is_made_from(image: str, recip
     assert again.stdout.strip() == image
     assert "already" in again.stderr
     assert settings("smdp-pytorch:latest-test")["config"] == settings(image)["config"]
-    buildah("untag", image, "localhost/smdp-pytorch:latest-test")
+    buildah("rmi", "localhost/smdp-pytorch:latest-test")
 
 
 def test_the_labels_tell_the_truth(image: str, recipe: Recipe) -> None:
@@ -100,16 +103,15 @@ def test_libfabric_is_there_as_the_arguments_asked(image: str) -> None:
     assert run_in(image, "sh", "-c", "ls /usr/lib/*/libfabric.so.1")
 
 
-def test_nothing_lies_where_the_platform_mounts(files: dict[PurePosixPath, bytes]) -> None:
-    assert [path for path in files if PurePosixPath("/opt/ml") in (path, *path.parents)] == []
+def test_nothing_lies_where_the_platform_mounts(image: str) -> None:
+    assert run_in(image, "ls", "/opt") == "smdp"
 
 
 def test_no_layer_holds_a_compiler(files: dict[PurePosixPath, bytes]) -> None:
     assert [path for path in files if COMPILERS.fullmatch(path.name) and "site-packages" not in path.parts] == []
 
 
-def test_a_compiler_would_be_found(recipe: Recipe) -> None:
-    """The stage that builds has one, at the places looked at above."""
+def test_a_compiler_would_be_found_by_its_name() -> None:
     assert COMPILERS.fullmatch("x86_64-linux-gnu-g++-12")
     assert COMPILERS.fullmatch("g++")
     assert not COMPILERS.fullmatch("python3")
@@ -121,7 +123,7 @@ def test_no_layer_holds_a_cache_or_a_wheel(files: dict[PurePosixPath, bytes]) ->
         for path in files
         if path.suffix in (".whl", ".deb")
         or ".cache" in path.parts
-        or (path.is_relative_to("/var/lib/apt/lists") and path.name not in ("lists", "auxfiles", "partial", "lock"))
+        or (path.is_relative_to("/var/lib/apt/lists") and path.name != "lock")
         or (path.parent.name == "archives" and path.suffix == ".deb")
     ]
     assert [path for path in kept if path.parts[-3:-1] != ("ensurepip", "_bundled")] == []

@@ -18,7 +18,7 @@ from tests.endtoend.test_mnist import prepare
 from tests.images.base import buildah
 from tests.localcloud.cloud import Cloud, is_running, kill, processes_with, wait_for
 
-pytestmark = [pytest.mark.images, pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.images, pytest.mark.torch, pytest.mark.timeout(1800)]
 SUM = """
     import json, os, socket
     import torch, torch.distributed as dist

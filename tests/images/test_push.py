@@ -15,7 +15,7 @@ from tests.images.base import buildah
 from tests.images.conftest import launcher
 from tests.localcloud.cloud import client_of, names_in, processes_with
 
-pytestmark = pytest.mark.images
+pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]  # the first to ask for the image builds it
 Tiny = Callable[..., str]
 NAME = "smdp-test-tiny"
 
