@@ -27,6 +27,7 @@ SOURCES = (
 )
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build")
 _BLOCK = 1024 * 1024  # bytes read at once
+_TIME = 315619200  # 1980-01-02, the first day that every archive can tell
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,10 @@ def stage(recipe: Recipe, folder: Path, wheels: Path | None) -> Context:
     (folder / "wheels").mkdir()
     # A folder without files does not travel with every tool.
     (folder / "wheels" / "README").write_text("Wheels that are installed before those of the index.\n")
+    _settle(folder)
     for wheel in _wheels(wheels):
         _link_or_copy(wheel, folder / "wheels" / wheel.name)
+    os.utime(folder / "wheels", (_TIME, _TIME))
     return Context(folder, dockerfile, _hash(folder, recipe.args))
 
 
@@ -89,6 +92,12 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copytree(source, target, ignore=_LEFT_OUT)
     else:
         shutil.copyfile(source, target)
+
+
+def _settle(folder: Path) -> None:
+    """Give everything one time: buildah takes a file with a new one for another file and builds its layers again."""
+    for path in [folder, *folder.rglob("*")]:
+        os.utime(path, (_TIME, _TIME))
 
 
 def _wheels(folder: Path | None) -> list[Path]:

@@ -49,6 +49,13 @@ def test_the_same_sources_have_the_same_hash(tmp_path: Path) -> None:
     assert staged(tmp_path / "a").content_hash == staged(tmp_path / "b").content_hash
 
 
+def test_the_same_sources_are_the_same_layers(tmp_path: Path) -> None:
+    """buildah goes by times too."""
+    times = [{path.stat().st_mtime for path in staged(tmp_path / one).folder.rglob("*")} for one in "ab"]
+    assert times[0] == times[1]
+    assert len(times[0]) == 1
+
+
 def test_another_argument_or_source_has_another_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = staged(tmp_path / "a")
     assert staged(tmp_path / "b", EFA="off").content_hash != plain.content_hash

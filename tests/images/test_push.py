@@ -132,6 +132,7 @@ def test_inspect_tells_what_the_built_image_holds(registry_cloud: Endpoint, imag
     assert found["platform"] == "linux/amd64"
     assert found["size"] > 100_000_000
     assert found["environment"]["PATH"].startswith("/opt/smdp/bin:")
+    buildah("rmi", pushed.stdout.strip())
 
 
 def test_inspect_tells_what_is_wrong(registry_cloud: Endpoint, tiny: Tiny) -> None:
