@@ -51,7 +51,7 @@ class Tool:
         else:
             # The OCI format has no SHELL, which the Dockerfiles use. With layers, a change of the engine's sources
             # does not install torch again.
-            command += ["--format", "docker", "--layers", *self._isolation()]
+            command += ["--format", "docker", "--layers", "--force-rm", *self._isolation()]
         for name, value in sorted(args.items()):
             command += ["--build-arg", f"{name}={value}"]
         return [*command, str(folder)]
