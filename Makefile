@@ -7,10 +7,12 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 NATIVE := $(shell find native -type f -not -path 'native/build/*' -not -name '*.pyc')
 CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not -path 'native/build/*')
+# The Python whose torch `make wheels` builds the engine for.
+TORCH_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own and not in `make test`.
-FAST := not (soak or clients)
+FAST := not (soak or clients or images)
 
-.PHONY: help setup demo test lint format bench clean \
+.PHONY: help setup demo wheels test lint format bench clean \
         test-native test-containers test-clients test-conformance test-soak
 .DEFAULT_GOAL := help
 
@@ -46,8 +48,12 @@ test-native: $(VENV)/.ready ## whole tier: the engine under AddressSanitizer, UB
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/run.sh release asan tsan
 	$(PYTEST) -q -m 'not soak' native/tests
 
-test-containers: $(VENV)/.ready ## whole tier: the entrypoint on every Python that is here
-	$(PYTEST) -q -m containers
+wheels: $(VENV)/.ready ## dist/wheels: the entrypoint, and the engine for the torch of TORCH_PYTHON
+	sh tools/build_wheels.sh $(TORCH_PYTHON)
+
+test-containers: $(VENV)/.ready wheels ## whole tier: the image built, pushed and run; the entrypoint on every Python here
+	@sh tools/check_containers.sh
+	$(PYTEST) -q -m 'containers or images'
 
 .venv-clients/.ready: Makefile
 	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
@@ -70,6 +76,7 @@ lint: $(VENV)/.ready ## everything that reads the code without running it
 	$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	sh tools/clang_tidy.sh $(BIN)
+	$(BIN)/python tools/check_dockerfiles.py containers/pytorch/Dockerfile*
 
 format: $(VENV)/.ready ## rewrite the code in the house's form
 	$(BIN)/ruff check --fix .
@@ -81,4 +88,4 @@ bench: $(VENV)/.ready ## how long the command line takes to start; the engine be
 	PATH="$(CURDIR)/$(BIN):$$PATH" python native/benchmarks/run.py --shape 2x2 --rate 1000 --rounds 1 --sizes 4K,64K,1M,4M
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients native/build data .smdp
+	rm -rf $(VENV) .venv-clients native/build build dist data .smdp

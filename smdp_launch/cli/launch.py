@@ -44,6 +44,7 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
     callback=_channel_paths,
     help="With --local: the data of a channel on this machine; may be repeated.",
 )
+@click.option("--containers", is_flag=True, help="With --local: run the hosts from the job's image (needs root).")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @click.option("--yes", "-y", is_flag=True, help="Launch without asking.")
 def command(
@@ -53,6 +54,7 @@ def command(
     hosts: int | None,
     workers_per_host: int | None,
     data: dict[str, Path],
+    containers: bool,
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -66,7 +68,12 @@ def command(
 
     given = [
         flag
-        for flag, value in (("--hosts", hosts), ("--workers-per-host", workers_per_host), ("--data", data))
+        for flag, value in (
+            ("--hosts", hosts),
+            ("--workers-per-host", workers_per_host),
+            ("--data", data),
+            ("--containers", containers),
+        )
         if value
     ]
     if given and not local:
@@ -75,7 +82,7 @@ def command(
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
         return _launch_saved(job_file, dry_run, yes)
-    asked = LocalRequest(hosts, workers_per_host, data) if local else None
+    asked = LocalRequest(hosts, workers_per_host, data, containers) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
@@ -102,6 +109,8 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
     if isolation.reason is not None:
         run = with_note(run, f"hosts of their own: {isolation.reason}")
     plan = make_plan(checked, now, secrets.randbelow(1 << 16), run)
+    if asked.containers:
+        _require_image(plan)
     if dry_run:
         show_plan(plan)
         show_local_start(plan)
@@ -120,6 +129,21 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
         return ExitCode.INTERRUPTED
     show_local_end(plan, result, lambda bucket, key: localcloud.object_path(state, bucket, key))
     return result.outcome.exit_code
+
+
+def _require_image(plan: Plan) -> None:
+    """Now, not in the job: whether the hosts can run from its image here.
+
+    Raises:
+        EnvironmentProblem: they cannot.
+    """
+    from smdp_launch.errors import EnvironmentProblem
+    from smdp_launch.localcloud import containers
+
+    try:
+        containers.check(plan.request["AlgorithmSpecification"]["TrainingImage"])
+    except containers.ContainerError as error:
+        raise EnvironmentProblem(f"{error}; another image is chosen with --set image=NAME:TAG") from error
 
 
 def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:

@@ -22,6 +22,7 @@ COMMANDS = {
     "schema": "Print the job file's schema, for editors.",
     "launch": "Run a job here (--local) or on SageMaker, and follow it to its end.",
     "explain": "Tell more about a code such as SMDP301.",
+    "image": "Build, push and inspect training images.",
     "catalog": "Show which instances, frameworks and images there are.",
 }
 

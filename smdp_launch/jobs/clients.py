@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from smdp_launch.errors import EnvironmentProblem
+
+_Connected = TypeVar("_Connected")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,22 @@ def connect_aws(region: str) -> Clients:
     Raises:
         EnvironmentProblem: no credentials, or a profile that does not exist.
     """
+    return _aws(lambda session, config: _clients(session, 5.0, region_name=region, config=config))
+
+
+def connect_ecr(region: str | None) -> Any:
+    """A client of the registry service, with the person's own credentials.
+
+    Args:
+        region: None for that of the person's AWS configuration.
+
+    Raises:
+        EnvironmentProblem: no credentials, no region, or a profile that does not exist.
+    """
+    return _aws(lambda session, config: session.create_client("ecr", region_name=region, config=config))
+
+
+def _aws(connect: Callable[[Any, Any], _Connected]) -> _Connected:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
@@ -40,7 +59,7 @@ def connect_aws(region: str) -> Clients:
                 "no AWS credentials were found: set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run `aws configure`"
             )
         config = Config(retries={"mode": "standard", "max_attempts": 8}, connect_timeout=10, read_timeout=30)
-        return _clients(session, 5.0, region_name=region, config=config)
+        return connect(session, config)
     except BotoCoreError as error:
         raise EnvironmentProblem(f"AWS cannot be used from here: {error}") from error
 

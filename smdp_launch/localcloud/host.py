@@ -17,7 +17,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from smdp_launch.localcloud import namespaces
+from smdp_launch.localcloud import container as containers
+from smdp_launch.localcloud import namespaces, network
+from smdp_launch.localcloud.container import Container
 from smdp_launch.localcloud.namespaces import View
 from smdp_launch.localcloud.processes import children, minds_sigterm
 
@@ -27,13 +29,14 @@ _HANDLER_WAIT = 5.0  # seconds that a starting entrypoint has to care for SIGTER
 
 @dataclass(frozen=True)
 class Order:
-    """What the supervisor wants of a host; travels as JSON."""
+    """What the supervisor wants of a host; travels as JSON. `container` needs namespaces."""
 
     supervisor: int
     namespaces: bool
     command: list[str]
     environment: dict[str, str]
     view: View
+    container: Container | None = None
 
     def write(self, path: Path) -> None:
         path.touch(mode=0o600)
@@ -45,12 +48,18 @@ class Order:
         view = record.pop("view")
         folders = {name: Path(view[name]) for name in ("ml", "tmp", "opt", "hosts_file")}
         visible = tuple(map(Path, view["visible"]))
-        return Order(**record, view=View(view["name"], **folders, visible=visible))
+        container = record.pop("container")
+        if container is not None:
+            container |= {name: Path(container[name]) for name in ("image", "layer")}
+            container = Container(**container)
+        return Order(**record, view=View(view["name"], **folders, visible=visible), container=container)
 
 
 def keep(order: Order) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     if order.namespaces:
+        if order.container is not None:
+            _join_network(order)  # starts processes, which must not become the host's first
         namespaces.enter()
         namespaces.die_with_parent(signal.SIGKILL)
     else:
@@ -66,6 +75,17 @@ def keep(order: Order) -> int:
             _end_all_children()
 
 
+def _join_network(order: Order) -> None:
+    container = order.container
+    if container is None:
+        return
+    try:
+        network.join(container.switch, order.view.name, container.address, container.endpoint)
+    except OSError as error:
+        _tell(_output_folder(order), error)
+        sys.exit(1)
+
+
 def _start(order: Order) -> int:
     reader, writer = os.pipe()
     child = os.fork()
@@ -73,25 +93,42 @@ def _start(order: Order) -> int:
         os.close(reader)  # `writer` stays open for as long as this process lives
         return child
     os.close(writer)
+    output = _output_folder(order)
     try:
         namespaces.die_with_parent(signal.SIGKILL)
         if select.select([reader], [], [], 0)[0]:  # the keeper ended before it could be watched
             os._exit(128 + signal.SIGKILL)
-        if order.namespaces:
-            namespaces.arrange(order.view)
-        else:
-            os.setsid()
-        os.chdir("/")
+        _arrange(order)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        os.execve(order.command[0], order.command, order.environment)  # noqa: S606 (no shell wanted)
+        os.execvpe(order.command[0], order.command, order.environment)  # noqa: S606 (no shell wanted)
     except (OSError, ValueError) as error:  # ValueError: a variable that no process can have
-        reason = f"the simulated host could not be set up: {error}"
-        sys.stderr.write(f"{reason}\n")
-        sys.stderr.flush()
-        with suppress(OSError):
-            (order.view.ml / "output/failure").write_text(reason)
+        _tell(output, error)
     finally:
         os._exit(1)
+
+
+def _output_folder(order: Order) -> int:
+    return os.open(order.view.ml / "output", os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _arrange(order: Order) -> None:
+    if order.container is not None:
+        containers.arrange(order.container, order.view)
+        return
+    if order.namespaces:
+        namespaces.arrange(order.view)
+    else:
+        os.setsid()
+    os.chdir("/")
+
+
+def _tell(output: int, error: Exception) -> None:
+    """To the log and to the failure file in the open folder `output`, which no other root hides."""
+    reason = f"the simulated host could not be set up: {error}"
+    sys.stderr.write(f"{reason}\n")
+    sys.stderr.flush()
+    with suppress(OSError), os.fdopen(os.open("failure", os.O_WRONLY | os.O_CREAT, 0o644, dir_fd=output), "w") as file:
+        file.write(reason)
 
 
 def _watch(child: int) -> int:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from smdp_launch.localcloud import containers
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.environment import server_environment
@@ -118,6 +119,8 @@ class JobStore:
     def _put_to_rest(self, folder: JobFolder) -> bool:
         """Clean up behind a supervisor that is gone; False while something is still in the way."""
         if folder.hosts.exists():
+            if containers.wanted(self.request(folder)):
+                containers.close(folder.name)
             kill_processes_below(folder.hosts)
             remove_tree(folder.hosts)
             if folder.hosts.exists():

@@ -7,10 +7,14 @@ import secrets
 import site
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.localcloud import network
 from smdp_launch.localcloud.client import Endpoint
+from smdp_launch.localcloud.container import Container
+from smdp_launch.localcloud.containers import Image
 from smdp_launch.localcloud.environment import host_environment
 from smdp_launch.localcloud.host import Order
 from smdp_launch.localcloud.layout import JobFolder
@@ -24,6 +28,14 @@ COMMAND = [sys.executable, "-m", "smdp_entrypoint"]
 _LONGEST_TMP = 60  # characters; longer names leave no room for socket paths, which may have 107
 
 
+@dataclass(frozen=True)
+class Grounds:
+    """What the hosts of a job stand on if they are containers: an open image, and the process of their switch."""
+
+    image: Image
+    switch: int
+
+
 class Launch:
     def __init__(
         self,
@@ -33,24 +45,47 @@ class Launch:
         endpoint: Endpoint,
         *,
         isolated: bool,
+        grounds: Grounds | None = None,
     ) -> None:
         self._request = request
         self._folder = folder
         self._lease = lease
         self._endpoint = endpoint
         self._isolated = isolated
+        self._grounds = grounds
         self._token = secrets.token_hex(16)
 
     def order(self, tree: HostTree) -> Order:
+        if self._grounds is not None:
+            return self._container_order(tree, self._grounds)
         view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, self._visible())
         return Order(os.getpid(), self._isolated, COMMAND, self._environment(tree), view)
 
+    def _container_order(self, tree: HostTree, grounds: Grounds) -> Order:
+        image, address = grounds.image, network.address(tree.number)
+        container = Container(image.root, tree.layer, image.folder, grounds.switch, address, self._endpoint.url)
+        view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, ())
+        environment = {"HOME": "/root", **image.environment, **self._job_environment()}
+        return Order(os.getpid(), True, image.command, environment, view, container)
+
     def _environment(self, tree: HostTree) -> dict[str, str]:
-        given: dict[str, str] = self._request.get("Environment", {})
         environment = {
             **host_environment(),
-            "OMP_NUM_THREADS": str(self._threads_per_worker(given)),
             "HOME": "/tmp" if self._isolated else str(tree.tmp),  # noqa: S108 (the host's own)
+            **self._job_environment(),
+            "SMDP_MASTER_PORT": str(self._lease.master_port),
+        }
+        if not self._isolated:
+            environment |= {"SMDP_ML_ROOT": str(tree.ml), "SMDP_HOSTS_FILE": str(tree.hosts_file)}
+            if len(str(tree.tmp)) <= _LONGEST_TMP:
+                environment.setdefault("TMPDIR", str(tree.tmp))
+        return environment
+
+    def _job_environment(self) -> dict[str, str]:
+        """The same for every host, whatever it is."""
+        given: dict[str, str] = self._request.get("Environment", {})
+        return {
+            "OMP_NUM_THREADS": str(self._threads_per_worker(given)),
             # The hosts' engines prove to each other that they are of one job; nobody else on this machine can join.
             "SMDP_JOB_TOKEN": self._token,
             **given,
@@ -60,13 +95,7 @@ class Launch:
             "AWS_DEFAULT_REGION": self._endpoint.region,
             **self._access(),
             "SMDP_REQUIRE_GPU": "0",  # the instance type is the request's, the machine is not
-            "SMDP_MASTER_PORT": str(self._lease.master_port),
         }
-        if not self._isolated:
-            environment |= {"SMDP_ML_ROOT": str(tree.ml), "SMDP_HOSTS_FILE": str(tree.hosts_file)}
-            if len(str(tree.tmp)) <= _LONGEST_TMP:
-                environment.setdefault("TMPDIR", str(tree.tmp))
-        return environment
 
     def _access(self) -> dict[str, str]:
         """To the server's S3; nothing of it for containers without a network, which get all they need as channels."""

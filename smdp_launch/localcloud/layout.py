@@ -4,6 +4,7 @@ server.lock     held by the server for its life          server.json    how to r
 clients.lock    shared by all who need a server          spawn.lock     held while one is being started
 server.log      output of the server                     s3/BUCKET/...  objects, see `objects`
 jobs/NAME/      one folder a job, see `JobFolder`
+registry/        images and repositories, once asked for
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ class StateFolder:
     def spool(self) -> Path:
         """Bodies on their way in; emptied when a server starts."""
         return self.root / "spool"
+
+    @property
+    def registry(self) -> Path:
+        """Images and repositories; made when they are first asked for."""
+        return self.root / "registry"
 
     @property
     def jobs(self) -> Path:

@@ -31,24 +31,26 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def _call(function: str, *arguments: object) -> None:
+def call(function: str, *arguments: object) -> None:
+    """Call a function of the C library that answers 0. Raises OSError, with the function's name as its file."""
     library = ctypes.CDLL(None, use_errno=True)
     if getattr(library, function)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), function)
 
 
-def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2). Raises OSError that tells what was to be mounted where."""
     encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
     try:
-        _call("mount", encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
+        call("mount", encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
     except OSError as error:
         raise OSError(error.errno, error.strerror, f"mount {source or kind} on {target}") from None
 
 
 def bind(source: Path, target: Path) -> None:
     """Show `source`, with whatever is mounted below it, at `target`, which must exist and be of the same kind."""
-    _mount(str(source), str(target), None, _MS_BIND | _MS_REC)
+    mount(str(source), str(target), None, _MS_BIND | _MS_REC)
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
@@ -56,12 +58,12 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
     Leaving for a user namespace clears this, so it comes after. A parent that ended before is not noticed.
     """
-    _call("prctl", _PR_SET_PDEATHSIG, ctypes.c_ulong(number))
+    call("prctl", _PR_SET_PDEATHSIG, ctypes.c_ulong(number))
 
 
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parents end."""
-    _call("prctl", _PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
+    call("prctl", _PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
 
 
 def enter() -> None:
@@ -71,7 +73,7 @@ def enter() -> None:
     """
     user, group = os.geteuid(), os.getegid()
     flags = _CLONE_NEWUTS | _CLONE_NEWIPC | _CLONE_NEWPID
-    _call("unshare", flags if user == 0 else flags | _CLONE_NEWUSER)
+    call("unshare", flags if user == 0 else flags | _CLONE_NEWUSER)
     if user != 0:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {user} 1")
@@ -97,10 +99,10 @@ class View:
 def arrange(view: View) -> None:
     """Put the view in place, for this process and its children. Called by the process that is number 1 of the host;
     its parent, which goes on seeing this machine's files, keeps watch over it."""
-    _call("unshare", _CLONE_NEWNS)
-    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
-    _call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
-    _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    call("unshare", _CLONE_NEWNS)
+    mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+    call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
+    mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     if _SHM.is_dir():
         _mount_private_shm(view)
     bind(view.hosts_file, Path("/etc/hosts"))
@@ -115,7 +117,7 @@ def _mount_private_shm(view: View) -> None:
     """Hosts must not meet in shared memory, but a run may have its folders there."""
     needed = _outermost((view.ml, view.tmp, view.opt, view.hosts_file, *view.visible), _SHM)
     opened = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in needed]
-    _mount("tmpfs", str(_SHM), "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+    mount("tmpfs", str(_SHM), "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
     for path, descriptor in opened:
         _bind_at(Path(f"/proc/self/fd/{descriptor}"), path)
         os.close(descriptor)

@@ -23,16 +23,16 @@ _ML = PurePosixPath("/opt/ml")
 _RESERVED = [_ML / name for name in ("input", "model", "output", "code")]
 
 
-@lru_cache(maxsize=1)
-def _service_model() -> ServiceModel:
+@lru_cache(maxsize=2)
+def _service_model(service: str) -> ServiceModel:
     # Only the models that botocore ships: the user's ~/.aws/models must not change what is valid.
     loader = Loader(extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
-    return ServiceModel(loader.load_service_model("sagemaker", "service-2"))
+    return ServiceModel(loader.load_service_model(service, "service-2"))
 
 
-def check_shape(operation: str, parameters: Mapping[str, Any]) -> None:
+def check_shape(operation: str, parameters: Mapping[str, Any], service: str = "sagemaker") -> None:
     """Required members, types, unknown members and lower bounds, in botocore's words."""
-    shape = _service_model().operation_model(operation).input_shape
+    shape = _service_model(service).operation_model(operation).input_shape
     report = ParamValidator().validate(parameters, shape)
     if report.has_errors():
         raise validation(report.generate_report())

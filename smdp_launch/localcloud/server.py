@@ -15,12 +15,14 @@ from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import ThreadedWSGIServer
 
 from smdp_launch.localcloud.auth import Credentials
+from smdp_launch.localcloud.ecr import RegistryService
 from smdp_launch.localcloud.files import Lock, read_json, write_json
 from smdp_launch.localcloud.gateway import Gateway
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import StateFolder
 from smdp_launch.localcloud.logs import LogService
 from smdp_launch.localcloud.mirror import REGION
+from smdp_launch.localcloud.registry import Registry
 from smdp_launch.localcloud.s3 import ObjectStore
 from smdp_launch.localcloud.sagemaker import TrainingService
 
@@ -73,7 +75,12 @@ def serve(state: StateFolder, *, private: bool) -> int:
     _settle(state)
     credentials = _credentials(previous)
     jobs = JobStore(state, credentials)
-    actions = {"sagemaker": TrainingService(jobs).actions(), "logs": LogService(jobs).actions()}
+    registry = Registry(state.registry)
+    actions = {
+        "sagemaker": TrainingService(jobs).actions(),
+        "logs": LogService(jobs).actions(),
+        "ecr": RegistryService(registry).actions(),
+    }
     gateway = Gateway(credentials, actions, ObjectStore(state.objects), state.spool)
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"
@@ -89,18 +96,21 @@ def serve(state: StateFolder, *, private: bool) -> int:
             "pid": os.getpid(),
         },
     )
-    _watch(state, jobs, private=private)
+    _watch(state, jobs, registry, private=private)
+    registry.close()
     state.server_file.unlink(missing_ok=True)
     server.shutdown()
     return 0
 
 
-def _watch(state: StateFolder, jobs: JobStore, *, private: bool) -> None:
-    """Look after the jobs. A private server returns once no job runs and no client holds the clients' lock, and
-    returns holding that lock: a client that comes now waits for the end of this server and starts another."""
+def _watch(state: StateFolder, jobs: JobStore, registry: Registry, *, private: bool) -> None:
+    """Look after the jobs and the registry. A private server returns once no job runs and no client holds the
+    clients' lock, and returns holding that lock: a client that comes now waits for the end of this server and
+    starts another."""
     clients = Lock(state.clients_lock)
     while True:
         jobs.reap()
+        registry.look()
         if private and not jobs.active() and clients.take():
             return
         time.sleep(_TICK)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.localcloud import channels, lease, namespaces, outcome, processes
+from smdp_launch.localcloud import channels, containers, lease, namespaces, network, outcome, processes
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.artifacts import Artifacts
 from smdp_launch.localcloud.bucket import BucketError, Buckets
@@ -23,7 +23,7 @@ from smdp_launch.localcloud.checkpoints import CheckpointSync
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
 from smdp_launch.localcloud.hosts import Host, HostLog, wait_until
-from smdp_launch.localcloud.launch import Launch
+from smdp_launch.localcloud.launch import Grounds, Launch
 from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.logs import SUFFIX
 from smdp_launch.localcloud.outcome import Ending, JobFailed, JobStopped
@@ -113,12 +113,11 @@ class Supervisor:
         return buckets
 
     def _plant(self, held: lease.Lease) -> None:
-        names = [tree.name for tree in self._trees]
-        addresses = {name: held.address(int(name.rpartition("-")[2])) for name in names}
-        lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback"]
-        lines += [f"{address}\t{name}" for name, address in addresses.items()]
+        isolated = containers.wanted(self._request)
+        address = network.address if isolated else held.address
+        addresses = {tree.name: address(tree.number) for tree in self._trees}
         for tree in self._trees:
-            plant(tree, self._request, names, "\n".join(lines) + "\n")
+            plant(tree, self._request, addresses, network.INTERFACE if isolated else "lo")
 
     def _checkpoints(self) -> CheckpointSync | None:
         config = self._request.get("CheckpointConfig")
@@ -132,7 +131,8 @@ class Supervisor:
     def _train(self, held: lease.Lease, buckets: Buckets) -> Ending:
         self._proceed()
         refusal = namespaces.refusal()
-        launch = Launch(self._request, self._folder, held, buckets.endpoint, isolated=refusal is None)
+        grounds = self._open_image() if containers.wanted(self._request) else None
+        launch = Launch(self._request, self._folder, held, buckets.endpoint, isolated=refusal is None, grounds=grounds)
         warning = f"No namespaces here ({refusal}): scripts that write /opt/ml literally write to this machine's. "
         self._enter(
             "Training", f"{warning if refusal else ''}Training in progress on {len(self._trees)} simulated host(s)."
@@ -144,6 +144,18 @@ class Supervisor:
                 log.write(f"[{tree.name}] {warning}Use the SM_* variables.")
             self._hosts.append(Host(tree, launch.order(tree), log))
         return self._watch()
+
+    def _open_image(self) -> Grounds:
+        """The image and the network of hosts that are containers; let go of when the job ends."""
+        image: str = self._request["AlgorithmSpecification"]["TrainingImage"]
+        try:
+            self._resources.callback(containers.close, self._folder.name)
+            opened = containers.open_image(image, self._folder.name)
+            switch = network.Switch()
+        except (containers.ContainerError, network.NetworkError) as error:
+            raise JobFailed(f"ClientError: {error}") from error
+        self._resources.callback(switch.close)
+        return Grounds(opened, switch.pid)
 
     def _watch(self) -> Ending:
         limit = self._request["StoppingCondition"].get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME)

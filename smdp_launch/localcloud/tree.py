@@ -23,6 +23,11 @@ class HostTree:
     root: Path
 
     @property
+    def number(self) -> int:
+        """Of the host, counted from 1."""
+        return int(self.name.rpartition("-")[2])
+
+    @property
     def ml(self) -> Path:
         return self.root / "ml"
 
@@ -33,6 +38,11 @@ class HostTree:
     @property
     def opt(self) -> Path:
         return self.root / "opt"
+
+    @property
+    def layer(self) -> Path:
+        """What a container of this host writes over its image."""
+        return self.root / "layer"
 
     @property
     def hosts_file(self) -> Path:
@@ -56,20 +66,26 @@ def host_names(count: int) -> list[str]:
     return sorted(f"algo-{number}" for number in range(1, count + 1))
 
 
-def plant(tree: HostTree, request: Mapping[str, Any], hosts: Sequence[str], hosts_file: str) -> None:
-    """Make the folders and the configuration files."""
+def plant(tree: HostTree, request: Mapping[str, Any], addresses: Mapping[str, str], interface: str) -> None:
+    """Make the folders and the configuration files.
+
+    `addresses` are those of all hosts by name, in the platform's order; `interface` is where each has its own.
+    """
+    hosts = list(addresses)
     for folder in _FOLDERS:
         (tree.ml / folder).mkdir(parents=True)
     tree.tmp.mkdir()
     tree.tmp.chmod(0o1777)
     tree.opt.mkdir()
-    tree.hosts_file.write_text(hosts_file)
+    lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback"]
+    lines += [f"{address}\t{name}" for name, address in addresses.items()]
+    tree.hosts_file.write_text("\n".join(lines) + "\n")
     channels = request.get("InputDataConfig", [])
     for channel in channels:
         tree.channel(channel["ChannelName"]).mkdir()
     files: dict[str, Any] = {
         "hyperparameters": request.get("HyperParameters", {}),
-        "resourceconfig": _resources(tree.name, request["ResourceConfig"]["InstanceType"], hosts),
+        "resourceconfig": _resources(tree.name, request["ResourceConfig"]["InstanceType"], hosts, interface),
         "inputdataconfig": {
             channel["ChannelName"]: _channel(channel, request["AlgorithmSpecification"]["TrainingInputMode"])
             for channel in channels
@@ -83,14 +99,14 @@ def plant(tree: HostTree, request: Mapping[str, Any], hosts: Sequence[str], host
         (tree.ml / "input/config" / f"{name}.json").write_text(json.dumps(content))
 
 
-def _resources(name: str, instance_type: str, hosts: Sequence[str]) -> dict[str, Any]:
+def _resources(name: str, instance_type: str, hosts: Sequence[str], interface: str) -> dict[str, Any]:
     return {
         "current_host": name,
         "current_instance_type": instance_type,
         "current_group_name": GROUP,
         "hosts": list(hosts),
         "instance_groups": [{"instance_group_name": GROUP, "instance_type": instance_type, "hosts": list(hosts)}],
-        "network_interface_name": "lo",
+        "network_interface_name": interface,
     }
 
 

@@ -15,6 +15,9 @@ from smdp_launch.source.scan import SourceTree
 #: Tells the entrypoint how many workers to start where there are no GPUs to count.
 WORKERS_VARIABLE = "SMDP_WORKERS_PER_HOST"
 
+#: Tells the local cloud to run the hosts from the request's image.
+HOSTS_VARIABLE = "SMDP_LOCAL_HOSTS"
+
 #: Holds the data of channels that are no bucket's.
 LOCAL_BUCKET = "smdp-local-data"
 
@@ -27,13 +30,18 @@ def local_request(request: Request, source: SourceTree, local: LocalRun) -> Requ
     changed = request | {
         "ResourceConfig": resources | {"InstanceCount": local.hosts},
         "InputDataConfig": [_local_channel(one) for one in request["InputDataConfig"]],
-        "Environment": request.get("Environment", {}) | {WORKERS_VARIABLE: str(local.workers_per_host)},
+        "Environment": request.get("Environment", {}) | _environment(local),
     }
     tags = [one for one in request["Tags"] if one["Key"] != PLAN_TAG]
     return changed | {"Tags": [*tags, {"Key": PLAN_TAG, "Value": plan_hash(changed, source)}]}
 
 
-def not_honoured(spec: JobSpec, hosts: int, workers: int) -> Iterator[str]:
+def _environment(local: LocalRun) -> dict[str, str]:
+    workers = {WORKERS_VARIABLE: str(local.workers_per_host)}
+    return workers | {HOSTS_VARIABLE: "containers"} if local.containers else workers
+
+
+def not_honoured(spec: JobSpec, hosts: int, workers: int, *, containers: bool) -> Iterator[str]:
     """One sentence for each thing in the job that a run of ``hosts`` x ``workers`` here cannot do."""
     compute = spec.compute
     asked = f"{compute.instance_count} x {compute.instance_type}"
@@ -42,7 +50,10 @@ def not_honoured(spec: JobSpec, hosts: int, workers: int) -> Iterator[str]:
         f"{asked}, {compute.instance_count * workers_per_host(spec)} GPUs: here {hosts * workers} workers share this"
         " machine's CPUs"
     )
-    yield f"the image: the script runs with Python {python} and the packages installed here"
+    if containers:
+        yield "the internet: containers reach each other and the local cloud, and nothing else"
+    else:
+        yield f"the image: the script runs with Python {python} and the packages installed here"
     yield f"role {spec.role.rsplit('/', 1)[-1]}, region {spec.region}, volumes of {compute.volume_gb} GB"
     if spec.engine == "smdistributed":
         yield "engine smdistributed: AWS's library is not on this machine, a script that imports it will fail"

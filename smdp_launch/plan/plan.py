@@ -28,12 +28,14 @@ class LocalRun:
     Args:
         data: channel to the folder or file that plays it.
         not_honoured: one sentence for each thing in the job that this run cannot do.
+        containers: whether its hosts run from the job's image.
     """
 
     hosts: int
     workers_per_host: int
     data: Mapping[str, Path] = field(default_factory=dict)
     not_honoured: tuple[str, ...] = ()
+    containers: bool = False
 
 
 @dataclass(frozen=True)

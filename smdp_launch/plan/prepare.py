@@ -35,11 +35,13 @@ VALIDATION_VERSION = 1
 
 @dataclass(frozen=True)
 class LocalRequest:
-    """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``."""
+    """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, and ``containers``
+    runs the hosts from the job's image."""
 
     hosts: int | None = None
     workers_per_host: int | None = None
     data: Mapping[str, Path] = field(default_factory=dict)
+    containers: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ def local_run(job: CheckedJob, asked: LocalRequest, cores: int) -> LocalRun:
     spec, _ = job.require()
     hosts = asked.hosts or min(spec.compute.instance_count, 4)
     workers = asked.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
-    return LocalRun(hosts, workers, _local_paths(job.loaded, spec, asked), tuple(not_honoured(spec, hosts, workers)))
+    left_out = tuple(not_honoured(spec, hosts, workers, containers=asked.containers))
+    return LocalRun(hosts, workers, _local_paths(job.loaded, spec, asked), left_out, asked.containers)
 
 
 def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:

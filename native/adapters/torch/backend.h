@@ -63,7 +63,7 @@ class EngineBackend final : public PartialBackend {
       call.output = flats->back().data_ptr();
       calls.push_back(call);
     }
-    return launch(c10d::OpType::COALESCED, "smddp:all_reduce_coalesced", tensors, std::move(calls),
+    return launch(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, std::move(calls),
                   [tensors, flats] { copy_back(*flats, tensors); });
   }
 

@@ -18,3 +18,7 @@ print(f"include={';'.join([*cpp_extension.include_paths(), sysconfig.get_paths()
 print(f"libraries={cpp_extension.TORCH_LIB_PATH}")
 print(f"cxx11_abi={int(torch._C._GLIBCXX_USE_CXX11_ABI)}")
 print(f"suffix={sysconfig.get_config_var('EXT_SUFFIX')}")
+# Modules know each other's C++ types only if their pybind11 agrees on these, whatever compiler built each.
+for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):
+    value = getattr(torch._C, f"_PYBIND11_{name}", None)
+    print(f"pybind11_{name.lower()}={value or ''}")

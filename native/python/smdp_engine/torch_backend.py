@@ -6,6 +6,7 @@ adapter is ``smdp_engine._torch``, built when the package was installed, against
 
 import atexit
 import importlib
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -26,7 +27,11 @@ def register() -> None:
     _adapter()
     if BACKEND in dist.Backend.backend_list:
         return
-    dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+    register_backend = dist.Backend.register_backend
+    # torch 2.0 has no such argument: there every backend is for all devices.
+    takes_devices = "devices" in inspect.signature(register_backend).parameters
+    devices = {"devices": ["cpu", "cuda"]} if takes_devices else {}
+    register_backend(BACKEND, _create, extended_api=True, **devices)
     atexit.register(_leave)
     if int(os.environ.get("RANK", "0")) == 0:
         sys.stderr.write(f"smdp: backend smddp is smdp-engine {build()} ({Path(__file__).parent})\n")

@@ -1,0 +1,191 @@
+"""What an image holds, read from its registry without pulling it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from smdp_launch.catalog.images import ImageUri, parse_image, tag_facts
+from smdp_launch.errors import ServiceProblem
+from smdp_launch.image import documents
+from smdp_launch.image.registry import Blob, Registry, RegistryError, check_digest, is_list
+from smdp_launch.image.tools import Login
+
+#: Version of ``image inspect --json``; raised when a member changes its meaning or goes.
+INSPECTION_VERSION = 1
+DEADLINE = 30.0  # seconds for everything together
+_MANY = 256  # platforms, layers, labels or variables; more than that are left out
+_SHOWN = re.compile(
+    r"CUDA_VERSION|NVIDIA_REQUIRE_CUDA|NCCL_VERSION|NV_CUDNN_VERSION|PYTHON_VERSION|PYTORCH_VERSION|TORCH_VERSION"
+    r"|PATH|LD_LIBRARY_PATH|SAGEMAKER_[A-Z_]+|SMDP_[A-Z_]+|DLC_[A-Z_]+|EFA_VERSION"
+)
+_CUDA = re.compile(r"(\d{1,3}\.\d{1,3})(?:\.\d+)*")
+_REQUIRED_CUDA = re.compile(r"cuda>=(\d{1,3}\.\d{1,3})")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A value and where in the image it was found."""
+
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """An image's facts; a ``Finding`` is None where the image does not say.
+
+    Args:
+        size: bytes of the compressed layers.
+        environment: the variables that tell what is inside, no others: an image may hold anybody's secrets.
+    """
+
+    uri: str
+    digest: str
+    platform: str
+    size: int
+    layers: int
+    created: str
+    cuda: Finding | None
+    python: Finding | None
+    framework: Finding | None
+    engine: Finding | None
+    entrypoint: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cuda_major(self) -> int | None:
+        return None if self.cuda is None else int(self.cuda.value.partition(".")[0])
+
+
+def inspect(uri: str, login: Login | None = None) -> Inspection:
+    """Read the image's manifest and config.
+
+    Raises:
+        ServiceProblem: the registry refused, did not answer within ``DEADLINE``, or sent what is no image.
+    """
+    image = parse_image(uri)
+    if image is None:
+        raise ServiceProblem(f"{documents.printable(uri)!r} is no reference to an image, such as REGISTRY/NAME:TAG")
+    found: list[Inspection] = []
+    failed: list[Exception] = []
+
+    def read() -> None:
+        try:
+            found.append(_read(uri, image, login))
+        except Exception as error:
+            failed.append(error)
+
+    # A registry that sends a byte now and then passes every limit on silence, so the whole has a limit too.
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(DEADLINE + 1)
+    if found:
+        return found[0]
+    error = failed[0] if failed else RegistryError(f"the registry did not answer within {DEADLINE:.0f} s")
+    if isinstance(error, RegistryError | documents.BadDocument):
+        raise ServiceProblem(f"{uri}: {error}") from error
+    raise error
+
+
+def _read(uri: str, image: ImageUri, login: Login | None) -> Inspection:
+    registry = Registry(image, login, time.monotonic() + DEADLINE)
+    reference = image.digest or image.tag or "latest"
+    manifest = registry.manifest(reference)
+    if is_list(manifest):
+        reference = _choose(documents.parse(manifest.data, "the index"))
+        manifest = registry.manifest(reference)
+        if is_list(manifest):
+            raise RegistryError("an index in an index is no image")
+    document = documents.parse(manifest.data, "the manifest")
+    if documents.amount(document, "schemaVersion") != 2:
+        raise RegistryError("the manifest is of a form that is no longer used; push the image again")
+    digest = check_digest(documents.text(documents.section(document, "config"), "digest"))
+    config = documents.parse(registry.config(digest).data, "the config")
+    return _inspection(uri, image, _digest(manifest), document, config)
+
+
+def _digest(blob: Blob) -> str:
+    return f"sha256:{hashlib.sha256(blob.data).hexdigest()}"
+
+
+def _choose(index: Mapping[str, Any]) -> str:
+    """The digest of the image for the platform that SageMaker's GPU hosts have."""
+    for entry in documents.entries(index, "manifests")[:_MANY]:
+        platform = documents.section(entry, "platform")
+        if (documents.text(platform, "os"), documents.text(platform, "architecture")) == ("linux", "amd64"):
+            return check_digest(documents.text(entry, "digest"))
+    raise RegistryError("the index holds no image for linux/amd64")
+
+
+def _inspection(
+    uri: str, image: ImageUri, digest: str, manifest: Mapping[str, Any], config: Mapping[str, Any]
+) -> Inspection:
+    inner = documents.section(config, "config")
+    labels = {
+        documents.printable(name): documents.text(documents.section(inner, "Labels"), name)
+        for name in list(documents.section(inner, "Labels"))[:_MANY]
+    }
+    variables = dict(one.partition("=")[::2] for one in documents.texts(inner, "Env")[:_MANY])
+    layers = documents.entries(manifest, "layers")
+    tag = image.tag or ""
+    return Inspection(
+        uri=uri,
+        digest=digest,
+        platform=f"{documents.text(config, 'os')}/{documents.text(config, 'architecture')}",
+        size=sum(documents.amount(one, "size") for one in layers),
+        layers=len(layers),
+        created=documents.text(config, "created"),
+        cuda=_cuda(labels, variables, tag),
+        python=_first(labels, variables, tag_facts(tag).python, "smdp.python", "PYTHON_VERSION"),
+        framework=_framework(labels, variables, image),
+        engine=_first(labels, variables, None, "smdp.engine", ""),
+        entrypoint=documents.texts(inner, "Entrypoint"),
+        command=documents.texts(inner, "Cmd"),
+        labels=labels,
+        environment={name: value for name, value in variables.items() if _SHOWN.fullmatch(name)},
+    )
+
+
+def _cuda(labels: Mapping[str, str], variables: Mapping[str, str], tag: str) -> Finding | None:
+    """The surest first: a label of ours, what NVIDIA's base images set, and last what the tag claims."""
+    required = _REQUIRED_CUDA.search(variables.get("NVIDIA_REQUIRE_CUDA", ""))
+    claims = [
+        Finding(labels.get("smdp.cuda", ""), "label smdp.cuda"),
+        Finding(variables.get("CUDA_VERSION", ""), "variable CUDA_VERSION"),
+        Finding(required[1] if required else "", "variable NVIDIA_REQUIRE_CUDA"),
+        Finding(tag_facts(tag).cuda or "", "the tag"),
+    ]
+    for claim in claims:
+        version = _CUDA.fullmatch(claim.value)
+        if version is not None:
+            return Finding(version[1], claim.source)
+    return None
+
+
+def _framework(labels: Mapping[str, str], variables: Mapping[str, str], image: ImageUri) -> Finding | None:
+    name, version = labels.get("smdp.framework"), labels.get("smdp.framework.version")
+    if name and version:
+        return Finding(f"{name} {version}", "label smdp.framework")
+    if variables.get("PYTORCH_VERSION"):
+        return Finding(f"pytorch {variables['PYTORCH_VERSION']}", "variable PYTORCH_VERSION")
+    claimed = tag_facts(image.tag or "").version
+    named = next((one for one in ("pytorch", "tensorflow") if one in image.repository), None)
+    return Finding(f"{named} {claimed}", "name and tag") if named and claimed else None
+
+
+def _first(
+    labels: Mapping[str, str], variables: Mapping[str, str], claimed: str | None, label: str, variable: str
+) -> Finding | None:
+    if labels.get(label):
+        return Finding(labels[label], f"label {label}")
+    if variables.get(variable):
+        return Finding(variables[variable], f"variable {variable}")
+    return Finding(claimed, "the tag") if claimed else None

@@ -1,0 +1,138 @@
+"""The programs that build and push images: docker, podman or buildah, whichever works here."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from smdp_launch.errors import EnvironmentProblem
+
+NAMES = ("docker", "podman", "buildah")
+_ANSWER = 20.0  # seconds for a tool, or the daemon behind it, to say that it works
+_PROOF = {
+    "docker": ["version", "--format", "{{.Server.Version}}"],
+    "podman": ["info", "--format", "{{.Version.Version}}"],
+    "buildah": ["info"],
+}
+_INSTALL = (
+    "install one: Debian and Ubuntu `apt-get install buildah` (or podman), macOS and Windows Docker Desktop; "
+    "a docker that is here must have its daemon running"
+)
+
+
+@dataclass(frozen=True)
+class Login:
+    """A registry's user and password, good for a while and written nowhere but in a folder of this run's."""
+
+    registry: str
+    user: str
+    password: str
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that builds images, and its own way of saying things."""
+
+    name: str
+    path: str
+
+    def build(self, folder: Path, reference: str, args: Mapping[str, str]) -> list[str]:
+        command = [self.path, "build", "--file", str(folder / "Dockerfile"), "--tag", reference]
+        if self.name == "docker":
+            command += ["--progress", "plain"]
+        else:
+            # The OCI format has no SHELL, which the Dockerfiles use. With layers, a change of the engine's sources
+            # does not install torch again.
+            command += ["--format", "docker", "--layers", "--force-rm", *self._isolation()]
+        for name, value in sorted(args.items()):
+            command += ["--build-arg", f"{name}={value}"]
+        return [*command, str(folder)]
+
+    def has(self, reference: str) -> bool:
+        kind = ["--type", "image"]
+        return _quiet([self.path, "inspect", *kind, reference]).returncode == 0
+
+    def name_also(self, reference: str, other: str) -> None:
+        done = _quiet([self.path, "tag", reference, other])
+        if done.returncode != 0:
+            raise EnvironmentProblem(f"{self.name} could not name {reference} {other}: {_last_line(done)}")
+
+    def push(self, reference: str, *, plain_http: bool, logins: Path) -> list[str]:
+        """Args:
+        plain_http: no TLS; only for registries on this machine.
+        logins: the folder that ``logged_in`` made.
+        """
+        if self.name == "docker":
+            return [self.path, "--config", str(logins), "push", reference]
+        command = [self.path, "push", "--authfile", str(logins / "config.json")]
+        if plain_http:
+            command.append("--tls-verify=false")
+        return [*command, reference, f"docker://{reference}"]
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "DOCKER_BUILDKIT": "1"}
+
+    def _isolation(self) -> list[str]:
+        """Without a container runtime the steps run in a plain chroot, for which root is needed."""
+        runs = any(shutil.which(one) for one in ("crun", "runc"))
+        return ["--isolation", "chroot"] if self.name == "buildah" and not runs else []
+
+
+def find_tool(wanted: str | None = None) -> Tool:
+    """The first that works, or ``wanted``.
+
+    Raises:
+        EnvironmentProblem: none works; the message says what each one answered and what to install.
+    """
+    refusals = []
+    for name in NAMES if wanted is None else (wanted,):
+        path = shutil.which(name)
+        refusal = "not installed" if path is None else _refusal(path, _PROOF[name])
+        if path is not None and refusal is None:
+            return Tool(name, path)
+        refusals.append(f"{name}: {refusal}")
+    raise EnvironmentProblem(f"nothing here can build images ({'; '.join(refusals)}): {_INSTALL}")
+
+
+@contextmanager
+def logged_in(login: Login) -> Iterator[Path]:
+    """A folder with the login for one command, in the form that all three tools read; gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="smdp-login-") as folder:
+        file = Path(folder, "config.json")
+        file.touch(mode=0o600)
+        word = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
+        file.write_text(json.dumps({"auths": {login.registry: {"auth": word}}}))
+        yield file.parent
+
+
+def _refusal(path: str, proof: list[str]) -> str | None:
+    try:
+        answered = _quiet([path, *proof])
+    except subprocess.TimeoutExpired:
+        return f"did not answer within {_ANSWER:.0f} s"
+    return None if answered.returncode == 0 else _last_line(answered)
+
+
+def _quiet(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        timeout=_ANSWER,
+        check=False,
+    )
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"

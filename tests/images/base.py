@@ -1,0 +1,88 @@
+"""A base image made here: this machine's own distribution, from the mirror that its own package sources name."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+BASE = "localhost/smdp-test-base"
+
+
+@dataclass(frozen=True)
+class Mirror:
+    uri: str
+    suite: str
+
+
+def own_mirror(folder: Path = Path("/etc/apt")) -> Mirror:
+    """The first source of the distribution itself, in either form that apt reads."""
+    for path in sorted(folder.glob("sources.list.d/*.sources")):
+        for stanza in path.read_text().split("\n\n"):
+            fields = dict(re.findall(r"^(URIs|Suites): *(\S+)", stanza, re.MULTILINE))
+            if fields.keys() == {"URIs", "Suites"} and "-" not in fields["Suites"]:
+                return Mirror(fields["URIs"], fields["Suites"])
+    for path in (folder / "sources.list", *sorted(folder.glob("sources.list.d/*.list"))):
+        text = path.read_text() if path.exists() else ""
+        found = re.search(r"^deb +(?:\[[^]]*\] +)?(\S+) +([a-z]+) +main", text, re.MULTILINE)
+        if found is not None:
+            return Mirror(found[1], found[2])
+    pytest.fail(f"no source of the distribution itself in {folder}")
+
+
+def buildah(*arguments: str | Path) -> str:
+    done = subprocess.run(["buildah", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"buildah {arguments}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def run_in(image: str, *command: str) -> str:
+    """Standard output of a command in a container of the image."""
+    container = buildah("from", "--pull-never", image)
+    try:
+        return buildah("run", "--isolation", "chroot", container, "--", *command)
+    finally:
+        buildah("rm", container)
+
+
+def commit(image: str, command: str, name: str) -> str:
+    """The image after a shell command, under another name."""
+    container = buildah("from", "--pull-never", image)
+    try:
+        buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", command)
+        buildah("commit", "--quiet", "--format", "docker", container, name)
+    finally:
+        buildah("rm", container)
+    return name
+
+
+def base_image() -> str:
+    """Made once a machine."""
+    mirror = own_mirror()
+    name = f"{BASE}:{mirror.suite}"
+    if (
+        subprocess.run(["buildah", "inspect", "--type", "image", name], capture_output=True, check=False).returncode
+        == 0
+    ):
+        return name
+    with tempfile.TemporaryDirectory(prefix="smdp-base-") as folder:
+        command = ["debootstrap", "--variant=minbase", "--include=python3,ca-certificates"]
+        made = subprocess.run([*command, mirror.suite, folder, mirror.uri], capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stdout[-2000:] + made.stderr
+        for leftover in [
+            *Path(folder).glob("var/cache/apt/archives/*.deb"),
+            *Path(folder).glob("var/lib/apt/lists/*_*"),
+        ]:
+            leftover.unlink()
+        # debootstrap copies this machine's name servers and host name, which are nobody else's business.
+        for own in ("etc/resolv.conf", "etc/hostname"):
+            Path(folder, own).write_text("")
+        container = buildah("from", "scratch")
+        buildah("add", "--quiet", container, folder, "/")
+        buildah("commit", "--quiet", "--format", "docker", container, name)
+        buildah("rm", container)
+    return name

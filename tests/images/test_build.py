@@ -1,0 +1,222 @@
+"""The PyTorch image as `smdp-launch image build` makes it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.images.base import buildah, commit, run_in
+from tests.images.conftest import DOCKERFILES, TORCH, Recipe
+
+pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]
+COMPILERS = re.compile(
+    r"(?:[a-z0-9_]+-linux-gnu-)?(?:gcc|g\+\+|cc|c\+\+|cpp|c89|c99|clang(?:\+\+)?|ld|as|gold)(?:-\d+)?"
+    r"|cc1|cc1plus|collect2|lto1|nvcc|ptxas|cicc|make|cmake|ninja|tcc|gfortran"
+)
+KEYS = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+SECRETS = re.compile(r"(?i)password|passwd|secret|token|api_?key|access_?key|credential")
+PRIVATE_FILES = {".netrc", ".pypirc", ".git-credentials", ".pgpass", "id_rsa", "id_ed25519", "id_ecdsa", "id_dsa"}
+PRIVATE_FOLDERS = {".aws", ".ssh", ".docker", ".gnupg", ".config"}
+
+
+def settings(image: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(buildah("inspect", "--type", "image", image))["Docker"]
+    return found
+
+
+def layers(image: str, folder: Path) -> Iterator[tarfile.TarFile]:
+    buildah("push", "--quiet", "--disable-compression", image, f"dir:{folder}")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for layer in manifest["layers"]:
+        with tarfile.open(folder / layer["digest"].removeprefix("sha256:")) as tar:
+            yield tar
+
+
+@pytest.fixture(scope="session")
+def files(image: str, tmp_path_factory: pytest.TempPathFactory) -> dict[PurePosixPath, bytes]:
+    """Every entry of every layer but the folders, with the start of its content. What a later layer deletes is still
+    in the image; the mark of a deletion is no file."""
+    found = {}
+    for tar in layers(image, tmp_path_factory.mktemp("layers")):
+        for entry in tar:
+            if entry.isdir() or PurePosixPath(entry.name).name.startswith(".wh."):
+                continue
+            content = tar.extractfile(entry) if entry.isfile() and entry.size else None
+            path = PurePosixPath("/", entry.name)
+            found[path] = content.read(4096) if content is not None else b""
+    assert PurePosixPath("/opt/smdp/bin/train") in found
+    assert len(found) > 5000
+    return found
+
+
+def test_the_name_tells_what_is_in_it_and_what_it_is_made_from(image: str, recipe: Recipe) -> None:
+    assert re.fullmatch(
+        rf"smdp-pytorch:{re.escape(TORCH)}-cpu-py{recipe.python.replace('.', '')}-[0-9a-f]{{12}}", image
+    )
+    again = recipe.build("--tag", "latest-test")
+    assert again.stdout.strip() == image
+    assert "already" in again.stderr
+    assert settings("smdp-pytorch:latest-test")["config"] == settings(image)["config"]
+    buildah("rmi", "localhost/smdp-pytorch:latest-test")
+
+
+def test_the_labels_tell_the_truth(image: str, recipe: Recipe) -> None:
+    labels = settings(image)["config"]["Labels"]
+    report = "import json,platform,smdp_engine,torch; print(json.dumps([torch.__version__, platform.python_version()]))"
+    torch, python = json.loads(run_in(image, "python", "-c", report))
+    built = run_in(image, "python", "-c", "from smdp_engine._library import build; print(build())")
+    assert labels["smdp.framework"] == "pytorch"
+    assert torch.partition("+")[0] == labels["smdp.framework.version"] == TORCH
+    assert python.startswith(f"{labels['smdp.python']}.")
+    assert built == labels["smdp.engine"] == labels["org.opencontainers.image.version"]
+    assert labels["smdp.cuda"] == ""
+    assert labels["smdp.python"] == recipe.python
+
+
+def test_it_starts_as_the_platform_starts_it(image: str) -> None:
+    config = settings(image)["config"]
+    assert not config.get("Entrypoint")
+    assert config["Cmd"] == ["train"]
+    assert run_in(image, "sh", "-c", "command -v train") == "/opt/smdp/bin/train"
+
+
+def test_the_backend_of_the_engine_is_there(image: str) -> None:
+    script = (
+        "import smdistributed.dataparallel.torch.torch_smddp, torch.distributed as d; print(d.Backend.backend_list)"
+    )
+    assert "smddp" in run_in(image, "python", "-c", script)
+
+
+def test_a_requirements_file_can_be_installed(image: str) -> None:
+    assert run_in(image, "sh", "-c", "command -v pip") == "/opt/smdp/bin/pip"
+
+
+def test_libfabric_is_there_as_the_arguments_asked(image: str) -> None:
+    assert run_in(image, "sh", "-c", "ls /usr/lib/*/libfabric.so.1")
+
+
+def test_nothing_lies_where_the_platform_mounts(image: str) -> None:
+    assert run_in(image, "ls", "/opt") == "smdp"
+
+
+def test_no_layer_holds_a_compiler(files: dict[PurePosixPath, bytes]) -> None:
+    assert [path for path in files if COMPILERS.fullmatch(path.name) and "site-packages" not in path.parts] == []
+
+
+def test_a_compiler_would_be_found_by_its_name() -> None:
+    assert COMPILERS.fullmatch("x86_64-linux-gnu-g++-12")
+    assert COMPILERS.fullmatch("g++")
+    assert not COMPILERS.fullmatch("python3")
+
+
+def test_no_layer_holds_a_cache_or_a_wheel(files: dict[PurePosixPath, bytes]) -> None:
+    kept = [
+        path
+        for path in files
+        if path.suffix in (".whl", ".deb")
+        or ".cache" in path.parts
+        or (path.is_relative_to("/var/lib/apt/lists") and path.name != "lock")
+        or (path.parent.name == "archives" and path.suffix == ".deb")
+    ]
+    assert [path for path in kept if path.parts[-3:-1] != ("ensurepip", "_bundled")] == []
+
+
+def test_no_layer_holds_a_key_or_a_login(files: dict[PurePosixPath, bytes]) -> None:
+    assert [path for path, start in files.items() if KEYS.search(start)] == []
+    assert [path for path in files if path.name in PRIVATE_FILES or path.name.startswith("ssh_host_")] == []
+    homes = [path for path in files if path.is_relative_to("/root") or path.is_relative_to("/home")]
+    assert [path for path in homes if PRIVATE_FOLDERS & set(path.parts)] == []
+    accounts = files[PurePosixPath("/etc/shadow")].decode().splitlines()
+    assert [line for line in accounts if line.split(":")[1] not in ("*", "!", "!*")] == []
+
+
+def test_no_setting_holds_a_secret(image: str) -> None:
+    found = settings(image)
+    said = [*found["config"]["Env"], *found["config"]["Labels"]]
+    said += [step.get("created_by", "") for step in found.get("history", [])]
+    assert [one for one in said if SECRETS.search(one)] == []
+
+
+def test_nothing_of_this_checkout_is_in_it(files: dict[PurePosixPath, bytes]) -> None:
+    assert [path for path in files if path.is_relative_to("/context") or path.is_relative_to(ROOT)] == []
+
+
+@pytest.fixture(scope="session")
+def stranger(recipe: Recipe, image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Somebody else's image: torch and a compiler, nothing of ours. Made of the stage before the final one."""
+    from smdp_launch.image.context import stage
+    from smdp_launch.image.recipe import recipe as known
+
+    args = {"BASE": recipe.base, "INDEX": "off", "PYTHON": recipe.python, "EFA": "distribution"}
+    wanted = known("pytorch", TORCH, cuda=False, args=args)
+    folder = tmp_path_factory.mktemp("stage")
+    stage(wanted, folder, recipe.wheels)
+    flags = [word for name, value in sorted(wanted.args.items()) for word in ("--build-arg", f"{name}={value}")]
+    name = "localhost/smdp-test-stage"
+    buildah("build", "--quiet", "--format", "docker", "--layers", "--isolation", "chroot", "--target", "build",
+            "--tag", name, *flags, folder)  # fmt: skip
+    return commit(
+        name, "pip uninstall --yes --quiet smdp-engine smdp-entrypoint; rm -rf /built", "localhost/smdp-test-stranger"
+    )
+
+
+def test_a_container_of_aws_can_be_extended(recipe: Recipe, stranger: str) -> None:
+    built = Recipe(stranger, recipe.python, recipe.wheels).build("--dlc")
+    assert built.returncode == 0, built.stderr
+    name = built.stdout.strip()
+    assert name.startswith("smdp-pytorch-dlc:")
+    config = settings(name)["config"]
+    assert not config.get("Entrypoint")
+    assert config["Cmd"] == ["train"]
+    script = "from smdp_engine import torch_backend; torch_backend.register(); print('registered')"
+    assert run_in(name, "python3", "-c", script) == "registered"
+    assert run_in(name, "sh", "-c", "command -v train; ls /built 2>&1 | head -1").endswith("/train")
+
+
+def test_a_wheel_goes_into_a_strangers_image(stranger: str, tmp_path: Path) -> None:
+    """The Dockerfile of docs/byoc.md, with the wheels that `make wheels` leaves."""
+    (text,) = re.findall(
+        r"^```dockerfile\n(.*?)^```", (ROOT / "docs" / "byoc.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    wheels = [*(ROOT / "dist" / "wheels").glob(f"torch-{TORCH}*/*.whl")]
+    assert wheels, "make wheels has not run"
+    (tmp_path / "wheels").mkdir()
+    for wheel in wheels:
+        (tmp_path / "wheels" / wheel.name).write_bytes(wheel.read_bytes())
+    assert "FROM your-image:1.0" in text
+    (tmp_path / "Dockerfile").write_text(text.replace("your-image:1.0", stranger))
+    name = "localhost/smdp-test-byoc"
+    buildah("build", "--quiet", "--format", "docker", "--isolation", "chroot", "--tag", name, tmp_path)
+    script = (
+        "import smdistributed.dataparallel.torch.torch_smddp, torch.distributed as d; print(d.Backend.backend_list)"
+    )
+    assert "smddp" in run_in(name, "python3", "-c", script)
+    assert run_in(name, "sh", "-c", "command -v train").endswith("/train")
+    found = subprocess.run(["buildah", "rmi", "--force", name], capture_output=True, check=False)
+    assert found.returncode == 0
+
+
+def test_a_failing_build_shows_the_end_of_its_output(recipe: Recipe, tmp_path: Path) -> None:
+    empty = tmp_path / "wheels"
+    empty.mkdir()
+    (empty / "nothing-1.0-py3-none-any.whl").write_bytes(b"no wheel")
+    built = Recipe(recipe.base, recipe.python, empty).build()
+    assert built.returncode == 4
+    assert built.stdout == ""
+    assert "buildah build failed" in built.stderr
+    assert "No matching distribution found" in built.stderr
+
+
+def test_an_argument_that_no_dockerfile_has_is_refused(recipe: Recipe) -> None:
+    built = recipe.build("--arg", "CUDNN=8")
+    assert built.returncode == 6
+    assert "no build argument CUDNN" in built.stderr
+    assert (DOCKERFILES / "Dockerfile").exists()

@@ -1,0 +1,158 @@
+"""What an image is built from, and how its name follows from that."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.catalog.images import tag_facts
+from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.image.context import SOURCES, Context, source_root, stage
+from smdp_launch.image.recipe import Recipe, arguments, recipe
+from smdp_launch.image.tools import Login, Tool, find_tool, logged_in
+from tests.conftest import ROOT
+
+
+def staged(folder: Path, **args: str) -> Context:
+    folder.mkdir()
+    return stage(recipe("pytorch", "2.0.1", cuda=True, args=args), folder, None)
+
+
+def test_the_default_is_what_the_documents_say() -> None:
+    """CUDA 11.8, PyTorch 2.0.1, Python 3.10: as the Dockerfile has it without any argument."""
+    text = (ROOT / "containers" / "pytorch" / "Dockerfile").read_text()
+    defaults = arguments(text)
+    chosen = recipe("pytorch", "2.0.1", cuda=True)
+    assert {name: value for name, value in chosen.args.items() if defaults[name] != value} == {}
+    assert (chosen.cuda, chosen.python, defaults["TORCH"]) == ("11.8", "3.10", "2.0.1")
+    assert defaults["BASE"].startswith("nvidia/cuda:11.8.0-")
+    assert defaults["TORCH_INDEX"].endswith("/cu118")
+
+
+def test_the_tag_says_what_the_catalogue_reads() -> None:
+    facts = tag_facts(recipe("pytorch", "2.0.1", cuda=True).tag("0" * 64))
+    assert (facts.version, facts.cuda, facts.python) == ("2.0.1", "11.8", "3.10")
+    facts = tag_facts(recipe("pytorch", "2.13.0", cuda=False, transformers="4.28.1").tag("0" * 64))
+    assert (facts.version, facts.processor, facts.transformers) == ("2.13.0", "cpu", "4.28.1")
+
+
+def test_the_engines_version_is_the_one_of_its_project() -> None:
+    (version,) = re.findall(r'^version = "(.*)"$', (ROOT / "native" / "pyproject.toml").read_text(), re.MULTILINE)
+    for name in ("Dockerfile", "Dockerfile.dlc"):
+        assert arguments((ROOT / "containers" / "pytorch" / name).read_text())["ENGINE"] == version
+
+
+def test_the_same_sources_have_the_same_hash(tmp_path: Path) -> None:
+    assert staged(tmp_path / "a").content_hash == staged(tmp_path / "b").content_hash
+
+
+def test_the_same_sources_are_the_same_layers(tmp_path: Path) -> None:
+    """buildah goes by times too."""
+    times = [{path.stat().st_mtime for path in staged(tmp_path / one).folder.rglob("*")} for one in "ab"]
+    assert times[0] == times[1]
+    assert len(times[0]) == 1
+
+
+def test_another_argument_or_source_has_another_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = staged(tmp_path / "a")
+    assert staged(tmp_path / "b", EFA="off").content_hash != plain.content_hash
+    root = tmp_path / "sources"
+    for name in (*SOURCES, "containers/pytorch"):
+        source = plain.folder / name if (plain.folder / name).exists() else ROOT / name
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(source)
+    monkeypatch.setattr("smdp_launch.image.context.source_root", lambda: root)
+    assert staged(tmp_path / "c").content_hash == plain.content_hash
+    changed = plain.folder / "native" / "engine" / "engine.cc"
+    changed.write_text(changed.read_text() + "\n")
+    assert staged(tmp_path / "d").content_hash != plain.content_hash
+
+
+def test_every_folder_that_the_dockerfiles_copy_is_staged(tmp_path: Path) -> None:
+    folder = staged(tmp_path / "a").folder
+    for name in ("Dockerfile", "Dockerfile.dlc"):
+        text = (ROOT / "containers" / "pytorch" / name).read_text()
+        copied = re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE)
+        assert len(copied) == 3
+        assert [one for one in copied if not (folder / one).is_dir()] == []
+
+
+def test_nothing_that_was_built_here_is_staged(tmp_path: Path) -> None:
+    folder = staged(tmp_path / "a").folder
+    odd = [path for path in folder.rglob("*") if path.suffix in (".so", ".pyc", ".o") or path.name == "__pycache__"]
+    assert odd == []
+
+
+def test_the_sources_are_those_of_this_checkout() -> None:
+    assert source_root() == ROOT
+
+
+def test_a_version_without_a_recipe_is_refused_with_those_there_are() -> None:
+    with pytest.raises(Refused, match=r"2\.13\.0 with CUDA .* 2\.0\.1 \(--cuda or --cpu\), 2\.13\.0 \(--cpu\)"):
+        recipe("pytorch", "2.13.0", cuda=True)
+
+
+def test_arguments_of_nobody_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="no build argument CUDNN"):
+        staged(tmp_path / "a", CUDNN="8")
+
+
+def test_the_dlc_takes_only_its_own_arguments(tmp_path: Path) -> None:
+    wanted = recipe("pytorch", "2.0.1", cuda=True, dlc=True)
+    assert isinstance(wanted, Recipe)
+    stage(wanted, tmp_path, None)
+    assert wanted.repository == "smdp-pytorch-dlc"
+
+
+def test_a_folder_without_wheels_is_told(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "context").mkdir()
+    with pytest.raises(EnvironmentProblem, match="holds no wheels"):
+        stage(recipe("pytorch", "2.0.1", cuda=True), tmp_path / "context", tmp_path / "wheels")
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_without_any_tool_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        EnvironmentProblem, match=r"docker: not installed.*buildah: not installed.*apt-get install buildah"
+    ):
+        find_tool()
+
+
+def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    program(tmp_path / "bin", "docker", "echo Cannot connect to the Docker daemon >&2; exit 1")
+    with pytest.raises(EnvironmentProblem, match="docker: Cannot connect to the Docker daemon"):
+        find_tool()
+    program(tmp_path / "bin", "buildah", "exit 0")
+    assert find_tool().name == "buildah"
+
+
+def test_each_tool_is_told_in_its_own_way(tmp_path: Path) -> None:
+    for name in ("docker", "podman", "buildah"):
+        tool = Tool(name, f"/bin/{name}")
+        build = tool.build(tmp_path, "smdp-pytorch:1", {"EFA": "off", "BASE": "x:1"})
+        assert build[:2] == [f"/bin/{name}", "build"]
+        assert build[-1] == str(tmp_path)
+        assert build[build.index("--tag") + 1] == "smdp-pytorch:1"
+        assert [build[at + 1] for at, word in enumerate(build) if word == "--build-arg"] == ["BASE=x:1", "EFA=off"]
+    pushed = Tool("buildah", "buildah").push("127.0.0.1:5000/a:1", plain_http=True, logins=tmp_path)
+    assert "--tls-verify=false" in pushed
+    assert "--tls-verify=false" not in Tool("buildah", "b").push("x.example/a:1", plain_http=False, logins=tmp_path)
+
+
+def test_a_login_is_a_file_of_ones_own_and_gone_afterwards() -> None:
+    with logged_in(Login("127.0.0.1:5000", "AWS", "word")) as folder:
+        file = folder / "config.json"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert "127.0.0.1:5000" in file.read_text()
+    assert not folder.exists()
