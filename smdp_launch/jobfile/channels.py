@@ -28,15 +28,15 @@ class S3Channel(Section):
         Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"], Field(description="What `s3` names.")
     ] = "S3Prefix"
     attributes: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=256)]] | None,
+        list[Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\n]*$")]] | None,
         Field(max_length=16, description="Attributes of an augmented manifest to read."),
     ] = None
     shuffle: Annotated[
         int | None, Field(ge=0, le=2**63 - 1, description="Seed that shuffles the objects each epoch (Pipe mode).")
     ] = None
-    content_type: Annotated[str | None, Field(min_length=1, max_length=256, description="MIME type of the data.")] = (
-        None
-    )
+    content_type: Annotated[
+        str | None, Field(min_length=1, max_length=256, pattern=r"^[^\n]*$", description="MIME type of the data.")
+    ] = None
     compression: Annotated[Literal["None", "Gzip"], Field(description="How the objects are compressed.")] = "None"
     record_wrapping: Annotated[Literal["None", "RecordIO"], Field(description="Wrap each object as a record.")] = "None"
 

@@ -29,6 +29,9 @@ MAX_DIGITS = 100
 
 _TAG = "tag:yaml.org,2002:"
 
+# What YAML can write and neither a command line nor UTF-8 can carry: NUL, and halves of surrogate pairs.
+_UNSENDABLE = re.compile(r"[\0\ud800-\udfff]")
+
 
 class Layer(Enum):
     """Where a value comes from, the strongest first."""
@@ -47,7 +50,7 @@ class Layer(Enum):
 class Entry:
     """The places of one value: its key (or its ``-`` item), itself, and its text, as written, if it is a scalar.
 
-    ``folder`` is what a relative path in it starts from.
+    ``folder`` is what a relative path in it starts from; ``is_empty``: nothing is written behind the key.
     """
 
     key: Span
@@ -55,6 +58,7 @@ class Entry:
     text: str
     layer: Layer = Layer.JOB_FILE
     folder: Path = Path()
+    is_empty: bool = False
 
 
 @dataclass
@@ -205,6 +209,7 @@ class _Builder:
             self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), "<<", help_))
             return None
         if isinstance(node, ScalarNode) and node.tag == f"{_TAG}str":
+            self.sendable(node)
             return str(node.value)
         text = str(node.value) if isinstance(node, ScalarNode) else "a list or mapping"
         message = f"a key is text, and YAML does not read {text} as text"
@@ -216,9 +221,10 @@ class _Builder:
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
             raise _TooLargeError(f"more than {MAX_NODES} values or {MAX_DEPTH} levels")
         text = str(node.value) if isinstance(node, ScalarNode) else ""
-        # YAML puts what is missing behind a key on the next line.
-        place = key_span if isinstance(node, ScalarNode) and not text and node.style is None else self.node_span(node)
-        self.entries[at] = Entry(key_span, place, text, self.document.layer, self.document.folder)
+        is_empty = isinstance(node, ScalarNode) and node.start_mark.index == node.end_mark.index
+        # YAML may put a value that is not there at the next entry.
+        span = key_span if is_empty else self.node_span(node)
+        self.entries[at] = Entry(key_span, span, text, self.document.layer, self.document.folder, is_empty)
         if isinstance(node, MappingNode):
             return self.mapping(node, at, depth)
         if isinstance(node, SequenceNode):
@@ -231,6 +237,8 @@ class _Builder:
         if self.variables is not None and "${" in str(node.value):
             node = self.with_variables(node, at, self.variables)
         text = str(node.value)
+        if not self.sendable(node):
+            self.document.unresolved.add(at)
         # Python itself refuses to read numbers of thousands of digits; no field takes one.
         kind = str(node.tag).removeprefix(_TAG) if len(text) <= MAX_DIGITS else "str"
         if kind == "null":
@@ -261,6 +269,15 @@ class _Builder:
             if read_as is not None:
                 return read_as
         return ScalarNode(f"{_TAG}str", made.text, node.start_mark, node.end_mark)
+
+    def sendable(self, node: Node) -> bool:
+        found = _UNSENDABLE.search(str(node.value))
+        if found is None:
+            return True
+        message = f"the character U+{ord(found[0]):04X} can travel neither on a command line nor in a request"
+        shown = str(node.value).encode("utf-8", "backslashreplace").decode()
+        self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), shown, "remove it"))
+        return False
 
     def forbidden_character(self, text: str, error: ReaderError) -> Diagnostic:
         at = text.find(chr(error.character) if isinstance(error.character, int) else error.character)

@@ -115,7 +115,9 @@ def _one_value(
     tree: object = inner.data["value"]
     for location, entry in inner.entries.items():
         key_place = key if location == ("value",) else placed(entry.key)
-        document.entries[(*at, *location[1:])] = Entry(key_place, placed(entry.value), entry.text, layer)
+        document.entries[(*at, *location[1:])] = Entry(
+            key_place, placed(entry.value), entry.text, layer, is_empty=entry.is_empty
+        )
     for name in reversed(names):
         tree = {name: tree}
     for length in range(1, len(at)):
@@ -139,7 +141,8 @@ def _defaults_file(path: Path, layer: Layer, environ: Mapping[str, str]) -> Foun
     version = document.data.pop("schema", 1)
     if version != 1:
         span = document.entry(("schema",)).value
-        problems.append(Diagnostic("SMDP208", f"{path}: schema {version} is not known", span, str(version)))
+        message = f"{path}: schema {version} is not known"
+        problems.append(Diagnostic("SMDP208", message, span, str(version), "write `schema: 1`"))
     return document, problems
 
 

@@ -63,13 +63,39 @@ def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
     except ValidationError as error:
         spec = None
         details = error.errors(include_url=False)
-    bad = frozenset(_location(one) for one in details) | document.unresolved
+    empty = [at for at in _left_empty(document) if at not in {_location(one) for one in details}]
+    bad = frozenset(_location(one) for one in details) | document.unresolved | frozenset(empty)
+    bad |= _meant(document, details)
     if spec is not None and not bad:
         return Loaded(document, spec, bad), []
     # What follows from a variable that is not set is not told again.
     own = [one for one in details if not any(_location(one)[: len(at)] == at for at in document.unresolved)]
-    found = list(_diagnose(document, own))
+    found = [*_diagnose(document, own), *(_empty_value(document, at) for at in empty)]
     return Loaded(document, _partial(JobSpec, document.data, bad, ()), bad), found
+
+
+def _left_empty(document: Document) -> Iterator[Location]:
+    """Fields with nothing behind their colon. To YAML that is null, to a person who wrote `spot:` it is not."""
+    for at, entry in document.entries.items():
+        if entry.is_empty and str(at[-1]) in schema.known_keys(at[:-1], document.data):
+            yield at
+
+
+def _empty_value(document: Document, at: Location) -> Diagnostic:
+    message = f"nothing is written behind {_path(at)}"
+    help_ = "write a value, or remove the line; `null` says that there is none"
+    return Diagnostic("SMDP203", message, document.entry(at).key, str(at[-1]), help_)
+
+
+def _meant(document: Document, details: list[ErrorDetails]) -> frozenset[Location]:
+    """The fields that unknown keys are slips of: what is not said because of a slip is not missing too."""
+    found: set[Location] = set()
+    for one in details:
+        *parent, key = _location(one)
+        if one["type"] == "extra_forbidden":
+            match = closest(str(key), schema.known_keys(tuple(parent), document.data))
+            found.update([(*parent, match)] if match and not document.written((*parent, match)) else [])
+    return frozenset(found)
 
 
 def _location(error: ErrorDetails) -> Location:
@@ -106,7 +132,7 @@ def _partial_value(annotation: Any, value: Any, bad: frozenset[Location], at: Lo
 
 
 def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagnostic]:
-    details = [one for one in details if not _follows_from_two_sources(document, one)]
+    details = [one for one in details if not _follows_from_another(document, one)]
     missing = [one for one in details if one["type"] == "missing"]
     slips: set[Location] = set()
     for error in details:
@@ -120,9 +146,12 @@ def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagn
     yield from (_missing_key(document, one) if one["type"] == "missing" else _bad_value(document, one) for one in rest)
 
 
-def _follows_from_two_sources(document: Document, error: ErrorDetails) -> bool:
-    """Of a channel with two sources only that is told: its other keys fit the one or the other."""
+def _follows_from_another(document: Document, error: ErrorDetails) -> bool:
+    """Of a channel with two sources only that is told: its other keys fit the one or the other. So does a job with
+    instance groups: a rule refuses them, and they stand in place of a type and a count."""
     location = _location(error)
+    if error["type"] == "missing" and location in (("compute", "instance_type"), ("compute", "instance_count")):
+        return document.written(("compute", "instance_groups"))
     channel = document.data["channels"].get(location[1]) if schema.is_channel(location[:2]) else None
     return isinstance(channel, dict) and sum(kind in channel for kind in KINDS) > 1 and location[-1] not in KINDS
 
@@ -205,6 +234,9 @@ def _allowed(error: ErrorDetails, document: Document, text: str) -> str:
         choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         match = closest(text, choices)
         return f'did you mean "{match}"?' if match else f"one of: {', '.join(choices)}"
+    bounds = error.get("ctx", {})
+    if error["type"] in {"greater_than_equal", "less_than_equal"}:
+        return f"write {bounds['ge']} or more" if "ge" in bounds else f"write {bounds['le']} or less"
     return _expected(error, document)
 
 

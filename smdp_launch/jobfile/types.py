@@ -42,9 +42,9 @@ JobBaseName = Annotated[
     Expected(f"letters, digits and inner hyphens, {MAX_NAME} characters at most"),
 ]
 Version = Annotated[
-    str, StringConstraints(pattern=r"^\d{1,4}\.\d{1,4}(\.\d{1,4})?$"), Expected('a version such as "2.0.1"')
+    str, StringConstraints(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$"), Expected('a version such as "2.0.1"')
 ]
-PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$"), Expected('a version such as "3.10"')]
+PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]{1,2}$"), Expected('a version such as "3.10"')]
 Image = Annotated[
     str,
     StringConstraints(pattern=r"^[^\s]+$", max_length=255),
@@ -86,7 +86,7 @@ SecurityGroup = Annotated[
 KmsKey = Annotated[
     str,
     StringConstraints(
-        pattern=r"^(arn:aws[a-z\-]*:kms:[a-z0-9-]+:\d{12}:(key/[a-zA-Z0-9-]+|alias/[a-zA-Z0-9/_-]+)"
+        pattern=r"^(arn:aws[a-z\-]*:kms:[a-z0-9-]+:[0-9]{12}:(key/[a-zA-Z0-9-]+|alias/[a-zA-Z0-9/_-]+)"
         r"|alias/[a-zA-Z0-9/_-]+|mrk-[0-9a-f]{32}"
         r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$",
         max_length=2048,
@@ -95,11 +95,13 @@ KmsKey = Annotated[
 ]
 Role = Annotated[
     str,
-    StringConstraints(pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[a-zA-Z0-9+=,.@\-_/]+$", max_length=2048),
+    StringConstraints(pattern=r"^arn:aws[a-z\-]*:iam::[0-9]{12}:role/[a-zA-Z0-9+=,.@\-_/]+$", max_length=2048),
     Expected("a role's ARN such as arn:aws:iam::123456789012:role/NAME"),
 ]
 Region = Annotated[
-    str, StringConstraints(pattern=r"^[a-z]{2,}(-[a-z]+)+-\d+$", max_length=32), Expected("a region such as us-east-1")
+    str,
+    StringConstraints(pattern=r"^[a-z]{2,}(-[a-z]+)+-[0-9]+$", max_length=32),
+    Expected("a region such as us-east-1"),
 ]
 ChannelName = Annotated[
     str,
@@ -123,12 +125,12 @@ VariableValue = Annotated[
 ]
 TagKey = Annotated[
     str,
-    StringConstraints(pattern=r"^[\w\s.:/=+\-@]*$", min_length=1, max_length=128),
+    StringConstraints(pattern=r"^[\w .:/=+\-@]*$", min_length=1, max_length=128),
     Expected("1 to 128 letters, digits, spaces and . : / = + - @ _"),
 ]
 TagValue = Annotated[
     str,
-    StringConstraints(pattern=r"^[\w\s.:/=+\-@]*$", max_length=256),
+    StringConstraints(pattern=r"^[\w .:/=+\-@]*$", max_length=256),
     Expected("up to 256 letters, digits, spaces and . : / = + - @ _"),
 ]
 MetricName = Annotated[
@@ -141,6 +143,6 @@ MetricRegex = Annotated[
     StringConstraints(pattern=r"^[^\n]*$", min_length=1, max_length=500),
     Expected("a regular expression of at most 500 characters"),
 ]
-Code = Annotated[str, StringConstraints(pattern=r"^SMDP\d{3}$"), Expected("the code of a warning such as SMDP313")]
+Code = Annotated[str, StringConstraints(pattern=r"^SMDP[0-9]{3}$"), Expected("the code of a warning such as SMDP313")]
 
 Seconds = Annotated[int, Field(ge=1, le=28 * DAY)]

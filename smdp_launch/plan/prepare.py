@@ -24,6 +24,7 @@ from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
+from smdp_launch.rules.secrets import hide
 from smdp_launch.source.scan import DEFAULT_LIMIT, SourceTree, scan_data, scan_source
 
 MB = 1_000_000
@@ -91,7 +92,7 @@ def check_job(
     if loaded.spec is not None:
         facts = _facts(loaded, loaded.spec, local)
         diagnostics += check(facts)
-    return CheckedJob(path, loaded, facts, tuple(in_order(diagnostics)))
+    return CheckedJob(path, loaded, facts, tuple(in_order(hide(diagnostics, document))))
 
 
 def placeholders(job: CheckedJob) -> list[Diagnostic]:

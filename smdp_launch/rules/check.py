@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 
 from smdp_launch import rules
-from smdp_launch.diagnostics import Diagnostic, Severity
+from smdp_launch.diagnostics import Diagnostic, Severity, has_errors
 from smdp_launch.rules.facts import Facts, Rule
 
 
@@ -23,7 +23,10 @@ def every_rule() -> tuple[Rule, ...]:
 def check(facts: Facts) -> list[Diagnostic]:
     """What the rules that hold for every job find, without the warnings that the job file silences."""
     silenced = set(facts.spec.silence) if facts.loaded.has("silence") else set()
-    found = [one for each in every_rule() if not each.on_launch for one in each.diagnostics(facts)]
+    rules_ = [one for one in every_rule() if not one.on_launch]
+    found = [one for each in rules_ if not each.last for one in each.diagnostics(facts)]
+    if not facts.loaded.bad and not has_errors(found):
+        found += [one for each in rules_ if each.last for one in each.diagnostics(facts)]
     return [one for one in found if one.severity is Severity.ERROR or one.code not in silenced]
 
 

@@ -1,30 +1,171 @@
-"""Which instances, and how many."""
+"""Which instances, how many, and where."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.instances import replacement, supported_instances
-from smdp_launch.diagnostics import closest
+from smdp_launch.catalog.instances import instance, instances, replacement, supported_instances
+from smdp_launch.catalog.limits import known_instance_types
+from smdp_launch.catalog.regions import closest_region, offering, region_known, regions_offering
+from smdp_launch.catalog.registries import placeholder_region
+from smdp_launch.diagnostics import Severity, closest
+from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
+from smdp_launch.rules.overlay import GROUPS
+
+_TYPE = ("compute", "instance_type")
+_FALLBACK = ("compute", "fallback_types")
+_WITHOUT_GPUS = ("ml.m", "ml.c", "ml.r", "ml.t3")
 
 
 @rule("SMDP301", "compute.instance_type", "policy", "engine")
 def instance_type(facts: Facts) -> Iterator[Finding]:
-    spec = facts.spec
-    name = spec.compute.instance_type
-    allowed = supported_instances(spec.policy, spec.engine)
-    if name in allowed:
-        return
-    later = [] if spec.policy == "extended" else supported_instances("extended", spec.engine)
-    listed = ", ".join(allowed)
+    name, allowed = facts.spec.compute.instance_type, _served(facts)
+    if name not in allowed:
+        yield Finding(_TYPE, _refusal(facts, name), _instead(facts, name))
+
+
+def _served(facts: Facts) -> list[str]:
+    return supported_instances(facts.spec.policy, facts.spec.engine)
+
+
+def _refusal(facts: Facts, name: str) -> str:
+    engine, policy = facts.spec.engine, facts.spec.policy
     if replacement(name) is not None:
-        message, help_ = f"{name} does not exist, though AWS's documents mention it", f"write {replacement(name)}"
-    elif name in later:
-        message = f"policy strict allows what the library's documentation states, which is not {name}"
-        help_ = f"one of {listed}; or `policy: extended`"
-    else:
-        match = closest(name, allowed, cutoff=0.8)  # instance names are much alike
-        message = f"{name} is no instance that the {spec.engine} engine serves under policy {spec.policy}"
-        help_ = f"did you mean {match}?" if match else f"one of {listed}"
-    yield Finding(("compute", "instance_type"), message, help_)
+        return f"{name} does not exist, though AWS's documents mention it"
+    if name not in known_instance_types():
+        return f"SageMaker has no instance type {name} for training"
+    if name.startswith(_WITHOUT_GPUS):
+        return f"{name} has no GPUs, and the library sums gradients of GPUs"
+    if policy == "strict" and name in supported_instances("extended", engine):
+        return f"policy strict allows what the library's documentation states, which is not {name}"
+    return f"the {engine} engine does not serve {name} under policy {policy}"
+
+
+def _instead(facts: Facts, name: str) -> str:
+    engine, policy, allowed = facts.spec.engine, facts.spec.policy, _served(facts)
+    listed = f"one of {', '.join(allowed)}"
+    meant = replacement(name)
+    if meant is not None:
+        return f"write {meant}"
+    if policy == "strict" and name in supported_instances("extended", engine):
+        return f"{listed}; or `policy: extended`"
+    if name in supported_instances("extended", "native"):
+        return f"{listed}; or `engine: native` with `policy: extended`"
+    # Instance names are much alike.
+    match = None if name in known_instance_types() else closest(name, allowed, cutoff=0.8)
+    return f"did you mean {match}?" if match else listed
+
+
+@rule("SMDP311")
+def one_kind_of_host(facts: Facts) -> Iterator[Finding]:
+    for at in (("compute", "instance_groups"), ("overlay", *GROUPS)):
+        if not facts.document.written(at):
+            continue
+        message = "hosts of one job are of one type: the library runs on one instance group, the others would wait"
+        yield Finding(at, message, "write `instance_type` and `instance_count` in its place", on_key=True)
+
+
+@rule("SMDP312", "compute.instance_count", severity=Severity.WARNING)
+def several_hosts(facts: Facts) -> Iterator[Finding]:
+    if facts.spec.compute.instance_count == 1:
+        message = "on one host there is nothing to exchange between hosts, which is what the library speeds up"
+        yield Finding(("compute", "instance_count"), message, "write 2 or more, or `silence: [SMDP312]`")
+
+
+@rule("SMDP313", "compute.instance_type", "compute.fallback_types", "policy", "engine")
+def fallback_types(facts: Facts) -> Iterator[Finding]:
+    compute = facts.spec.compute
+    seen = [compute.instance_type]
+    for index, name in enumerate(compute.fallback_types or []):
+        if name in seen:
+            where = "`instance_type`" if name == compute.instance_type else "the list already"
+            message = f"{name} stands in {where}; each type is tried once"
+            yield Finding((*_FALLBACK, index), message, "leave it out, or name another type")
+        elif name not in _served(facts):
+            yield Finding((*_FALLBACK, index), _refusal(facts, name), _instead(facts, name))
+        seen.append(name)
+
+
+@rule("SMDP313", "compute.instance_type", "compute.fallback_types", severity=Severity.WARNING)
+def fallbacks_with_as_many_gpus(facts: Facts) -> Iterator[Finding]:
+    first = instance(facts.spec.compute.instance_type)
+    for index, name in enumerate(facts.spec.compute.fallback_types or []):
+        other = instance(name)
+        if first is not None and other is not None and other.gpus != first.gpus:
+            message = f"{name} has {other.gpus} GPUs and {first.name} {first.gpus}: the world size would vary"
+            yield Finding((*_FALLBACK, index), message, f"name a type with {first.gpus} GPUs")
+
+
+@rule("SMDP314", "compute.instance_type", "policy", "engine", "image", "framework.name", "framework.version")
+def cuda_knows_gpu(facts: Facts) -> Iterator[Finding]:
+    yield from _cuda_too_old(facts, certain=True)
+
+
+@rule(
+    "SMDP314",
+    *("compute.instance_type", "policy", "engine", "image", "framework.name", "framework.version"),
+    severity=Severity.WARNING,
+)
+def cuda_may_not_know_gpu(facts: Facts) -> Iterator[Finding]:
+    yield from _cuda_too_old(facts, certain=False)
+
+
+def _cuda_too_old(facts: Facts, *, certain: bool) -> Iterator[Finding]:
+    """``certain``: a document says from which CUDA on the GPU is known; a job is refused for nothing less."""
+    found, cuda = instance(facts.spec.compute.instance_type), chosen.cuda(facts)
+    # What is not CUDA 11 under policy strict is told as that.
+    if found is None or cuda is None or (facts.spec.policy == "strict" and not cuda.startswith("11.")):
+        return
+    if _version(cuda) < _version(found.cuda_min) and certain == ("cuda_min" not in found.from_memory):
+        message = f"the {found.gpu} of {found.name} needs CUDA {found.cuda_min} or later, and the image has {cuda}"
+        older = [one.name for one in instances() if one.name in _served(facts) and _knows(cuda, one.cuda_min)]
+        instead = f", or one of {', '.join(older)}" if older else ""
+        where = ("image",) if facts.spec.image is not None else ("framework", "version")
+        yield Finding(where, message, f"take a build with CUDA {found.cuda_min} or later{instead}")
+
+
+def _knows(cuda: str, first: str) -> bool:
+    return _version(cuda) >= _version(first)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in text.split("."))
+
+
+@rule("SMDP315", "compute.instance_type", "region")
+def region_offers_type(facts: Facts) -> Iterator[Finding]:
+    yield from _not_offered(facts, certain=True)
+
+
+@rule("SMDP315", "compute.instance_type", "region", severity=Severity.WARNING)
+def region_may_lack_type(facts: Facts) -> Iterator[Finding]:
+    yield from _not_offered(facts, certain=False)
+
+
+def _not_offered(facts: Facts, *, certain: bool) -> Iterator[Finding]:
+    name, region = facts.spec.compute.instance_type, facts.spec.region
+    known = offering(name, region)
+    if known is None or known.offered or known.certain != certain:
+        return
+    verb = "does not offer" if certain else "may not offer"
+    having = sorted(regions_offering(name) or ())
+    help_ = f"{', '.join(having)} is known to have it" if having else "choose another region, or another type"
+    message = f"{region} {verb} {name} for training, as of {known.as_of}"
+    yield Finding(("region",), message, f"{help_}; AWS adds regions with time")
+
+
+@rule("SMDP317", "compute.keep_alive", "spot")
+def warm_pool_of_spot(facts: Facts) -> Iterator[Finding]:
+    if facts.spec.compute.keep_alive is not None and facts.spec.spot is not None:
+        message = "keep_alive and spot exclude each other: a warm pool is made of on-demand instances"
+        yield Finding(("compute", "keep_alive"), message, "leave one of the two out", on_key=True)
+
+
+@rule("SMDP320", "region", severity=Severity.WARNING)
+def known_region(facts: Facts) -> Iterator[Finding]:
+    region = facts.spec.region
+    if not region_known(region) and region != placeholder_region():
+        near = closest_region(region)
+        help_ = f"did you mean {near}?" if near else "see `smdp-launch catalog instances --region REGION`"
+        yield Finding(("region",), f"{region} is no region that the catalogue knows", help_)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from smdp_launch.diagnostics import Diagnostic, Severity
+from smdp_launch.diagnostics import Diagnostic, Severity, Span
+from smdp_launch.jobfile.channels import S3Channel
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.spec import JobSpec
@@ -39,6 +40,16 @@ class Facts:
     def document(self) -> Document:
         return self.loaded.document
 
+    def has(self, *names: str) -> bool:
+        """Are these fields, such as ``"compute.max_run"``, free of schema errors?"""
+        return all(self.loaded.has(*one.split(".")) for one in names)
+
+    def s3_channels(self, *fields: str) -> Iterator[tuple[str, S3Channel]]:
+        """The channels from S3 of which all ``fields`` are free of schema errors."""
+        for name, channel in self.spec.channels.items():
+            if isinstance(channel, S3Channel) and all(self.loaded.has("channels", name, one) for one in fields):
+                yield name, channel
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -50,6 +61,7 @@ class Finding:
         help: what to write instead.
         on_key: the key is meant, not its value.
         text: in place of what stands there; for what has no place in a file, such as a flag, ``at`` is empty.
+        place: where, if not in the job's own files; ``at`` is empty.
     """
 
     at: Location
@@ -57,6 +69,7 @@ class Finding:
     help: str = ""
     on_key: bool = False
     text: str | None = None
+    place: Span | None = None
 
 
 Check = Callable[[Facts], Iterable[Finding]]
@@ -64,13 +77,19 @@ Check = Callable[[Facts], Iterable[Finding]]
 
 @dataclass(frozen=True)
 class Rule:
-    """One code's function with what it needs. ``on_launch``: asked only before a launch on AWS."""
+    """One code's function with what it needs.
+
+    Args:
+        on_launch: asked only before a launch on AWS.
+        last: asked only when nothing else is an error.
+    """
 
     code: str
     needs: tuple[Location, ...]
     check: Check
     severity: Severity = Severity.ERROR
     on_launch: bool = False
+    last: bool = False
 
     def diagnostics(self, facts: Facts) -> Iterator[Diagnostic]:
         """What is wrong; nothing where a field that the rule reads has a schema error."""
@@ -80,19 +99,19 @@ class Rule:
 
     def _placed(self, document: Document, one: Finding) -> Diagnostic:
         if not one.at:
-            return Diagnostic(self.code, one.message, None, one.text or "", one.help, self.severity)
+            return Diagnostic(self.code, one.message, one.place, one.text or "", one.help, self.severity)
         entry, written = document.entry(one.at), document.written(one.at)
         span = entry.key if one.on_key or not written else entry.value
-        text = str(one.at[-1]) if one.on_key else entry.text if written else ""
+        text = str(one.at[-1]) if one.on_key and written else entry.text if written else ""
         return Diagnostic(self.code, one.message, span, text if one.text is None else one.text, one.help, self.severity)
 
 
 def rule(
-    code: str, *needs: str, severity: Severity = Severity.ERROR, on_launch: bool = False
+    code: str, *needs: str, severity: Severity = Severity.ERROR, on_launch: bool = False, last: bool = False
 ) -> Callable[[Check], Rule]:
     """Make a function a rule; ``needs`` are the fields it reads, such as ``"compute.instance_type"``."""
 
     def make(check: Check) -> Rule:
-        return Rule(code, tuple(tuple(one.split(".")) for one in needs), check, severity, on_launch)
+        return Rule(code, tuple(tuple(one.split(".")) for one in needs), check, severity, on_launch, last)
 
     return make

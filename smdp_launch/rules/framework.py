@@ -1,11 +1,13 @@
-"""Which framework builds, with which CUDA, Python and image."""
+"""Which framework builds, with which CUDA and Python."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.frameworks import TITLES, build, minimum, parts, versions
+from smdp_launch.catalog.frameworks import TITLES, build, builds, minimum, native_builds, parts
+from smdp_launch.catalog.transformers import pairs_of, transformers_versions
 from smdp_launch.diagnostics import closest
+from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
 
 _VERSION = ("framework", "version")
@@ -15,67 +17,131 @@ _VERSION = ("framework", "version")
 def framework_version(facts: Facts) -> Iterator[Finding]:
     name, version = facts.spec.framework.name, facts.spec.framework.version
     title, first = TITLES[name], minimum(name)
+    suitable = chosen.suitable_versions(facts)
+    newest = f', such as "{suitable[-1]}"' if suitable else ""
     if name == "tensorflow" and parts(version)[0] < 2:
-        message = "TensorFlow 1.x has no distributed data parallel library"
-        yield Finding(_VERSION, message, f'TensorFlow {first} or later, such as "{versions(name)[-1]}"')
+        message = f"TensorFlow 1.x has no distributed data parallel library, and this is {version}"
+        yield Finding(_VERSION, message, f"TensorFlow {first} or later{newest}")
     elif parts(version) < parts(first)[: len(parts(version))]:
         message = f"{title} {version} is older than {first}, the first version the library was made for"
-        yield Finding(_VERSION, message, f'{first} or later, such as "{_newest_cuda11(name)}"')
-    elif build(name, version) is None:
-        match = closest(version, versions(name))
+        yield Finding(_VERSION, message, f"{first} or later{newest}")
+    elif not _exists(facts):
+        near = closest(version, suitable)
         message = f"there is no training image of {title} {version}"
-        yield Finding(_VERSION, message, f'the closest is "{match or _newest_cuda11(name)}"')
+        yield Finding(_VERSION, message, f'the closest is "{near}"' if near else f"another version{newest}")
 
 
-@rule("SMDP303", "framework.name", "framework.version", "policy")
+def _exists(facts: Facts) -> bool:
+    framework = facts.spec.framework
+    ours = facts.spec.engine == "native" and chosen.native_version(framework.name, framework.version) is not None
+    return ours or chosen.held(facts) is not None
+
+
+@rule("SMDP303", "framework.name", "framework.version", "framework.transformers", "policy", "engine", "image")
 def cuda_11(facts: Facts) -> Iterator[Finding]:
-    framework = facts.spec.framework
-    found = build(framework.name, framework.version)
-    if facts.spec.policy == "strict" and found is not None and found.cuda_major != 11:
-        message = (
-            f"{TITLES[framework.name]} {found.version} is built with CUDA {found.cuda}; policy strict needs CUDA 11"
-        )
-        help_ = f'the newest with CUDA 11 is "{_newest_cuda11(framework.name)}"; or `policy: extended`'
-        yield Finding(_VERSION, message, help_)
+    if needs_another_cuda(facts):
+        framework = facts.spec.framework
+        found = chosen.held(facts)
+        title = found.title if found is not None else f"{TITLES[framework.name]} {framework.version}"
+        built = f"CUDA {found.cuda}" if found is not None else "a later CUDA"
+        suitable = chosen.suitable_versions(facts)
+        newest = f'the newest with CUDA 11 is "{suitable[-1]}"; or ' if suitable else ""
+        message = f"{title} is built with {built}; policy strict needs CUDA 11"
+        yield Finding(_VERSION, message, f"{newest}`policy: extended`")
 
 
-@rule("SMDP304", "framework.name", "framework.version", "framework.python", "image")
+def needs_another_cuda(facts: Facts) -> bool:
+    """Policy strict, and the framework's build is not one of CUDA 11.
+
+    For AWS's library an image of the person's own may say otherwise; our engine is built for the framework's own CUDA.
+    """
+    framework, native = facts.spec.framework, facts.spec.engine == "native"
+    told = None if native else chosen.tag(facts).cuda
+    if facts.spec.policy != "strict" or (told is not None and told.startswith("11.")):
+        return False
+    found = chosen.held(facts)
+    if found is not None:
+        return found.cuda_major != 11
+    return native and chosen.native_version(framework.name, framework.version) is not None
+
+
+@rule("SMDP304", "framework.name", "framework.version", "framework.python", "framework.transformers", "image")
 def python_version(facts: Facts) -> Iterator[Finding]:
-    framework = facts.spec.framework
-    found = build(framework.name, framework.version)
-    # An image of the person's own may hold any Python.
-    if found is None or framework.python in (None, found.python) or facts.spec.image is not None:
+    wanted = facts.spec.framework.python
+    found, named = chosen.held(facts), chosen.image(facts)
+    if wanted is None or found is None:
         return
-    message = (
-        f"the image of {TITLES[framework.name]} {found.version} holds Python {found.python}, not {framework.python}"
-    )
-    yield Finding(("framework", "python"), message, f'write "{found.python}", or name an `image`')
+    if facts.spec.image is None and wanted != found.python:
+        message = f"the image of {found.title} holds Python {found.python}, not {wanted}"
+        yield Finding(("framework", "python"), message, f'write "{found.python}", or name an `image`')
+    told = chosen.tag(facts).python
+    # An image of the person's own may hold any Python, whatever its tag says.
+    if named is not None and named.is_aws and told not in (None, wanted):
+        message = f"the image's tag says Python {told}, not {wanted}"
+        yield Finding(("framework", "python"), message, f'write "{told}", or name another `image`')
 
 
-@rule("SMDP305", "engine", "image")
-def native_image(facts: Facts) -> Iterator[Finding]:
-    if facts.spec.engine == "native" and facts.spec.image is None:
-        message = "engine native runs in an image that you build and push, and none is named"
-        help_ = "add `image:` with its URI, or choose `engine: smdistributed` for AWS's own"
-        yield Finding(("engine",), message, help_)
-
-
-@rule("SMDP306", "engine", "framework.name", "framework.version", "image")
+@rule("SMDP306", "engine", "framework.name", "framework.version", "framework.transformers", "image")
 def image_holds_library(facts: Facts) -> Iterator[Finding]:
-    framework = facts.spec.framework
-    found = build(framework.name, framework.version)
-    if facts.spec.engine != "smdistributed" or facts.spec.image is not None or found is None or found.smddp:
+    spec = facts.spec
+    found = chosen.held(facts)
+    if spec.engine != "smdistributed" or spec.image is not None or found is None or found.library:
         return
-    last = next(one for one in reversed(versions(framework.name)) if _holds_library(framework.name, one))
-    message = f"AWS's image of {TITLES[framework.name]} {found.version} comes without the data parallel library"
-    yield Finding(_VERSION, message, f'the last that holds it is "{last}"; or `engine: native`')
+    pair = chosen.hugging_face(facts)
+    if pair is not None:
+        having = [one for one in transformers_versions(pair.framework) if any(x.smddp for x in pairs_of(one))]
+        help_ = f'the last that hold it are transformers "{having[-1]}" with "{pairs_of(having[-1])[-1].version}"'
+        where = ("framework", "transformers")
+    else:
+        help_ = f'the last that holds it is "{_last_with_library(spec.framework.name)}"'
+        where = _VERSION
+    message = f"AWS's image of {found.title} comes without the data parallel library"
+    yield Finding(where, message, f"{help_}; or `engine: native`")
 
 
-def _newest_cuda11(name: str) -> str:
-    found = [build(name, one) for one in versions(name)]
-    return [one.version for one in found if one is not None and one.cuda_major == 11][-1]
+def _last_with_library(name: str) -> str:
+    return next(one.version for one in reversed(builds(name)) if one.smddp is not None)
 
 
-def _holds_library(name: str, version: str) -> bool:
-    found = build(name, version)
-    return found is not None and found.smddp is not None
+@rule("SMDP307", "engine", "policy", "framework.name", "framework.version", "framework.transformers", "image")
+def native_build(facts: Facts) -> Iterator[Finding]:
+    framework = facts.spec.framework
+    name, version, title = framework.name, framework.version, TITLES[framework.name]
+    wrong_anyway = any(framework_version.check(facts)) or needs_another_cuda(facts)
+    if facts.spec.engine != "native" or wrong_anyway or chosen.native_version(name, version) is not None:
+        return
+    ours = native_builds(name)
+    if not ours:
+        message = f"the native engine has no build for {title} yet"
+        yield Finding(("framework", "name"), message, "choose `engine: smdistributed`")
+        return
+    suitable = chosen.suitable_versions(facts)
+    message = f"the native engine has no build for {title} {version}; it has {', '.join(ours)}"
+    write = f'write "{closest(version, suitable) or suitable[-1]}", or ' if suitable else ""
+    yield Finding(_VERSION, message, f"{write}choose `engine: smdistributed`")
+
+
+@rule("SMDP316", "framework.name", "framework.version", "framework.transformers", "image")
+def transformers_pair(facts: Facts) -> Iterator[Finding]:
+    framework = facts.spec.framework
+    wanted, title = framework.transformers, TITLES[framework.name]
+    unknown = build(framework.name, framework.version) is None
+    if facts.spec.image is not None or wanted is None or unknown or chosen.hugging_face(facts) is not None:
+        return
+    known = transformers_versions(framework.name)
+    with_it = [one.version for one in pairs_of(wanted) if one.framework == framework.name]
+    message = f"AWS has no image of transformers {wanted} with {title} {framework.version}"
+    if with_it:
+        help_ = f"transformers {wanted} comes with {title} {', '.join(with_it)}"
+    else:
+        version = framework.version
+        fitting = [one for one in known if any(_fits(x.version, version) for x in pairs_of(one))]
+        choices = fitting or known
+        help_ = f"with {title} {version} come {', '.join(fitting)}" if fitting else f"known are {', '.join(choices)}"
+        near = closest(wanted, choices, cutoff=0.8)
+        help_ = f'did you mean "{near}"?' if near else help_
+    yield Finding(("framework", "transformers"), message, help_)
+
+
+def _fits(version: str, wanted: str) -> bool:
+    return version == wanted or version.startswith(f"{wanted}.")

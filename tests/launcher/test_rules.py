@@ -11,6 +11,8 @@ from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.plan.prepare import LocalRequest, check_job, placeholders
 from tests.conftest import JOB, write_job
 
+IMAGE = next(line for line in JOB.splitlines() if line.startswith("image:")) + "\n"
+
 
 def found(folder: Path, *changes: tuple[str, str], local: LocalRequest | None = None) -> list[Diagnostic]:
     text = JOB
@@ -61,7 +63,7 @@ def test_the_documented_instance_types_are_allowed(tmp_path: Path, instance_type
         ('{name: pytorch, version: "1.5.0"}', "SMDP302", '1.6.0 or later, such as "2.0.1"'),
         ('{name: tensorflow, version: "1.15.2"}', "SMDP302", "TensorFlow 2.3.0 or later"),
         ('{name: tensorflow, version: "2.2"}', "SMDP302", "2.3.0 or later"),
-        ('{name: pytorch, version: "1.13.0"}', "SMDP302", 'the closest is "1.13.1"'),
+        ('{name: pytorch, version: "1.13.0"}', "SMDP302", 'such as "2.0.1"'),
         ('{name: pytorch, version: "2.1.0"}', "SMDP303", 'the newest with CUDA 11 is "2.0.1"'),
     ],
 )
@@ -76,18 +78,20 @@ def test_a_short_version_means_the_newest_patch(tmp_path: Path) -> None:
 
 
 def test_extended_allows_cuda_12(tmp_path: Path) -> None:
-    assert found(tmp_path, ('"2.0.1"', '"2.1.0"'), ("engine: native", "engine: native\npolicy: extended")) == []
+    changes = ("engine: native", "engine: smdistributed\npolicy: extended"), (IMAGE, "")
+    assert [one.code for one in found(tmp_path, ('"2.0.1"', '"2.1.0"'), changes[1], ("native", "smdistributed"))] == [
+        "SMDP303"
+    ]
+    assert found(tmp_path, ('"2.0.1"', '"2.1.0"'), *changes) == []
 
 
 def test_the_native_engine_needs_an_image(tmp_path: Path) -> None:
-    image = next(line for line in JOB.splitlines() if line.startswith("image:")) + "\n"
-    assert only(found(tmp_path, (image, ""))).code == "SMDP305"
-    assert found(tmp_path, (image, ""), ("engine: native", "engine: smdistributed")) == []
+    assert only(found(tmp_path, (IMAGE, ""))).code == "SMDP305"
+    assert found(tmp_path, (IMAGE, ""), ("engine: native", "engine: smdistributed")) == []
 
 
 def test_aws_images_are_checked_for_python_and_the_library(tmp_path: Path) -> None:
-    image = next(line for line in JOB.splitlines() if line.startswith("image:")) + "\n"
-    aws = [(image, ""), ("engine: native", "engine: smdistributed\npolicy: extended")]
+    aws = [(IMAGE, ""), ("engine: native", "engine: smdistributed\npolicy: extended")]
     python = found(tmp_path, *aws, ('version: "2.0.1"', 'version: "2.0.1", python: "3.8"'))
     assert (only(python).code, only(python).text) == ("SMDP304", "3.8")
     library = only(found(tmp_path, *aws, ('"2.0.1"', '"2.7.1"')))

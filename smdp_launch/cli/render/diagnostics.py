@@ -15,9 +15,11 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow"}
 def show_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
     if not diagnostics:
         return
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for one in diagnostics:
-        console.print(_told(one))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(told(diagnostics))
+
+
+def told(diagnostics: Sequence[Diagnostic]) -> Text:
+    """All of them, a blank line between two, and how many there are."""
     errors = sum(one.severity is Severity.ERROR for one in diagnostics)
     warnings = len(diagnostics) - errors
     counts = [
@@ -25,7 +27,10 @@ def show_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
         for count, name in ((errors, "error"), (warnings, "warning"))
         if count
     ]
-    console.print(f"{' and '.join(counts)}; docs/errors.md tells more about each code")
+    first = diagnostics[0].code
+    return Text("\n").join(
+        [*map(_told, diagnostics), Text(f"{' and '.join(counts)}; smdp-launch explain {first} tells more")]
+    )
 
 
 def _told(one: Diagnostic) -> Text:

@@ -1,0 +1,122 @@
+"""Input channels: what goes together in one, and what a kind of file system needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from smdp_launch.diagnostics import Severity
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
+from smdp_launch.request.build import CODE_CHANNEL
+from smdp_launch.rules.facts import Facts, Finding, rule
+
+#: FSx's own pattern for a mount name (botocore's model of fsx, LustreFileSystemMountName).
+_MOUNT_NAME = re.compile(r"[A-Za-z0-9_-]{1,8}", re.ASCII)
+
+
+@rule("SMDP411", "channels", "network.subnets", "network.security_groups")
+def file_systems_need_a_vpc(facts: Facts) -> Iterator[Finding]:
+    network = facts.spec.network
+    systems = [(name, one) for name, one in facts.spec.channels.items() if isinstance(one, FsxChannel | EfsChannel)]
+    if not systems or network.subnets is not None or network.security_groups is not None:
+        return
+    name, first = systems[0]
+    kind, ports = ("fsx", "TCP 988 and 1018-1023") if isinstance(first, FsxChannel) else ("efs", "TCP 2049")
+    others = f" (and {', '.join(one for one, _ in systems[1:])})" if len(systems) > 1 else ""
+    message = f"channel {name}{others} is a file system in a VPC, and the job is in none"
+    help_ = (
+        "add `network: {subnets: [SUBNET], security_groups: [GROUP]}` with the file system's subnet and a group that"
+        f" allows {ports}"
+    )
+    yield Finding(("channels", name, kind), message, help_)
+
+
+@rule("SMDP412", "channels")
+def fsx_paths(facts: Facts) -> Iterator[Finding]:
+    for name, channel in facts.spec.channels.items():
+        if not isinstance(channel, FsxChannel) or not facts.loaded.has("channels", name, "path"):
+            continue
+        first = channel.path.lstrip("/").partition("/")[0]
+        help_ = "write /MOUNTNAME/FOLDER; `aws fsx describe-file-systems` tells the mount name"
+        at = ("channels", name, "path")
+        if not first:
+            yield Finding(at, "the root of FSx for Lustre cannot be mounted: a path begins with its mount name", help_)
+        elif not _MOUNT_NAME.fullmatch(first):
+            message = f'"{first}" is no mount name, which has at most 8 letters and digits, and a path begins with it'
+            yield Finding(at, message, help_)
+
+
+@rule("SMDP415", "channels")
+def modes_and_data_types(facts: Facts) -> Iterator[Finding]:
+    for name, channel in facts.s3_channels("mode", "data_type"):
+        mode, data_type = channel.mode, channel.data_type
+        if data_type == "AugmentedManifestFile" and mode != "Pipe":
+            message = f"an augmented manifest is read in Pipe mode only, and channel {name} is in {mode} mode"
+            yield Finding(("channels", name, "data_type"), message, "write `mode: Pipe`")
+        elif data_type == "ManifestFile" and mode == "FastFile":
+            message = f"FastFile mode reads a prefix, and channel {name} names a manifest"
+            yield Finding(("channels", name, "mode"), message, "write `mode: File`, or `data_type: S3Prefix`")
+
+
+@rule("SMDP415", "channels")
+def attributes_of_manifests(facts: Facts) -> Iterator[Finding]:
+    for name, channel in facts.s3_channels("attributes", "data_type"):
+        augmented = channel.data_type == "AugmentedManifestFile"
+        if augmented and not channel.attributes:
+            message = f"channel {name} is an augmented manifest, and no attribute of it is named"
+            help_ = "add `attributes:` with those to read, such as [source-ref, label]"
+            yield Finding(("channels", name, "data_type"), message, help_)
+        elif channel.attributes is not None and not augmented:
+            message = f"attributes are those of an augmented manifest, and channel {name} is an {channel.data_type}"
+            help_ = "leave them out, or write `data_type: AugmentedManifestFile` and `mode: Pipe`"
+            yield Finding(("channels", name, "attributes"), message, help_, on_key=True)
+
+
+@rule("SMDP415", "channels")
+def settings_of_pipe_mode(facts: Facts) -> Iterator[Finding]:
+    for name, channel in facts.s3_channels("mode", "shuffle", "compression", "record_wrapping", "distribution"):
+        # Among several hosts that share the objects out, the seed says who gets which.
+        shuffles = channel.shuffle is not None and channel.distribution != "ShardedByS3Key"
+        given = {
+            "shuffle": shuffles,
+            "compression": channel.compression != "None",
+            "record_wrapping": channel.record_wrapping != "None",
+        }
+        for key in (key for key, is_given in given.items() if is_given and channel.mode != "Pipe"):
+            message = f"{key} takes effect in Pipe mode only, and channel {name} is in {channel.mode} mode"
+            yield Finding(("channels", name, key), message, "leave it out, or write `mode: Pipe`", on_key=True)
+
+
+@rule("SMDP418", "channels", severity=Severity.WARNING)
+def efs_advice(facts: Facts) -> Iterator[Finding]:
+    for name, channel in facts.spec.channels.items():
+        if isinstance(channel, EfsChannel):
+            message = f"channel {name} reads from EFS, which gives a host 500 to 1,500 MiB/s at most"
+            help_ = "FSx for Lustre or FastFile mode from S3 is faster; `silence: [SMDP418]` if the data is there"
+            yield Finding(("channels", name, "efs"), message, help_)
+
+
+@rule("SMDP420", "channels", "network.isolated")
+def channel_of_the_code(facts: Facts) -> Iterator[Finding]:
+    if facts.spec.network.isolated and CODE_CHANNEL in facts.spec.channels:
+        message = f'without a network the source comes by a channel "{CODE_CHANNEL}", so the name is taken'
+        yield Finding(("channels", CODE_CHANNEL), message, "give the channel another name", on_key=True)
+
+
+@rule("SMDP420", "channels")
+def names_apart(facts: Facts) -> Iterator[Finding]:
+    first: dict[str, str] = {}
+    for name in facts.spec.channels:
+        other = first.setdefault(name.upper(), name)
+        if other != name:
+            message = f"channels {other} and {name} both reach the script as SM_CHANNEL_{name.upper()}"
+            yield Finding(("channels", name), message, "give one of them another name", on_key=True)
+
+
+@rule("SMDP422", "channels", severity=Severity.WARNING)
+def pipe_mode_advice(facts: Facts) -> Iterator[Finding]:
+    for name, channel in facts.s3_channels("mode", "data_type"):
+        if channel.mode == "Pipe":
+            message = f"channel {name} in Pipe mode is a pipe, no folder: PyTorch and TensorFlow 2 read files"
+            help_ = "`mode: FastFile` reads the same objects as files while training; or `silence: [SMDP422]`"
+            yield Finding(("channels", name, "mode"), message, help_)

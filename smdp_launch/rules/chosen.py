@@ -1,0 +1,94 @@
+"""Which image a job will run in, as far as its file says so. Rules about frameworks and images start from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smdp_launch.catalog.frameworks import TITLES, build, minimum, native_builds, parts, versions
+from smdp_launch.catalog.images import ImageUri, TagFacts, parse_image, tag_facts
+from smdp_launch.catalog.transformers import Pair, pair
+from smdp_launch.rules.facts import Facts
+
+
+@dataclass(frozen=True)
+class Held:
+    """What AWS's image of a framework version holds."""
+
+    title: str
+    python: str
+    cuda: str
+    library: bool
+
+    @property
+    def cuda_major(self) -> int:
+        return int(self.cuda.split(".")[0])
+
+
+def held(facts: Facts) -> Held | None:
+    """What AWS's image for the job's versions holds; None where there is no such image."""
+    framework = facts.spec.framework
+    chosen = hugging_face(facts)
+    if chosen is not None:
+        title = f"transformers {chosen.transformers} with {TITLES[chosen.framework]} {chosen.version}"
+        return Held(title, chosen.python, chosen.cuda, chosen.smddp)
+    found = build(framework.name, framework.version)
+    if found is None:
+        return None
+    return Held(f"{TITLES[framework.name]} {found.version}", found.python, found.cuda, found.smddp is not None)
+
+
+def hugging_face(facts: Facts) -> Pair | None:
+    """AWS's Hugging Face image, if the job asks for one that exists."""
+    framework = facts.spec.framework
+    if facts.spec.image is not None or not facts.has("framework.transformers") or framework.transformers is None:
+        return None
+    return pair(framework.transformers, framework.name, framework.version)
+
+
+def image(facts: Facts) -> ImageUri | None:
+    """The parts of the image that the job names itself."""
+    if not facts.has("image") or facts.spec.image is None:
+        return None
+    return parse_image(facts.spec.image)
+
+
+def tag(facts: Facts) -> TagFacts:
+    """What that image's tag says; nothing where there is none."""
+    named = image(facts)
+    return tag_facts(named.tag or "" if named is not None else "")
+
+
+def cuda(facts: Facts) -> str | None:
+    """The CUDA that the job will run with, if it can be known."""
+    told = tag(facts).cuda
+    if told is not None or facts.spec.image is not None:
+        return told
+    found = held(facts)
+    return found.cuda if found is not None else None
+
+
+def native_version(name: str, version: str) -> str | None:
+    """The build of our engine for ``version``; "2.0" means the newest 2.0.x."""
+    return next((one for one in reversed(native_builds(name)) if one == version or one.startswith(f"{version}.")), None)
+
+
+def suitable_versions(facts: Facts) -> list[str]:
+    """The versions of the job's framework that its engine and policy allow, oldest first; empty where there are none.
+
+    For a job whose engine or policy has a schema error, those of every engine, with CUDA 11.
+    """
+    name, engine = facts.spec.framework.name, facts.spec.engine
+    strict = facts.spec.policy != "extended"
+    ours = native_builds(name) if engine == "native" else versions(name)
+    return [one for one in ours if _allowed(name, one, strict) and (engine != "smdistributed" or _library(name, one))]
+
+
+def _allowed(name: str, version: str, strict: bool) -> bool:
+    found = build(name, version)
+    old = parts(version) < parts(minimum(name))
+    return not old and (not strict or (found is not None and found.cuda_major == 11))
+
+
+def _library(name: str, version: str) -> bool:
+    found = build(name, version)
+    return found is not None and found.smddp is not None

@@ -1,0 +1,146 @@
+"""The training image that a job names: where it lies, and what its tag says is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smdp_launch.catalog.frameworks import TITLES, frameworks, parts
+from smdp_launch.catalog.images import ImageUri, aws_build, tag_facts
+from smdp_launch.catalog.regions import dns_suffix, region_known, registry_account
+from smdp_launch.diagnostics import Severity
+from smdp_launch.rules import chosen
+from smdp_launch.rules.facts import Facts, Finding, rule
+from smdp_launch.rules.framework import cuda_11, framework_version, native_build
+
+_IMAGE = ("image",)
+_VERSIONS = ("framework.name", "framework.version", "framework.transformers")
+
+
+@rule("SMDP305", "engine", "image")
+def native_image(facts: Facts) -> Iterator[Finding]:
+    if facts.spec.engine == "native" and facts.spec.image is None:
+        message = "engine native runs in an image that you build and push, and none is named"
+        help_ = "add `image:` with its URI, or choose `engine: smdistributed` for AWS's own"
+        yield Finding(("engine",), message, help_)
+
+
+@rule("SMDP306", "engine", "image")
+def named_image_holds_library(facts: Facts) -> Iterator[Finding]:
+    named = chosen.image(facts)
+    if named is None or not named.is_aws or _is_other_kind(named):
+        return
+    if facts.spec.engine == "native":
+        message = "engine native needs an image with our engine in it, and this one is AWS's own"
+        yield Finding(_IMAGE, message, "name an image built on it with the engine, or choose `engine: smdistributed`")
+        return
+    found = aws_build(named)
+    if found is not None and found.smddp is None:
+        message = f"AWS's image of {TITLES[found.framework]} {found.version} with CUDA {found.cuda} comes without the"
+        yield Finding(_IMAGE, f"{message} data parallel library", _with_library(facts))
+
+
+def _with_library(facts: Facts) -> str:
+    suitable = chosen.suitable_versions(facts) if facts.has("framework.name", "engine", "policy") else []
+    last = f' of "{suitable[-1]}" with CUDA 11' if suitable and facts.spec.policy == "strict" else " that holds it"
+    return f"leave `image:` out and AWS's own for `framework` is taken; choose one{last}"
+
+
+@rule("SMDP308", "policy", "image", *_VERSIONS, "engine")
+def image_cuda(facts: Facts) -> Iterator[Finding]:
+    told = chosen.tag(facts).cuda
+    if told is None or any(cuda_11.check(facts)) or any(framework_version.check(facts)):
+        return
+    held = chosen.held(facts)
+    if facts.spec.policy == "strict" and not told.startswith("11."):
+        fitting = held.cuda if held is not None and held.cuda_major == 11 else None
+        tag = f"one whose tag says cu{fitting.replace('.', '')}" if fitting else "one with CUDA 11"
+        message = f"the image's tag says CUDA {told}; policy strict needs CUDA 11"
+        yield Finding(_IMAGE, message, f"name {tag}, or write `policy: extended`")
+
+
+@rule("SMDP309", "region", "image")
+def image_region(facts: Facts) -> Iterator[Finding]:
+    named, region = chosen.image(facts), facts.spec.region
+    if named is None or named.region is None or not (region_known(region) and region_known(named.region)):
+        return
+    if named.region != region:
+        message = f"the image lies in {named.region} and the job runs in {region}; SageMaker pulls from its own region"
+        what = "AWS has it at" if named.is_aws else "push it to"
+        yield Finding(_IMAGE, message, f"{what} {_in_region(named, region)}")
+    elif named.is_aws and registry_account(region) not in (None, named.account):
+        message = f"AWS's images in {region} are in account {registry_account(region)}, not {named.account}"
+        yield Finding(_IMAGE, message, f"write {_in_region(named, region)}")
+
+
+def _in_region(named: ImageUri, region: str) -> str:
+    account = registry_account(region) if named.is_aws else named.account
+    end = f":{named.tag}" if named.tag else f"@{named.digest}" if named.digest else ""
+    return f"{account}.dkr.ecr.{region}.{dns_suffix(region)}/{named.repository}{end}"
+
+
+@rule("SMDP310", "image")
+def image_kind(facts: Facts) -> Iterator[Finding]:
+    named = chosen.image(facts)
+    if named is None:
+        return
+    if named.purpose == "inference":
+        fix = named.repository.replace("inference", "training")
+        yield Finding(_IMAGE, f"{named.repository} is an image for inference", f"the one for training is {fix}")
+    elif tag_facts(named.tag or "").processor == "cpu":
+        message = "the image's tag says cpu, and the job trains on GPUs"
+        yield Finding(_IMAGE, message, f"write {(named.tag or '').replace('cpu', 'gpu', 1)} for its tag")
+
+
+@rule("SMDP310", "image", "framework.name")
+def image_of_another_framework(facts: Facts) -> Iterator[Finding]:
+    named, name = chosen.image(facts), facts.spec.framework.name
+    if named is None or not named.is_aws or _is_other_kind(named):
+        return
+    other = next((one for one in frameworks() if one in named.repository and name not in named.repository), None)
+    if other is not None:
+        message = f"{named.repository} is an image of {TITLES[other]}, and `framework` says {TITLES[name]}"
+        yield Finding(_IMAGE, message, f"the one of {TITLES[name]} is {named.repository.replace(other, name)}")
+
+
+@rule("SMDP310", "image", "engine", "policy", *_VERSIONS, severity=Severity.WARNING)
+def image_version(facts: Facts) -> Iterator[Finding]:
+    named, framework = chosen.image(facts), facts.spec.framework
+    told = chosen.tag(facts)
+    if named is None or told.version is None or framework.name not in named.repository:
+        return
+    if told.cuda is None and told.processor is None and not named.is_aws:
+        return  # a version of the image itself
+    version_told = any(any(one.check(facts)) for one in (framework_version, cuda_11, native_build))
+    wanted = parts(framework.version)
+    if not version_told and parts(told.version)[: len(wanted)] != wanted[: len(parts(told.version))]:
+        message = f"the image's tag says {TITLES[framework.name]} {told.version}, `framework` says {framework.version}"
+        yield Finding(_IMAGE, message, f'name an image of {framework.version}, or write `version: "{told.version}"`')
+
+
+def _is_other_kind(named: ImageUri) -> bool:
+    return named.purpose == "inference" or tag_facts(named.tag or "").processor == "cpu"
+
+
+@rule("SMDP318", "image")
+def image_reference(facts: Facts) -> Iterator[Finding]:
+    uri = facts.spec.image
+    if uri is None or chosen.image(facts) is not None:
+        return
+    message = f"{uri} is no reference to an image"
+    lower = f"; did you mean {uri.lower()}?" if uri != uri.lower() else ""
+    yield Finding(_IMAGE, message, f"write ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG{lower}")
+
+
+@rule("SMDP318", "image", "overlay", severity=Severity.WARNING)
+def image_registry(facts: Facts) -> Iterator[Finding]:
+    named = chosen.image(facts)
+    algorithm = facts.spec.overlay.get("AlgorithmSpecification")
+    if named is None or (isinstance(algorithm, dict) and "TrainingImageConfig" in algorithm):
+        return
+    if named.account is None:
+        where = named.registry or "Docker Hub"
+        message = f"the image lies at {where}, and SageMaker pulls from Amazon ECR"
+        yield Finding(_IMAGE, message, "push it to ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG")
+    elif named.is_aws and named.tag is None and named.digest is None:
+        message = "the image has no tag, and AWS's images have none that is called latest"
+        yield Finding(_IMAGE, message, "add the tag, or leave `image:` out and that of `framework` is taken")

@@ -1,0 +1,68 @@
+"""Data on this machine that plays the channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smdp_launch.diagnostics import Severity, closest
+from smdp_launch.rules.facts import Facts, Finding, rule
+from smdp_launch.source.scan import LocalData
+
+
+@rule("SMDP406", "channels", "local.channels")
+def local_channels(facts: Facts) -> Iterator[Finding]:
+    known = [str(one) for one in facts.document.data.get("channels", {})]
+    listed = f"the job has {', '.join(known)}"
+    for name in facts.spec.local.channels:
+        if name not in known:
+            match = closest(name, known)
+            help_ = f'did you mean "{match}"?' if match else listed
+            yield Finding(("local", "channels", name), f'the job has no channel "{name}"', help_, on_key=True)
+    for name in sorted(facts.data_flags - set(known)):
+        yield Finding((), f'--data {name}=…: the job has no channel "{name}"', listed, text=name)
+
+
+@rule("SMDP404", "channels", "local.channels")
+def local_data_is_there(facts: Facts) -> Iterator[Finding]:
+    for name, data in facts.local_data.items():
+        if not data.exists:
+            yield _local_data(facts, name, data, "it does not exist")
+
+
+@rule("SMDP405", "channels", "local.channels")
+def local_data_can_be_read(facts: Facts) -> Iterator[Finding]:
+    for name, data in facts.local_data.items():
+        if data.exists and data.problem is not None:
+            yield _local_data(facts, name, data, data.problem)
+
+
+def _local_data(facts: Facts, channel: str, data: LocalData, problem: str) -> Finding:
+    message = f"local data of channel {channel}, {data.path}: {problem}"
+    help_ = "give a readable folder or file with the channel's data"
+    if channel in facts.data_flags:
+        return Finding((), message, help_, text=f"--data {channel}={data.path}")
+    return Finding(("local", "channels", channel), message, help_)
+
+
+@rule("SMDP407", "channels", "local.channels")
+def channels_have_local_data(facts: Facts) -> Iterator[Finding]:
+    named = {*facts.local_data, *facts.spec.local.channels}
+    # A misspelt name is told where it stands.
+    misspelt = {closest(one, list(facts.spec.channels)) for one in named if one not in facts.spec.channels}
+    for name in facts.spec.channels if facts.local else ():
+        if name not in named | misspelt:
+            message = f"a local run needs data for channel {name}, and none is named"
+            help_ = f"add `local: {{channels: {{{name}: FOLDER}}}}`, or give --data {name}=FOLDER"
+            yield Finding(("channels", name), message, help_, on_key=True)
+
+
+@rule("SMDP414", "channels", "local.channels", "compute.instance_count", severity=Severity.WARNING)
+def shards_for_every_host(facts: Facts) -> Iterator[Finding]:
+    hosts = facts.spec.compute.instance_count
+    for name, channel in facts.s3_channels("distribution"):
+        data = facts.local_data.get(name)
+        if channel.distribution == "ShardedByS3Key" and data is not None and 0 < data.files < hosts:
+            files = "1 file" if data.files == 1 else f"{data.files} files"
+            message = f"channel {name} is shared out by objects to {hosts} hosts, and its local data has {files}"
+            help_ = f"split the data into {hosts} objects or more: a host without one gets no data; or FullyReplicated"
+            yield Finding(("channels", name, "distribution"), message, help_)

@@ -1,0 +1,56 @@
+"""The overlay: raw members of the request, for what the job file has no field for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from smdp_launch.request.limits import Path, Violation, walk
+from smdp_launch.rules.facts import Facts, Finding, rule
+from smdp_launch.rules.limits import instead
+from smdp_launch.rules.members import FIELDS, MADE
+
+#: Told as hosts of several kinds.
+GROUPS: Path = ("ResourceConfig", "InstanceGroups")
+
+
+@rule("SMDP603", "overlay")
+def overlay_of_fields(facts: Facts) -> Iterator[Finding]:
+    for path in _fields_in(facts.spec.overlay, ()):
+        field = ".".join(str(part) for part in FIELDS[path])
+        message = f"{'.'.join(map(str, path))} is what the field `{field}` makes, and the overlay would replace it"
+        yield Finding(("overlay", *path), message, f"write `{field}` in its place", on_key=True)
+
+
+def _fields_in(value: Any, at: Path) -> Iterator[Path]:
+    if at in FIELDS:
+        yield at
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _fields_in(one, (*at, key))
+
+
+@rule("SMDP604", "overlay")
+def members_of_the_request(facts: Facts) -> Iterator[Finding]:
+    for one in _violations(facts):
+        if one.kind == "unknown":
+            message = f"overlay: {one.message}"
+            help_ = one.help or "see the API reference of CreateTrainingJob"
+            yield Finding(("overlay", *one.path), message, help_, on_key=True)
+
+
+@rule("SMDP601", "overlay")
+def overlay_within_limits(facts: Facts) -> Iterator[Finding]:
+    for one in _violations(facts):
+        if one.kind != "unknown":
+            member = ".".join(str(part) for part in one.path)
+            yield Finding(("overlay", *one.path), f"SageMaker refuses {member}: {one.message}", instead(one))
+
+
+def _violations(facts: Facts) -> Iterator[Violation]:
+    """What is wrong with the overlay alone, where no other rule speaks of it."""
+    told = [*FIELDS, GROUPS]
+    for one in walk(facts.spec.overlay):
+        missing_here = one.kind == "required" and one.path in MADE
+        if not missing_here and not any(one.path[: len(path)] == path for path in told):
+            yield one

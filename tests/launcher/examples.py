@@ -1,0 +1,83 @@
+"""The examples of the pages: small parts of job files, each laid over a sound one.
+
+The sound one is the project's ``smdp-defaults.yaml``, so an example is a job file of its own, with its own lines.
+Comment lines at its head say what else there is:
+
+    # without KEY                  the sound job has no such key
+    # launch | launch --local      what is asked beside `validate`
+    # --set KEY=VALUE              a flag
+    # variable NAME=VALUE          an environment variable
+    # file PATH: TEXT              a file; `of N MB` in place of the text for one of that size
+    # folder PATH, link PATH to X  an empty folder, a link
+    # defaults TEXT                in place of the first line of the defaults
+    # no file                      there is no job file
+    # alone                        `schema: 1` is not put before it
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.plan.prepare import LocalRequest, check_job, placeholders
+from tests.conftest import JOB, ROOT, write_job
+
+PAGES = sorted((ROOT / "docs" / "errors").glob("*.md"))
+
+
+def block(page: Path, title: str) -> str:
+    """The YAML block below ``## title``."""
+    found = re.findall(rf"^## {title}\n\n```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(found) == 1, f"{page.name}: one block below ## {title}"
+    return str(found[0])
+
+
+def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch) -> list[Diagnostic]:
+    """What is told about the example, from within ``folder``."""
+    write_job(folder)
+    monkeypatch.chdir(folder)
+    base: dict[str, Any] = YAML(typ="safe", pure=True).load(JOB)
+    asked = re.findall(r"^# (.*)$", example, re.MULTILINE)
+    settings: list[str] = []
+    environ: dict[str, str] = {}
+    for one in asked:
+        word, _, rest = one.partition(" ")
+        if word == "without":
+            del base[rest]
+        elif word == "--set":
+            settings.append(rest)
+        elif word == "variable":
+            environ.update([rest.split("=", 1)])
+        else:
+            _make(word, rest)
+    with Path("smdp-defaults.yaml").open("w") as file:
+        YAML().dump(base, file)
+    if "defaults" in [one.partition(" ")[0] for one in asked]:
+        text = next(one.removeprefix("defaults ") for one in asked if one.startswith("defaults "))
+        lines = Path("smdp-defaults.yaml").read_text().splitlines()
+        Path("smdp-defaults.yaml").write_text("\n".join([text, *lines[1:]]) + "\n")
+    written = example if "alone" in asked or re.search("^schema:", example, re.MULTILINE) else f"schema: 1\n{example}"
+    Path("job.yaml").unlink() if "no file" in asked else Path("job.yaml").write_text(written)
+    local = LocalRequest() if "launch --local" in asked else None
+    job = check_job(Path("job.yaml"), local, settings=settings, environ=environ)
+    return [*job.diagnostics, *(placeholders(job) if "launch" in asked else [])]
+
+
+def _make(word: str, rest: str) -> None:
+    size = re.fullmatch(r"(\S+) of (\d+) MB", rest)
+    if word == "folder":
+        Path(rest).mkdir()
+    elif word == "link":
+        link, _, target = rest.partition(" to ")
+        Path(link).symlink_to(target)
+    elif word == "file" and size:
+        with Path(size[1]).open("wb") as file:
+            file.truncate(int(size[2]) * 1_000_000)
+    elif word == "file":
+        path, _, text = rest.partition(": ")
+        Path(path).write_text(f"{text}\n")
