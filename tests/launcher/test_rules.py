@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.plan.prepare import LocalRequest, check_job, placeholders
+from smdp_launch.planning.prepare import LocalRequest, check_job, placeholders
 from tests.conftest import JOB, write_job
 
 IMAGE = next(line for line in JOB.splitlines() if line.startswith("image:")) + "\n"

@@ -13,7 +13,7 @@ from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import metrics
 from smdp_launch.cli.render.plan import rank_rows
 from smdp_launch.cli.render.rows import count, duration, print_rows, short, titled
-from smdp_launch.plan.plan import Plan
+from smdp_launch.planning.plan import Plan
 from smdp_launch.request.names import S3Location
 
 ObjectPath = Callable[[str, str], Path | None]

@@ -11,8 +11,8 @@ from smdp_launch.catalog.instances import instance
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.rows import count, duration, print_rows, short, size, titled
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
-from smdp_launch.plan.consequences import ImageFacts
-from smdp_launch.plan.plan import Plan
+from smdp_launch.planning.consequences import ImageFacts
+from smdp_launch.planning.plan import Plan
 from smdp_launch.request.names import source_location
 
 

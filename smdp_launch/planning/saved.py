@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.plan.plan import PLAN_VERSION, Plan
-from smdp_launch.plan.prepare import MB
+from smdp_launch.planning.plan import PLAN_VERSION, Plan
+from smdp_launch.planning.prepare import MB
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
 from smdp_launch.request.ranks import rank_map

@@ -14,9 +14,9 @@ from smdp_launch.errors import JobFileRefused, Refused
 from smdp_launch.jobfile.layers import gather, regions_differ
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.plan.local import local_request, not_honoured
-from smdp_launch.plan.origins import origins
-from smdp_launch.plan.plan import LocalRun, Plan
+from smdp_launch.planning.local import local_request, not_honoured
+from smdp_launch.planning.origins import origins
+from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
 from smdp_launch.request.build import training_request
 from smdp_launch.request.hyperparameters import script_arguments

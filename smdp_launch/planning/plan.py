@@ -11,8 +11,8 @@ from typing import Any
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.plan.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
-from smdp_launch.plan.origins import Origin
+from smdp_launch.planning.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
+from smdp_launch.planning.origins import Origin
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.ranks import Rank
 from smdp_launch.source.scan import SourceTree
