@@ -43,6 +43,7 @@ class Plan:
     Args:
         script_arguments: the command line as the script will see it.
         origins: where each value came from; empty for a plan that was read from a file.
+        placeholders: what has to be filled in before a launch on AWS.
     """
 
     job: str
@@ -57,6 +58,7 @@ class Plan:
     prices: PriceTable | None = None
     origins: tuple[Origin, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    placeholders: tuple[Diagnostic, ...] = ()
 
     @property
     def hash(self) -> str:
