@@ -27,7 +27,7 @@ from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
-from smdp_launch.rules.secrets import hide
+from smdp_launch.rules.redact import hide
 from smdp_launch.source.scan import DEFAULT_LIMIT, SourceTree, scan_data, scan_source
 
 MB = 1_000_000
