@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
 
-from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.diagnostics import Diagnostics
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.jobs.clients import Clients, connect_aws, connect_endpoint
@@ -30,7 +30,7 @@ from smdp_launch.planning.saved import is_saved_plan, require_unchanged
 from smdp_launch.planning.saved import load as load_saved
 
 
-def validate(job: JobLike, *, settings: Sequence[str] = ()) -> list[Diagnostic]:
+def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:
     """Everything that is known to be wrong with a job, errors and warnings, at once.
 
     Args:
@@ -42,7 +42,7 @@ def validate(job: JobLike, *, settings: Sequence[str] = ()) -> list[Diagnostic]:
     SMDP202 the job file needs "framework"
     SMDP202 the job file needs "script"
     """
-    return list(checked(job, settings).diagnostics)
+    return Diagnostics(checked(job, settings).diagnostics)
 
 
 def load(job: str | PathLike[str] | Mapping[str, object], *, settings: Sequence[str] = ()) -> JobSpec:

@@ -5,10 +5,12 @@ Relations between fields are rules (smdp_launch.rules), so that one mistake neve
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PrivateAttr
 
+from smdp_launch.card import Row, card, lines, rows
 from smdp_launch.jobfile.channels import Channel
 from smdp_launch.jobfile.document import Document
 from smdp_launch.jobfile.section import Section
@@ -252,6 +254,10 @@ class JobSpec(Section):
         spec._document = document
         return spec
 
+    def _repr_html_(self) -> str:
+        given = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"schema_version", "name"})
+        return card(self.name, rows((key, _in_lines(value)) for key, value in given.items() if value), beside="job")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JobSpec) and self.__dict__ == other.__dict__
 
@@ -265,3 +271,21 @@ def _verbatim(value: Any) -> Any:
     if isinstance(value, list):
         return [_verbatim(one) for one in value]
     return value.replace("${", "$${") if isinstance(value, str) else value
+
+
+def _in_lines(value: Any) -> str:
+    """A value for people: a line for each thing that a mapping holds, however deep."""
+    return lines(list(_leaves("", value))) if isinstance(value, dict) else _shown(value)
+
+
+def _leaves(above: str, value: dict[str, Any]) -> Iterator[Row]:
+    for key, one in value.items():
+        name = f"{above}.{key}" if above else key
+        if isinstance(one, dict) and one:
+            yield from _leaves(name, one)
+        else:
+            yield name, _shown(one)
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(_shown(one) for one in value) if isinstance(value, list) else str(value)

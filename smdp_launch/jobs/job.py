@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from smdp_launch.card import card, marked, rows
 from smdp_launch.errors import WaitTimedOut
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.download import download
@@ -102,6 +103,15 @@ class Job:
         """
         with self.connect() as clients:
             return download(clients, self.name, self.output, Path(folder) / self.name)
+
+    def _repr_html_(self) -> str:
+        """What was seen last; nobody is asked."""
+        known = [("where", self.where), ("output", self.output), ("last seen", self.last_seen)]
+        if self.outcome is None:
+            return card(self.name, rows(known), beside="job")
+        ended = [("ended", self.outcome.summary), ("model", self.outcome.model or "none")]
+        reason = [marked("error", self.outcome.reason)] if self.outcome.reason else []
+        return card(self.name, rows([*known, *ended]), *reason, beside="job")
 
     def _note(self, seen: Seen) -> None:
         if isinstance(seen, StatusChanged):
