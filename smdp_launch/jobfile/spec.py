@@ -255,7 +255,7 @@ class JobSpec(Section):
         return spec
 
     def _repr_html_(self) -> str:
-        given = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"schema_version", "name"})
+        given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"schema_version", "name"})
         return card(self.name, rows((key, _in_lines(value)) for key, value in given.items() if value), beside="job")
 
     def __eq__(self, other: object) -> bool:

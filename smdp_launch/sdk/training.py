@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.prepare import MB
 from smdp_launch.request.build import PLAN_TAG, Request, checkpoint_location, instance_preferences, overlaid, plan_hash
@@ -51,11 +51,14 @@ class PlannedTraining:
         """Train, as the SDK's own ``fit`` with the same arguments.
 
         Raises:
+            Refused: placeholders are left in the job.
             EnvironmentProblem: the session is one of a pipeline or of the SDK's local mode.
         """
         if self.plan is None:  # made by the SDK's attach()
             super().fit(inputs, wait, logs, job_name, experiment_config)  # type: ignore[misc]
             return
+        if self.plan.placeholders:
+            raise Refused("fill these in before you train on AWS", self.plan.placeholders)
         _require_training(self.sagemaker_session)
         name = job_name or _next_name(self.plan, self.jobs)
         if self.checkpoint_s3_uri == checkpoint_location(self.plan.spec, self._current_job_name or self.plan.job):
