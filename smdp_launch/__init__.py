@@ -1,5 +1,89 @@
-"""smdp-launch: one job file, checked, planned, run here, then trained on SageMaker."""
+"""smdp-launch: one job file, checked, planned, run here, then trained on SageMaker.
+
+Names are imported when they are first used: ``import smdp_launch`` itself takes no time.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from smdp_launch.api import launch, load, plan, validate
+    from smdp_launch.diagnostics import Diagnostic, Severity, Span
+    from smdp_launch.errors import (
+        EnvironmentProblem,
+        ExitCode,
+        JobFileRefused,
+        Refused,
+        ServiceProblem,
+        SmdpError,
+        WaitTimedOut,
+    )
+    from smdp_launch.jobfile.spec import JobSpec
+    from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, StatusChanged
+    from smdp_launch.jobs.job import Job
+    from smdp_launch.jobs.outcome import Outcome
+    from smdp_launch.planning.plan import Plan
+    from smdp_launch.sdk.estimator import build_estimator
+    from smdp_launch.sdk.inputs import build_inputs
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+_HOMES = {
+    "api": ("launch", "load", "plan", "validate"),
+    "diagnostics": ("Diagnostic", "Severity", "Span"),
+    "errors": (
+        "EnvironmentProblem",
+        "ExitCode",
+        "JobFileRefused",
+        "Refused",
+        "ServiceProblem",
+        "SmdpError",
+        "WaitTimedOut",
+    ),
+    "jobfile.spec": ("JobSpec",),
+    "jobs.follow": ("Ended", "JobEvent", "LogLine", "StatusChanged"),
+    "jobs.job": ("Job",),
+    "jobs.outcome": ("Outcome",),
+    "planning.plan": ("Plan",),
+    "sdk.estimator": ("build_estimator",),
+    "sdk.inputs": ("build_inputs",),
+}
+
+__all__ = [
+    "Diagnostic",
+    "Ended",
+    "EnvironmentProblem",
+    "ExitCode",
+    "Job",
+    "JobEvent",
+    "JobFileRefused",
+    "JobSpec",
+    "LogLine",
+    "Outcome",
+    "Plan",
+    "Refused",
+    "ServiceProblem",
+    "Severity",
+    "SmdpError",
+    "Span",
+    "StatusChanged",
+    "WaitTimedOut",
+    "__version__",
+    "build_estimator",
+    "build_inputs",
+    "launch",
+    "load",
+    "plan",
+    "validate",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

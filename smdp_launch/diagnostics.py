@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from smdp_launch.card import card, marked, rows
+
 
 class Severity(str, Enum):
     ERROR = "error"
@@ -78,6 +80,31 @@ class Diagnostic:
             "text": self.text,
             "help": self.help,
         }
+
+    def _repr_html_(self) -> str:
+        return card(self.code, *_told(self))
+
+
+class Diagnostics(tuple[Diagnostic, ...]):
+    """Several, in order; a notebook shows them as one card."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        counts = [(sum(one.severity is kind for one in self), kind.value) for kind in Severity]
+        said = ", ".join(f"{amount} {name}{'s' if amount > 1 else ''}" for amount, name in counts if amount)
+        return card(said or "nothing is wrong", *(part for one in self for part in _told(one)))
+
+
+def _told(one: Diagnostic) -> list[str]:
+    """Parts of a card."""
+    where = [("at", str(one.span))] if one.span is not None else []
+    excerpt = [("", one.span.source)] if one.span is not None and one.span.source.strip() else []
+    fix = [("help", one.help)] if one.help else []
+    return [
+        marked(one.severity.value, f"{one.severity.value}[{one.code}] {one.message}"),
+        rows([*where, *excerpt, *fix]),
+    ]
 
 
 def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:

@@ -16,7 +16,7 @@ from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.follow import Ended, Follower, JobEvent
 from smdp_launch.jobs.outcome import Outcome
 from smdp_launch.jobs.submit import stop, submit
-from smdp_launch.plan.plan import Plan
+from smdp_launch.planning.plan import Plan
 
 
 @dataclass

@@ -62,7 +62,7 @@ def command(
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.draft.draft import make_draft
     from smdp_launch.draft.jobfile import job_file
-    from smdp_launch.plan.prepare import check_job
+    from smdp_launch.planning.prepare import check_job
     from smdp_launch.source.scan import DEFAULT_LIMIT, scan_source
 
     _refuse_to_overwrite(output, force)

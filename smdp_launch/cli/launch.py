@@ -14,8 +14,8 @@ from smdp_launch.cli import options
 
 if TYPE_CHECKING:
     from smdp_launch.errors import ExitCode
-    from smdp_launch.plan.plan import Plan
-    from smdp_launch.plan.prepare import CheckedJob, LocalRequest
+    from smdp_launch.planning.plan import Plan
+    from smdp_launch.planning.prepare import CheckedJob, LocalRequest
 
 
 def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, Path]:
@@ -63,8 +63,8 @@ def command(
     With --local the job runs on this machine: the same request, entrypoint and script, on simulated hosts. Ctrl-C
     asks whether to stop the job. The exit code tells how it ended (docs/exit-codes.md).
     """
-    from smdp_launch.plan.prepare import LocalRequest, check_job
-    from smdp_launch.plan.saved import is_saved_plan
+    from smdp_launch.planning.prepare import LocalRequest, check_job
+    from smdp_launch.planning.saved import is_saved_plan
 
     given = [
         flag
@@ -100,7 +100,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
     from smdp_launch.jobs.history import remember, state_folder
     from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
-    from smdp_launch.plan.prepare import local_run, make_plan, with_note
+    from smdp_launch.planning.prepare import local_run, make_plan, with_note
 
     show_diagnostics(checked.diagnostics)
     now = datetime.now(timezone.utc)
@@ -147,7 +147,7 @@ def _require_image(plan: Plan) -> None:
 
 
 def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:
-    from smdp_launch.plan.prepare import make_plan, require_launchable
+    from smdp_launch.planning.prepare import make_plan, require_launchable
 
     plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
     return _submit_plan(plan, dry_run, yes, lambda: require_launchable(checked))
@@ -155,7 +155,7 @@ def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:
 
 def _launch_saved(path: Path, dry_run: bool, yes: bool) -> ExitCode:
     """What ``plan --out`` wrote. Whatever was wrong with it was told then."""
-    from smdp_launch.plan.saved import load
+    from smdp_launch.planning.saved import load
 
     return _submit_plan(load(path), dry_run, yes, lambda: None)
 

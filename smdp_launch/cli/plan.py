@@ -32,9 +32,9 @@ def command(
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.plan import show_next, show_origins, show_plan
     from smdp_launch.errors import JobFileRefused
-    from smdp_launch.plan.plan import refused_json
-    from smdp_launch.plan.prepare import check_job, make_plan, require_launchable
-    from smdp_launch.plan.saved import save
+    from smdp_launch.planning.plan import refused_json
+    from smdp_launch.planning.prepare import check_job, make_plan, require_launchable
+    from smdp_launch.planning.saved import save
 
     if as_json and as_request:
         raise click.UsageError("--json and --request exclude each other")

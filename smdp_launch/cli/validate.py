@@ -18,7 +18,7 @@ def command(job_file: Path, settings: tuple[str, ...], as_json: bool) -> None:
     Exit code 0 if it is sound, 3 if it is not.
     """
     from smdp_launch.cli.render.diagnostics import show_diagnostics
-    from smdp_launch.plan.prepare import check_job
+    from smdp_launch.planning.prepare import check_job
 
     checked = check_job(job_file, settings=settings)
     if as_json:

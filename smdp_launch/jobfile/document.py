@@ -27,7 +27,8 @@ MAX_NODES = 20_000
 MAX_DEPTH = 50
 MAX_DIGITS = 100
 
-_TAG = "tag:yaml.org,2002:"
+#: What YAML's own tags begin with.
+TAG = "tag:yaml.org,2002:"
 
 # What YAML can write and neither a command line nor UTF-8 can carry: NUL, and halves of surrogate pairs.
 _UNSENDABLE = re.compile(r"[\0\ud800-\udfff]")
@@ -39,6 +40,7 @@ class Layer(Enum):
     FLAG = "flag"
     ENVIRONMENT = "environment"
     JOB_FILE = "job file"
+    PYTHON = "Python"
     PROJECT = "project defaults"
     USER = "user defaults"
     SAGEMAKER = "SageMaker defaults"
@@ -138,12 +140,14 @@ def parse(
         message = f"a job file is one mapping of keys to values; this one {found}"
         return document, [Diagnostic("SMDP104", message, document.top, help="begin with `schema: 1`")]
     document.top = builder.span(root.start_mark, root.start_mark)
-    try:
-        document.data = builder.mapping(root, (), 0)
-    except _TooLargeError as error:
-        return document, [Diagnostic("SMDP105", str(error), document.top, help="write it without nested aliases")]
-    document.entries = builder.entries
-    return document, builder.problems
+    return builder.fill(root)
+
+
+def fill(
+    document: Document, root: MappingNode, variables: Mapping[str, str] | None = None
+) -> tuple[Document, list[Diagnostic]]:
+    """Fill ``document`` from a tree of nodes that stands in no text."""
+    return _Builder(document, [], variables).fill(root)
 
 
 class _TooLargeError(Exception):
@@ -174,6 +178,15 @@ class _Builder:
             return None, Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", self.document.top)
         except RecursionError:
             return None, Diagnostic("SMDP105", f"more than {MAX_DEPTH} levels", self.document.top)
+
+    def fill(self, root: MappingNode) -> tuple[Document, list[Diagnostic]]:
+        document = self.document
+        try:
+            document.data = self.mapping(root, (), 0)
+        except _TooLargeError as error:
+            return document, [Diagnostic("SMDP105", str(error), document.top, help="write it without nested aliases")]
+        document.entries = self.entries
+        return document, self.problems
 
     def span(self, start: StreamMark, end: StreamMark) -> Span:
         line = self.lines[start.line] if start.line < len(self.lines) else ""
@@ -208,7 +221,7 @@ class _Builder:
             help_ = "write the keys out, or put what jobs share in smdp-defaults.yaml"
             self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), "<<", help_))
             return None
-        if isinstance(node, ScalarNode) and node.tag == f"{_TAG}str":
+        if isinstance(node, ScalarNode) and node.tag == f"{TAG}str":
             self.sendable(node)
             return str(node.value)
         text = str(node.value) if isinstance(node, ScalarNode) else "a list or mapping"
@@ -240,7 +253,7 @@ class _Builder:
         if not self.sendable(node):
             self.document.unresolved.add(at)
         # Python itself refuses to read numbers of thousands of digits; no field takes one.
-        kind = str(node.tag).removeprefix(_TAG) if len(text) <= MAX_DIGITS else "str"
+        kind = str(node.tag).removeprefix(TAG) if len(text) <= MAX_DIGITS else "str"
         if kind == "null":
             return None
         if kind == "bool":
@@ -268,7 +281,7 @@ class _Builder:
             read_as = _compose_scalar(made.text)
             if read_as is not None:
                 return read_as
-        return ScalarNode(f"{_TAG}str", made.text, node.start_mark, node.end_mark)
+        return ScalarNode(f"{TAG}str", made.text, node.start_mark, node.end_mark)
 
     def sendable(self, node: Node) -> bool:
         found = _UNSENDABLE.search(str(node.value))

@@ -30,13 +30,22 @@ def gather(path: Path, settings: Sequence[str], environ: Mapping[str, str]) -> F
         settings: what stood after ``--set``, such as ``compute.max_run=3600``.
         environ: the process's environment.
     """
-    document, problems = read(path, environ)
+    return around(read(path, environ), path.parent, settings, environ)
+
+
+def around(job: Found, folder: Path, settings: Sequence[str], environ: Mapping[str, str]) -> Found:
+    """The job as read, with every layer around it.
+
+    Args:
+        folder: where the job is, and the project's defaults are looked for from.
+    """
+    document, problems = job
     if not document.data:
         return document, problems
     # The strongest first; of several settings of one value the last counts.
     flags = [_setting(one, environ) for one in reversed(settings)]
     stronger = [*flags, *_variables(environ)]
-    weaker = [*_defaults(path, environ), sagemaker_defaults.read_files(environ), _region(environ)]
+    weaker = [*_defaults(folder, environ), sagemaker_defaults.read_files(environ), _region(environ)]
     layers = [*stronger, (document, []), *weaker]
     found = [*problems, *(problem for _, several in [*stronger, *weaker] for problem in several)]
     merged = Document(file=document.file, folder=document.folder, top=document.top)
@@ -122,8 +131,8 @@ def _one_value(
     return document, []
 
 
-def _defaults(path: Path, environ: Mapping[str, str]) -> Iterator[Found]:
-    project = _project_file(path)
+def _defaults(folder: Path, environ: Mapping[str, str]) -> Iterator[Found]:
+    project = _project_file(folder)
     if project is not None:
         yield _defaults_file(project, Layer.PROJECT, environ)
     user = _user_file()
@@ -141,12 +150,13 @@ def _defaults_file(path: Path, layer: Layer, environ: Mapping[str, str]) -> Foun
     return document, problems
 
 
-def _project_file(path: Path) -> Path | None:
-    """The nearest one from the job file's folder upwards, not beyond the repository's root.
+def _project_file(folder: Path) -> Path | None:
+    """The nearest one from the job's folder upwards, not beyond the repository's root.
 
-    Without a repository only the job file's own folder counts: what lies in ``/tmp`` is nobody's project.
+    Without a repository only the job's own folder counts: what lies in ``/tmp`` is nobody's project.
     """
-    folders = [path.parent, *(path.parent / Path(*[".."] * up) for up in range(1, len(path.absolute().parents)))]
+    above = range(1, len(folder.absolute().parts))
+    folders = [folder, *(folder / Path(*[".."] * up) for up in above)]
     root = next((number for number, one in enumerate(folders) if (one / ".git").exists()), 0)
     return next((one / DEFAULTS_FILE for one in folders[: root + 1] if (one / DEFAULTS_FILE).is_file()), None)
 

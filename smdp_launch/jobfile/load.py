@@ -70,7 +70,7 @@ def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
     bad = frozenset(_location(one) for one in details) | document.unresolved | frozenset(empty)
     bad |= _meant(document, details)
     if spec is not None and not bad:
-        return Loaded(document, spec, bad), []
+        return Loaded(document, spec.read_from(document), bad), []
     # What follows from a variable that is not set is not told again.
     own = [one for one in details if not any(_location(one)[: len(at)] == at for at in document.unresolved)]
     found = [*_diagnose(document, own), *(_empty_value(document, at) for at in empty)]

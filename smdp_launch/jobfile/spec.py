@@ -5,11 +5,14 @@ Relations between fields are rules (smdp_launch.rules), so that one mistake neve
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, PrivateAttr
 
+from smdp_launch.card import Row, card, lines, rows
 from smdp_launch.jobfile.channels import Channel
+from smdp_launch.jobfile.document import Document
 from smdp_launch.jobfile.section import Section
 from smdp_launch.jobfile.types import (
     DAY,
@@ -233,3 +236,56 @@ class JobSpec(Section):
     role: Annotated[Role, Field(description="ARN of the execution role.")]
     region: Annotated[Region, Field(description="Such as us-east-1.")]
     local: Local = Local()
+    #: Where each value came from; no part of what the spec says, so it is neither compared nor written.
+    _document: Document | None = PrivateAttr(default=None)
+
+    @property
+    def document(self) -> Document | None:
+        return self._document
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The mapping that reads as this spec; ``${`` in it stands for itself."""
+        written = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return {key: _verbatim(value) for key, value in written.items()}
+
+    def read_from(self, document: Document) -> JobSpec:
+        """The same spec, which now knows where its values came from."""
+        spec = self.model_copy()
+        spec._document = document
+        return spec
+
+    def _repr_html_(self) -> str:
+        given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"schema_version", "name"})
+        return card(self.name, rows((key, _in_lines(value)) for key, value in given.items() if value), beside="job")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobSpec) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _verbatim(value: Any) -> Any:
+    """``value`` with every ``${`` escaped: references were replaced when the job was read."""
+    if isinstance(value, dict):
+        return {key: _verbatim(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_verbatim(one) for one in value]
+    return value.replace("${", "$${") if isinstance(value, str) else value
+
+
+def _in_lines(value: Any) -> str:
+    """A value for people: a line for each thing that a mapping holds, however deep."""
+    return lines(list(_leaves("", value))) if isinstance(value, dict) else _shown(value)
+
+
+def _leaves(above: str, value: dict[str, Any]) -> Iterator[Row]:
+    for key, one in value.items():
+        name = f"{above}.{key}" if above else key
+        if isinstance(one, dict) and one:
+            yield from _leaves(name, one)
+        else:
+            yield name, _shown(one)
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(_shown(one) for one in value) if isinstance(value, list) else str(value)

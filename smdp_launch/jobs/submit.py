@@ -10,7 +10,7 @@ from typing import Any
 
 from smdp_launch.errors import ServiceProblem
 from smdp_launch.jobs.clients import Clients
-from smdp_launch.plan.plan import Plan
+from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG
 from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.source.archive import write_archive

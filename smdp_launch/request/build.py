@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -44,9 +44,7 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
     if variables:
         request["Environment"] = variables
     if spec.checkpoint is not None:
-        # Each job below a prefix of its own: jobs with one prefix restore and overwrite each other's files.
-        where = S3Location.parse(spec.checkpoint.s3).join(job)
-        request["CheckpointConfig"] = {"S3Uri": str(where), "LocalPath": spec.checkpoint.path}
+        request["CheckpointConfig"] = {"S3Uri": checkpoint_location(spec, job), "LocalPath": spec.checkpoint.path}
     if spec.compute.retries is not None:
         request["RetryStrategy"] = {"MaximumRetryAttempts": spec.compute.retries}
     if spec.spot is not None:
@@ -65,6 +63,11 @@ def channels(spec: JobSpec, job: str) -> list[Request]:
         where = source_location(spec.output.s3, job)
         found.append(_channel(CODE_CHANNEL, S3Channel.model_construct(s3=str(where))))
     return found
+
+
+def checkpoint_location(spec: JobSpec, job: str) -> str | None:
+    """A prefix for each job: jobs with one prefix restore and overwrite each other's files."""
+    return str(S3Location.parse(spec.checkpoint.s3).join(job)) if spec.checkpoint is not None else None
 
 
 def environment(spec: JobSpec) -> dict[str, str]:
@@ -96,6 +99,11 @@ def overlaid(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
         else:
             result[name] = value
     return result
+
+
+def instance_preferences(types: Sequence[str], count: int) -> list[Request]:
+    """``count`` hosts of the first of ``types`` that has the capacity."""
+    return [{"InstanceType": one, "InstanceCount": count} for one in types]
 
 
 def image(spec: JobSpec) -> str:
@@ -179,10 +187,8 @@ def _resources(spec: JobSpec) -> Request:
     if compute.fallback_types is None:
         resources |= {"InstanceType": compute.instance_type, "InstanceCount": compute.instance_count}
     else:
-        resources["InstancePreferences"] = [
-            {"InstanceType": one, "InstanceCount": compute.instance_count}
-            for one in (compute.instance_type, *compute.fallback_types)
-        ]
+        types = [compute.instance_type, *compute.fallback_types]
+        resources["InstancePreferences"] = instance_preferences(types, compute.instance_count)
     if compute.keep_alive is not None:
         resources["KeepAlivePeriodInSeconds"] = compute.keep_alive
     if spec.encryption.volume_key is not None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from smdp_launch.diagnostics import Diagnostic, Span
 from smdp_launch.jobfile.document import Document
-from smdp_launch.rules.secrets import NO_LITERAL, SHORTEST, find, says_secret, without_forms
+from smdp_launch.rules.secrets import find
+from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, says_secret, without_forms
 
 _CODES = ("SMDP701", "SMDP702")
 _HIDDEN = "*"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from smdp_launch.localcloud.client import Endpoint, private
-from smdp_launch.plan.prepare import LocalRequest, check_job, local_run, make_plan
+from smdp_launch.planning.prepare import LocalRequest, check_job, local_run, make_plan
 from tests.conftest import ROOT, write_job
 
 pytestmark = pytest.mark.clients

@@ -24,7 +24,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.plan.prepare import LocalRequest, check_job, placeholders
+from smdp_launch.planning.prepare import LocalRequest, check_job, placeholders
 from tests.conftest import JOB, ROOT, write_job
 
 PAGES = sorted((ROOT / "docs" / "errors").glob("*.md"))

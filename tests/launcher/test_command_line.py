@@ -163,7 +163,7 @@ def test_help_and_version_are_quick_to_import(job_folder: Path) -> None:
 
 def test_an_unforeseen_exception_is_our_bug(job_folder: Path) -> None:
     program = """
-import smdp_launch.plan.prepare as prepare
+import smdp_launch.planning.prepare as prepare
 prepare.check_job = lambda *_, **__: 1 / 0
 from smdp_launch.cli import main
 main()

@@ -15,7 +15,7 @@ from rich.console import Console
 from smdp_launch.cli.render.follow import FollowView
 from smdp_launch.jobs.follow import JobEvent, LogLine, read_line
 from smdp_launch.jobs.outcome import outcome
-from smdp_launch.plan.plan import LocalRun
+from smdp_launch.planning.plan import LocalRun
 from tests.conftest import write_job
 from tests.launcher.test_request import plan_of
 

@@ -13,7 +13,7 @@ from smdp_launch.jobfile import schema
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.document import read
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.plan.prepare import check_job
+from smdp_launch.planning.prepare import check_job
 from tests.launcher.good_files import FILES, refused_by_service, request_of
 
 Leaf = tuple[str, ...]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from smdp_launch.diagnostics import has_errors
-from smdp_launch.plan.prepare import LocalRequest, check_job
+from smdp_launch.planning.prepare import LocalRequest, check_job
 from tests.conftest import write_job
 
 WHOLE: dict[str, Any] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.plan.prepare import LocalRequest, check_job, placeholders
+from smdp_launch.planning.prepare import LocalRequest, check_job, placeholders
 from smdp_launch.request.build import training_request
 from smdp_launch.rules.limits import LAUNCH_HYPERPARAMETERS, request_within_limits
 from tests.conftest import JOB, write_job

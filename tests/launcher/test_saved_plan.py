@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from smdp_launch.errors import ExitCode, Refused
-from smdp_launch.plan.saved import load, save
+from smdp_launch.planning.saved import load, save
 from tests.conftest import JOB, Command, write_job
 from tests.launcher.test_request import plan_of
 

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from smdp_launch.jobfile.editor import editor_schema
 from smdp_launch.jobfile.spec import EngineOptions
-from smdp_launch.plan.prepare import check_job
+from smdp_launch.planning.prepare import check_job
 from tests.conftest import JOB, ROOT, Command, write_job
 
 VALIDATOR = Draft7Validator(editor_schema())

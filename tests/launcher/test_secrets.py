@@ -9,8 +9,8 @@ import pytest
 
 from smdp_launch.cli.render.diagnostics import told
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.plan.prepare import check_job
-from smdp_launch.rules.secrets import says_secret
+from smdp_launch.planning.prepare import check_job
+from smdp_launch.secret_forms import says_secret
 from tests.conftest import JOB, Command, write_job
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\\nMIIEowIBAAKCAQEA1234567890\\n-----END RSA PRIVATE KEY-----"

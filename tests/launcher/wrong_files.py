@@ -13,7 +13,7 @@ from pathlib import Path
 
 from smdp_launch.cli.render.diagnostics import told
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.plan.prepare import check_job
+from smdp_launch.planning.prepare import check_job
 
 WRONG = Path(__file__).parent / "golden" / "wrong"
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.catalog.listing import Listing, Row
 from smdp_launch.cli.render.console import Console
-from smdp_launch.cli.render.rows import count
+from smdp_launch.units import count
 
 _GAP = 2
 _FROM_MEMORY = "~"

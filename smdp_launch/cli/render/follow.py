@@ -13,7 +13,7 @@ from rich.text import Text
 
 from smdp_launch.cli.render.console import Console, without_controls
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Seen, StatusChanged
-from smdp_launch.plan.plan import Plan
+from smdp_launch.planning.plan import Plan
 
 _HOST_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 #: Where there is no terminal to redraw a bar in, a line for each tenth of the way.

@@ -11,10 +11,11 @@ from rich.text import Text
 from smdp_launch.cli.following import Followed
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import metrics
-from smdp_launch.cli.render.plan import rank_rows
-from smdp_launch.cli.render.rows import count, duration, print_rows, short, titled
-from smdp_launch.plan.plan import Plan
+from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.planning.plan import Plan
+from smdp_launch.planning.summary import rank_rows
 from smdp_launch.request.names import S3Location
+from smdp_launch.units import count, duration, short, titled
 
 ObjectPath = Callable[[str, str], Path | None]
 

@@ -7,77 +7,16 @@ from pathlib import Path
 
 from rich.text import Text
 
-from smdp_launch.catalog.instances import instance
 from smdp_launch.cli.render.console import Console
-from smdp_launch.cli.render.rows import count, duration, print_rows, short, size, titled
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
-from smdp_launch.plan.consequences import ImageFacts
-from smdp_launch.plan.plan import Plan
-from smdp_launch.request.names import source_location
+from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.planning.plan import Plan
+from smdp_launch.planning.summary import summary
 
 
 def show_plan(plan: Plan) -> None:
     console = Console(highlight=False)
     console.print(Text(plan.job, "bold"), Text(f"from {plan.job_file}"), sep="  ")
-    print_rows(console, _rows(plan))
-
-
-def _rows(plan: Plan) -> list[tuple[str, str]]:
-    spec, request = plan.spec, plan.request
-    compute = spec.compute
-    known = instance(compute.instance_type)
-    gpus = f", {known.gpus} x {known.gpu} {known.gpu_memory_gb} GB each" if known is not None else ""
-    rows = [
-        ("hosts", f"{compute.instance_count} x {compute.instance_type}{gpus}"),
-        ("limits", f"{duration(compute.max_run)} of running at most, {compute.volume_gb} GB of storage a host"),
-        ("engine", f"{spec.engine}, policy {spec.policy}"),
-        ("framework", f"{spec.framework.name} {spec.framework.version}"),
-        ("image", request["AlgorithmSpecification"]["TrainingImage"]),
-        ("", _image(plan.image)),
-        ("role", spec.role),
-        ("region", spec.region),
-        ("script", shlex.join([spec.script.entry, *plan.script_arguments])),
-        ("source", f"{short(plan.source.folder)}: {count(len(plan.source.files), 'file')}, {size(plan.source.size)}"),
-        ("", f"to {source_location(spec.output.s3, plan.job)}"),
-    ]
-    rows += titled("channels", [f"{name}: {_channel(one)}" for name, one in sorted(spec.channels.items())])
-    rows.append(("output", spec.output.s3))
-    if spec.checkpoint is not None:
-        rows.append(("checkpoints", f"{spec.checkpoint.path} kept at {request['CheckpointConfig']['S3Uri']}"))
-    rows += rank_rows(plan)
-    rows += _batch_rows(plan)
-    rows += _billing_rows(plan)
-    rows += titled("leaves", list(plan.side_effects))
-    return [*rows, ("plan", plan.hash)]
-
-
-def _batch_rows(plan: Plan) -> list[tuple[str, str]]:
-    advice = plan.batch
-    if advice is None:
-        return []
-    rows = []
-    if advice.global_size is not None:
-        each = f", {advice.per_worker} on each GPU" if advice.per_worker is not None else ""
-        rows.append(("batch", f"{advice.global_size} in each step{each}"))
-    if advice.formula is not None:
-        given = f"; the job gives {advice.learning_rate:g}" if advice.learning_rate is not None else ""
-        rows.append(("learning rate", f"{advice.formula}{given}"))
-    if advice.warmup_steps is not None:
-        rows.append(("warm-up", count(advice.warmup_steps, "step")))
-    return rows
-
-
-def _billing_rows(plan: Plan) -> list[tuple[str, str]]:
-    bill = plan.billing
-    hours = f"{bill.instance_hours:.2f} instance-hours at most"
-    if bill.warm_instance_hours:
-        hours += f", and {bill.warm_instance_hours:.2f} of a warm pool"
-    if bill.usd is not None:
-        hours += f": {bill.usd:,.2f} USD at {bill.price:g} an hour ({bill.price_source})"
-    ends = "the wait for capacity has no limit: compute.max_pending sets one"
-    if bill.latest_end is not None:
-        ends = f"{bill.latest_end:%Y-%m-%d %H:%M} UTC at the latest, if it were launched now"
-    return [("cost", hours), ("ends", ends)]
+    print_rows(console, summary(plan))
 
 
 def show_origins(plan: Plan) -> None:
@@ -99,29 +38,3 @@ def show_next(plan: Plan, saved: Path | None) -> None:
         console.print(f"next: smdp-launch launch {shlex.quote(str(saved))}")
     else:
         console.print(f"next: smdp-launch launch {shlex.quote(plan.job_file)} --local, then without --local on AWS")
-
-
-def _image(facts: ImageFacts) -> str:
-    held = [f"CUDA {facts.cuda}"] if facts.cuda is not None else ["CUDA unknown until it is looked into"]
-    if facts.python is not None:
-        held.append(f"Python {facts.python}")
-    if facts.compute_capability is not None:
-        held.append(f"for GPUs of compute capability {facts.compute_capability}")
-    return f"{facts.source}: {', '.join(held)}"
-
-
-def _channel(channel: S3Channel | FsxChannel | EfsChannel) -> str:
-    if isinstance(channel, S3Channel):
-        sharded = ", a share for each host" if channel.distribution == "ShardedByS3Key" else ""
-        return f"{channel.s3} ({channel.mode}{sharded})"
-    name = channel.fsx if isinstance(channel, FsxChannel) else channel.efs
-    return f"{name}:{channel.path} ({channel.access})"
-
-
-def rank_rows(plan: Plan) -> list[tuple[str, str]]:
-    """A line a host, with the ranks of its workers; the JSON form has every rank."""
-    by_host: dict[str, list[int]] = {}
-    for one in plan.ranks:
-        by_host.setdefault(one.host, []).append(one.rank)
-    spans = {host: f"{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else f"{ranks[0]}" for host, ranks in by_host.items()}
-    return titled("ranks", [f"{host}: {ranks}" for host, ranks in spans.items()])

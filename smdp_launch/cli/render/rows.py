@@ -1,10 +1,8 @@
-"""Names and values in two columns, and the units values are told in."""
+"""Names and values in two columns."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.text import Text
 
@@ -23,38 +21,3 @@ def print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
         for index, line in enumerate(lines):
             head = Text((name if index == 0 else "").ljust(width), "cyan")
             console.print(head + line, soft_wrap=True)
-
-
-def titled(title: str, lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Rows of which only the first has a name."""
-    return [(title if index == 0 else "", line) for index, line in enumerate(lines)]
-
-
-def short(path: Path) -> str:
-    """Relative to the current folder where that is shorter, without detours."""
-    relative, absolute = os.path.relpath(path), os.path.normpath(path)
-    return relative if len(relative) < len(absolute) else absolute
-
-
-def duration(seconds: int) -> str:
-    """Such as ``1 h 30 min``; exact."""
-    said: list[str] = []
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        amount, seconds = divmod(seconds, length)
-        if amount:
-            said.append(f"{amount} {unit}")
-    return " ".join(said) or "0 s"
-
-
-def size(amount: int) -> str:
-    """Such as ``12.3 kB``; decimal units."""
-    value, unit = float(amount), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def count(amount: int, noun: str) -> str:
-    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"

@@ -11,12 +11,15 @@ from typing import Any
 
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused, Refused
-from smdp_launch.jobfile.layers import gather, regions_differ
+from smdp_launch.jobfile.document import Document
+from smdp_launch.jobfile.layers import around, gather, regions_differ
 from smdp_launch.jobfile.load import Loaded, load
+from smdp_launch.jobfile.mapping import NAME as MAPPING
+from smdp_launch.jobfile.mapping import from_mapping, without_places
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.plan.local import local_request, not_honoured
-from smdp_launch.plan.origins import origins
-from smdp_launch.plan.plan import LocalRun, Plan
+from smdp_launch.planning.local import local_request, not_honoured
+from smdp_launch.planning.origins import origins
+from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
 from smdp_launch.request.build import training_request
 from smdp_launch.request.hyperparameters import script_arguments
@@ -87,14 +90,45 @@ def check_job(
         environ: variables for ``${NAME}`` and ``SMDP_JOB__*``; the process's own by default.
     """
     environ = os.environ if environ is None else environ
-    document, diagnostics = gather(path, settings, environ)
-    loaded, found = load(document)
-    diagnostics += [*found, *regions_differ(document, environ)]
+    return _checked(path, gather(path, settings, environ), environ, local)
+
+
+def check_mapping(
+    data: Mapping[str, Any],
+    folder: Path,
+    local: LocalRequest | None = None,
+    *,
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> CheckedJob:
+    """The same for a mapping that says what a job file in ``folder`` would say."""
+    environ = os.environ if environ is None else environ
+    found = around(from_mapping(data, folder, environ), folder, settings, environ)
+    return _checked(Path(MAPPING), found, environ, local)
+
+
+def check_spec(spec: JobSpec, local: LocalRequest | None = None) -> CheckedJob:
+    """The same for a spec, as it is: no layer comes to it any more."""
+    document = spec.document
+    folder = document.folder if document is not None else Path()
+    if document is None or JobSpec.model_validate(document.data) != spec:
+        # Made in Python, or a copy with other values: no place in a file fits it.
+        return _checked(Path(MAPPING), from_mapping(spec.to_mapping(), folder, {}), {}, local)
+    return _checked(Path(document.file), (document, []), {}, local)
+
+
+def _checked(
+    path: Path, found: tuple[Document, list[Diagnostic]], environ: Mapping[str, str], local: LocalRequest | None
+) -> CheckedJob:
+    document, diagnostics = found
+    loaded, more = load(document)
+    diagnostics = [*diagnostics, *more, *regions_differ(document, environ)]
     facts = None
     if loaded.spec is not None:
         facts = _facts(loaded, loaded.spec, local)
         diagnostics += check(facts)
-    return CheckedJob(path, loaded, facts, tuple(in_order(hide(diagnostics, document))))
+    told = without_places(hide(diagnostics, document))
+    return CheckedJob(path, loaded, facts, tuple(in_order(told)))
 
 
 def placeholders(job: CheckedJob) -> list[Diagnostic]:
@@ -140,6 +174,7 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
         local=local,
         origins=origins(spec, job.loaded.document),
         diagnostics=job.diagnostics,
+        placeholders=tuple(placeholders(job)),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.plan.plan import LocalRun
+from smdp_launch.planning.plan import LocalRun
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import PLAN_TAG, Request, plan_hash
 from smdp_launch.source.scan import SourceTree

@@ -14,7 +14,8 @@ from smdp_launch.jobfile.spec import JobSpec
 
 @dataclass(frozen=True)
 class Origin:
-    """One value. ``place`` is file:line:column, the flag or the variable; None for what is built in."""
+    """One value. ``place`` is file:line:column, the flag or the variable; None for what is built in or a
+    mapping says."""
 
     key: str
     value: Any
@@ -59,7 +60,7 @@ def _values(value: Any, at: Location) -> Iterator[tuple[Location, Any]]:
 def _origin(document: Document, at: Location, value: Any) -> Origin:
     layer = document.origin(at)
     key = ".".join(str(part) for part in at)
-    if layer is Layer.BUILT_IN:
+    if layer in {Layer.BUILT_IN, Layer.PYTHON}:
         return Origin(key, value, layer, None)
     span = document.entry(at).value
     # A flag or a variable is one line: its name is the place.

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.card import card, folded, marked, rows
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.plan.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
-from smdp_launch.plan.origins import Origin
+from smdp_launch.planning.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
+from smdp_launch.planning.origins import Origin
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.ranks import Rank
+from smdp_launch.secret_forms import named_secrets, starred
 from smdp_launch.source.scan import SourceTree
 
 #: Version of the JSON form (docs/plan.md); raised when a member changes its meaning or goes.
@@ -45,6 +48,7 @@ class Plan:
     Args:
         script_arguments: the command line as the script will see it.
         origins: where each value came from; empty for a plan that was read from a file.
+        placeholders: what has to be filled in before a launch on AWS.
     """
 
     job: str
@@ -59,6 +63,7 @@ class Plan:
     prices: PriceTable | None = None
     origins: tuple[Origin, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    placeholders: tuple[Diagnostic, ...] = ()
 
     @property
     def hash(self) -> str:
@@ -118,6 +123,15 @@ class Plan:
             "local": self._local_json(),
             "diagnostics": [one.to_json() for one in self.diagnostics],
         }
+
+    def _repr_html_(self) -> str:
+        from smdp_launch.planning.summary import summary  # which is about plans
+
+        secrets = named_secrets(self.spec.model_dump(mode="json"))
+        request = json.dumps(starred(self.request, secrets), indent=2, ensure_ascii=False)
+        told = [marked(one.severity.value, f"{one.code} {one.message}") for one in self.diagnostics]
+        shown = [(name, str(starred(value, secrets))) for name, value in summary(self)]
+        return card(self.job, rows(shown), *told, folded("the request", request), beside=f"from {self.job_file}")
 
     def _local_json(self) -> dict[str, Any] | None:
         if self.local is None:

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.plan.plan import PLAN_VERSION, Plan
-from smdp_launch.plan.prepare import MB
+from smdp_launch.planning.plan import PLAN_VERSION, Plan
+from smdp_launch.planning.prepare import MB
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
 from smdp_launch.request.ranks import rank_map
@@ -96,7 +96,16 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def _refuse_changed_source(path: Path, now: SourceTree, sha256: str, then: dict[str, int]) -> None:
+def require_unchanged(plan: Plan) -> None:
+    """Raises:
+    Refused: the source folder is no longer what ``plan`` was made of.
+    """
+    now = scan_source(plan.source.folder, plan.spec.script.source_limit_mb * MB)
+    then = {one.name: one.size for one in plan.source.files}
+    _refuse_changed_source(f"the plan of {plan.job}", now, plan.source.sha256, then)
+
+
+def _refuse_changed_source(path: Path | str, now: SourceTree, sha256: str, then: dict[str, int]) -> None:
     if now.exists and now.sha256 == sha256:
         return
     if not now.exists:

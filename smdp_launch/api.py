@@ -1,0 +1,167 @@
+"""The launcher from Python: the verbs of the command line as functions, each taking what the one before returned.
+
+    job file, mapping --load--> JobSpec --plan--> Plan --launch--> Job
+
+Nothing here prints or asks. Up to ``plan`` there is no network and no credential; ``launch`` costs money unless the
+plan is one of a run on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, timezone
+from os import PathLike
+from pathlib import Path
+
+from smdp_launch.diagnostics import Diagnostics
+from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobs.clients import Clients, connect_aws, connect_endpoint
+from smdp_launch.jobs.history import remember, state_folder
+from smdp_launch.jobs.job import Connect, Job
+from smdp_launch.jobs.submit import seed, submit
+from smdp_launch.localcloud import client as localcloud
+from smdp_launch.planning.given import JobLike, checked, plan_of, planned
+from smdp_launch.planning.plan import Plan
+from smdp_launch.planning.prepare import CheckedJob, LocalRequest, local_run, with_note
+from smdp_launch.planning.saved import is_saved_plan, require_unchanged
+from smdp_launch.planning.saved import load as load_saved
+
+
+def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:
+    """Everything that is known to be wrong with a job, errors and warnings, at once.
+
+    Args:
+        job: path of a job file, a mapping that says the same, or a JobSpec.
+        settings: as after ``--set``, such as ``compute.max_run=3600``; for a path or a mapping.
+
+    >>> for one in validate({"schema": 1, "name": "no way"})[:2]:
+    ...     print(one.code, one.message)
+    SMDP202 the job file needs "framework"
+    SMDP202 the job file needs "script"
+    """
+    return Diagnostics(checked(job, settings).diagnostics)
+
+
+def load(job: str | PathLike[str] | Mapping[str, object], *, settings: Sequence[str] = ()) -> JobSpec:
+    """Read a job, with every layer around it (docs/job-file.md), and refuse it if there are errors.
+
+    Args:
+        job: path of a job file, or a mapping that says the same; paths in a mapping start from the current folder.
+        settings: as after ``--set``, such as ``compute.max_run=3600``.
+
+    Raises:
+        JobFileRefused: the job has errors; ``diagnostics`` has all of them.
+
+    >>> spec = load("job.yaml", settings=["compute.max_run=3600"])
+    >>> spec.name, spec.compute.instance_count, spec.compute.max_run
+    ('small', 2, 3600)
+    """
+    spec, _ = checked(job, settings).require()
+    return spec
+
+
+def plan(
+    job: JobLike,
+    *,
+    settings: Sequence[str] = (),
+    local: bool = False,
+    hosts: int | None = None,
+    workers_per_host: int | None = None,
+    data: Mapping[str, str | PathLike[str]] | None = None,
+) -> Plan:
+    """What a launch would submit, and what follows from it. No network, no credentials.
+
+    Args:
+        job: path of a job file, a mapping that says the same, or a JobSpec.
+        settings: as after ``--set``; for a path or a mapping.
+        local: plan a run on this machine.
+        hosts, workers_per_host: with ``local``; as many of the job's own as fit by default.
+        data: with ``local``: channel to a folder or file of this machine, before the job file's ``local.channels``.
+
+    Raises:
+        JobFileRefused: the job has errors; ``diagnostics`` has all of them.
+        ValueError: ``hosts``, ``workers_per_host`` or ``data`` without ``local``.
+
+    >>> made = plan("job.yaml")
+    >>> made.request["ResourceConfig"]
+    {'VolumeSizeInGB': 30, 'InstanceType': 'ml.p4d.24xlarge', 'InstanceCount': 2}
+    >>> len(made.ranks), made.billing.instance_hours
+    (16, 0.3333333333333333)
+    """
+    asked = LocalRequest(hosts, workers_per_host, {name: Path(path) for name, path in (data or {}).items()})
+    if local:
+        return _plan_here(checked(job, settings, asked), asked)
+    if asked != LocalRequest():
+        raise ValueError("hosts, workers_per_host and data go with local=True")
+    return planned(checked(job, settings))
+
+
+def launch(job: Plan | JobLike) -> Job:
+    """Submit a plan, or the plan of a job, or one that ``plan --out`` saved; returns while the job runs.
+
+    A plan of a run on this machine starts the private local cloud of the current folder. The job's name is written to
+    ``.smdp/history.jsonl`` here before it is submitted. A plan that is launched twice is still one job.
+
+    Raises:
+        JobFileRefused: the job has errors.
+        Refused: placeholders are left in it, or the source folder changed since the plan was made.
+        EnvironmentProblem: no credentials, or a local cloud that does not start.
+        ServiceProblem: the service refused.
+
+    >>> job = launch(plan("job.yaml", local=True, hosts=2, workers_per_host=1))
+    >>> job.wait(timeout=120).summary
+    'completed'
+    """
+    made = _plan(job)
+    require_unchanged(made)
+    return _launch_on_aws(made) if made.local is None else _launch_here(made, made.local.data)
+
+
+def _plan(job: Plan | JobLike) -> Plan:
+    if isinstance(job, str | PathLike) and is_saved_plan(Path(job)):
+        return load_saved(Path(job))
+    return plan_of(job)
+
+
+def _launch_on_aws(made: Plan) -> Job:
+    if made.placeholders:
+        raise Refused("fill these in before you launch on AWS; local=True runs the job as it is", made.placeholders)
+    region = made.spec.region
+    clients = connect_aws(region)
+    remember(made.job, region, made.job_file, made.hash, datetime.now(timezone.utc))
+    submit(clients, made)
+    return Job(made.job, region, made.spec.output.s3, lambda: nullcontext(clients))
+
+
+def _plan_here(job: CheckedJob, asked: LocalRequest) -> Plan:
+    run = local_run(job, asked, len(os.sched_getaffinity(0)))
+    isolation = localcloud.isolation()
+    if isolation.reason is not None:
+        run = with_note(run, f"hosts of their own: {isolation.reason}")
+    return planned(job, run)
+
+
+def _launch_here(made: Plan, data: Mapping[str, Path]) -> Job:
+    connect = _local_cloud(state_folder() / "local")
+    with connect() as clients:
+        seed(clients, made, data)
+        remember(made.job, "local", made.job_file, made.hash, datetime.now(timezone.utc))
+        submit(clients, made)
+    return Job(made.job, "local", made.spec.output.s3, connect)
+
+
+def _local_cloud(state: Path) -> Connect:
+    """The private local cloud on ``state``: started where none runs, left to itself while a job does."""
+
+    @contextmanager
+    def connect() -> Iterator[Clients]:
+        try:
+            with localcloud.private(state) as endpoint:
+                yield connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
+        except localcloud.LocalCloudError as error:
+            raise EnvironmentProblem(str(error)) from error
+
+    return connect

@@ -1,0 +1,64 @@
+"""A card for a notebook: HTML that stands for itself.
+
+It loads nothing, every text in it is escaped, and secrets are starred. Text and lines take the colour of what is
+around them, so a card reads in a light and in a dark notebook; only the two accents are colours, of a lightness with a
+contrast of 4 to white and to a dark notebook's ground alike.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from smdp_launch.secret_forms import masked, without_forms
+
+ACCENTS = {"error": "#d6393a", "warning": "#a16f00"}
+
+_STYLE = """\
+.smdp-card{font-family:inherit;color:inherit;background:transparent;border:1px solid;border-radius:4px;
+padding:.6em .8em;max-width:60em;line-height:1.35;overflow-wrap:anywhere}
+.smdp-card .smdp-title{font-weight:bold}
+.smdp-card .smdp-rows{display:grid;grid-template-columns:max-content 1fr;gap:.1em 1em;margin:.4em 0 0}
+.smdp-card dt{opacity:.75;font-weight:normal}
+.smdp-card dd{margin:0;white-space:pre-wrap}
+.smdp-card pre{color:inherit;background:transparent;overflow-x:auto;max-height:30em;margin:.3em 0}
+""" + "\n".join(f".smdp-card .smdp-{kind}{{color:{colour}}}" for kind, colour in ACCENTS.items())
+
+Row = tuple[str, str]
+
+
+def text(value: str) -> str:
+    """``value`` as HTML text: what it holds is shown, not obeyed, be it a tag or a character that turns the line."""
+    shown = "".join(char if char in "\n\t" or char.isprintable() else repr(char)[1:-1] for char in value)
+    return html.escape(without_forms(shown))
+
+
+def rows(pairs: Iterable[Row]) -> str:
+    """Names and values in two columns; a value whose name says that it is secret is starred."""
+    cells = "".join(f"<dt>{text(name)}</dt><dd>{text(masked(name, value))}</dd>" for name, value in pairs)
+    return f'<dl class="smdp-rows">{cells}</dl>'
+
+
+def folded(summary: str, content: str) -> str:
+    """``content`` as it is written, behind a line that opens it."""
+    return f"<details><summary>{text(summary)}</summary><pre>{text(content)}</pre></details>"
+
+
+def marked(kind: str, value: str) -> str:
+    """A line in the colour of ``kind``, one of ``ACCENTS``."""
+    return f'<div class="smdp-{kind}">{text(value)}</div>'
+
+
+def card(title: str, *parts: str, beside: str = "") -> str:
+    """One card of ``parts``, which are HTML.
+
+    Args:
+        beside: a text behind the title.
+    """
+    head = f'<span class="smdp-title">{text(title)}</span>' + (f" {text(beside)}" if beside else "")
+    return f'<div class="smdp-card"><style>{_STYLE}</style><div>{head}</div>{"".join(parts)}</div>'
+
+
+def lines(pairs: Sequence[Row]) -> str:
+    """``name: value`` lines, for a value that has parts; secrets in them are starred."""
+    return "\n".join(f"{name}: {masked(name, value)}" for name, value in pairs)

@@ -1,0 +1,163 @@
+"""A job to an estimator of the SageMaker Python SDK, version 2."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.planning.given import JobLike, plan_of
+from smdp_launch.planning.plan import Plan
+from smdp_launch.request.batch import script_hyperparameters
+from smdp_launch.request.build import checkpoint_location, environment
+from smdp_launch.request.hyperparameters import encode, encode_value
+from smdp_launch.sdk.installed import hushed, sdk
+from smdp_launch.sdk.training import PlannedTraining
+
+#: Where version 2 of the SDK refuses its switch for data parallelism, whatever the image: a type, and a piece of an
+#: image's address (sagemaker.estimator.Framework._distribution_configuration, 2.257).
+_REFUSED_TYPE = "p5.48xlarge"
+_REFUSED_IMAGE = "2.0.1-gpu-py310-cu121"
+
+#: What the SDK would otherwise add of its own accord.
+_OFF = {"debugger_hook_config": False, "disable_profiler": True, "enable_sagemaker_metrics": None}
+
+
+def build_estimator(job: JobLike | Plan, *, session: Any = None, quiet: bool = True) -> Any:
+    """An estimator whose ``fit(build_inputs(job))`` submits the request of ``job``'s plan.
+
+    The first ``fit`` runs under the plan's name; each later one is a new job with a name of its own. What is changed
+    on the estimator in between is in the request.
+
+    Args:
+        job: path of a job file, mapping, JobSpec or Plan.
+        session: a ``sagemaker.Session`` of the job's region; by default one with the person's own credentials.
+        quiet: keep the SDK's telemetry, its notice about version 3 and its remarks on defaults off.
+
+    Returns:
+        The SDK's ``HuggingFace``, ``PyTorch`` or ``TensorFlow`` with its switch for data parallelism on, or its generic
+        ``Estimator`` with the same hyperparameters where the SDK refuses that switch. ``estimator.plan`` is the plan.
+
+    Raises:
+        JobFileRefused: the job has errors.
+        EnvironmentProblem: version 2 of the SageMaker Python SDK is not installed, or ``session`` is of another region.
+
+    ::
+
+        estimator = build_estimator("job.yaml")
+        estimator.fit(build_inputs("job.yaml"))
+    """
+    plan = plan_of(job)
+    base = _class(plan, quiet)
+    with hushed(quiet):
+        kind = type(base.__name__, (PlannedTraining, base), {"__doc__": base.__doc__})
+        estimator = kind(sagemaker_session=session or _session(plan.spec, quiet), **_arguments(plan))
+    if estimator.sagemaker_session.boto_region_name != plan.spec.region:
+        there = estimator.sagemaker_session.boto_region_name
+        raise EnvironmentProblem(f"the session is of {there} and the job of {plan.spec.region}: give one of its region")
+    estimator.plan = plan
+    estimator._quiet = quiet
+    # Neither is the debugger's profiler on nor a member sent that would say so.
+    estimator.profiler_config = False
+    return estimator
+
+
+def _session(spec: JobSpec, quiet: bool) -> Any:
+    boto_session = sdk("boto3", quiet).Session(region_name=spec.region)
+    return sdk("sagemaker.session", quiet).Session(boto_session=boto_session)
+
+
+def _class(plan: Plan, quiet: bool) -> Any:
+    if _is_generic(plan):
+        return sdk("sagemaker.estimator", quiet).Estimator
+    if plan.spec.framework.transformers is not None:
+        return sdk("sagemaker.huggingface", quiet).HuggingFace
+    if plan.spec.framework.name == "tensorflow":
+        return sdk("sagemaker.tensorflow", quiet).TensorFlow
+    return sdk("sagemaker.pytorch", quiet).PyTorch
+
+
+def _is_generic(plan: Plan) -> bool:
+    return _REFUSED_TYPE in plan.spec.compute.instance_type or _REFUSED_IMAGE in plan.image.uri
+
+
+def _arguments(plan: Plan) -> dict[str, Any]:
+    spec = plan.spec
+    given = script_hyperparameters(spec)
+    own = {
+        "entry_point": spec.script.entry,
+        "source_dir": os.fspath(plan.source.folder),
+        "image_uri": plan.image.uri,
+        "metric_definitions": plan.request["AlgorithmSpecification"].get("MetricDefinitions"),
+        "environment": environment(spec) or None,
+    }
+    if _is_generic(plan):
+        own["hyperparameters"] = encode(given) | _data_parallel(plan)
+    else:
+        own |= {"hyperparameters": given} | _framework(plan)
+    return own | _resources(spec) | _places(plan) | _OFF
+
+
+def _data_parallel(plan: Plan) -> dict[str, str]:
+    """What the SDK's switch would add."""
+    prefix = "sagemaker_distributed_dataparallel"
+    options = plan.spec.engine_options.custom_mpi_options or ""
+    return {
+        f"{prefix}_enabled": encode_value(True),
+        f"{prefix}_custom_mpi_options": encode_value(options),
+        "sagemaker_instance_type": encode_value(plan.spec.compute.instance_type),
+    }
+
+
+def _framework(plan: Plan) -> dict[str, Any]:
+    spec = plan.spec
+    dataparallel: dict[str, Any] = {"enabled": True}
+    if spec.engine_options.custom_mpi_options is not None:
+        dataparallel["custom_mpi_options"] = spec.engine_options.custom_mpi_options
+    python = spec.framework.python or plan.image.python or "3"
+    named: dict[str, Any] = {
+        "distribution": {"smdistributed": {"dataparallel": dataparallel}},
+        "py_version": f"py{python.replace('.', '')}",
+    }
+    if spec.framework.transformers is not None:
+        versions = {"transformers_version": spec.framework.transformers}
+        return named | versions | {f"{spec.framework.name}_version": spec.framework.version}
+    if spec.framework.name == "tensorflow":
+        named["model_dir"] = False  # no hyperparameter that the job file does not have
+    return named | {"framework_version": spec.framework.version}
+
+
+def _resources(spec: JobSpec) -> dict[str, Any]:
+    compute = spec.compute
+    return {
+        "instance_type": compute.instance_type,
+        "instance_count": compute.instance_count,
+        "volume_size": compute.volume_gb,
+        "volume_kms_key": spec.encryption.volume_key,
+        "max_run": compute.max_run,
+        "max_wait": spec.spot.max_wait if spec.spot is not None else None,
+        "use_spot_instances": spec.spot is not None,
+        "keep_alive_period_in_seconds": compute.keep_alive,
+        "max_retry_attempts": compute.retries,
+        "subnets": spec.network.subnets,
+        "security_group_ids": spec.network.security_groups,
+        "enable_network_isolation": spec.network.isolated,
+        "encrypt_inter_container_traffic": spec.network.encrypt_traffic,
+    }
+
+
+def _places(plan: Plan) -> dict[str, Any]:
+    spec = plan.spec
+    places: dict[str, Any] = {
+        "role": spec.role,
+        "base_job_name": spec.name,
+        "output_path": spec.output.s3,
+        "output_kms_key": spec.encryption.output_key,
+        "disable_output_compression": spec.output.compression == "none",
+        "tags": [{"Key": key, "Value": value} for key, value in sorted(spec.tags.items())] or None,
+    }
+    if spec.checkpoint is not None:
+        places["checkpoint_s3_uri"] = checkpoint_location(spec, plan.job)
+        places["checkpoint_local_path"] = spec.checkpoint.path
+    return places

@@ -1,0 +1,148 @@
+"""What a planned estimator does otherwise than the SDK's: the job's name, its archive, and what the SDK cannot say.
+
+The rest is the SDK's own: whoever changes an attribute of the estimator finds it in the request.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.planning.plan import Plan
+from smdp_launch.planning.prepare import MB
+from smdp_launch.request.build import PLAN_TAG, Request, checkpoint_location, instance_preferences, overlaid, plan_hash
+from smdp_launch.request.hyperparameters import encode
+from smdp_launch.request.names import S3Location, job_name, source_location
+from smdp_launch.sdk.installed import hushed, sdk
+from smdp_launch.source.archive import write_archive
+from smdp_launch.source.scan import SourceTree, normal_name, scan_source
+
+_CREATE = "provide-client-params.sagemaker.CreateTrainingJob"
+#: Larger archives go to disk while they are packed.
+_IN_MEMORY = 16 << 20
+
+
+class PlannedTraining:
+    """Stands before one of the SDK's estimators in the order of base classes.
+
+    Attributes:
+        plan: what the first ``fit`` submits, under the plan's name. Each later ``fit`` is a job with a new name.
+    """
+
+    plan: Plan | None = None
+    _quiet = True
+    _uploaded: SourceTree | None = None
+
+    def fit(
+        self: Any,
+        inputs: Any = None,
+        wait: bool = True,
+        logs: str = "All",
+        job_name: str | None = None,
+        experiment_config: dict[str, str] | None = None,
+    ) -> None:
+        """Train, as the SDK's own ``fit`` with the same arguments.
+
+        Raises:
+            Refused: placeholders are left in the job.
+            EnvironmentProblem: the session is one of a pipeline or of the SDK's local mode.
+        """
+        if self.plan is None:  # made by the SDK's attach()
+            super().fit(inputs, wait, logs, job_name, experiment_config)  # type: ignore[misc]
+            return
+        if self.plan.placeholders:
+            raise Refused("fill these in before you train on AWS", self.plan.placeholders)
+        _require_training(self.sagemaker_session)
+        name = job_name or _next_name(self.plan, self.jobs)
+        if self.checkpoint_s3_uri == checkpoint_location(self.plan.spec, self._current_job_name or self.plan.job):
+            self.checkpoint_s3_uri = checkpoint_location(self.plan.spec, name)
+        # All of the SDK's estimators come to this method; the framework's own are about recipes.
+        fit = sdk("sagemaker.estimator").EstimatorBase.fit
+        if self._quiet:
+            fit = fit.__wrapped__  # what is inside the decorator that sends telemetry
+        with hushed(self._quiet), self._completing(name):
+            fit(self, inputs, wait=False, logs=logs, job_name=name, experiment_config=experiment_config)
+        if wait:
+            self.latest_training_job.wait(logs=logs)
+
+    def hyperparameters(self) -> dict[str, str]:
+        """In the launcher's one encoding: the SDK's differs in the order of keys and in letters beyond ASCII."""
+        given: Mapping[str, str] = super().hyperparameters()  # type: ignore[misc]
+        return encode({name: json.loads(value) for name, value in given.items()})
+
+    def _stage_user_code_in_s3(self: Any) -> Any:
+        """The launcher's archive in place of the SDK's: the ignore file counts, and equal folders give equal bytes."""
+        self._uploaded = None
+        if self.plan is None or self.dependencies or self.source_dir.startswith("s3://"):
+            return super()._stage_user_code_in_s3()  # type: ignore[misc]
+        source = scan_source(Path(self.source_dir), self.plan.spec.script.source_limit_mb * MB)
+        where = source_location(self.code_location or self.output_path, self._current_job_name)
+        _upload(self.sagemaker_session.boto_session, source, where)
+        self._uploaded = source
+        return sdk("sagemaker.fw_utils").UploadedCode(s3_prefix=str(where), script_name=normal_name(self.entry_point))
+
+    @contextmanager
+    def _completing(self: Any, name: str) -> Iterator[None]:
+        """Put what the SDK cannot say into the request of the job ``name``, and of no other."""
+
+        def complete(params: Request, **_: object) -> Request | None:
+            return completed(params, self.plan, self._uploaded) if params["TrainingJobName"] == name else None
+
+        events = self.sagemaker_session.sagemaker_client.meta.events
+        events.register(_CREATE, complete)
+        try:
+            yield
+        finally:
+            events.unregister(_CREATE, complete)
+
+
+def completed(request: Request, plan: Plan, source: SourceTree | None) -> Request:
+    """The SDK's request with the members of the job that it has no argument for, and the tag of what is submitted."""
+    spec = plan.spec
+    request = request | {"InputDataConfig": [_with_mode(one) for one in request.get("InputDataConfig", [])]}
+    if spec.compute.max_pending is not None:
+        pending = {"MaxPendingTimeInSeconds": spec.compute.max_pending}
+        request["StoppingCondition"] = request["StoppingCondition"] | pending
+    if spec.compute.fallback_types is not None:
+        resources = dict(request["ResourceConfig"])
+        types = [resources.pop("InstanceType"), *spec.compute.fallback_types]
+        preferences = instance_preferences(types, resources.pop("InstanceCount"))
+        request["ResourceConfig"] = resources | {"InstancePreferences": preferences}
+    tags: list[Any] = request.pop("Tags", [])
+    request = overlaid(request, spec.overlay)
+    tags += request.get("Tags", [])
+    if source is not None:
+        tags.append({"Key": PLAN_TAG, "Value": plan_hash(request, source)})
+    return request | {"Tags": tags}
+
+
+def _with_mode(channel: Request) -> Request:
+    """The SDK gives the channel of the source archive no input mode, which means that of the job."""
+    return channel if "S3DataSource" not in channel["DataSource"] else {"InputMode": "File"} | channel
+
+
+def _require_training(session: Any) -> None:
+    if session.local_mode:
+        raise EnvironmentProblem("the SDK's local mode does not run these jobs: use smdp-launch launch --local")
+    if isinstance(session, sdk("sagemaker.workflow.pipeline_context").PipelineSession):
+        raise EnvironmentProblem("a pipeline's session starts no job: give build_estimator a sagemaker.Session")
+
+
+def _next_name(plan: Plan, jobs: list[Any]) -> str:
+    if not jobs:
+        return plan.job
+    return job_name(plan.spec.name, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
+
+
+def _upload(session: Any, source: SourceTree, where: S3Location) -> None:
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as packed:
+        write_archive(source, packed)
+        packed.seek(0)
+        session.client("s3").put_object(Bucket=where.bucket, Key=where.key, Body=packed)

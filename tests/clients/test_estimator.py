@@ -1,0 +1,339 @@
+"""The SageMaker SDK's estimators, as they are sold, send the plan's request: caught where botocore would send it.
+
+`make test-clients` makes their environment and runs this there. Nothing reaches a network: connecting is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import smdp_launch
+from smdp_launch import EnvironmentProblem, Plan, Refused, build_estimator, build_inputs
+from smdp_launch.source.archive import write_archive
+from tests.conftest import JOB, ROOT, write_job
+from tests.launcher.generated import jobs
+from tests.launcher.good_files import FILES, workshop
+
+# The SDK's own warnings are no faults of ours.
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
+
+
+class Answer:
+    """What botocore wants to see of an HTTP response."""
+
+    def __init__(self) -> None:
+        self.status_code = 200
+        self.headers: dict[str, str] = {}
+
+
+class Caught:
+    """What would have been sent by ``session``."""
+
+    def __init__(self, session: Any) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.uploads: dict[str, bytes] = {}
+        session.sagemaker_client.meta.events.register("before-call.sagemaker.CreateTrainingJob", self.create)
+        session.boto_session.events.register("before-call.s3.PutObject", self.put)
+
+    def create(self, params: dict[str, Any], **_: object) -> tuple[Answer, dict[str, Any]]:
+        self.requests.append(json.loads(params["body"]))
+        return Answer(), {"TrainingJobArn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/x"}
+
+    def put(self, params: dict[str, Any], **_: object) -> tuple[Answer, dict[str, Any]]:
+        self.uploads[params["url_path"]] = params["body"].read()
+        return Answer(), {}
+
+
+def trained(plan: Plan, **options: Any) -> tuple[Any, Caught]:
+    estimator = build_estimator(plan, **options)
+    caught = Caught(estimator.sagemaker_session)
+    estimator.fit(build_inputs(plan), wait=False)
+    return estimator, caught
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[object]]:
+    """No network, no settings of the person's; yields the addresses that somebody wanted to reach."""
+    wanted: list[object] = []
+
+    def refuse(_: socket.socket, address: object) -> None:
+        wanted.append(address)
+        raise OSError(f"a connection to {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    for name in [one for one in os.environ if one.startswith(("AWS_", "SAGEMAKER_", "SMDP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nobody"))
+    monkeypatch.chdir(tmp_path)
+    yield wanted
+    assert wanted == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda one: one.stem)
+def test_the_estimator_of_a_sound_file_sends_the_plans_request(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = workshop(tmp_path)
+    path.write_text(file.read_text())
+    monkeypatch.setenv("TEAM", "vision")
+    plan = smdp_launch.plan(path)
+    _, caught = trained(plan)
+    assert caught.requests == [plan.request]
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "templates" / "jobs").glob("*.yaml")), ids=lambda one: one.stem)
+def test_the_estimator_of_a_template_sends_the_plans_request(file: Path, tmp_path: Path) -> None:
+    """Once the placeholders are filled in; before that it refuses, and names them."""
+    (tmp_path / "templates").mkdir()
+    for name in ("jobs", "scripts"):
+        (tmp_path / "templates" / name).symlink_to(ROOT / "templates" / name)
+    for channel in ("train", "test"):
+        (tmp_path / "data" / "mnist" / channel).mkdir(parents=True)
+        (tmp_path / "data" / "mnist" / channel / "part-0").write_text("0")
+    path = tmp_path / "templates" / "own" / "job.yaml"
+    path.parent.mkdir()
+    path.write_text(file.read_text())
+    with pytest.raises(Refused, match="fill these in"):
+        build_estimator(path).fit(build_inputs(path))
+    path.write_text(file.read_text().replace("000000000000", "123456789012").replace("xx-placeholder-1", "eu-west-1"))
+    plan = smdp_launch.plan(path)
+    _, caught = trained(plan)
+    assert caught.requests == [plan.request]
+
+
+@pytest.fixture
+def caught(session: Any) -> Caught:
+    return Caught(session)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sources for generated jobs."""
+    made = tmp_path_factory.mktemp("generated")
+    for script in (made / "src" / "train.py", made / "src" / "lib" / "train.py"):
+        script.parent.mkdir(exist_ok=True)
+        script.write_text("print('trained')\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def session() -> Any:
+    """One for all generated jobs: each loads the services' descriptions anew, 15 MB of them."""
+    import boto3
+    from sagemaker.session import Session
+
+    keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "example"}
+    return Session(boto_session=boto3.Session(region_name="us-east-1", **keys))
+
+
+@settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(job=jobs())
+def test_the_estimator_of_a_generated_job_sends_the_plans_request(
+    job: dict[str, Any], folder: Path, session: Any, caught: Caught
+) -> None:
+    os.chdir(folder)
+    plan = smdp_launch.plan(job)
+    build_estimator(plan, session=session).fit(build_inputs(plan), wait=False)
+    assert caught.requests.pop() == plan.request
+
+
+def test_what_is_changed_on_the_estimator_is_in_the_request(tmp_path: Path) -> None:
+    estimator = build_estimator(write_job(tmp_path))
+    estimator.instance_count, estimator.instance_type = 5, "ml.p3dn.24xlarge"
+    estimator.set_hyperparameters(epochs=7)
+    caught = Caught(estimator.sagemaker_session)
+    estimator.fit(build_inputs(estimator.plan), wait=False)
+    (request,) = caught.requests
+    assert request["ResourceConfig"]["InstanceCount"] == 5
+    assert request["ResourceConfig"]["InstanceType"] == "ml.p3dn.24xlarge"
+    assert request["HyperParameters"]["sagemaker_instance_type"] == '"ml.p3dn.24xlarge"'
+    assert request["HyperParameters"]["epochs"] == "7"
+    assert request["Tags"] != estimator.plan.request["Tags"]  # which told of another request
+
+
+@pytest.mark.parametrize(
+    ("framework", "more", "name"),
+    [
+        ("{name: pytorch, version: '2.0.1'}", "", "PyTorch"),
+        ("{name: tensorflow, version: '2.11.0'}", "", "TensorFlow"),
+        ("{name: pytorch, version: '1.10.2', transformers: '4.17.0'}", "", "HuggingFace"),
+        ("{name: pytorch, version: '2.0.1'}", "policy: extended\n", "Estimator"),
+    ],
+)
+def test_the_class_is_that_of_the_framework(framework: str, more: str, name: str, tmp_path: Path) -> None:
+    """The SDK refuses its switch on p5: such a job gets the generic class, with the same hyperparameters."""
+    text = JOB.replace('{name: pytorch, version: "2.0.1"}', framework) + more
+    if name != "PyTorch":
+        text = text.replace("engine: native", "engine: smdistributed").replace("image: ", "# image: ")
+    if name == "Estimator":
+        text = text.replace("engine: smdistributed", "engine: native").replace("# image: ", "image: ")
+        text = text.replace("ml.p4d.24xlarge", "ml.p5.48xlarge").replace("cu118", "cu121").replace("2.0.1", "2.1.0")
+    plan = smdp_launch.plan(write_job(tmp_path, text))
+    estimator, caught = trained(plan)
+    assert type(estimator).__name__ == name
+    assert caught.requests == [plan.request]
+    assert caught.requests[0]["HyperParameters"]["sagemaker_distributed_dataparallel_enabled"] == "true"
+
+
+def test_the_archive_is_the_launchers(tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    (tmp_path / "src" / ".git").mkdir()
+    (tmp_path / "src" / ".git" / "config").write_text("[core]")
+    plan = smdp_launch.plan(path)
+    _, caught = trained(plan)
+    expected = BytesIO()
+    write_archive(plan.source, expected)
+    assert list(caught.uploads.values()) == [expected.getvalue()]
+    submitted = json.loads(caught.requests[0]["HyperParameters"]["sagemaker_submit_directory"])
+    assert submitted.endswith(next(iter(caught.uploads)).removeprefix("/bucket")), submitted
+    with tarfile.open(fileobj=BytesIO(expected.getvalue())) as packed:
+        assert packed.getnames() == ["train.py"]
+
+
+def test_a_second_fit_is_a_job_of_its_own(tmp_path: Path) -> None:
+    path = write_job(tmp_path, JOB + "checkpoint: {s3: s3://bucket/checkpoints}\n")
+    plan = smdp_launch.plan(path)
+    estimator, caught = trained(plan)
+    estimator.fit(build_inputs(plan), wait=False)
+    first, second = caught.requests
+    names = [one["TrainingJobName"] for one in (first, second)]
+    assert names[0] == plan.job
+    assert names[1] != plan.job
+    assert names[1].startswith("small-")
+    for name, request in zip(names, (first, second), strict=True):
+        assert request["CheckpointConfig"]["S3Uri"] == f"s3://bucket/checkpoints/{name}"
+    assert json.dumps(first).replace(names[0], names[1]) != json.dumps(second)  # the plan's tag differs
+    for one in (first, second):
+        one["Tags"] = []
+    assert json.loads(json.dumps(first).replace(names[0], names[1])) == second
+
+
+def test_the_estimators_own_jobs_do_not_get_what_belongs_to_ours(tmp_path: Path) -> None:
+    """Only the request of our own fit is completed, on a session that the person uses for others too."""
+    import boto3
+    from sagemaker.estimator import EstimatorBase
+    from sagemaker.pytorch import PyTorch
+    from sagemaker.session import Session
+
+    text = JOB.replace("max_run: 600", "max_run: 600\n  max_pending: 3600")
+    session = Session(boto_session=boto3.Session(region_name="us-east-1"))
+    plan = smdp_launch.plan(write_job(tmp_path, text))
+    estimator, caught = trained(plan, session=session)
+    assert estimator.sagemaker_session is session
+    other = PyTorch(
+        entry_point="train.py",
+        source_dir="s3://bucket/sourcedir.tar.gz",
+        image_uri=plan.image.uri,
+        role=plan.spec.role,
+        instance_count=1,
+        instance_type="ml.p4d.24xlarge",
+        output_path="s3://bucket/output",
+        sagemaker_session=session,
+    )
+    EstimatorBase.fit.__wrapped__(other, {"train": "s3://bucket/train"}, wait=False)
+    ours, theirs = caught.requests
+    assert ours["StoppingCondition"] == {"MaxRuntimeInSeconds": 600, "MaxPendingTimeInSeconds": 3600}
+    assert theirs["StoppingCondition"] == {"MaxRuntimeInSeconds": 86400}
+    assert "Tags" not in theirs
+
+
+def test_a_session_of_another_region_is_refused(tmp_path: Path) -> None:
+    import boto3
+    from sagemaker.session import Session
+
+    session = Session(boto_session=boto3.Session(region_name="eu-west-1"))
+    with pytest.raises(EnvironmentProblem, match="session is of eu-west-1 and the job of us-east-1"):
+        build_estimator(write_job(tmp_path), session=session)
+
+
+def test_a_pipelines_session_is_refused(tmp_path: Path) -> None:
+    import boto3
+    from sagemaker.workflow.pipeline_context import PipelineSession
+
+    session = PipelineSession(boto_session=boto3.Session(region_name="us-east-1"), default_bucket="bucket")
+    with pytest.raises(EnvironmentProblem, match="pipeline"):
+        build_estimator(write_job(tmp_path), session=session).fit(build_inputs(tmp_path / "job.yaml"))
+
+
+QUIET = """\
+import json, logging, os, sys, warnings
+from smdp_launch import build_estimator, build_inputs
+hook = sys.excepthook
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    estimator = build_estimator(sys.argv[1], quiet=sys.argv[2] == "quiet")
+    build_inputs(sys.argv[1], quiet=sys.argv[2] == "quiet")
+print(json.dumps({
+    "warned": [str(one.message) for one in warned if "sagemaker" in type(one.message).__module__],
+    "variable": os.environ.get("SAGEMAKER_SUPPRESS_V2_WARNING"),
+    "level": logging.getLogger("sagemaker.config").level,
+    "same_hook": sys.excepthook is hook,
+}))
+"""
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_the_sdks_notices_are_off_unless_wanted(quiet: bool, tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-c", QUIET, path, "quiet" if quiet else "loud"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    said = json.loads(ran.stdout)
+    assert said["variable"] is None
+    if quiet:
+        assert said == {"warned": [], "variable": None, "level": logging.NOTSET, "same_hook": True}
+        assert ran.stderr == ""
+    else:
+        assert any("v3" in one for one in said["warned"])
+        assert "Not applying SDK defaults" in ran.stdout + ran.stderr
+
+
+def test_telemetry_is_sent_only_if_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[object]) -> None:
+    from sagemaker.telemetry import telemetry_logging
+
+    asked: list[str] = []
+    monkeypatch.setattr(telemetry_logging.requests, "get", lambda url, *_, **__: asked.append(url))
+    monkeypatch.setattr(telemetry_logging, "_get_accountId", lambda _: "123456789012")
+    plan = smdp_launch.plan(write_job(tmp_path))
+    trained(plan)
+    assert asked == []
+    trained(plan, quiet=False)
+    assert len(asked) == 1
+
+
+def test_the_request_is_what_it_was_when_the_sources_are_hashed_again(tmp_path: Path) -> None:
+    """The tag tells what is submitted: a source that changed after the plan gives another one."""
+    path = write_job(tmp_path)
+    plan = smdp_launch.plan(path)
+    estimator = build_estimator(plan)
+    caught = Caught(estimator.sagemaker_session)
+    (tmp_path / "src" / "train.py").write_text("print('changed')\n")
+    estimator.fit(build_inputs(plan), wait=False)
+    assert caught.requests[0]["Tags"] != plan.request["Tags"]
+    assert {**caught.requests[0], "Tags": []} == {**plan.request, "Tags": []}
+    (body,) = caught.uploads.values()
+    with tarfile.open(fileobj=BytesIO(body)) as packed:
+        member = packed.extractfile("train.py")
+        assert member is not None
+        assert member.read() == b"print('changed')\n"
