@@ -46,7 +46,7 @@ class Facts:
 
     def s3_channels(self, *fields: str) -> Iterator[tuple[str, S3Channel]]:
         """The channels from S3 of which all ``fields`` are free of schema errors."""
-        for name, channel in self.spec.channels.items():
+        for name, channel in self.spec.channels.items() if self.has("channels") else ():
             if isinstance(channel, S3Channel) and all(self.loaded.has("channels", name, one) for one in fields):
                 yield name, channel
 

@@ -77,7 +77,7 @@ def _plain(facts: Facts) -> Iterator[tuple[Location, Path, Any]]:
 
 
 def _of_channels(facts: Facts) -> Iterator[tuple[Location, Path, Any]]:
-    for name in facts.spec.channels:
+    for name in _mapping(facts, ("channels",)):
         for field, path in _CHANNEL_FIELDS.items():
             value = _value(facts, ("channels", name, field))
             if value is not None:
