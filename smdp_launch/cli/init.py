@@ -41,14 +41,18 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
 )
 @click.option("--entry", metavar="FILE", help="The training script, within FOLDER.")
 @click.option("--name", metavar="NAME", callback=_name, help="The job's name; the folder's by default.")
-@click.option("--engine", type=click.Choice(["native", "smdistributed"]), default="native", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["native", "smdistributed"]),
+    help="Default: native where it has a build for the script's framework.",
+)
 @click.option(
     "--output", metavar="FILE", type=click.Path(path_type=Path), default=Path("job.yaml"), help="Default: ./job.yaml."
 )
 @click.option("--force", is_flag=True, help="Overwrite the file if it is there.")
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
 def command(
-    folder: Path, entry: str | None, name: str | None, engine: Engine, output: Path, force: bool, yes: bool
+    folder: Path, entry: str | None, name: str | None, engine: Engine | None, output: Path, force: bool, yes: bool
 ) -> None:
     """Write a commented job file for the training script in FOLDER (default: this one).
 
@@ -66,6 +70,7 @@ def command(
     asks = not yes and sys.stdin is not None and sys.stdin.isatty()
     chosen = _find_entry(tree, asks) if entry is None else _given_entry(tree, entry)
     draft = make_draft(tree, chosen, output, engine, name)
+    _refuse_engine_without_build(draft.choice.build.framework, engine)
     _write(output, job_file(draft), force)
     _write_schema(output)
     _show(draft, output)
@@ -73,6 +78,14 @@ def command(
     checked.require()
     show_diagnostics(checked.diagnostics)
     _show_next(draft, output)
+
+
+def _refuse_engine_without_build(framework: str, engine: Engine | None) -> None:
+    from smdp_launch.catalog.frameworks import TITLES, native_builds
+
+    if engine == "native" and not native_builds(framework):
+        message = f"the native engine has no build for {TITLES[framework]} yet: choose --engine smdistributed"
+        raise click.BadParameter(message, param_hint="--engine")
 
 
 def _refuse_to_overwrite(output: Path, force: bool) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from smdp_launch.cli import options
 
 if TYPE_CHECKING:
     from smdp_launch.errors import ExitCode
+    from smdp_launch.plan.plan import Plan
     from smdp_launch.plan.prepare import CheckedJob, LocalRequest
 
 
@@ -55,12 +56,13 @@ def command(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Run JOBFILE (default ./job.yaml) and follow it to its end.
+    """Run JOBFILE (default ./job.yaml), or a plan that `plan --out` saved, and follow it to its end.
 
     With --local the job runs on this machine: the same request, entrypoint and script, on simulated hosts. Ctrl-C
     asks whether to stop the job. The exit code tells how it ended (docs/exit-codes.md).
     """
     from smdp_launch.plan.prepare import LocalRequest, check_job
+    from smdp_launch.plan.saved import is_saved_plan
 
     given = [
         flag
@@ -69,6 +71,10 @@ def command(
     ]
     if given and not local:
         raise click.UsageError(f"{given[0]} goes with --local")
+    if is_saved_plan(job_file):
+        if local or settings:
+            raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
+        return _launch_saved(job_file, dry_run, yes)
     asked = LocalRequest(hosts, workers_per_host, data) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
@@ -117,27 +123,36 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
 
 
 def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:
+    from smdp_launch.plan.prepare import make_plan, require_launchable
+
+    plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
+    return _submit_plan(plan, dry_run, yes, lambda: require_launchable(checked))
+
+
+def _launch_saved(path: Path, dry_run: bool, yes: bool) -> ExitCode:
+    """What ``plan --out`` wrote. Whatever was wrong with it was told then."""
+    from smdp_launch.plan.saved import load
+
+    return _submit_plan(load(path), dry_run, yes, lambda: None)
+
+
+def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], None]) -> ExitCode:
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_end
     from smdp_launch.cli.render.plan import show_plan
-    from smdp_launch.errors import ExitCode, Refused
+    from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import connect_aws
     from smdp_launch.jobs.history import remember
-    from smdp_launch.plan.prepare import make_plan, placeholders
 
-    now = datetime.now(timezone.utc)
-    plan = make_plan(checked, now, secrets.randbelow(1 << 16))
-    show_diagnostics(checked.diagnostics)
+    show_diagnostics(plan.diagnostics)
     show_plan(plan)
     if dry_run:
         return ExitCode.OK
-    missing = placeholders(checked)
-    if missing:
-        raise Refused("fill these in before you launch on AWS; --local runs the job as it is", missing)
+    require()
     _confirm(yes)
     clients = connect_aws(plan.spec.region)
-    remember(plan.job, plan.spec.region, plan.job_file, plan.hash, now)
+    remember(plan.job, plan.spec.region, plan.job_file, plan.hash, datetime.now(timezone.utc))
     result = submit_and_follow(clients, plan)
     if result is None:
         return ExitCode.INTERRUPTED

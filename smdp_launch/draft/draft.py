@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from smdp_launch.catalog.frameworks import native_builds
 from smdp_launch.draft.data import find_data
 from smdp_launch.draft.framework import Choice, Engine, choose_build, choose_framework
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
@@ -46,20 +47,25 @@ class Draft:
     notes: tuple[str, ...]
 
 
-def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine, name: str | None) -> Draft:
-    """The draft for the script ``entry`` of ``tree``, to be written to ``job_file``."""
+def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | None, name: str | None) -> Draft:
+    """The draft for the script ``entry`` of ``tree``, to be written to ``job_file``.
+
+    Args:
+        engine: None for the native one where it has a build for the framework, else AWS's library.
+    """
     scripts = read_with_imports(tree, entry)
     read = list(scripts.values())
     requirements = read_requirements(tree.folder / REQUIREMENTS_FILE)
     framework = choose_framework([one for script in read for one in script.frameworks], requirements)
+    chosen = engine or ("native" if native_builds(framework) else "smdistributed")
     library = next((one.library for one in read if one.library), None)
     channels = list(dict.fromkeys(one for script in read for one in script.channels))[:_MAX_CHANNELS] or ["train"]
     home = job_file.absolute().parent
     data = find_data(channels, [home, tree.folder.absolute()])
     return Draft(
         name=name or job_name(tree.folder.resolve().name),
-        engine=engine,
-        choice=choose_build(framework, engine, library, requirements),
+        engine=chosen,
+        choice=choose_build(framework, chosen, library, requirements),
         entry=entry,
         source=relative(tree.folder, home),
         hyperparameters=tuple(hyperparameters(_options(read))),

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from smdp_launch.catalog.frameworks import TITLES, Build, build, minimum, parts, versions
+from smdp_launch.catalog.frameworks import TITLES, Build, build, minimum, native_builds, parts, versions
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement, Requirements
 
 Engine = Literal["native", "smdistributed"]
@@ -65,6 +65,8 @@ def _refusal(required: Requirement, pinned: Build | None, engine: Engine) -> str
         return asked + "of which there is no training image"
     if parts(pinned.version) < parts(minimum(pinned.framework)):
         return asked + f"which is older than {TITLES[pinned.framework]} {minimum(pinned.framework)}"
+    if engine == "native" and pinned.version not in native_builds(pinned.framework):
+        return asked + "for which the native engine has no build"
     if engine == "smdistributed" and pinned.smddp is None:
         return asked + "whose image comes without AWS's library"
     return ""

@@ -50,29 +50,24 @@ def _merge(into: Document, layer: Document) -> None:
     if Layer.SAGEMAKER is layer.layer and "environment" in into.data:
         # The SageMaker SDK replaces the environment as a whole where a job gives one.
         layer.data.pop("environment", None)
-    _merge_mapping(into, layer, (), into.data, layer.data)
+    taken = set(_merge_mappings(into.data, layer.data, ()))
+
+    def is_taken(at: Location) -> bool:
+        return any(at[:length] in taken for length in range(1, len(at) + 1))
+
+    into.entries.update({at: entry for at, entry in layer.entries.items() if is_taken(at)})
+    into.unresolved.update(at for at in layer.unresolved if is_taken(at))
 
 
-def _merge_mapping(into: Document, layer: Document, at: Location, ours: dict[str, object], more: object) -> None:
-    if not isinstance(more, dict):
-        return
+def _merge_mappings(ours: dict[str, object], more: dict[str, object], at: Location) -> Iterator[Location]:
+    """Add to ``ours`` what only ``more`` has; yields where."""
     for key, value in more.items():
-        here = (*at, key)
         present = ours.get(key)
         if key not in ours:
             ours[key] = value
-            _take_entries(into, layer, here)
+            yield (*at, key)
         elif isinstance(present, dict) and isinstance(value, dict):
-            _merge_mapping(into, layer, here, present, value)
-
-
-def _take_entries(into: Document, layer: Document, at: Location) -> None:
-    into.entries.update({one: entry for one, entry in layer.entries.items() if one[: len(at)] == at})
-    into.unresolved.update(one for one in layer.unresolved if one[: len(at)] == at)
-    # A section that only a weaker layer has: its parents are new too.
-    for length in range(1, len(at)):
-        if at[:length] not in into.entries:
-            into.entries[at[:length]] = layer.entries[at[:length]]
+            yield from _merge_mappings(present, value, (*at, key))
 
 
 def _setting(text: str, environ: Mapping[str, str]) -> Found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,9 @@ from smdp_launch.diagnostics import Diagnostic, closest
 from smdp_launch.jobfile import schema
 from smdp_launch.jobfile.channels import KINDS
 from smdp_launch.jobfile.document import Document, Location
+from smdp_launch.jobfile.elsewhere import field_for
 from smdp_launch.jobfile.spec import SCHEMA_VERSION, JobSpec
+from smdp_launch.jobfile.types import MAX_NAME
 
 #: pydantic's error types to the word for what was expected.
 _TYPES = {
@@ -169,7 +172,11 @@ def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | N
     known = schema.known_keys(location[:-1], document.data)
     match = str(slip["loc"][-1]) if slip else closest(str(location[-1]), known)
     where = f" in {_path(location[:-1])}" if len(location) > 1 else ""
-    help_ = f'did you mean "{match}"?' if match else f"known here: {', '.join(known)}"
+    elsewhere = None if slip else field_for(str(location[-1]))
+    if elsewhere is not None and elsewhere != _path(location):
+        help_ = f"the job file has `{elsewhere}` for it"
+    else:
+        help_ = f'did you mean "{match}"?' if match else f"known here: {', '.join(known)}"
     message = f'unknown key "{location[-1]}"{where}'
     if schema.is_channel(location[:-1]) and location[-1] in KINDS:
         message, help_ = f"{_path(location[:-1])} names two sources", "make two channels of it"
@@ -192,7 +199,7 @@ def _bad_value(document: Document, error: ErrorDetails) -> Diagnostic:
     while location and not document.written(location):
         location = location[:-1]  # pydantic adds the name of a union's member, such as "float"
     entry = document.entry(location)
-    span = entry.key if error["loc"][-1] == "[key]" else entry.value
+    span = entry.key if error["loc"][-1] == "[key]" or _is_about_size(error) else entry.value
     text = str(location[-1]) if error["loc"][-1] == "[key]" else entry.text
     path = _path(location)
     kind = error["type"]
@@ -217,7 +224,7 @@ def _problem(error: ErrorDetails, text: str) -> str:
     if kind in {"greater_than_equal", "less_than_equal"}:
         bound = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
         return f"{text} must be {bound}"
-    if kind in {"too_long", "too_short"} and isinstance(error["input"], dict):
+    if _is_about_size(error):
         bound = f"at least {context['min_length']}" if "min_length" in context else f"at most {context['max_length']}"
         return f"{len(error['input'])} given, {bound} needed"
     if kind == "string_too_long":
@@ -234,10 +241,25 @@ def _allowed(error: ErrorDetails, document: Document, text: str) -> str:
         choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         match = closest(text, choices)
         return f'did you mean "{match}"?' if match else f"one of: {', '.join(choices)}"
-    bounds = error.get("ctx", {})
+    bounds, given = error.get("ctx", {}), error["input"]
+    if _is_about_size(error):
+        more = len(given) - bounds.get("max_length", len(given))
+        return f"leave out {more}" if more > 0 else "add one"
+    if _location(error) == ("name",):
+        return f"write {_as_name(text)}" if _as_name(text) else _expected(error, document)
     if error["type"] in {"greater_than_equal", "less_than_equal"}:
         return f"write {bounds['ge']} or more" if "ge" in bounds else f"write {bounds['le']} or less"
     return _expected(error, document)
+
+
+def _is_about_size(error: ErrorDetails) -> bool:
+    """Whether a list or mapping has too many or too few members."""
+    return error["type"] in {"too_long", "too_short"} and isinstance(error["input"], dict | list)
+
+
+def _as_name(text: str) -> str:
+    """The job's name closest to ``text``; empty where nothing is left of it."""
+    return re.sub(r"[^a-zA-Z0-9]+", "-", text)[:MAX_NAME].strip("-")
 
 
 def _expected(error: ErrorDetails, document: Document) -> str:

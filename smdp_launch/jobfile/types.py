@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import AfterValidator, Field, StringConstraints
 
@@ -22,6 +22,8 @@ class Expected:
 
 def expected(annotation: Any) -> str | None:
     """The words of ``annotation``, which may be wrapped as in ``Annotated[...] | None``."""
+    if get_origin(annotation) is dict:
+        return None  # those would be the words of its keys
     metadata = getattr(annotation, "__metadata__", ())
     found = next((one.words for one in metadata if isinstance(one, Expected)), None)
     inner = (expected(one) for one in get_args(annotation) if one is not None and not isinstance(one, Expected))
@@ -58,7 +60,7 @@ InstanceType = Annotated[
 S3Uri = Annotated[
     str,
     StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\n]*)?$", max_length=1024),
-    Expected("a location such as s3://BUCKET/PREFIX"),
+    Expected("a location such as s3://bucket/prefix, the bucket in small letters, digits, '.' and '-'"),
 ]
 ContainerPath = Annotated[
     str,

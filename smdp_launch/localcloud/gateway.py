@@ -110,8 +110,8 @@ class Gateway:
             raise ServiceError("UnknownOperationException", f"The local cloud does not have {service} {name!r}.")
         try:
             parameters = json.loads(data or b"{}")
-        except ValueError:
-            raise ServiceError("SerializationException", "The body is not JSON.") from None
+        except (ValueError, RecursionError):
+            raise ServiceError("SerializationException", "The body is not JSON, or nested without end.") from None
         if not isinstance(parameters, dict):
             raise ServiceError("SerializationException", "The body is not a JSON object.")
         answer = json.dumps(action(parameters)).encode()
@@ -124,9 +124,11 @@ def _content_length(head: auth.Head) -> int:
     values = head.values("content-length")
     if not values:
         return 0
-    if len(values) > 1 or not values[0].strip().isdecimal() or not values[0].isascii():
+    # Nothing of twenty digits fits this disk, and Python reads no numbers of thousands.
+    text = values[0].strip()
+    if len(values) > 1 or len(text) > 19 or not text.isdecimal() or not text.isascii():
         raise ServiceError("InvalidRequest", "The Content-Length is not a number.")
-    return int(values[0])
+    return int(text)
 
 
 def _receive(environ: Environ, length: int) -> bytes:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.plan.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
+from smdp_launch.plan.origins import Origin
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.ranks import Rank
 from smdp_launch.source.scan import SourceTree
@@ -34,14 +38,24 @@ class LocalRun:
 
 @dataclass(frozen=True)
 class Plan:
+    """One job, ready to be submitted, and what will follow from it.
+
+    Args:
+        script_arguments: the command line as the script will see it.
+        origins: where each value came from; empty for a plan that was read from a file.
+    """
+
     job: str
     job_file: str
+    made: datetime
     spec: JobSpec
     request: Request
     ranks: tuple[Rank, ...]
     source: SourceTree
     script_arguments: tuple[str, ...]
     local: LocalRun | None = None
+    prices: PriceTable | None = None
+    origins: tuple[Origin, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -56,10 +70,27 @@ class Plan:
     def workers_per_host(self) -> int:
         return len(self.ranks) // self.hosts
 
+    @property
+    def batch(self) -> Batch | None:
+        return batch(self.spec)
+
+    @property
+    def image(self) -> ImageFacts:
+        return image_facts(self.spec, self.request)
+
+    @property
+    def billing(self) -> Billing:
+        return billing(self.spec, self.made, self.prices)
+
+    @property
+    def side_effects(self) -> tuple[str, ...]:
+        return tuple(side_effects(self.spec, self.request))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "plan": PLAN_VERSION,
             "job": self.job,
+            "made": self.made.isoformat(timespec="seconds"),
             "job_file": self.job_file,
             "engine": self.spec.engine,
             "policy": self.spec.policy,
@@ -70,6 +101,12 @@ class Plan:
                 {"rank": one.rank, "host": one.host, "local_rank": one.local_rank, "gpu": one.gpu} for one in self.ranks
             ],
             "script_arguments": list(self.script_arguments),
+            "batch": asdict(self.batch) if self.batch is not None else None,
+            "image": asdict(self.image),
+            "billing": asdict(self.billing) | {"latest_end": _time(self.billing.latest_end)},
+            "side_effects": list(self.side_effects),
+            "origins": [one.to_json() for one in self.origins],
+            "spec": self.spec.model_dump(mode="json", by_alias=True, exclude_none=True),
             "source": {
                 "folder": str(self.source.folder),
                 "files": [{"name": one.name, "bytes": one.size} for one in self.source.files],
@@ -89,6 +126,10 @@ class Plan:
             "data": {name: str(path) for name, path in self.local.data.items()},
             "not_honoured": list(self.local.not_honoured),
         }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return moment.isoformat(timespec="seconds") if moment is not None else None
 
 
 def refused_json(job_file: str, diagnostics: list[Diagnostic]) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
-from smdp_launch.errors import JobFileRefused
+from smdp_launch.errors import JobFileRefused, Refused
 from smdp_launch.jobfile.layers import gather, regions_differ
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.plan.local import local_request, not_honoured
+from smdp_launch.plan.origins import origins
 from smdp_launch.plan.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
 from smdp_launch.request.build import training_request
@@ -23,7 +24,7 @@ from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
-from smdp_launch.rules.secrets import hide
+from smdp_launch.rules.redact import hide
 from smdp_launch.source.scan import DEFAULT_LIMIT, SourceTree, scan_data, scan_source
 
 MB = 1_000_000
@@ -99,6 +100,15 @@ def placeholders(job: CheckedJob) -> list[Diagnostic]:
     return [] if job.facts is None else check_launch(job.facts)
 
 
+def require_launchable(job: CheckedJob) -> None:
+    """Raises:
+    Refused: placeholders stand where AWS needs the person's own values.
+    """
+    missing = placeholders(job)
+    if missing:
+        raise Refused("fill these in before you launch on AWS; --local runs the job as it is", missing)
+
+
 def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | None = None) -> Plan:
     """The plan of a job without errors.
 
@@ -119,12 +129,14 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
     return Plan(
         job=name,
         job_file=str(job.path),
+        made=now,
         spec=spec,
         request=request,
         ranks=tuple(rank_map(hosts, workers)),
         source=source,
         script_arguments=tuple(script_arguments(script_hyperparameters(spec))),
         local=local,
+        origins=origins(spec, job.loaded.document),
         diagnostics=job.diagnostics,
     )
 

@@ -18,8 +18,8 @@ from smdp_launch.rules.facts import Facts, Finding, rule
 _WORLD = ("compute.instance_type", "compute.instance_count")
 _SIZES = ("batch.global", "batch.per_gpu")
 _REFERENCE = ("batch.reference_size", "batch.reference_learning_rate", "batch.scaling")
+_RATE = (*_REFERENCE, "batch.learning_rate", "script.hyperparameters")
 _HYPERPARAMETERS = ("script", "hyperparameters")
-_LEARNING_RATE = ("batch.learning_rate", "script.hyperparameters")
 
 # Batches this many times the reference need a warm-up (Goyal et al. 2017 use one from 8 times 256 on).
 _MUCH_LARGER = 8
@@ -33,7 +33,7 @@ def _known_world(facts: Facts) -> bool:
     return instance(facts.spec.compute.instance_type) is not None
 
 
-@rule("SMDP505", *_WORLD, *_SIZES, *_REFERENCE, *_LEARNING_RATE, severity=Severity.WARNING)
+@rule("SMDP505", *_WORLD, *_SIZES, *_RATE, severity=Severity.WARNING)
 def learning_rate_is_scaled(facts: Facts) -> Iterator[Finding]:
     spec = facts.spec
     name, size, scaled = learning_rate_name(spec), global_batch(spec), scaled_learning_rate(spec)

@@ -17,7 +17,7 @@ _MOUNT_NAME = re.compile(r"[A-Za-z0-9_-]{1,8}", re.ASCII)
 @rule("SMDP411", "channels", "network.subnets", "network.security_groups")
 def file_systems_need_a_vpc(facts: Facts) -> Iterator[Finding]:
     network = facts.spec.network
-    systems = [(name, one) for name, one in facts.spec.channels.items() if isinstance(one, FsxChannel | EfsChannel)]
+    systems = [(name, one) for name, one in facts.channels() if isinstance(one, FsxChannel | EfsChannel)]
     if not systems or network.subnets is not None or network.security_groups is not None:
         return
     name, first = systems[0]
@@ -33,7 +33,7 @@ def file_systems_need_a_vpc(facts: Facts) -> Iterator[Finding]:
 
 @rule("SMDP412", "channels")
 def fsx_paths(facts: Facts) -> Iterator[Finding]:
-    for name, channel in facts.spec.channels.items():
+    for name, channel in facts.channels():
         if not isinstance(channel, FsxChannel) or not facts.loaded.has("channels", name, "path"):
             continue
         first = channel.path.lstrip("/").partition("/")[0]
@@ -89,7 +89,7 @@ def settings_of_pipe_mode(facts: Facts) -> Iterator[Finding]:
 
 @rule("SMDP418", "channels", severity=Severity.WARNING)
 def efs_advice(facts: Facts) -> Iterator[Finding]:
-    for name, channel in facts.spec.channels.items():
+    for name, channel in facts.channels():
         if isinstance(channel, EfsChannel):
             message = f"channel {name} reads from EFS, which gives a host 500 to 1,500 MiB/s at most"
             help_ = "FSx for Lustre or FastFile mode from S3 is faster; `silence: [SMDP418]` if the data is there"
@@ -116,7 +116,8 @@ def names_apart(facts: Facts) -> Iterator[Finding]:
 @rule("SMDP422", "channels", severity=Severity.WARNING)
 def pipe_mode_advice(facts: Facts) -> Iterator[Finding]:
     for name, channel in facts.s3_channels("mode", "data_type"):
-        if channel.mode == "Pipe":
+        # An augmented manifest can be read in no other mode.
+        if channel.mode == "Pipe" and channel.data_type != "AugmentedManifestFile":
             message = f"channel {name} in Pipe mode is a pipe, no folder: PyTorch and TensorFlow 2 read files"
             help_ = "`mode: FastFile` reads the same objects as files while training; or `silence: [SMDP422]`"
             yield Finding(("channels", name, "mode"), message, help_)

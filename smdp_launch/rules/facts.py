@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
-from smdp_launch.jobfile.channels import S3Channel
+from smdp_launch.jobfile.channels import Channel, S3Channel
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.spec import JobSpec
@@ -44,9 +44,13 @@ class Facts:
         """Are these fields, such as ``"compute.max_run"``, free of schema errors?"""
         return all(self.loaded.has(*one.split(".")) for one in names)
 
+    def channels(self) -> Iterator[tuple[str, Channel]]:
+        """Those that are written; each may have faulty fields."""
+        yield from self.spec.channels.items() if self.loaded.has("channels") else ()
+
     def s3_channels(self, *fields: str) -> Iterator[tuple[str, S3Channel]]:
         """The channels from S3 of which all ``fields`` are free of schema errors."""
-        for name, channel in self.spec.channels.items() if self.has("channels") else ():
+        for name, channel in self.channels():
             if isinstance(channel, S3Channel) and all(self.loaded.has("channels", name, one) for one in fields):
                 yield name, channel
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.frameworks import TITLES, build, builds, minimum, native_builds, parts
-from smdp_launch.catalog.transformers import pairs_of, transformers_versions
+from smdp_launch.catalog.frameworks import TITLES, build, minimum, native_builds, parts
+from smdp_launch.catalog.transformers import pairs, pairs_of, transformers_versions
 from smdp_launch.diagnostics import closest
 from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
@@ -81,26 +81,28 @@ def python_version(facts: Facts) -> Iterator[Finding]:
         yield Finding(("framework", "python"), message, f'write "{told}", or name another `image`')
 
 
-@rule("SMDP306", "engine", "framework.name", "framework.version", "framework.transformers", "image")
+@rule("SMDP306", "engine", "policy", "framework.name", "framework.version", "framework.transformers", "image")
 def image_holds_library(facts: Facts) -> Iterator[Finding]:
     spec = facts.spec
     found = chosen.held(facts)
     if spec.engine != "smdistributed" or spec.image is not None or found is None or found.library:
         return
-    pair = chosen.hugging_face(facts)
-    if pair is not None:
-        having = [one for one in transformers_versions(pair.framework) if any(x.smddp for x in pairs_of(one))]
-        help_ = f'the last that hold it are transformers "{having[-1]}" with "{pairs_of(having[-1])[-1].version}"'
-        where = ("framework", "transformers")
-    else:
-        help_ = f'the last that holds it is "{_last_with_library(spec.framework.name)}"'
-        where = _VERSION
+    where = _VERSION if chosen.hugging_face(facts) is None else ("framework", "transformers")
     message = f"AWS's image of {found.title} comes without the data parallel library"
-    yield Finding(where, message, f"{help_}; or `engine: native`")
+    yield Finding(where, message, f"the last that holds it is {_last_with_library(facts)}{_or_native(facts)}")
 
 
-def _last_with_library(name: str) -> str:
-    return next(one.version for one in reversed(builds(name)) if one.smddp is not None)
+def _last_with_library(facts: Facts) -> str:
+    pair = chosen.hugging_face(facts)
+    if pair is None:
+        return f'"{chosen.suitable_versions(facts)[-1]}"'
+    last = [one for one in pairs() if one.framework == pair.framework and one.smddp][-1]
+    return f'transformers "{last.transformers}" with "{last.version}"'
+
+
+def _or_native(facts: Facts) -> str:
+    framework = facts.spec.framework
+    return "; or `engine: native`" if chosen.native_version(framework.name, framework.version) is not None else ""
 
 
 @rule("SMDP307", "engine", "policy", "framework.name", "framework.version", "framework.transformers", "image")

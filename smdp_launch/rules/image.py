@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.frameworks import TITLES, frameworks, parts
+from smdp_launch.catalog.frameworks import TITLES, Build, build, builds, frameworks, parts
 from smdp_launch.catalog.images import ImageUri, aws_build, tag_facts
 from smdp_launch.catalog.regions import dns_suffix, region_known, registry_account
 from smdp_launch.diagnostics import Severity
@@ -35,20 +35,25 @@ def named_image_holds_library(facts: Facts) -> Iterator[Finding]:
         return
     found = aws_build(named)
     if found is not None and found.smddp is None:
-        message = f"AWS's image of {TITLES[found.framework]} {found.version} with CUDA {found.cuda} comes without the"
-        yield Finding(_IMAGE, f"{message} data parallel library", _with_library(facts))
+        what = f"{TITLES[found.framework]} {found.version} with CUDA {found.cuda}"
+        message = f"AWS's image of {what} comes without the data parallel library"
+        yield Finding(_IMAGE, message, _with_library(found))
 
 
-def _with_library(facts: Facts) -> str:
-    suitable = chosen.suitable_versions(facts) if facts.has("framework.name", "engine", "policy") else []
-    last = f' of "{suitable[-1]}" with CUDA 11' if suitable and facts.spec.policy == "strict" else " that holds it"
-    return f"leave `image:` out and AWS's own for `framework` is taken; choose one{last}"
+def _with_library(without: Build) -> str:
+    """The image of the same version that holds it, else the last version that does."""
+    same = build(without.framework, without.version)
+    if same is not None and same.smddp is not None:
+        return f"the one with CUDA {same.cuda} holds it, and is taken where `image:` is left out"
+    last = next(one.version for one in reversed(builds(without.framework)) if one.smddp is not None)
+    return f'the last version that holds it is "{last}"'
 
 
 @rule("SMDP308", "policy", "image", *_VERSIONS, "engine")
 def image_cuda(facts: Facts) -> Iterator[Finding]:
     told = chosen.tag(facts).cuda
-    if told is None or any(cuda_11.check(facts)) or any(framework_version.check(facts)):
+    others = (cuda_11, framework_version, named_image_holds_library)
+    if told is None or any(any(one.check(facts)) for one in others):
         return
     held = chosen.held(facts)
     if facts.spec.policy == "strict" and not told.startswith("11."):

@@ -18,6 +18,8 @@ from smdp_launch.rules.members import FIELDS, field_of
 #: What every request carries beside the job's own; the most that one takes.
 LAUNCH_HYPERPARAMETERS = 8
 MOST_HYPERPARAMETERS = 100
+#: Characters of a job's name.
+LONGEST_NAME = 63
 
 _HYPERPARAMETERS = ("script", "hyperparameters")
 _CHANNEL: Path = ("InputDataConfig", ANY)
@@ -58,7 +60,7 @@ _NAMED: dict[Location, tuple[Path, str, str]] = {
 
 @rule("SMDP601")
 def fields_within_limits(facts: Facts) -> Iterator[Finding]:
-    for at, path, value in [*_plain(facts), *_of_channels(facts), *_made(facts), *_mapped(facts)]:
+    for at, path, value in [*_plain(facts), *_of_channels(facts), *_mapped(facts)]:
         yield from _told(at, check_value(path, value))
     for at, path in _KEYS.items():
         for key in _mapping(facts, at):
@@ -77,19 +79,11 @@ def _plain(facts: Facts) -> Iterator[tuple[Location, Path, Any]]:
 
 
 def _of_channels(facts: Facts) -> Iterator[tuple[Location, Path, Any]]:
-    for name in _mapping(facts, ("channels",)):
+    for name, _ in facts.channels():
         for field, path in _CHANNEL_FIELDS.items():
             value = _value(facts, ("channels", name, field))
             if value is not None:
                 yield ("channels", name, field), path, value
-
-
-def _made(facts: Facts) -> Iterator[tuple[Location, Path, Any]]:
-    """Fields from which a member is made that may be longer."""
-    checkpoint = _value(facts, ("checkpoint", "s3"))
-    if checkpoint is not None:
-        made = S3Location.parse(checkpoint).join("n" * 63)
-        yield ("checkpoint", "s3"), ("CheckpointConfig", "S3Uri"), str(made)
 
 
 def _mapped(facts: Facts) -> Iterator[tuple[Location, Path, Any]]:
@@ -129,8 +123,20 @@ def instead(one: Violation) -> str:
     if one.kind == "pattern":
         simple = re.sub(r"[^A-Za-z0-9]+", "-", str(one.value)).strip("-")
         return f"write {simple}" if compiled(one.limit).fullmatch(simple) else "mend its form"
-    fixes = {"required": "add it", "type": f"write {one.limit}", "enum": "write one of those"}
-    return fixes.get(one.kind, f"keep to {one.limit}")
+    if one.kind in ("min", "max") and not isinstance(one.value, int | float):
+        difference = abs(len(one.value) - one.limit)
+        return f"{'shorten' if one.kind == 'max' else 'lengthen'} it by {difference}"
+    fixes = {"required": f"add {one.limit}", "type": f"write {one.limit}", "enum": "write one of those"}
+    return fixes.get(one.kind, f"write {one.limit} or {'less' if one.kind == 'max' else 'more'}")
+
+
+@rule("SMDP601", "checkpoint.s3")
+def checkpoint_location(facts: Facts) -> Iterator[Finding]:
+    if facts.spec.checkpoint is not None:
+        made = S3Location.parse(facts.spec.checkpoint.s3).join("n" * LONGEST_NAME)
+        for one in check_value(("CheckpointConfig", "S3Uri"), str(made)):
+            message = f"SageMaker refuses checkpoint.s3 with the job's name behind it: {one.message}"
+            yield Finding(("checkpoint", "s3"), message, instead(one))
 
 
 @rule("SMDP602", "script.hyperparameters", "batch.hyperparameter")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.diagnostics import Severity, closest
+from smdp_launch.diagnostics import Severity
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.rules.pages import codes
 
@@ -13,14 +13,12 @@ from smdp_launch.rules.pages import codes
 def silenced_codes(facts: Facts) -> Iterator[Finding]:
     from smdp_launch.rules.check import every_rule
 
-    warnings = sorted({one.code for one in every_rule() if one.severity is Severity.WARNING})
+    warnings = {one.code for one in every_rule() if one.severity is Severity.WARNING}
     for index, code in enumerate(facts.spec.silence):
         if code in warnings:
             continue
         if code in codes():
             message, help_ = f"{code} is an error, and only warnings can be silenced", "leave it out and mend the cause"
         else:
-            near = closest(code, warnings, cutoff=0.8)
-            message = f"there is no code {code}"
-            help_ = f"did you mean {near}?" if near else "`smdp-launch explain` lists them all"
+            message, help_ = f"there is no code {code}", "`smdp-launch explain` lists them all"
         yield Finding(("silence", index), message, help_)

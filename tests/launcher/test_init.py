@@ -67,14 +67,35 @@ def drafted(tmp_path: Path, folder: Path, *arguments: str) -> Any:
 # What it writes
 
 
-@pytest.mark.parametrize("engine", ["native", "smdistributed"])
-@pytest.mark.parametrize("name", ["tensorflow_loop", "transformers_trainer", "own_module", "two_scripts"])
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        ("tensorflow_loop", "smdistributed"),
+        *(
+            (name, engine)
+            for name in ("transformers_trainer", "own_module", "two_scripts")
+            for engine in ("native", "smdistributed")
+        ),
+    ],
+)
 def test_every_kind_of_script_gets_a_sound_job_file(tmp_path: Path, name: str, engine: str) -> None:
     shutil.copytree(SCRIPTS / name, tmp_path / name)
     job = drafted(tmp_path, Path(name), "--engine", engine)
     assert (job["name"], job["engine"], job["script"]["source"]) == (name.replace("_", "-"), engine, name)
     assert ("image" in job) == (engine == "native")
     assert run(tmp_path, "plan", "--json").returncode == 0
+
+
+def test_a_framework_without_a_native_build_is_refused(tmp_path: Path) -> None:
+    ran = run(tmp_path, "init", SCRIPTS / "tensorflow_loop", "--yes", "--engine", "native")
+    assert ran.returncode == ExitCode.USAGE
+    assert "no build for TensorFlow" in ran.stderr
+    assert "--engine smdistributed" in ran.stderr
+    assert not (tmp_path / "job.yaml").exists()
+
+
+def test_the_engine_is_one_that_has_a_build_for_the_framework(tmp_path: Path) -> None:
+    assert drafted(tmp_path, SCRIPTS / "tensorflow_loop")["engine"] == "smdistributed"
 
 
 def test_the_templates_scripts_are_understood(tmp_path: Path) -> None:
@@ -90,7 +111,7 @@ def test_the_templates_scripts_are_understood(tmp_path: Path) -> None:
 
 
 def test_a_tensorflow_loop_gets_its_pinned_version_and_quoted_values(tmp_path: Path) -> None:
-    job = drafted(tmp_path, SCRIPTS / "tensorflow_loop")
+    job = drafted(tmp_path, SCRIPTS / "tensorflow_loop", "--engine", "smdistributed")
     assert job["framework"] == {"name": "tensorflow", "version": "2.9.2"}
     assert job["script"]["hyperparameters"] == {"learning_rate": 1e-5, "batch_size": 64, "activation": "on"}
     text = (tmp_path / "job.yaml").read_text()
@@ -100,7 +121,7 @@ def test_a_tensorflow_loop_gets_its_pinned_version_and_quoted_values(tmp_path: P
 
 
 def test_a_trainer_script_is_read_with_its_modules(tmp_path: Path) -> None:
-    job = drafted(tmp_path, SCRIPTS / "transformers_trainer")
+    job = drafted(tmp_path, SCRIPTS / "transformers_trainer", "--engine", "smdistributed")
     assert job["script"]["entry"] == "run_classifier.py"
     # torch 2.1.0 is pinned, and built with CUDA 12.1.
     assert (job["framework"]["version"], job["policy"]) == ("2.1.0", "extended")
@@ -128,8 +149,9 @@ def test_the_librarys_own_module_gets_a_version_that_has_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("requirements", "engine", "version", "policy"),
     [
-        ("torch==1.13.1\n", "native", "1.13.1", None),
-        ("torch==2.6.0\n", "native", "2.6.0", "extended"),
+        ("torch==1.13.1\n", "smdistributed", "1.13.1", None),
+        ("torch==2.1.0\n", "smdistributed", "2.1.0", "extended"),
+        ("torch==1.13.1\n", "native", "2.0.1", None),
         ("torch==2.6.0\n", "smdistributed", "2.0.1", None),
         ("torch==1.5.0\n", "native", "2.0.1", None),
         ("torch==2.0.99\n", "native", "2.0.1", None),

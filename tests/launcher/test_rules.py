@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.plan.prepare import LocalRequest, check_job, placeholders
+from smdp_launch.request.build import training_request
+from smdp_launch.rules.limits import LAUNCH_HYPERPARAMETERS, request_within_limits
 from tests.conftest import JOB, write_job
 
 IMAGE = next(line for line in JOB.splitlines() if line.startswith("image:")) + "\n"
@@ -183,3 +186,68 @@ def test_placeholders_pass_the_check_and_are_found_before_a_launch(tmp_path: Pat
         "000000000000.dkr.ecr.xx-placeholder-1.amazonaws.com/smdp-pytorch:2.0.1-cu118",
     ]
     assert placeholders(check_job(write_job(tmp_path))) == []
+
+
+def test_the_launch_takes_as_many_hyperparameters_as_is_said(tmp_path: Path) -> None:
+    job = check_job(write_job(tmp_path))
+    spec, source = job.require()
+    names = training_request(spec, source, "job")["HyperParameters"]
+    assert sum(name.startswith("sagemaker_") for name in names) == LAUNCH_HYPERPARAMETERS
+
+
+def test_the_request_as_a_whole_is_the_last_guard(tmp_path: Path) -> None:
+    job = check_job(write_job(tmp_path, JOB + "tags: {team: vision}\n"))
+    assert job.facts is not None
+    spec = job.facts.spec
+    broken = {
+        "compute.max_run": {"compute": spec.compute.model_copy(update={"max_run": 0})},
+        "channels.train": {"channels": {"train": spec.channels["train"].model_copy(update={"mode": "Fast"})}},
+        "tags": {"tags": {"team": "v" * 300}},
+    }
+    for place, update in broken.items():
+        facts = replace(job.facts, spec=spec.model_copy(update=update))
+        (one,) = request_within_limits.diagnostics(facts)
+        entry = facts.document.entry(tuple(place.split(".")))
+        assert one.code == "SMDP601"
+        assert one.span in (entry.key, entry.value)
+
+
+def test_warnings_are_silenced_and_errors_are_not(tmp_path: Path) -> None:
+    one_host = ("instance_count: 2", "instance_count: 1")
+    silent = ("region: us-east-1\n", "region: us-east-1\nsilence: [SMDP312]\n")
+    assert [one.code for one in found(tmp_path, one_host)] == ["SMDP312"]
+    assert found(tmp_path, one_host, silent) == []
+    typo = ("ml.p4d.24xlarge", "ml.p4d.24xlarg")
+    assert [
+        one.code for one in found(tmp_path, typo, ("us-east-1\nlocal", "us-east-1\nsilence: [SMDP301]\nlocal"))
+    ] == [
+        "SMDP301",
+        "SMDP210",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "codes"),
+    [
+        # An unknown type says nothing of GPUs, CUDA, regions and batches.
+        ([("ml.p4d.24xlarge", "ml.p4d.24xlarg"), ("region:", "amp: bf16\nbatch: {global: 99}\nregion:")], ["SMDP301"]),
+        # A version that does not exist has no CUDA, Python or build.
+        ([('"2.0.1"', '"9.9.9"'), ("framework: {", 'framework: {python: "3.8", ')], ["SMDP302"]),
+        # Half a VPC is the reason why the file system is out of reach.
+        (
+            [
+                ("train: {s3: \"s3://bucket/train\"}", "train: {fsx: fs-0123456789abcdef0, path: /abcdefgh/data}"),
+                ("region:", "network: {subnets: [subnet-0123456789abcdef0]}\nregion:"),
+            ],
+            ["SMDP419"],
+        ),
+        # A misspelt limit is not a missing one.
+        ([("region:", 'spot: {maxwait: 700}\ncheckpoint: {s3: "s3://bucket/c"}\nregion:')], ["SMDP201"]),
+        # A variable that is not set has no value that could be wrong.
+        ([("ml.p4d.24xlarge", "${NO_SUCH_VARIABLE_HERE}")], ["SMDP106"]),
+    ],
+)  # fmt: skip
+def test_a_cause_is_told_without_its_consequences(
+    tmp_path: Path, changes: list[tuple[str, str]], codes: list[str]
+) -> None:
+    assert [one.code for one in found(tmp_path, *changes)] == codes

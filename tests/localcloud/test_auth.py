@@ -236,11 +236,18 @@ def test_a_json_body_may_not_be_huge(json_wire: Wire) -> None:
     assert status == 413
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff\xfe", b'{"TrainingJobName": 1}'])
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff\xfe", b'{"TrainingJobName": 1}', b'{"a":' * 100_000])
 def test_a_malformed_json_body_gets_an_answer(json_wire: Wire, body: bytes) -> None:
     json_wire.body = body
     status, answer = json_wire.sign().send()
     assert (status, b"Traceback" in answer) == (400, False)
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-1", "1_0", "\u0661"])
+def test_an_impossible_length_gets_an_answer(wire: Wire, length: str, unchanged: None) -> None:
+    wire.sign()
+    wire.headers["Content-Length"] = length.encode().decode("latin-1")
+    assert wire.send()[0] == 400
 
 
 def test_the_credentials_lie_in_a_file_for_the_user_only(shared_cloud: Cloud) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from rich.text import Text
 
@@ -10,6 +11,7 @@ from smdp_launch.catalog.instances import instance
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.rows import count, duration, print_rows, short, size, titled
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.plan.consequences import ImageFacts
 from smdp_launch.plan.plan import Plan
 from smdp_launch.request.names import source_location
 
@@ -31,6 +33,7 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
         ("engine", f"{spec.engine}, policy {spec.policy}"),
         ("framework", f"{spec.framework.name} {spec.framework.version}"),
         ("image", request["AlgorithmSpecification"]["TrainingImage"]),
+        ("", _image(plan.image)),
         ("role", spec.role),
         ("region", spec.region),
         ("script", shlex.join([spec.script.entry, *plan.script_arguments])),
@@ -42,7 +45,69 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     if spec.checkpoint is not None:
         rows.append(("checkpoints", f"{spec.checkpoint.path} kept at {request['CheckpointConfig']['S3Uri']}"))
     rows += rank_rows(plan)
+    rows += _batch_rows(plan)
+    rows += _billing_rows(plan)
+    rows += titled("leaves", list(plan.side_effects))
     return [*rows, ("plan", plan.hash)]
+
+
+def _batch_rows(plan: Plan) -> list[tuple[str, str]]:
+    advice = plan.batch
+    if advice is None:
+        return []
+    rows = []
+    if advice.global_size is not None:
+        each = f", {advice.per_worker} on each GPU" if advice.per_worker is not None else ""
+        rows.append(("batch", f"{advice.global_size} in each step{each}"))
+    if advice.formula is not None:
+        given = f"; the job gives {advice.learning_rate:g}" if advice.learning_rate is not None else ""
+        rows.append(("learning rate", f"{advice.formula}{given}"))
+    if advice.warmup_steps is not None:
+        rows.append(("warm-up", count(advice.warmup_steps, "step")))
+    return rows
+
+
+def _billing_rows(plan: Plan) -> list[tuple[str, str]]:
+    bill = plan.billing
+    hours = f"{bill.instance_hours:.2f} instance-hours at most"
+    if bill.warm_instance_hours:
+        hours += f", and {bill.warm_instance_hours:.2f} of a warm pool"
+    if bill.usd is not None:
+        hours += f": {bill.usd:,.2f} USD at {bill.price:g} an hour ({bill.price_source})"
+    ends = "the wait for capacity has no limit: compute.max_pending sets one"
+    if bill.latest_end is not None:
+        ends = f"{bill.latest_end:%Y-%m-%d %H:%M} UTC at the latest, if it were launched now"
+    return [("cost", hours), ("ends", ends)]
+
+
+def show_origins(plan: Plan) -> None:
+    """Each value with the place that it came from."""
+    console = Console(highlight=False)
+    console.print()
+    width = max((len(one.key) for one in plan.origins), default=0)
+    for one in plan.origins:
+        where = one.layer.value if one.place is None else f"{one.layer.value}, {one.place}"
+        console.print(
+            Text(f"{one.key:<{width}}  ", "cyan") + Text(f"{one.value}  ") + Text(where, "dim"), soft_wrap=True
+        )
+
+
+def show_next(plan: Plan, saved: Path | None) -> None:
+    """On standard error: standard output holds the plan alone."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if saved is not None:
+        console.print(f"next: smdp-launch launch {shlex.quote(str(saved))}")
+    else:
+        console.print(f"next: smdp-launch launch {shlex.quote(plan.job_file)} --local, then without --local on AWS")
+
+
+def _image(facts: ImageFacts) -> str:
+    held = [f"CUDA {facts.cuda}"] if facts.cuda is not None else ["CUDA unknown until it is looked into"]
+    if facts.python is not None:
+        held.append(f"Python {facts.python}")
+    if facts.compute_capability is not None:
+        held.append(f"for GPUs of compute capability {facts.compute_capability}")
+    return f"{facts.source}: {', '.join(held)}"
 
 
 def _channel(channel: S3Channel | FsxChannel | EfsChannel) -> str:

@@ -1,0 +1,148 @@
+"""What follows from a job: batch and learning rate, what the image holds, hours and money, and what else will exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from smdp_launch.catalog.frameworks import build
+from smdp_launch.catalog.images import aws_build, parse_image, tag_facts
+from smdp_launch.catalog.instances import instance
+from smdp_launch.catalog.prices import PriceTable, instance_hours
+from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.request.batch import (
+    global_batch,
+    learning_rate_name,
+    scaled_learning_rate,
+    worker_batch,
+)
+from smdp_launch.request.build import Request
+
+_FACTORS = {"linear": "{size} / {reference}", "sqrt": "sqrt({size} / {reference})", "none": "1"}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples of one step, and the learning rate that fits them.
+
+    Args:
+        learning_rate: what the job gives its script, if it is a number.
+        advised: the reference learning rate carried over to ``global_size``; ``formula`` says how.
+    """
+
+    global_size: int | None
+    per_worker: int | None
+    learning_rate: float | None
+    advised: float | None
+    formula: str | None
+    warmup_steps: int | None
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What is known of the image without pulling it; None for what is not.
+
+    Args:
+        source: ``AWS`` for one of AWS's own, else ``yours``.
+    """
+
+    uri: str
+    source: str
+    cuda: str | None
+    python: str | None
+    compute_capability: str | None
+
+
+@dataclass(frozen=True)
+class Billing:
+    """Upper bounds. ``usd`` needs a price table; nothing is estimated.
+
+    Args:
+        instance_hours: of training at most, at the limit of ``compute.max_run``.
+        warm_instance_hours: that a warm pool stays afterwards, at most.
+        latest_end: None if the job may wait for capacity without a limit.
+    """
+
+    instance_hours: float
+    warm_instance_hours: float
+    latest_end: datetime | None
+    usd: float | None = None
+    price: float | None = None
+    price_source: str | None = None
+
+
+def batch(spec: JobSpec) -> Batch | None:
+    """None if the job says nothing of its batch."""
+    if spec.batch is None:
+        return None
+    name = learning_rate_name(spec)
+    given = spec.script.hyperparameters.get(name) if name is not None else None
+    size, reference = global_batch(spec), spec.batch.reference_size
+    advised = scaled_learning_rate(spec)
+    formula = None
+    if advised is not None:
+        factor = _FACTORS[spec.batch.scaling].format(size=size, reference=reference)
+        formula = f"{spec.batch.reference_learning_rate:g} x {factor} = {advised:g}"
+    return Batch(
+        global_size=size,
+        per_worker=worker_batch(spec),
+        learning_rate=float(given) if isinstance(given, int | float) and not isinstance(given, bool) else None,
+        advised=advised,
+        formula=formula,
+        warmup_steps=spec.batch.warmup_steps,
+    )
+
+
+def image_facts(spec: JobSpec, request: Request) -> ImageFacts:
+    uri = str(request["AlgorithmSpecification"]["TrainingImage"])
+    parsed = parse_image(uri)
+    known = aws_build(parsed) if parsed is not None else None
+    if spec.image is None and known is None:
+        known = build(spec.framework.name, spec.framework.version)
+    tag = tag_facts(parsed.tag or "") if parsed is not None else None
+    host = instance(spec.compute.instance_type)
+    return ImageFacts(
+        uri=uri,
+        source="AWS" if parsed is not None and parsed.is_aws else "yours",
+        cuda=known.cuda if known is not None else tag.cuda if tag is not None else None,
+        python=known.python if known is not None else tag.python if tag is not None else None,
+        compute_capability=host.compute_capability if host is not None else None,
+    )
+
+
+def billing(spec: JobSpec, now: datetime, prices: PriceTable | None = None) -> Billing:
+    compute = spec.compute
+    hours = instance_hours(compute.instance_count, compute.max_run)
+    warm = instance_hours(compute.instance_count, compute.keep_alive or 0)
+    price = prices.hourly(spec.region, compute.instance_type) if prices is not None else None
+    return Billing(
+        instance_hours=hours,
+        warm_instance_hours=warm,
+        latest_end=_latest_end(spec, now),
+        usd=price * (hours + warm) if price is not None else None,
+        price=price,
+        price_source=f"{prices.source}, {prices.date}" if prices is not None and price is not None else None,
+    )
+
+
+def side_effects(spec: JobSpec, request: Request) -> Iterator[str]:
+    """What a launch leaves or costs beside the hosts' hours. Nothing else is switched on: no debugger, no profiler."""
+    yield f"objects under {spec.output.s3}: the source archive, model.tar.gz, output.tar.gz"
+    if spec.checkpoint is not None:
+        yield f"objects under {request['CheckpointConfig']['S3Uri']}: checkpoints, until somebody deletes them"
+    yield "a log group, /aws/sagemaker/TrainingJobs, with a stream for each host"
+    if spec.compute.keep_alive:
+        yield f"a warm pool: the hosts stay, and cost, for up to {spec.compute.keep_alive} s after the job"
+    if spec.compute.retries:
+        yield f"up to {spec.compute.retries} new starts after an error of SageMaker's own, each billed"
+    for name in sorted(set(spec.overlay) & {"DebugRuleConfigurations", "ProfilerRuleConfigurations"}):
+        yield f"{name} of the overlay: processing instances of their own, billed beside the job"
+
+
+def _latest_end(spec: JobSpec, now: datetime) -> datetime | None:
+    if spec.spot is not None and spec.spot.max_wait is not None:
+        return now + timedelta(seconds=spec.spot.max_wait)
+    if spec.compute.max_pending is not None:
+        return now + timedelta(seconds=spec.compute.max_pending + spec.compute.max_run)
+    return None

@@ -1,0 +1,150 @@
+"""Secrets are found whatever else is wrong with a file, and stand in no output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.cli.render.diagnostics import told
+from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.plan.prepare import check_job
+from smdp_launch.rules.secrets import says_secret
+from tests.conftest import JOB, Command, write_job
+
+KEY = "-----BEGIN RSA PRIVATE KEY-----\\nMIIEowIBAAKCAQEA1234567890\\n-----END RSA PRIVATE KEY-----"
+FORMS = {
+    "AKIAIOSFODNN7EXAMPLE": "an AWS access key",
+    "ASIAIOSFODNN7EXAMPLE": "an AWS access key",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789": "a GitHub token",
+    "github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz": "a GitHub token",
+    "glpat-abcdefghij0123456789": "a GitLab token",
+    "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH": "a Hugging Face token",
+    "sk-proj-abcdefghijklmnopqrstuvwxyz": "an API key",
+    "xoxb-123456789012-abcdefghijkl": "a Slack token",
+    "local-0123456789abcdef0123456789abcdef01234567": "a Weights & Biases key",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N": "a signed token",
+    "postgres://ana:correct-horse@db.example.com/runs": "a password in an address",
+}
+
+
+def told_about(folder: Path, more: str, **environ: str) -> list[Diagnostic]:
+    return list(check_job(write_job(folder, JOB + more), environ=environ).diagnostics)
+
+
+def everything(found: list[Diagnostic]) -> str:
+    spans = " ".join(repr(one.span) for one in found)
+    return f"{told(found).plain if found else ''} {json.dumps([one.to_json() for one in found])} {spans}"
+
+
+@pytest.mark.parametrize(("secret", "what"), FORMS.items(), ids=FORMS.values())
+def test_known_forms_are_found_and_not_shown(tmp_path: Path, secret: str, what: str) -> None:
+    (one,) = told_about(tmp_path, f"environment:\n  SETTING: {secret}\n")
+    assert (one.code, one.span and one.span.line) == ("SMDP701", JOB.count("\n") + 2)
+    assert what in one.message
+    hidden = "correct-horse" if "address" in what else secret
+    assert hidden not in everything([one])
+
+
+def test_a_private_key_is_one_mistake_and_no_part_of_it_is_shown(tmp_path: Path) -> None:
+    found = told_about(tmp_path, f'environment:\n  SETTING: "{KEY}"\n')
+    assert [one.code for one in found] == ["SMDP701"]
+    assert "MIIE" not in everything(found)
+
+
+@pytest.mark.parametrize(
+    "place", ["tags: {DB_PASSWORD: %s}", "overlay: {Nested: [{apiKey: %s}]}", "nothing: {hfToken: %s}"]
+)
+def test_names_give_secrets_away_wherever_they_stand(tmp_path: Path, place: str) -> None:
+    found = told_about(tmp_path, f"{place % 'correct-horse-battery'}\n")
+    assert "SMDP702" in [one.code for one in found]
+    assert "correct-horse" not in everything(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "password",
+            "DB_PASSWORD",
+            "db-passwd",
+            "wandb_api_key",
+            "WANDB_API_KEY",
+            "hfToken",
+            "secretKey",
+            "auth_token",
+        ),
+        *("aws_secret_access_key", "privateKey", "credentials", "client_secret", "apikey"),
+    ],
+)
+def test_names_that_say_secret(name: str) -> None:
+    assert says_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("pad_token", "eos-token", "maskToken", "special_token", "decoder_start_token", "max_tokens", "tokenizer"),
+        *("num_tokens", "keyboard", "monkey", "secretary", "token_type", "sort_key", "key", "partition_key"),
+    ],
+)
+def test_names_that_do_not(name: str) -> None:
+    assert not says_secret(name)
+
+
+@pytest.mark.parametrize(
+    "value", ["/run/secrets/db", "arn:aws:secretsmanager:us-east-1:123456789012:secret:db", "short"]
+)
+def test_paths_arns_and_short_values_are_no_secrets(tmp_path: Path, value: str) -> None:
+    assert told_about(tmp_path, f"environment:\n  DB_PASSWORD: {value}\n") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "environment: {1A: x, DB_PASSWORD: correct-horse-battery}",
+        "environment: {DB_PASSWORD: correct-horse-battery, DB_PASSWORD: correct-horse-battery}",
+        "environment: [DB_PASSWORD: correct-horse-battery]",
+        "unknown: {DB_PASSWORD: correct-horse-battery}",
+        "amp: ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789: x",
+        "tags: {ghp_abcdefghijklmnopqrstuvwxyz0123456789: x}",
+        "environment: {DB_PASSWORD: correct-horse-battery: no}",
+        "environment: {DB_PASSWORD: 'correct-horse-battery",
+        "environment: {DB_PASSWORD: !vault correct-horse-battery}",
+        'environment: {DB_PASSWORD: "correct-horse-\\x62attery"}',
+        "engine_options: {custom_mpi_options: 'PASSWORD=correct-horse-battery -x A'}",
+    ],
+)
+def test_whatever_else_is_wrong_no_secret_is_shown(tmp_path: Path, line: str) -> None:
+    text = everything(told_about(tmp_path, f"{line}\n"))
+    assert "error[" in text
+    assert "correct-horse" not in text
+    assert "ghp_abcdefgh" not in text
+
+
+def test_variables_are_told_by_their_names(tmp_path: Path) -> None:
+    job = JOB.replace("ml.p4d.24xlarge", "${KIND}").replace("instance_count: 2", "instance_count: ${COUNT}")
+    path = write_job(tmp_path, job.replace("train.py", "${SCRIPT}") + "environment: {DB_PASSWORD: '${PASSWORD}'}\n")
+    environ = {"KIND": "ml.p99.large", "COUNT": "-7", "SCRIPT": "scripts/secret-project.py", "PASSWORD": "x" * 600}
+    found = list(check_job(path, environ=environ).diagnostics)
+    assert [one.code for one in found] == ["SMDP402", "SMDP301", "SMDP204", "SMDP702"]
+    text = everything(found)
+    assert [value for value in ("p99", "-7", "secret-project", "xxxx") if value in text] == []
+    assert "there is no ${SCRIPT} in" in text
+    assert "no instance type ${KIND}" in text
+
+
+def test_a_secret_in_a_flag_is_not_shown(smdp_launch: Command) -> None:
+    ran = smdp_launch("validate", "--set", "environment.DB_PASSWORD=correct-horse-battery", "--set", "amp=fp8")
+    assert ran.stderr.count("error[") == 2
+    assert "correct-horse" not in ran.stdout + ran.stderr
+
+
+def test_a_secret_is_in_no_json_either(smdp_launch: Command, job_folder: Path) -> None:
+    (job_folder / "job.yaml").write_text(JOB + "environment: {DB_PASSWORD: correct-horse-battery}\n")
+    for arguments in (["validate", "--json"], ["plan", "--json"], ["plan", "--request"], ["launch", "--local"]):
+        ran = smdp_launch(*arguments)
+        assert ran.returncode == 3
+        assert "correct-horse" not in ran.stdout + ran.stderr
