@@ -52,7 +52,7 @@ def judge(mutant: Mutant, path: Path, sound: dict[str, object]) -> Verdict:
 def in_place(one: Diagnostic, mutant: Mutant, job: CheckedJob) -> bool:
     """On a line that was changed; for what is gone at its parents, and else in a sentence that names it."""
     line = one.span.line if one.span is not None else 0
-    key = str(mutant.at[-1])
+    key = next(part for part in reversed(mutant.at) if isinstance(part, str))
     if line in mutant.lines or names(one, key):
         return True
     if one.code == "SMDP102" and mutant.operator in STRUCTURAL:
