@@ -64,9 +64,7 @@ def main() -> None:
         sys.exit(f"the engine sees {hosts} hosts for {size} ranks")
     members = (ctypes.c_int * size)(*range(size))
     timeout = ctypes.c_double(0)
-    check(
-        engine.smdp_group_create(handle, members, size, b"world", timeout, ctypes.byref(group), ctypes.byref(error))
-    )
+    check(engine.smdp_group_create(handle, members, size, b"world", timeout, ctypes.byref(group), ctypes.byref(error)))
     values = (ctypes.c_float * ELEMENTS)(*[rank + 1.0] * ELEMENTS)
     address = ctypes.cast(values, ctypes.c_void_p)
     reduce_ = Call(ctypes.sizeof(Call), ALL_REDUCE, FLOAT32, SUM, 0, ELEMENTS, address, address)

@@ -86,7 +86,8 @@ def _groups(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     )
     if not whole:
         raise ContractError(
-            f'{path}: every entry of "instance_groups" needs an "instance_group_name" and "hosts", found {shown(groups)}.'
+            f'{path}: every entry of "instance_groups" needs an "instance_group_name" and "hosts", '
+            f"found {shown(groups)}."
         )
     return list(groups)
 

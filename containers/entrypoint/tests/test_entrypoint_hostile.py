@@ -1,4 +1,4 @@
-"""Whatever the platform, the network or the disk does: one clear line, the failure file, a code other than 0, in time."""
+"""Whatever platform, network or disk do: one clear line, the failure file, a code other than 0, in time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ VALID: dict[str, dict[str, Any]] = {
 }
 # What a mutation puts in the place of some value.
 STRANGE: list[Any] = [
-    None, True, 0, -1, 1e308, 10**400, "", "x", "../..", "\u0000", "\ud800", "a" * 5000, "é\n\x1b[2J", [], {}, [[]], [None],
+    None, True, 0, -1, 1e308, 10**400, "", "x", "../..", "\u0000", "\ud800", "a" * 5000, "é\n\x1b[2J", [], {}, [[]],
+    [None],
     {"": ""}, ["algo-1"], ["algo-1", "algo-1"], [{"instance_group_name": "one", "hosts": ["algo-1"]}], "[", "{}", "[1]",
     '["one", "two"]', "1" * 5000, "NaN", "/etc/passwd", "-x", ".", "train.py/", "//",
 ]  # fmt: skip

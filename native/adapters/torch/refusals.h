@@ -1,9 +1,10 @@
 // What the engine does not offer yet, said in one form.
 #pragma once
 
+#include <torch/version.h>
+
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/version.h>
 #include <vector>
 
 #include "translate.h"

@@ -11,11 +11,12 @@ from types import TracebackType
 import click
 
 from smdp_launch.cli.render.console import Console, visible
-from smdp_launch.cli.render.rows import count, print_rows, size, titled
+from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.image.build import Built
 from smdp_launch.image.inspection import INSPECTION_VERSION, Finding, Inspection
 from smdp_launch.image.push import Pushed
 from smdp_launch.image.verdict import RULE, judge
+from smdp_launch.units import count, size, titled
 
 #: The lines in which docker, podman and buildah announce a step.
 _STEP = re.compile(r"(?:\[\d+/\d+\] )?(?:STEP|Step) [\d/]+ ?:? .*|#\d+ \[[^\]]*\d+/\d+\] .*")
