@@ -196,7 +196,8 @@ int smdp_engine_open(const smdp_engine_config* config, smdp_engine** engine, smd
 void smdp_engine_close(smdp_engine* engine) {
   std::unique_ptr<smdp_engine> owned(engine);
   if (owned && !owned->engine->is_own()) {
-    (void)owned.release();  // a forked child: threads and memory are its parent's
+    // A forked child: threads and memory are its parent's.
+    [[maybe_unused]] const smdp_engine* parents = owned.release();
   }
 }
 

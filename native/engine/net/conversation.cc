@@ -229,7 +229,9 @@ void Greeter::step(Conversation& talk, short events) {
     }
   }
   if (talk.state == State::kLastWords && talk.out.empty()) {
-    ::shutdown(talk.fd.get(), SHUT_WR);
+    if (talk.fd.valid()) {
+      ::shutdown(talk.fd.get(), SHUT_WR);
+    }
     talk.state = State::kOver;
   }
 }
