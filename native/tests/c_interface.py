@@ -1,7 +1,6 @@
 """The engine through its C interface (include/smdp/engine.h), for tests: no torch, no adapter."""
 
 import ctypes
-import socket
 from pathlib import Path
 from typing import Dict, List, Optional
 
@@ -50,12 +49,6 @@ class Call(ctypes.Structure):
 
 class EngineError(Exception):
     """What the engine said, in its words."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Library:

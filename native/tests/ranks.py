@@ -2,13 +2,14 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
 import time
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Sequence
+
+from ports import free_port
 
 PREAMBLE = """
 import os, sys, time
@@ -65,9 +66,7 @@ def start(
 
     ``env_of``: additions for single ranks. ``prefix_of_host``: command that enters a host's namespace.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     size = sum(hosts)
     ranks = Ranks()
     rank = 0

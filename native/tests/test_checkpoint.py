@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 import pytest
+from ports import free_port
 
 torch = pytest.importorskip("torch")
 
@@ -31,9 +31,7 @@ class Ranks:
     """The page's script as two ranks, which write their checkpoints to one folder."""
 
     def __init__(self, folder: Path, slow: bool = False) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         code = script()
         if slow:
             code = code.replace(

@@ -12,6 +12,7 @@ import c_interface
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ports import free_port
 
 LAYOUTS = [(1,), (3,), (2, 2), (3, 1), (1, 1, 2)]
 FLOATS = {"float32", "float64", "float16", "bfloat16"}
@@ -27,7 +28,7 @@ class Job:
         self.host_of = [host for host, ranks in enumerate(layout) for _ in range(ranks)]
         self.pool = ThreadPoolExecutor(len(self.host_of))
         library = c_interface.Library(c_interface.installed())
-        port = c_interface.free_port()
+        port = free_port()
 
         def open_rank(rank: int) -> c_interface.Engine:
             options = c_interface.options_of(f"host-{self.host_of[rank]}", port, SMALL_PIECES)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import c_interface
 import pytest
+from ports import free_port
 
 NATIVE = Path(__file__).parent.parent
 
@@ -41,7 +42,7 @@ def test_two_installed_builds_refuse_each_other_naming_both_on_every_rank(second
     first = c_interface.installed()
     builds = {c_interface.Library(path).build for path in (first, second)}
     assert len(builds) == 2
-    port = c_interface.free_port()
+    port = free_port()
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", RANK, str(path), str(rank), str(port)],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 REASON_LIMIT = 1024  # characters, the service's limit of FailureReason
+_SIGNALLED = 128  # a process that a signal ended has this and the signal's number as its code
 
 
 class JobFailed(Exception):
@@ -51,18 +52,25 @@ class EndedHost(Protocol):
 
 
 def failure_reason(hosts: Sequence[EndedHost]) -> str:
-    """The reason of the host that failed first: the others usually fail because it did."""
-    first = min(hosts, key=lambda host: (host.failed_at, host.name))
+    """The reason of the host that failed first: the others usually fail because it did.
+
+    A host that was killed could say nothing, so the others may have noticed and said so before its end is seen here.
+    """
+    first = min(hosts, key=lambda host: (not _was_killed(host), host.failed_at, host.name))
     text = first.failure_text().strip() or f"{first.name} {_describe(first.code)}"
     tail = f", exit code: {first.code}"
     head = "AlgorithmError: "
     return f"{head}{text[: REASON_LIMIT - len(head) - len(tail)]}{tail}"
 
 
+def _was_killed(host: EndedHost) -> bool:
+    return host.code > _SIGNALLED and not host.failure_text().strip()
+
+
 def _describe(code: int) -> str:
-    if code > 128:
+    if code > _SIGNALLED:
         try:
-            return f"was killed by {signal.Signals(code - 128).name}"
+            return f"was killed by {signal.Signals(code - _SIGNALLED).name}"
         except ValueError:
             pass
     return f"ended with exit code {code} and left no failure report"

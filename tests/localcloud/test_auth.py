@@ -221,8 +221,8 @@ def test_a_presigned_address_is_refused(wire: Wire, unchanged: None) -> None:
 
 
 def test_an_unknown_service_is_named(shared_cloud: Cloud) -> None:
-    with pytest.raises(ClientError, match="has logs, s3, sagemaker"):
-        client_of(shared_cloud.endpoint, "ecr").describe_repositories()
+    with pytest.raises(ClientError, match="has ecr, logs, s3, sagemaker"):
+        client_of(shared_cloud.endpoint, "sqs").list_queues()
 
 
 def test_an_unknown_action_is_named(shared_cloud: Cloud) -> None:

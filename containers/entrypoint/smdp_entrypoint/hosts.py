@@ -56,12 +56,12 @@ class Resolver:
             answer = self._ask(hosts[0], remaining)
             if isinstance(answer, str):
                 return answer
-            if remaining <= pause:
+            if remaining <= 0:
                 raise HostsError(self._failure(hosts, answer))
             if time.monotonic() - told >= _TELL_EVERY_S or pause == _FIRST_PAUSE_S:
                 told = time.monotonic()
                 self.say(f"waiting for host {hosts[0]} to have an address, {told - start:.0f} s so far: {answer}")
-            time.sleep(pause)
+            time.sleep(min(pause, remaining))
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _ask(self, host: str, timeout: float) -> str | OSError:

@@ -13,6 +13,7 @@ from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
 from smdp_entrypoint.layout import Layout
 from smdp_entrypoint.paths import MlTree
 from smdp_entrypoint.ranks import (
+    _WORKER_SITE,
     Master,
     default_variables,
     host_variables,
@@ -271,5 +272,5 @@ def test_a_native_job_finds_our_engine_before_any_other(
     monkeypatch.delitem(sys.modules, "smdp_engine", raising=False)
     environ = {"PYTHONPATH": "/aws", **({"SMDP_ENGINE": engine} if engine else {})}
     path = with_code_on_path(environ, "/opt/ml/code")["PYTHONPATH"].split(":")
-    ours = [str(package / "dropin")] if engine == "native" else []
+    ours = [_WORKER_SITE, str(package / "dropin")] if engine == "native" else []
     assert path == ["/opt/ml/code", *ours, "/aws"]

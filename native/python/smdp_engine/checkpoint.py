@@ -159,7 +159,11 @@ class StopFlag:
         self._calls += 1
         if self._calls % self._every:
             return False
-        return bool(_agree(int(self._asked), "MAX", self._group))
+        agreed = bool(_agree(int(self._asked), "MAX", self._group))
+        if agreed and not callable(self._before):
+            # The signal may be on its way to this rank still, and must not end it while it saves or after that.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return agreed
 
     def _note(self, signum: int, frame: Optional[FrameType]) -> None:
         self._asked = True
