@@ -18,7 +18,10 @@ torch = pytest.importorskip("torch")
 from smdp_engine.checkpoint import CheckpointError, Checkpoints, ResumableSampler, StopFlag  # noqa: E402
 
 pytestmark = pytest.mark.torch
-PAGE = Path(__file__).parents[2] / "docs/checkpoints.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/checkpoints.md"
+# As the entrypoint starts a worker: the backend is known without an import.
+WORKER_SITE = ROOT / "containers/entrypoint/smdp_entrypoint/worker_site"
 STEP = re.compile(r"step (\d+) loss (\S+)")
 
 
@@ -49,7 +52,9 @@ class Ranks:
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "OMP_NUM_THREADS": "1",
-            "BACKEND": "gloo",
+            "SMDP_HOST_ID": "algo-1",
+            "SMDP_JOB_TOKEN": "0123456789abcdef0123456789abcdef",
+            "PYTHONPATH": str(WORKER_SITE),
             "SMDP_CHECKPOINT_DIR": str(folder),
         }
         return subprocess.Popen([sys.executable, "-c", code], env=settings, stdout=subprocess.PIPE, text=True)
