@@ -14,6 +14,7 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
                      int rank, const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline,
                      TimePoint warn_at)
     : host_(host),
+      budget_(host.budget()),
       number_(number),
       call_(std::move(call)),
       layout_(layout),
@@ -31,7 +32,8 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
   waits_.assign(plan_.pieces.size(), 0);
 }
 
-Operation::~Operation() { host_.budget().used -= in_flight_bytes_; }
+// Of a failed group, the group may be gone by now.
+Operation::~Operation() { budget_.used -= in_flight_bytes_; }
 
 // This rank adds the hosts' sums of the piece up.
 bool Operation::adds_hosts(std::uint32_t piece) const {
@@ -155,19 +157,18 @@ void Operation::advance() {
 // each other's windows in a circle (plan.h).
 bool Operation::may_send(std::uint32_t piece) {
   const std::uint64_t bytes = at(piece).bytes;
-  BulkBudget& budget = host_.budget();
   const bool due = in_flight_ < 2U * static_cast<std::uint32_t>(hosts_) && host_.is_oldest(number_);
-  if (hosts_ == 1 || bytes <= kSmallPiece || due || budget.used + bytes <= budget.limit) {
+  if (hosts_ == 1 || bytes <= kSmallPiece || due || budget_.used + bytes <= budget_.limit) {
     return true;
   }
-  budget.starved = true;
+  budget_.starved = true;
   return false;
 }
 
 void Operation::settle(std::uint32_t piece) {
   --in_flight_;
   in_flight_bytes_ -= at(piece).bytes;
-  host_.budget().used -= at(piece).bytes;
+  budget_.used -= at(piece).bytes;
 }
 
 bool Operation::sum_next() {
@@ -182,7 +183,7 @@ bool Operation::sum_next() {
   ready_.pop_front();
   ++in_flight_;
   in_flight_bytes_ += sum.size();
-  host_.budget().used += sum.size();
+  budget_.used += sum.size();
   summed_[piece] = 1;
   const Piece& p = at(piece);
   if (p.owner_host == Piece::kEveryHost && hosts_ > 1) {

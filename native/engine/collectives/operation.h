@@ -119,6 +119,7 @@ class Operation final : public LocalJob::Events {
             std::shared_ptr<const void> keep);
 
   OperationHost& host_;
+  BulkBudget& budget_;  // the engine's, which outlives all groups
   std::uint64_t number_;
   Call call_;
   const GroupLayout& layout_;
