@@ -66,7 +66,8 @@ test-clients: $(VENV)/.ready .venv-clients/.ready ## whole tier: stock AWS clien
 test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by value
 	$(PYTEST) -q -m conformance
 
-test-soak: $(VENV)/.ready ## whole tier: kills and long runs
+test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing and long runs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"
 	$(PYTEST) -q -m soak
 
 lint: $(VENV)/.ready ## everything that reads the code without running it

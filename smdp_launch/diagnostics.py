@@ -22,6 +22,10 @@ class Severity(str, Enum):
 
 
 _CODE = re.compile(r"SMDP[1-9]\d\d")
+# Characters. What a file says is repeated to its writer, but not a megabyte of it.
+_LONGEST_TEXT = 1000
+_LONGEST_EXCERPT = 240
+_BEFORE_THE_PLACE = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,15 @@ class Span:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+    def excerpt(self) -> tuple[str, int]:
+        """The line, or of a very long one the part around the place; and the place's column in that."""
+        if len(self.source) <= _LONGEST_EXCERPT:
+            return self.source, self.column
+        start = max(0, self.column - 1 - _BEFORE_THE_PLACE)
+        end = start + _LONGEST_EXCERPT
+        head, tail = "…" if start else "", "…" if end < len(self.source) else ""
+        return f"{head}{self.source[start:end]}{tail}", self.column - start + len(head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +88,10 @@ class Diagnostic:
         return {
             "code": self.code,
             "severity": self.severity.value,
-            "message": self.message,
+            "message": shortened(self.message),
             "span": place,
-            "text": self.text,
-            "help": self.help,
+            "text": shortened(self.text),
+            "help": shortened(self.help),
         }
 
     def _repr_html_(self) -> str:
@@ -99,12 +112,17 @@ class Diagnostics(tuple[Diagnostic, ...]):
 def _told(one: Diagnostic) -> list[str]:
     """Parts of a card."""
     where = [("at", str(one.span))] if one.span is not None else []
-    excerpt = [("", one.span.source)] if one.span is not None and one.span.source.strip() else []
-    fix = [("help", one.help)] if one.help else []
+    excerpt = [("", one.span.excerpt()[0])] if one.span is not None and one.span.source.strip() else []
+    fix = [("help", shortened(one.help))] if one.help else []
     return [
-        marked(one.severity.value, f"{one.severity.value}[{one.code}] {one.message}"),
+        marked(one.severity.value, f"{one.severity.value}[{one.code}] {shortened(one.message)}"),
         rows([*where, *excerpt, *fix]),
     ]
+
+
+def shortened(text: str) -> str:
+    """At most 1,000 characters of ``text``. Only for telling it, at the very end: secrets are found in the whole."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
 def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:

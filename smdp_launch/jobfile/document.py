@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
@@ -21,9 +22,9 @@ from smdp_launch.jobfile.variables import substitute
 #: Where a value stands: keys of mappings and indices of lists, from the top.
 Location = tuple[str | int, ...]
 
-# A job file is written by a person. The bounds keep a file of aliases to aliases from filling the memory.
+# A job file is written by a person. The bounds keep strange ones from taking more than moments and some megabytes.
 MAX_BYTES = 1 << 20
-MAX_NODES = 20_000
+MAX_NODES = 10_000  # keys and values; an alias counts as what it stands for
 MAX_DEPTH = 50
 MAX_DIGITS = 100
 
@@ -151,7 +152,26 @@ def fill(
 
 
 class _TooLargeError(Exception):
-    pass
+    def __init__(self) -> None:
+        super().__init__(f"more than {MAX_NODES} keys and values or {MAX_DEPTH} levels")
+
+
+class _BoundedComposer(Composer):
+    """Stops where the file becomes too large, not at its end."""
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader=loader)
+        self._nodes = 0
+        self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self._nodes += 1
+        self._depth += 1
+        if self._nodes > MAX_NODES or self._depth > MAX_DEPTH + 1:
+            raise _TooLargeError
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 class _Builder:
@@ -168,23 +188,28 @@ class _Builder:
 
     def compose(self, text: str) -> tuple[Node | None, Diagnostic | None]:
         """The root of ``text``, or why there is none."""
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Composer = _BoundedComposer
         try:
-            return YAML(typ="safe", pure=True).compose(text), None
+            return yaml.compose(text), None
+        except _TooLargeError as error:
+            return None, self.too_large(error, "a job file is a page of YAML")
         except MarkedYAMLError as error:
             return None, self.syntax_error(error)
         except ReaderError as error:
             return None, self.forbidden_character(text, error)
         except (YAMLError, ValueError) as error:
             return None, Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", self.document.top)
-        except RecursionError:
-            return None, Diagnostic("SMDP105", f"more than {MAX_DEPTH} levels", self.document.top)
+
+    def too_large(self, error: _TooLargeError, fix: str) -> Diagnostic:
+        return Diagnostic("SMDP105", str(error), self.document.top, help=fix)
 
     def fill(self, root: MappingNode) -> tuple[Document, list[Diagnostic]]:
         document = self.document
         try:
             document.data = self.mapping(root, (), 0)
         except _TooLargeError as error:
-            return document, [Diagnostic("SMDP105", str(error), document.top, help="write it without nested aliases")]
+            return document, [self.too_large(error, "write it without aliases to aliases")]
         document.entries = self.entries
         return document, self.problems
 
@@ -202,6 +227,7 @@ class _Builder:
     def mapping(self, node: MappingNode, at: Location, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
+            self.count(depth)
             key = self.key(key_node)
             if key is None:
                 continue
@@ -230,9 +256,7 @@ class _Builder:
         return text
 
     def value(self, node: Node, at: Location, key_span: Span, depth: int) -> Any:
-        self.nodes += 1
-        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise _TooLargeError(f"more than {MAX_NODES} values or {MAX_DEPTH} levels")
+        self.count(depth)
         text = str(node.value) if isinstance(node, ScalarNode) else ""
         is_empty = isinstance(node, ScalarNode) and node.start_mark.index == node.end_mark.index
         # YAML may put a value that is not there at the next entry.
@@ -245,6 +269,11 @@ class _Builder:
                 self.value(item, (*at, index), self.node_span(item), depth + 1) for index, item in enumerate(node.value)
             ]
         return self.scalar(node, at)
+
+    def count(self, depth: int) -> None:
+        self.nodes += 1
+        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise _TooLargeError
 
     def scalar(self, node: Node, at: Location) -> Any:
         if self.variables is not None and "${" in str(node.value):

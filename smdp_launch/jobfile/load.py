@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -17,6 +18,9 @@ from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.elsewhere import field_for
 from smdp_launch.jobfile.spec import SCHEMA_VERSION, JobSpec
 from smdp_launch.jobfile.types import MAX_NAME
+
+#: With more mistakes than this, nobody is told what each unknown key may be a slip of: a guess takes its time.
+_MANY = 300
 
 #: pydantic's error types to the word for what was expected.
 _TYPES = {
@@ -49,12 +53,14 @@ class Loaded:
 
         A list with a faulty item is faulty; a mapping of named things is not, its faulty members are left out.
         """
-        return self.spec is not None and not any(_spoils(one, location) for one in self.bad)
+        above = (location[:length] for length in range(len(location) + 1))
+        return (
+            self.spec is not None and location not in self._faulty_lists and not any(one in self.bad for one in above)
+        )
 
-
-def _spoils(bad: Location, location: Location) -> bool:
-    size = len(location)
-    return location[: len(bad)] == bad or (bad[:size] == location and isinstance(bad[size], int))
+    @cached_property
+    def _faulty_lists(self) -> frozenset[Location]:
+        return frozenset(one[:at] for one in self.bad for at, part in enumerate(one) if isinstance(part, int))
 
 
 def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
@@ -93,7 +99,7 @@ def _empty_value(document: Document, at: Location) -> Diagnostic:
 def _meant(document: Document, details: list[ErrorDetails]) -> frozenset[Location]:
     """The fields that unknown keys are slips of: what is not said because of a slip is not missing too."""
     found: set[Location] = set()
-    for one in details:
+    for one in details if len(details) <= _MANY else ():
         *parent, key = _location(one)
         if one["type"] == "extra_forbidden":
             match = closest(str(key), schema.known_keys(tuple(parent), document.data))
@@ -140,10 +146,10 @@ def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagn
     slips: set[Location] = set()
     for error in details:
         if error["type"] == "extra_forbidden":
-            slip = _slip(error, missing)
+            slip = _slip(error, missing) if len(details) <= _MANY else None
             if slip is not None:
                 slips.add(_location(slip))
-            yield _unknown_key(document, error, slip)
+            yield _unknown_key(document, error, slip, guess=len(details) <= _MANY)
     # A misspelt key is one mistake, though the schema sees an unknown key and a missing one.
     rest = [one for one in details if one["type"] != "extra_forbidden" and _location(one) not in slips]
     yield from (_missing_key(document, one) if one["type"] == "missing" else _bad_value(document, one) for one in rest)
@@ -167,10 +173,10 @@ def _slip(error: ErrorDetails, missing: list[ErrorDetails]) -> ErrorDetails | No
     return beside[match] if match else None
 
 
-def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | None) -> Diagnostic:
+def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | None, *, guess: bool) -> Diagnostic:
     location = _location(error)
     known = schema.known_keys(location[:-1], document.data)
-    match = str(slip["loc"][-1]) if slip else closest(str(location[-1]), known)
+    match = str(slip["loc"][-1]) if slip else closest(str(location[-1]), known) if guess else None
     where = f" in {_path(location[:-1])}" if len(location) > 1 else ""
     elsewhere = None if slip else field_for(str(location[-1]))
     if elsewhere is not None and elsewhere != _path(location):

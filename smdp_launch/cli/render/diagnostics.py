@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from smdp_launch.cli.render.console import Console, visible
-from smdp_launch.diagnostics import Diagnostic, Severity
+from smdp_launch.diagnostics import Diagnostic, Severity, shortened
 
+#: Nobody reads more, and a file with more is usually not what it was meant to be.
+_SHOWN = 100
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow"}
 
 
@@ -19,7 +21,7 @@ def show_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
 
 
 def told(diagnostics: Sequence[Diagnostic]) -> Text:
-    """All of them, a blank line between two, and how many there are."""
+    """Up to a hundred, a blank line between two, and how many there are."""
     errors = sum(one.severity is Severity.ERROR for one in diagnostics)
     warnings = len(diagnostics) - errors
     counts = [
@@ -28,27 +30,29 @@ def told(diagnostics: Sequence[Diagnostic]) -> Text:
         if count
     ]
     first = diagnostics[0].code
-    return Text("\n").join(
-        [*map(_told, diagnostics), Text(f"{' and '.join(counts)}; smdp-launch explain {first} tells more")]
-    )
+    end = f"{' and '.join(counts)}; smdp-launch explain {first} tells more"
+    if len(diagnostics) > _SHOWN:
+        end += f"\nThe first {_SHOWN} are shown; smdp-launch validate --json tells all."
+    return Text("\n").join([*map(_told, diagnostics[:_SHOWN]), Text(end)])
 
 
 def _told(one: Diagnostic) -> Text:
     style = _STYLES[one.severity]
     text = Text()
-    text.append(f"{one.severity.value}[{one.code}]", style).append(f": {visible(one.message)}\n", "bold")
+    text.append(f"{one.severity.value}[{one.code}]", style).append(f": {visible(shortened(one.message))}\n", "bold")
     if one.span is not None:
         number = str(one.span.line)
         gutter = " " * len(number)
         text.append(f"{gutter}--> ", "blue").append(f"{one.span}\n")
         if one.span.source.strip():
-            source = visible(one.span.source)
+            excerpt, column = one.span.excerpt()
+            source = visible(excerpt)
             # The marks stand under the text in a terminal only if tabs are copied.
-            indent = "".join("\t" if char == "\t" else " " for char in source[: one.span.column - 1])
-            width = max(1, min(one.span.end_column, len(source) + 1) - one.span.column)
+            indent = "".join("\t" if char == "\t" else " " for char in source[: column - 1])
+            width = max(1, min(one.span.end_column - one.span.column, len(source) + 1 - column))
             text.append(f"{number} | ", "blue").append(f"{source}\n")
             text.append(f"{gutter} | ", "blue").append(f"{indent}{'^' * width}\n", style)
     if one.help:
         gutter = " " * (len(str(one.span.line)) if one.span else 1)
-        text.append(f"{gutter} = ", "blue").append("help: ", "bold green").append(f"{visible(one.help)}\n")
+        text.append(f"{gutter} = ", "blue").append("help: ", "bold green").append(f"{visible(shortened(one.help))}\n")
     return text

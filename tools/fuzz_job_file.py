@@ -1,0 +1,76 @@
+"""Feeds job files to the checker that no person would write, guided by what they reach; prints what it took.
+
+Ends with 1 and keeps the file if one of them ends in a traceback, takes longer than 2 s of a processor, or needs more
+than 500 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["smdp_launch"]):
+    from smdp_launch.cli.render.diagnostics import told
+    from smdp_launch.planning.prepare import check_job
+
+ROOT = Path(__file__).parents[1]
+SLOWEST_ALLOWED_S = 2.0
+LARGEST_ALLOWED = 500_000_000  # bytes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=60)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="smdp-fuzz-"))
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    for directory in (ROOT / "tests/launcher/good", ROOT / "tests/launcher/golden", ROOT / "templates/jobs"):
+        for number, file in enumerate(sorted(directory.rglob("*.yaml"))):
+            (corpus / f"{directory.name}-{number}").write_bytes(file.read_bytes())
+    fuzzer = Fuzzer(folder)
+    options = [f"-max_total_time={arguments.seconds}", "-max_len=65536", f"-artifact_prefix={folder}/", "-timeout=30"]
+    atheris.Setup([sys.argv[0], *options, "-rss_limit_mb=2000", "-verbosity=0", str(corpus)], fuzzer.one)
+    atheris.Fuzz()
+
+
+class Fuzzer:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "job.yaml"
+        self.ran = self.sound = 0
+        self.slowest = 0.0
+        self.pid = os.getpid()
+        # libFuzzer leaves without the interpreter's end; what is known is written now and then.
+        self.told_at = time.monotonic()
+
+    def one(self, content: bytes) -> None:
+        self.path.write_bytes(content)
+        begin = time.process_time()
+        job = check_job(self.path, environ={"X": "1"})
+        json.dumps(job.to_json())
+        if job.diagnostics:
+            told(job.diagnostics)
+        took = time.process_time() - begin
+        self.ran += 1
+        self.sound += not job.diagnostics
+        self.slowest = max(self.slowest, took)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if took > SLOWEST_ALLOWED_S or peak > LARGEST_ALLOWED:
+            raise RuntimeError(f"{took:.1f} s, {peak / 1e6:.0f} MB: {self.path}")
+        if time.monotonic() - self.told_at > 10:
+            self.told_at = time.monotonic()
+            took_most = f"slowest {self.slowest:.2f} s of a processor, {peak / 1e6:.0f} MB at most"
+            print(f"{self.ran} files, {self.sound} of them sound; {took_most}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
