@@ -202,9 +202,9 @@ class JobSpec(Section):
     script: Script
     compute: Compute
     spot: Annotated[Spot | None, Field(description="Run on spare capacity, which may be taken away.")] = None
-    channels: Annotated[
-        dict[ChannelName, Channel], Field(min_length=1, max_length=20, description="Input data by channel name.")
-    ]
+    channels: Annotated[dict[ChannelName, Channel], Field(max_length=20, description="Input data by channel name.")] = (
+        Field(default_factory=dict)
+    )
     output: Output
     checkpoint: Checkpoint | None = None
     network: Network = Network()

@@ -67,7 +67,7 @@ def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
     """
     locations = {
         one["ChannelName"]: S3Location.parse(one["DataSource"]["S3DataSource"]["S3Uri"])
-        for one in plan.request["InputDataConfig"]
+        for one in plan.request.get("InputDataConfig", [])
     }
     buckets = {one.bucket for one in locations.values()} | {S3Location.parse(plan.spec.output.s3).bucket}
     if plan.spec.checkpoint is not None:

@@ -29,9 +29,10 @@ def local_request(request: Request, source: SourceTree, local: LocalRun) -> Requ
         resources["InstanceType"] = preferred["InstanceType"]
     changed = request | {
         "ResourceConfig": resources | {"InstanceCount": local.hosts},
-        "InputDataConfig": [_local_channel(one) for one in request["InputDataConfig"]],
         "Environment": request.get("Environment", {}) | _environment(local),
     }
+    if "InputDataConfig" in request:
+        changed["InputDataConfig"] = [_local_channel(one) for one in request["InputDataConfig"]]
     tags = [one for one in request["Tags"] if one["Key"] != PLAN_TAG]
     return changed | {"Tags": [*tags, {"Key": PLAN_TAG, "Value": plan_hash(changed, source)}]}
 

@@ -34,12 +34,14 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
         "TrainingJobName": job,
         "AlgorithmSpecification": _algorithm(spec),
         "RoleArn": spec.role,
-        "InputDataConfig": channels(spec, job),
         "OutputDataConfig": _output(spec),
         "ResourceConfig": _resources(spec),
         "StoppingCondition": _stopping(spec),
         "HyperParameters": encode(script_hyperparameters(spec)) | _launch_hyperparameters(spec, job),
     }
+    inputs = channels(spec, job)
+    if inputs:
+        request["InputDataConfig"] = inputs
     variables = environment(spec)
     if variables:
         request["Environment"] = variables

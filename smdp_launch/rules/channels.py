@@ -113,6 +113,14 @@ def names_apart(facts: Facts) -> Iterator[Finding]:
             yield Finding(("channels", name), message, "give one of them another name", on_key=True)
 
 
+@rule("SMDP423", "channels", severity=Severity.WARNING)
+def jobs_without_channels(facts: Facts) -> Iterator[Finding]:
+    # A channel whose name is wrong is not in the spec.
+    if not facts.document.data.get("channels"):
+        help_ = "add `channels:`; if the script fetches its data itself, `silence: [SMDP423]`"
+        yield Finding(("channels",), "the job has no channel, so the script finds no data in /opt/ml/input", help_)
+
+
 @rule("SMDP422", "channels", severity=Severity.WARNING)
 def pipe_mode_advice(facts: Facts) -> Iterator[Finding]:
     for name, channel in facts.s3_channels("mode", "data_type"):

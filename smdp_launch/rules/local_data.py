@@ -12,7 +12,7 @@ from smdp_launch.source.scan import LocalData
 @rule("SMDP406", "channels", "local.channels")
 def local_channels(facts: Facts) -> Iterator[Finding]:
     known = [str(one) for one in facts.document.data.get("channels", {})]
-    listed = f"the job has {', '.join(known)}"
+    listed = f"the job has {', '.join(known)}" if known else "the job has no channel at all: add `channels:`"
     for name in facts.spec.local.channels:
         if name not in known:
             match = closest(name, known)

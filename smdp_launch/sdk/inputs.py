@@ -13,7 +13,7 @@ from smdp_launch.sdk.installed import sdk
 _NO_WRAPPING = "None"
 
 
-def build_inputs(job: JobLike | Plan, *, quiet: bool = True) -> dict[str, Any]:
+def build_inputs(job: JobLike | Plan, *, quiet: bool = True) -> dict[str, Any] | None:
     """The channels of ``job``, by name, for ``fit`` of the estimator that ``build_estimator`` makes of it.
 
     Args:
@@ -21,7 +21,8 @@ def build_inputs(job: JobLike | Plan, *, quiet: bool = True) -> dict[str, Any]:
         quiet: keep the SDK's notices off.
 
     Returns:
-        A ``TrainingInput`` for each channel in S3 and a ``FileSystemInput`` for each file system.
+        A ``TrainingInput`` for each channel in S3 and a ``FileSystemInput`` for each file system; None for a job
+        without channels.
 
     Raises:
         JobFileRefused: the job has errors.
@@ -32,7 +33,7 @@ def build_inputs(job: JobLike | Plan, *, quiet: bool = True) -> dict[str, Any]:
         estimator.fit(build_inputs("job.yaml"))
     """
     inputs = sdk("sagemaker.inputs", quiet)
-    return {name: _input(inputs, channel) for name, channel in sorted(plan_of(job).spec.channels.items())}
+    return {name: _input(inputs, channel) for name, channel in sorted(plan_of(job).spec.channels.items())} or None
 
 
 def _input(inputs: Any, channel: S3Channel | FsxChannel | EfsChannel) -> Any:

@@ -105,8 +105,9 @@ class PlannedTraining:
 
 def completed(request: Request, plan: Plan, source: SourceTree | None) -> Request:
     """The SDK's request with the members of the job that it has no argument for, and the tag of what is submitted."""
-    spec = plan.spec
-    request = request | {"InputDataConfig": [_with_mode(one) for one in request.get("InputDataConfig", [])]}
+    spec, request = plan.spec, dict(request)
+    if "InputDataConfig" in request:
+        request["InputDataConfig"] = [_with_mode(one) for one in request["InputDataConfig"]]
     if spec.compute.max_pending is not None:
         pending = {"MaxPendingTimeInSeconds": spec.compute.max_pending}
         request["StoppingCondition"] = request["StoppingCondition"] | pending

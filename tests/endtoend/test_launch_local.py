@@ -134,6 +134,15 @@ def test_a_job_without_a_network_gets_its_source_all_the_same(job: Job) -> None:
     assert "result  accuracy 0.5" in ran.stdout.splitlines()
 
 
+def test_a_job_without_channels_runs_and_says_that_it_has_no_data(job: Job) -> None:
+    script = "import os\nprint('data', os.environ.get('SM_CHANNELS'), os.path.exists('/opt/ml/input/data/train'))\n"
+    job.write(script, ('channels:\n  train: {s3: "s3://bucket/train"}\n', ""), ("local: {channels: {train: data}}\n", ""))
+    ran = launch(job)
+    assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
+    assert "warning[SMDP423]" in ran.stderr
+    assert ran.stdout.count("data [] False") == 4
+
+
 def test_a_script_that_raises_fails_the_job_with_its_own_words(job: Job) -> None:
     job.write(
         "import os, time\nif os.environ['RANK'] == '2':\n    raise ValueError('no such digit')\ntime.sleep(300)\n"
