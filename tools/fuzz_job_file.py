@@ -10,18 +10,22 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import sys
 import tempfile
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import atheris
 
 with atheris.instrument_imports(include=["smdp_launch"]):
     from smdp_launch.cli.render.diagnostics import told
-    from smdp_launch.planning.prepare import check_job
+    from smdp_launch.diagnostics import has_errors
+    from smdp_launch.planning.prepare import check_job, make_plan
 
 ROOT = Path(__file__).parents[1]
+NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 SLOWEST_ALLOWED_S = 2.0
 LARGEST_ALLOWED = 500_000_000  # bytes
 
@@ -33,6 +37,8 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="smdp-fuzz-"))
     corpus = folder / "corpus"
     corpus.mkdir()
+    for name in ("scripts", "digits"):  # what the sound files need
+        shutil.copytree(ROOT / "tests/launcher/good" / name, folder / name)
     for directory in (ROOT / "tests/launcher/good", ROOT / "tests/launcher/golden", ROOT / "templates/jobs"):
         for number, file in enumerate(sorted(directory.rglob("*.yaml"))):
             (corpus / f"{directory.name}-{number}").write_bytes(file.read_bytes())
@@ -46,7 +52,7 @@ class Fuzzer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "job.yaml"
-        self.ran = self.sound = 0
+        self.ran = self.planned = 0
         self.slowest = 0.0
         self.pid = os.getpid()
         # libFuzzer leaves without the interpreter's end; what is known is written now and then.
@@ -59,9 +65,11 @@ class Fuzzer:
         json.dumps(job.to_json())
         if job.diagnostics:
             told(job.diagnostics)
+        if not has_errors(job.diagnostics):
+            self.planned += 1
+            make_plan(job, NOW, 0xBEEF).to_json()
         took = time.process_time() - begin
         self.ran += 1
-        self.sound += not job.diagnostics
         self.slowest = max(self.slowest, took)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if took > SLOWEST_ALLOWED_S or peak > LARGEST_ALLOWED:
@@ -69,7 +77,7 @@ class Fuzzer:
         if time.monotonic() - self.told_at > 10:
             self.told_at = time.monotonic()
             took_most = f"slowest {self.slowest:.2f} s of a processor, {peak / 1e6:.0f} MB at most"
-            print(f"{self.ran} files, {self.sound} of them sound; {took_most}", flush=True)
+            print(f"{self.ran} files, {self.planned} of them planned; {took_most}", flush=True)
 
 
 if __name__ == "__main__":

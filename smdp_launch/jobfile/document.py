@@ -161,6 +161,7 @@ class _BoundedComposer(Composer):
 
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader=loader)
+        self.warn_double_anchors = False  # YAML allows them; the nearest before an alias counts
         self._nodes = 0
         self._depth = 0
 

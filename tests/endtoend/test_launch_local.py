@@ -136,7 +136,9 @@ def test_a_job_without_a_network_gets_its_source_all_the_same(job: Job) -> None:
 
 def test_a_job_without_channels_runs_and_says_that_it_has_no_data(job: Job) -> None:
     script = "import os\nprint('data', os.environ.get('SM_CHANNELS'), os.path.exists('/opt/ml/input/data/train'))\n"
-    job.write(script, ('channels:\n  train: {s3: "s3://bucket/train"}\n', ""), ("local: {channels: {train: data}}\n", ""))
+    job.write(
+        script, ('channels:\n  train: {s3: "s3://bucket/train"}\n', ""), ("local: {channels: {train: data}}\n", "")
+    )
     ran = launch(job)
     assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
     assert "warning[SMDP423]" in ran.stderr

@@ -26,6 +26,7 @@ def _aliases() -> str:
 FILES: dict[str, Callable[[], str]] = {
     "aliases to aliases": _aliases,
     "an alias to itself": lambda: "environment: &a {A: *a}\n",
+    "one anchor again and again": lambda: JOB + "amp: &a bf16\n" * 1000,
     "nested lists": lambda: "a: " + "[" * 400_000,
     "nested mappings": lambda: "".join(f"{' ' * depth}a:\n" for depth in range(1400)),
     "a long number": lambda: f"{JOB}amp: {'9' * 900_000}\n",
