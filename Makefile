@@ -60,8 +60,16 @@ test-containers: $(VENV)/.ready wheels ## whole tier: the image built, pushed an
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check 'awscli>=1.40,<2'
 	@touch $@
 
-test-clients: $(VENV)/.ready .venv-clients/.ready ## whole tier: stock AWS clients against the local cloud
-	$(PYTEST) -q -m clients
+# The SageMaker SDK and the AWS CLI want botocore's versions of their own.
+.venv-sdk/.ready: Makefile pyproject.toml
+	@test -x .venv-sdk/bin/python || $(PYTHON) -m venv .venv-sdk
+	.venv-sdk/bin/python -m pip install --quiet --disable-pip-version-check 'sagemaker>=2.200,<3' -e containers/entrypoint -e '.[local]' \
+		'boto3>=1.34,<2' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
+	@touch $@
+
+test-clients: $(VENV)/.ready .venv-clients/.ready .venv-sdk/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
+	$(PYTEST) -q -m clients --ignore tests/clients/test_estimator.py
+	.venv-sdk/bin/python -m pytest -q -m clients tests/clients/test_estimator.py
 
 test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by value
 	$(PYTEST) -q -m conformance
@@ -89,4 +97,4 @@ bench: $(VENV)/.ready ## how long the command line takes to start; the engine be
 	PATH="$(CURDIR)/$(BIN):$$PATH" python native/benchmarks/run.py --shape 2x2 --rate 1000 --rounds 1 --sizes 4K,64K,1M,4M
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients native/build build dist data .smdp
+	rm -rf $(VENV) .venv-clients .venv-sdk native/build build dist data .smdp

@@ -11,7 +11,6 @@ from smdp_launch.planning.given import JobLike, plan_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.build import checkpoint_location, environment
-from smdp_launch.request.hyperparameters import encode, encode_value
 from smdp_launch.sdk.installed import hushed, sdk
 from smdp_launch.sdk.training import PlannedTraining
 
@@ -93,20 +92,20 @@ def _arguments(plan: Plan) -> dict[str, Any]:
         "environment": environment(spec) or None,
     }
     if _is_generic(plan):
-        own["hyperparameters"] = encode(given) | _data_parallel(plan)
+        own["hyperparameters"] = {**given, **_data_parallel(plan)}
     else:
         own |= {"hyperparameters": given} | _framework(plan)
     return own | _resources(spec) | _places(plan) | _OFF
 
 
-def _data_parallel(plan: Plan) -> dict[str, str]:
+def _data_parallel(plan: Plan) -> dict[str, Any]:
     """What the SDK's switch would add."""
     prefix = "sagemaker_distributed_dataparallel"
     options = plan.spec.engine_options.custom_mpi_options or ""
     return {
-        f"{prefix}_enabled": encode_value(True),
-        f"{prefix}_custom_mpi_options": encode_value(options),
-        "sagemaker_instance_type": encode_value(plan.spec.compute.instance_type),
+        f"{prefix}_enabled": True,
+        f"{prefix}_custom_mpi_options": options,
+        "sagemaker_instance_type": plan.spec.compute.instance_type,
     }
 
 

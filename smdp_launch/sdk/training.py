@@ -72,6 +72,11 @@ class PlannedTraining:
         if wait:
             self.latest_training_job.wait(logs=logs)
 
+    def set_hyperparameters(self: Any, **given: Any) -> None:
+        """As the SDK's own, whose framework estimators encode such values twice, so that a number arrives as text."""
+        is_framework = isinstance(self, sdk("sagemaker.estimator").Framework)
+        self._hyperparameters.update(given if is_framework else encode(given))
+
     def hyperparameters(self) -> dict[str, str]:
         """In the launcher's one encoding: the SDK's differs in the order of keys and in letters beyond ASCII."""
         given: Mapping[str, str] = super().hyperparameters()  # type: ignore[misc]

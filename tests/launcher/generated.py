@@ -56,7 +56,7 @@ def jobs(draw: st.DrawFn) -> Mapping:
         **kind,
         "script": draw(scripts()),
         "compute": {"instance_type": "ml.p4d.24xlarge", "instance_count": hosts},
-        "channels": draw(st.dictionaries(NAMES.filter(lambda one: one != "code"), channels(), min_size=1, max_size=4)),
+        "channels": draw(st.dictionaries(NAMES.filter(lambda one: one != "code"), channels(), max_size=4)),
         "output": optional(draw, {"s3": "s3://results/models"}, compression=st.sampled_from(["gzip", "none"])),
         "role": "arn:aws:iam::123456789012:role/service-role/training",
         "region": "us-east-1",

@@ -47,8 +47,8 @@ class EngineBackend final : public PartialBackend {
   const std::string getBackendName() const override { return "smddp"; }
 
   c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return reduce_one(only(tensors), SMDP_ALL_REDUCE, options.reduceOp, 0, c10d::OpType::ALLREDUCE,
-                      "smddp:all_reduce", options.timeout, tensors);
+    return reduce_one(only(tensors), SMDP_ALL_REDUCE, options, 0, c10d::OpType::ALLREDUCE, "smddp:all_reduce",
+                      tensors);
   }
 
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
@@ -63,13 +63,13 @@ class EngineBackend final : public PartialBackend {
       call.output = flats->back().data_ptr();
       calls.push_back(call);
     }
-    return launch(c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, std::move(calls),
-                  [tensors, flats] { copy_back(*flats, tensors); });
+    return launch(options, c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors,
+                  std::move(calls), [tensors, flats] { copy_back(*flats, tensors); });
   }
 
   c10::intrusive_ptr<c10d::Work> reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return reduce_one(only(tensors), SMDP_REDUCE, options.reduceOp, static_cast<int>(options.rootRank),
-                      c10d::OpType::REDUCE, "smddp:reduce", options.timeout, tensors);
+    return reduce_one(only(tensors), SMDP_REDUCE, options, static_cast<int>(options.rootRank),
+                      c10d::OpType::REDUCE, "smddp:reduce", tensors);
   }
 
   c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
@@ -78,7 +78,7 @@ class EngineBackend final : public PartialBackend {
     smdp_call call = call_for(SMDP_BROADCAST, flat->front(), options.timeout);
     call.root = static_cast<int>(options.rootRank);
     call.output = flat->front().data_ptr();
-    return launch(c10d::OpType::BROADCAST, "smddp:broadcast", tensors, {call},
+    return launch(options, c10d::OpType::BROADCAST, "smddp:broadcast", tensors, {call},
                   [tensors, flat] { copy_back(*flat, tensors); });
   }
 
@@ -95,7 +95,7 @@ class EngineBackend final : public PartialBackend {
     const at::Tensor gathered = at::empty({getSize(), input.numel()}, input.options());
     smdp_call call = call_for(SMDP_ALL_GATHER, input, options.timeout);
     call.output = gathered.data_ptr();
-    return launch(c10d::OpType::ALLGATHER, "smddp:all_gather", outputs[0], {call},
+    return launch(options, c10d::OpType::ALLGATHER, "smddp:all_gather", outputs[0], {call},
                   [results = outputs[0], gathered, input] {
                     const at::NoGradGuard no_grad;
                     for (size_t i = 0; i < results.size(); ++i) {
@@ -115,7 +115,7 @@ class EngineBackend final : public PartialBackend {
     const at::Tensor target = output.contiguous();
     smdp_call call = call_for(SMDP_ALL_GATHER, source, options.timeout);
     call.output = target.data_ptr();
-    return launch(c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {output}, {call},
+    return launch(options, c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {output}, {call},
                   [output, target, source] { copy_back({target}, {output}); });
   }
 
@@ -123,7 +123,7 @@ class EngineBackend final : public PartialBackend {
     smdp_call call{};
     call.collective = SMDP_BARRIER;
     call.timeout_s = seconds_of(options.timeout);
-    return launch(c10d::OpType::BARRIER, "smddp:barrier", {}, {call}, nullptr);
+    return launch(options, c10d::OpType::BARRIER, "smddp:barrier", {}, {call}, nullptr);
   }
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
@@ -132,24 +132,43 @@ class EngineBackend final : public PartialBackend {
 #endif
 
  private:
-  c10::intrusive_ptr<c10d::Work> launch(c10d::OpType type, const char* title, Tensors results,
-                                        std::vector<smdp_call> calls, std::function<void()> after) {
+  // Torch 2.6 and later tell whether the caller will wait for the Work at once. Then it does so here, and its
+  // thread does the work: no other has to wake.
+  template <class Options>
+  static bool waits_at_once(const Options& options) {
+    if constexpr (requires { options.asyncOp; }) {
+      return !options.asyncOp;
+    }
+    return false;
+  }
+
+  template <class Options>
+  c10::intrusive_ptr<c10d::Work> launch(const Options& options, c10d::OpType type, const char* title,
+                                        Tensors results, std::vector<smdp_call> calls,
+                                        std::function<void()> after) {
     TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
     auto work = c10::make_intrusive<EngineWork>(getRank(), type, title, std::move(results));
+    const bool at_once = waits_at_once(options);
+    for (smdp_call& call : calls) {
+      call.blocking = at_once ? 1 : 0;
+    }
     work->start(group_, std::move(calls), std::move(after));
+    if (at_once) {
+      work->wait(kNoTimeout);  // the call has its own deadline
+    }
     return work;
   }
 
+  template <class Options>
   c10::intrusive_ptr<c10d::Work> reduce_one(const at::Tensor& tensor, smdp_collective collective,
-                                            const c10d::ReduceOp& op, int root, c10d::OpType type,
-                                            const char* title, std::chrono::milliseconds timeout,
-                                            const Tensors& results) {
+                                            const Options& options, int root, c10d::OpType type,
+                                            const char* title, const Tensors& results) {
     auto flat = std::make_shared<Tensors>(Tensors{tensor.contiguous()});
-    smdp_call call = call_for(collective, flat->front(), timeout);
-    call.op = op_of(op);
+    smdp_call call = call_for(collective, flat->front(), options.timeout);
+    call.op = op_of(options.reduceOp);
     call.root = root;
     call.output = flat->front().data_ptr();
-    return launch(type, title, results, {call}, [results, flat] { copy_back(*flat, results); });
+    return launch(options, type, title, results, {call}, [results, flat] { copy_back(*flat, results); });
   }
 
   void close() {

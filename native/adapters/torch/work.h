@@ -69,6 +69,7 @@ class EngineWork final : public c10d::Work {
 
   // As with Gloo, who has waited finds the future complete.
   bool wait(std::chrono::milliseconds timeout) override {
+    const Waiter waiter(*this);
     const double limit = seconds_of(timeout);
     const auto began = std::chrono::steady_clock::now();
     // Without a limit of the caller's the engine's own deadline ends every operation.
@@ -113,7 +114,12 @@ class EngineWork final : public c10d::Work {
   }
   Tensors result() override { return results_; }
   c10::intrusive_ptr<Future> getFuture() override {
-    const std::lock_guard lock(state_mutex_);
+    std::unique_lock lock(state_mutex_);
+    if (!future_ && pending_ == 0 && !over_) {
+      lock.unlock();
+      settle();
+      lock.lock();
+    }
     if (!future_) {
       future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
       if (over_) {
@@ -132,6 +138,28 @@ class EngineWork final : public c10d::Work {
  private:
   using Self = c10::intrusive_ptr<EngineWork>;
 
+  // While somebody waits, who holds the work, and nobody has asked for a future, the completer has nothing to
+  // do, and small operations do without its thread.
+  class Waiter {
+   public:
+    explicit Waiter(EngineWork& work) : work_(work) {
+      const std::lock_guard lock(work_.state_mutex_);
+      ++work_.waiting_;
+    }
+    ~Waiter() {
+      Self last;
+      const std::lock_guard lock(work_.state_mutex_);
+      if (--work_.waiting_ == 0 && work_.pending_ == 0) {
+        last = std::move(work_.self_);
+      }
+    }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+   private:
+    EngineWork& work_;
+  };
+
   // On the engine's thread, or on the one that starts.
   void end_one(const smdp_error& error) {
     Self self;
@@ -140,7 +168,7 @@ class EngineWork final : public c10d::Work {
       if (error.code != SMDP_OK && failure_.code == SMDP_OK) {
         failure_ = error;
       }
-      if (--pending_ > 0) {
+      if (--pending_ > 0 || (waiting_ > 0 && !future_)) {
         return;
       }
       self = std::move(self_);
@@ -210,6 +238,7 @@ class EngineWork final : public c10d::Work {
   std::condition_variable changed_;
   // Guarded by state_mutex_. `failure_` is final once `over_`.
   std::size_t pending_ = 0;
+  std::size_t waiting_ = 0;  // threads in wait()
   Self self_;
   smdp_error failure_{};
   bool over_ = false;
