@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from smdp_launch.cli import completing
 
 Callback = Callable[[click.Context, click.Parameter, str | None], str | None]
 
@@ -25,6 +28,10 @@ def _one_of(kind: str) -> Callback:
     return check
 
 
+def _completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    return lambda _, __, incomplete: completing.starting(_words(kind), incomplete)
+
+
 def _words(kind: str) -> Sequence[str]:
     from smdp_launch.catalog import frameworks, listing, regions
 
@@ -38,7 +45,9 @@ def _words(kind: str) -> Sequence[str]:
 
 
 def _narrowing(kind: str, metavar: str, help_: str) -> Callable[[Any], Any]:
-    return click.option(f"--{kind}", metavar=metavar, callback=_one_of(kind), help=help_)
+    return click.option(
+        f"--{kind}", metavar=metavar, callback=_one_of(kind), help=help_, shell_complete=_completing(kind)
+    )
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/catalog.md).")

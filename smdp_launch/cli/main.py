@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "Tell more about a code such as SMDP301.",
     "image": "Build, push and inspect training images.",
     "catalog": "Show which instances, frameworks and images there are.",
+    "completion": "Print the script that completes commands in bash, zsh or fish.",
 }
 
 

@@ -6,8 +6,16 @@ from pathlib import Path
 
 import click
 
+from smdp_launch.cli.completing import job_files
+
 #: Whether the file can be read is told as a diagnostic, like everything else about it.
-job_file = click.argument("job_file", metavar="[JOBFILE]", type=click.Path(path_type=Path), default=Path("job.yaml"))
+job_file = click.argument(
+    "job_file",
+    metavar="[JOBFILE]",
+    type=click.Path(path_type=Path),
+    default=Path("job.yaml"),
+    shell_complete=job_files,
+)
 
 settings = click.option(
     "--set",

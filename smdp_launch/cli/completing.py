@@ -1,0 +1,45 @@
+"""What the shell may put at the cursor. Wrong input completes to nothing: it is told when the command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+#: Job files, and plans that `plan --out` saved.
+_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+
+
+def job_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Those of the folder that is typed so far; what the shell completes itself where there are none."""
+    folder, start = _split(incomplete)
+    found = [CompletionItem(f"{folder}{name}") for name in _job_files(folder) if name.startswith(start)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def codes(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from smdp_launch.rules import pages
+
+    # As `explain` takes them: 301 and smdp301 are as good as SMDP301.
+    start = f"SMDP{incomplete}" if incomplete.isdigit() else incomplete.upper()
+    return [CompletionItem(one, help=pages.title(one)) for one in pages.codes() if one.startswith(start)]
+
+
+def starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(one) for one in words if one.startswith(incomplete)]
+
+
+def _split(incomplete: str) -> tuple[str, str]:
+    """The folder as it was typed, with its slash, and the beginning of the name."""
+    folder, slash, start = incomplete.rpartition("/")
+    return f"{folder}{slash}", start
+
+
+def _job_files(folder: str) -> Iterator[str]:
+    try:
+        names = sorted(one.name for one in Path(folder).expanduser().iterdir())
+    except (OSError, RuntimeError):  # RuntimeError: a home folder that nobody has
+        return
+    yield from (one for one in names if Path(one).suffix in _SUFFIXES and not one.startswith("."))
