@@ -7,6 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from smdp_launch.cli import completing
+from smdp_launch.cli.groups import Group
 
 Callback = Callable[[click.Context, click.Parameter, str | None], str | None]
 
@@ -57,7 +58,7 @@ _region = _narrowing("region", "REGION", "Such as us-east-1.")
 _framework = _narrowing("framework", "NAME", "Only pytorch, tensorflow or huggingface.")
 
 
-@click.group("catalog", short_help="What can be asked for: instances, frameworks, images.")
+@click.group("catalog", cls=Group, short_help="What can be asked for: instances, frameworks, images.")
 def command() -> None:
     """What a job file can ask for, from dated tables that come with smdp-launch. No network, no credentials."""
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from smdp_launch.cli.groups import Group
+
 if TYPE_CHECKING:
     from smdp_launch.image.tools import Login
 
@@ -25,7 +27,7 @@ def _arguments(_: click.Context, __: click.Parameter, values: Sequence[str]) -> 
 _tool = click.option("--tool", type=click.Choice(["docker", "podman", "buildah"]), help="Use this one, not the first.")
 
 
-@click.group("image", short_help="Build, push and inspect training images.")
+@click.group("image", cls=Group, short_help="Build, push and inspect training images.")
 def command() -> None:
     """Build the training image, push it to Amazon ECR, and see what any image holds."""
 

@@ -7,12 +7,20 @@ import errno
 import importlib
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from smdp_launch import __version__
+from smdp_launch.cli.groups import Group
 from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
+
+if TYPE_CHECKING:
+    from smdp_launch.diagnostics import Diagnostic
+
+#: Version of the document that stands for an error where ``--json`` asks for one.
+_ERROR_VERSION = 1
 
 #: Commands with the line that ``--help`` shows for each.
 COMMANDS = {
@@ -28,7 +36,7 @@ COMMANDS = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -62,12 +70,14 @@ def main() -> NoReturn:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
+        _document(code, error.format_message())
     except SmdpError as error:
         _show(error)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = ExitCode.INTERRUPTED
+        _document(code, "interrupted")
     except BrokenPipeError:
         # The reader has gone (`| head`); nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -108,5 +118,16 @@ def _show(error: SmdpError) -> None:
 
     found = error.diagnostics if isinstance(error, JobFileRefused | Refused) else []
     show_diagnostics(found)
-    if not isinstance(error, JobFileRefused):
+    if not isinstance(error, JobFileRefused):  # the command's own document tells of that
         click.echo(f"smdp-launch: {error}", err=True)
+        _document(error.exit_code, str(error), found)
+
+
+def _document(code: int, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
+    """On standard output for whoever asked for JSON, also by a command line that could not be understood."""
+    if "--json" not in sys.argv:
+        return
+    import json
+
+    told = {"message": message, "diagnostics": [one.to_json() for one in diagnostics]}
+    click.echo(json.dumps({"error": _ERROR_VERSION, "exit_code": int(code), **told}, indent=2, ensure_ascii=False))

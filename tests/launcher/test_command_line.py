@@ -55,7 +55,6 @@ def test_a_bad_file_is_refused_by_every_command_and_leaves_nothing(
     [
         ["vaildate"],
         ["plan", "--jsn"],
-        ["plan", "--json", "--request"],
         ["launch", "--hosts", "2"],
         ["launch", "--local", "--hosts", "0"],
         ["launch", "--local", "--data", "train"],

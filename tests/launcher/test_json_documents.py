@@ -1,0 +1,180 @@
+"""Every ``--json`` document is as its published schema says and stands alone on standard output, an error's too."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+from referencing import Registry, Resource
+
+from smdp_launch.errors import ExitCode
+from tests.conftest import JOB, ROOT, Command, write_job
+from tests.images.test_inspection import Server, server
+
+__all__ = ["server"]
+
+SCHEMAS = {path.name.removesuffix(".schema.json"): path for path in (ROOT / "docs" / "schemas").glob("*.schema.json")}
+MISTAKES = JOB.replace("name: small", "nme: small").replace("ml.p4d.24xlarge", "ml.p3.24xlarge")
+
+#: Arguments, exit code, schema; what the job file says stands beside.
+SOUND = [
+    (["validate"], "validate"),
+    (["plan"], "plan"),
+    (["plan", "--origins", "--set", "compute.max_run=700"], "plan"),
+    (["explain"], "explain"),
+    (["explain", "301"], "explain"),
+    (["catalog", "instances"], "catalog-instances"),
+    (["catalog", "instances", "--region", "us-west-2", "--policy", "strict"], "catalog-instances"),
+    (["catalog", "frameworks"], "catalog-frameworks"),
+    (["catalog", "images", "--region", "eu-west-1"], "catalog-images"),
+    (["catalog", "images", "--version", "2.0.1", "--framework", "pytorch"], "catalog-images"),
+]
+REFUSED = [
+    (["validate"], "validate"),
+    (["validate", "nowhere.yaml"], "validate"),
+    (["validate", "--set", "compute.max_rnu=1"], "validate"),
+    (["plan"], "plan"),
+    (["plan", "--origins"], "plan"),
+    (["plan", "nowhere.yaml"], "plan"),
+]
+IMPOSSIBLE = [
+    (["vaildate"], ExitCode.USAGE),
+    (["validate", "--jsonn"], ExitCode.USAGE),
+    (["validate", "one.yaml", "two.yaml"], ExitCode.USAGE),
+    (["plan", "--request"], ExitCode.USAGE),
+    (["plan", "--out", "nowhere/plan.json"], ExitCode.ENVIRONMENT),
+    (["explain", "SMPD301"], ExitCode.USAGE),
+    (["catalog", "instnces"], ExitCode.USAGE),
+    (["catalog", "instances", "--policy", "lax"], ExitCode.USAGE),
+    (["catalog", "frameworks", "--engine", "gloo"], ExitCode.USAGE),
+    (["catalog", "images"], ExitCode.USAGE),
+    (["image", "inspect"], ExitCode.USAGE),
+    (["image", "inspect", "127.0.0.1:1/nothing:here"], ExitCode.SERVICE),
+    (["image", "inspect", "no image"], ExitCode.SERVICE),
+]
+
+
+def sealed(node: Any) -> Any:
+    """The schema with no room for members that it does not name: ours all stand in it."""
+    if isinstance(node, list):
+        return [sealed(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    made = {name: sealed(value) for name, value in node.items()}
+    return {"additionalProperties": False, **made} if "type" in node and "properties" in node else made
+
+
+def validator(name: str) -> Draft202012Validator:
+    texts = {path.name: sealed(json.loads(path.read_text())) for path in SCHEMAS.values()}
+    registry: Registry[Any] = Registry().with_resources(
+        [(name, Resource.from_contents(text)) for name, text in texts.items()]
+    )
+    return Draft202012Validator(texts[SCHEMAS[name].name], registry=registry, format_checker=FormatChecker())
+
+
+def the_document(ran: subprocess.CompletedProcess[str], schema: str) -> Any:
+    """What standard output holds, if that is one document of the schema and standard error holds none."""
+    document, end = json.JSONDecoder().raw_decode(ran.stdout)
+    assert ran.stdout[end:] == "\n"
+    assert not re.search(r"^\s*[{}\[\]]", ran.stderr, re.MULTILINE), ran.stderr
+    assert "Traceback" not in ran.stderr
+    validator(schema).validate(document)
+    return document
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_one(name: str) -> None:
+    text = json.loads(SCHEMAS[name].read_text())
+    Draft202012Validator.check_schema(text)
+    assert text["title"]
+    assert f"schemas/{name}.schema.json" in (ROOT / "docs" / "json.md").read_text()
+
+
+@pytest.mark.parametrize(("arguments", "schema"), SOUND)
+def test_a_document_is_as_its_schema_says(smdp_launch: Command, arguments: list[str], schema: str) -> None:
+    ran = smdp_launch(*arguments, "--json")
+    assert (ran.returncode, ran.stderr) == (ExitCode.OK, "")
+    the_document(ran, schema)
+
+
+@pytest.mark.parametrize(("arguments", "schema"), REFUSED)
+def test_a_refused_job_file_gives_the_commands_own_document(
+    smdp_launch: Command, job_folder: Path, arguments: list[str], schema: str
+) -> None:
+    (job_folder / "job.yaml").write_text(MISTAKES)
+    ran = smdp_launch(*arguments, "--json")
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    document = the_document(ran, schema)
+    assert [one["code"] for one in document["diagnostics"]] == re.findall(
+        r"^\w+\[(SMDP\d+)\]", ran.stderr, re.MULTILINE
+    )
+    assert document["diagnostics"]
+
+
+@pytest.mark.parametrize(("arguments", "code"), IMPOSSIBLE)
+def test_what_cannot_be_done_gives_the_document_of_an_error(
+    smdp_launch: Command, arguments: list[str], code: ExitCode
+) -> None:
+    ran = smdp_launch(*arguments, "--json")
+    assert ran.returncode == code
+    document = the_document(ran, "error")
+    assert document["exit_code"] == code
+    assert document["message"] in ran.stderr
+
+
+def test_placeholders_are_in_the_document_of_the_refusal(smdp_launch: Command, job_folder: Path) -> None:
+    (job_folder / "job.yaml").write_text(JOB.replace("123456789012", "000000000000"))
+    ran = smdp_launch("plan", "--out", "plan.json", "--json")
+    assert ran.returncode == ExitCode.REFUSED
+    document = the_document(ran, "error")
+    assert {one["code"] for one in document["diagnostics"]} == {"SMDP801"}
+
+
+def test_a_batch_and_other_layers_fit_the_plans_schema(smdp_launch: Command, job_folder: Path) -> None:
+    text = JOB.replace("epochs: 2}", "epochs: 2, lr: 0.2}").replace(
+        "role: arn:aws:iam::123456789012:role/training\n", ""
+    )
+    batch = "batch: {global: 256, reference_size: 128, reference_learning_rate: 0.1, warmup_steps: 5}\n"
+    write_job(job_folder, text + batch)
+    (job_folder / "smdp-defaults.yaml").write_text("role: arn:aws:iam::123456789012:role/training\n")
+    document = the_document(smdp_launch("plan", "--json"), "plan")
+    assert document["batch"]["per_worker"] == 16
+    assert {"job file", "project defaults", "built-in"} == {one["layer"] for one in document["origins"]}
+
+
+def test_an_inspection_is_as_its_schema_says(smdp_launch: Command, server: Server) -> None:
+    for config in ({}, {"config": {"Env": ["CUDA_VERSION=11.8.0"], "Cmd": ["train"], "Labels": {"a": "b"}}}):
+        ran = smdp_launch(
+            "image", "inspect", server.put_image({"os": "linux", "architecture": "amd64", **config}), "--json"
+        )
+        assert ran.returncode == ExitCode.OK, ran.stderr
+        the_document(ran, "image-inspect")
+
+
+FAILS = """\
+import json, os, time
+rank = int(os.environ["RANK"])
+event = {"smdp_event": 1, "event": "step", "time": time.time(), "rank": rank, "step": 1, "steps": 2, "loss": 0.5}
+print(json.dumps(event), flush=True)
+if rank == 1:
+    raise ValueError("no such luck")
+time.sleep(60)
+"""
+
+
+def test_the_event_lines_of_a_job_are_as_their_schema_says(smdp_launch: Command, job_folder: Path) -> None:
+    write_job(job_folder, script=FAILS)
+    ran = smdp_launch("launch", "--local", "--hosts", "2", "--workers-per-host", "1")
+    assert ran.returncode == ExitCode.JOB_FAILED
+    logs = (job_folder / ".smdp" / "local" / "jobs").glob("*/logs/*.jsonl")
+    messages = [json.loads(line)["message"] for log in logs for line in log.read_text().splitlines()]
+    events = [json.loads(one[one.index("{") :]) for one in messages if '{"smdp_event":' in one]
+    assert {one["event"] for one in events} == {"step", "workers_started", "worker_exit"}
+    schema = Draft202012Validator(json.loads(SCHEMAS["event"].read_text()))  # not sealed: metrics are the script's own
+    for event in events:
+        schema.validate(event)
