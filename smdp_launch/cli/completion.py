@@ -24,6 +24,8 @@ The line that installs it stands in the file that the shell reads at its start:
 def command(shell: str) -> None:
     from click.shell_completion import get_completion_class
 
+    from smdp_launch.cli.render.next import say_next
+
     made = get_completion_class(shell)
     if made is None:
         raise LookupError(f"click has no completion for {shell}")
@@ -31,4 +33,4 @@ def command(shell: str) -> None:
     click.echo(made(root, {}, "smdp-launch", "_SMDP_LAUNCH_COMPLETE").source())
     if sys.stdout.isatty():  # a shell that installs it would tell it at each start
         file, line = _INSTALL[shell]
-        click.echo(f"next: write into {file}: {line}", err=True)
+        say_next(f"write into {file}: {line}")

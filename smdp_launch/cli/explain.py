@@ -27,9 +27,11 @@ def command(code: str | None, as_json: bool) -> None:
     if as_json:
         _print_json({"code": name, "title": pages.title(name), "page": pages.page(name)})
     else:
+        from smdp_launch.cli.render.next import say_next
         from smdp_launch.cli.render.pages import show_page
 
         show_page(pages.page(name))
+        say_next("smdp-launch validate")
 
 
 def _known(code: str, known: tuple[str, ...]) -> str:
@@ -48,8 +50,11 @@ def _list(found: list[dict[str, str]], as_json: bool) -> None:
     if as_json:
         _print_json({"codes": found})
         return
+    from smdp_launch.cli.render.next import say_next
+
     for one in found:
         click.echo(f"{one['code']}  {one['title']}")
+    say_next(f"smdp-launch explain {found[0]['code']}")
 
 
 def _print_json(document: dict[str, object]) -> None:

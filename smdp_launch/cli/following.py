@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from smdp_launch.cli.render.follow import FollowView
+from smdp_launch.cli.render.next import say_next
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.follow import Ended, Follower, JobEvent
 from smdp_launch.jobs.outcome import Outcome
@@ -66,15 +67,22 @@ def _follow(clients: Clients, plan: Plan, interrupted: threading.Event) -> Follo
             interrupted.clear()
             if stopping:
                 view.say(f"left {plan.job}, which is being stopped")
+                if plan.local is None:
+                    say_next(_looking_at(plan))
                 return None
             answer = _ask(view, plan)
             if answer is _Answer.DETACH:
-                view.say(f"left {plan.job}, which goes on; the SageMaker console and its API know it by that name")
+                view.say(f"left {plan.job}, which goes on")
+                say_next(_looking_at(plan))
                 return None
             if answer is _Answer.STOP:
                 stopping = True
                 stop(clients, plan.job)
                 view.say("stopping: the script has 120 s to save what it needs; Ctrl-C again leaves it to that")
+
+
+def _looking_at(plan: Plan) -> str:
+    return f"aws sagemaker describe-training-job --region {plan.spec.region} --training-job-name {plan.job}"
 
 
 @contextmanager

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -94,6 +95,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_local_end, show_local_start
+    from smdp_launch.cli.render.next import say_next
     from smdp_launch.cli.render.plan import show_plan
     from smdp_launch.errors import EnvironmentProblem, ExitCode
     from smdp_launch.jobs.clients import connect_endpoint
@@ -114,6 +116,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
     if dry_run:
         show_plan(plan)
         show_local_start(plan)
+        say_next(_without_dry_run())
         return ExitCode.OK
     show_local_start(plan)
     state = state_folder() / "local"
@@ -164,6 +167,7 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], Non
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_end
+    from smdp_launch.cli.render.next import say_next
     from smdp_launch.cli.render.plan import show_plan
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import connect_aws
@@ -172,6 +176,7 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], Non
     show_diagnostics(plan.diagnostics)
     show_plan(plan)
     if dry_run:
+        say_next(_without_dry_run())
         return ExitCode.OK
     require()
     _confirm(yes)
@@ -182,6 +187,10 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], Non
         return ExitCode.INTERRUPTED
     show_end(plan, result)
     return result.outcome.exit_code
+
+
+def _without_dry_run() -> str:
+    return shlex.join(["smdp-launch", *(one for one in sys.argv[1:] if one != "--dry-run")])
 
 
 def _confirm(yes: bool) -> None:

@@ -12,16 +12,17 @@ def command(output: Path | None) -> None:
 
     A job file names it in its first line:  # yaml-language-server: $schema=job.schema.json
     """
+    from smdp_launch.cli.render.next import say_next
     from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.jobfile.editor import schema_text
 
     if output is None:
         click.echo(schema_text(), nl=False)
+        say_next("smdp-launch schema --output job.schema.json")
         return
     try:
         output.write_text(schema_text(), encoding="utf-8")
     except OSError as error:
         raise EnvironmentProblem(f"{output} cannot be written: {error.strerror}") from error
-    click.echo(
-        f"{output} written; name it in a job file's first line:  # yaml-language-server: $schema={output}", err=True
-    )
+    click.echo(f"{output} written", err=True)
+    say_next(f"name it in a job file's first line: # yaml-language-server: $schema={output}")

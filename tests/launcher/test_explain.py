@@ -62,7 +62,7 @@ def test_the_index_is_that_of_the_pages() -> None:
 
 def test_a_code_is_explained_as_it_is_written(smdp_launch: Command) -> None:
     ran = smdp_launch("explain", "SMDP301")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, page("SMDP301"), "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, page("SMDP301"), "next: smdp-launch validate\n")
     assert smdp_launch("explain", "smdp301").stdout == smdp_launch("explain", "301").stdout == ran.stdout
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.catalog.listing import Listing, Row
 from smdp_launch.cli.render.console import Console
+from smdp_launch.cli.render.next import say_next
 from smdp_launch.units import count
 
 _GAP = 2
@@ -46,7 +47,7 @@ def show_instances(listing: Listing) -> None:
         notes.append("here: yes; no? by an uncertain source (--json names it); ? where no document tells")
     notes += [f"left out: {one}" for one in listing.left_out]
     _say(*notes)
-    _next("smdp-launch catalog frameworks")
+    say_next("smdp-launch catalog frameworks")
 
 
 def show_frameworks(listing: Listing) -> None:
@@ -62,7 +63,7 @@ def show_frameworks(listing: Listing) -> None:
         ],
     )
     _say("SMDDP: AWS's library in AWS's image; native: a build of ours, in an image of yours")
-    _next("smdp-launch catalog images --region us-east-1")
+    say_next("smdp-launch catalog images --region us-east-1")
 
 
 def show_images(listing: Listing) -> None:
@@ -75,7 +76,7 @@ def show_images(listing: Listing) -> None:
         else:
             console.print(Text(f"{row['uri']}  {held}"), soft_wrap=True)
     _say(f"{count(len(listing.rows), 'image')}, checked {listing.checked}")
-    _next("write the URI as `image:` into job.yaml, then: smdp-launch validate")
+    say_next("write the URI as `image:` into job.yaml, then: smdp-launch validate")
 
 
 def _show(listing: Listing, columns: Sequence[tuple[str, Callable[[Row], str]]]) -> None:
@@ -112,7 +113,3 @@ def _smddp(row: Row) -> str:
 def _say(*lines: str) -> None:
     for line in lines:
         click.echo(line, err=True)
-
-
-def _next(command: str) -> None:
-    _say(f"next: {command}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from typing import Any
 
 import rich.console
 
@@ -14,6 +16,11 @@ _CONTROLS = re.compile(rf"(?P<colour>{_COLOUR})|{_SEQUENCE}|[\x00-\x08\x0a-\x1f\
 
 class Console(rich.console.Console):
     """Says that its reader has gone instead of ending the process: `| head` is no mistake of ours."""
+
+    def __init__(self, **options: Any) -> None:
+        # Rich alone would leave out the colours and keep bold and underlined.
+        plain = {"color_system": None} if os.environ.get("NO_COLOR") else {}
+        super().__init__(**{**options, **plain})
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

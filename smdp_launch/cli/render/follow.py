@@ -22,7 +22,7 @@ _ENVELOPE = frozenset({"smdp_event", "event", "time", "rank", "host", "step", "s
 
 
 class FollowView:
-    """Draws to standard output; a bar only if that is a terminal."""
+    """Draws to standard output; a bar only if that is a terminal that may be told to move its cursor."""
 
     def __init__(self, plan: Plan, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
@@ -33,7 +33,7 @@ class FollowView:
         self._tenth = -1
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        if self._console.is_terminal:
+        if self._console.is_terminal and self._console.color_system is not None:
             self._bar = Progress(
                 TextColumn("{task.description}", style="bold"),
                 BarColumn(bar_width=None),

@@ -11,6 +11,7 @@ from types import TracebackType
 import click
 
 from smdp_launch.cli.render.console import Console, visible
+from smdp_launch.cli.render.next import say_next
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.image.build import Built
 from smdp_launch.image.inspection import INSPECTION_VERSION, Finding, Inspection
@@ -50,13 +51,13 @@ class BuildView:
         if not found.fresh:
             click.echo("this very image is here already (--rebuild builds it again)", err=True)
         click.echo(found.reference)
-        click.echo(f"next: smdp-launch image push {found.reference} --create", err=True)
+        say_next(f"smdp-launch image push {found.reference} --create")
 
     def pushed(self, found: Pushed) -> None:
         if not found.fresh:
             click.echo("that tag is there already (--again pushes it again)", err=True)
         click.echo(found.uri)
-        click.echo("next: write the URI as `image:` into job.yaml, then: smdp-launch validate", err=True)
+        say_next("write the URI as `image:` into job.yaml, then: smdp-launch validate")
 
 
 def show_json(found: Inspection) -> None:
@@ -86,6 +87,7 @@ def show_inspection(found: Inspection) -> None:
         ("CUDA 11 rule", f"{verdict.says}: {verdict.reason}"),
     ]
     print_rows(Console(highlight=False), rows)
+    say_next("write the URI as `image:` into job.yaml, then: smdp-launch validate")
 
 
 def _told(found: Finding | None) -> str:

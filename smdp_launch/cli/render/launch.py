@@ -11,6 +11,7 @@ from rich.text import Text
 from smdp_launch.cli.following import Followed
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import metrics
+from smdp_launch.cli.render.next import command_for
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
@@ -41,20 +42,25 @@ def show_local_end(plan: Plan, followed: Followed, object_path: ObjectPath) -> N
         path = object_path(model.bucket, model.key)
         if path is not None:
             rows.append(("model", short(path)))
-    job_file = "" if plan.job_file == "job.yaml" else f" {shlex.quote(plan.job_file)}"
+    again = command_for("launch", plan.job_file)
     if followed.outcome.status == "Completed":
-        rows.append(
-            ("next", f"put your role, region and image into {plan.job_file}, then: smdp-launch launch{job_file}")
-        )
+        rows.append(("next", f"put your role, region and image into {plan.job_file}, then: {again}"))
     else:
-        mend = "mend it, then: " if followed.outcome.status == "Failed" else ""
-        rows.append(("next", f"{mend}smdp-launch launch{job_file} --local"))
+        rows.append(("next", f"{_mend(followed)}{again} --local"))
     _show_end(plan, followed, rows)
 
 
 def show_end(plan: Plan, followed: Followed) -> None:
-    rows = [("model", followed.outcome.model)] if followed.outcome.model is not None else []
+    model, again = followed.outcome.model, command_for("launch", plan.job_file)
+    if model is not None:
+        rows = [("model", model), ("next", shlex.join(["aws", "s3", "cp", model, "."]))]
+    else:
+        rows = [("next", f"{_mend(followed)}{again}")]
     _show_end(plan, followed, rows)
+
+
+def _mend(followed: Followed) -> str:
+    return "mend it, then: " if followed.outcome.status == "Failed" else ""
 
 
 def _show_end(plan: Plan, followed: Followed, more: list[tuple[str, str]]) -> None:

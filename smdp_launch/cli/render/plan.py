@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from rich.text import Text
 
 from smdp_launch.cli.render.console import Console
+from smdp_launch.cli.render.next import command_for, say_next
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import summary
@@ -32,9 +32,7 @@ def show_origins(plan: Plan) -> None:
 
 
 def show_next(plan: Plan, saved: Path | None) -> None:
-    """On standard error: standard output holds the plan alone."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
     if saved is not None:
-        console.print(f"next: smdp-launch launch {shlex.quote(str(saved))}")
+        say_next(command_for("launch", str(saved)))
     else:
-        console.print(f"next: smdp-launch launch {shlex.quote(plan.job_file)} --local, then without --local on AWS")
+        say_next(f"{command_for('launch', plan.job_file)} --local, then without --local on AWS")

@@ -1,0 +1,18 @@
+"""The command that comes next, on standard error: standard output holds what was asked for alone."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+DEFAULT_JOB_FILE = "job.yaml"
+
+
+def say_next(text: str) -> None:
+    click.echo(f"next: {text}", err=True)
+
+
+def command_for(verb: str, job_file: str) -> str:
+    """As a person would type it: the job file that is the default is left out."""
+    return shlex.join(["smdp-launch", verb, *([] if job_file == DEFAULT_JOB_FILE else [job_file])])

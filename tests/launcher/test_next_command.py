@@ -1,0 +1,148 @@
+"""Nobody is left standing: each command names the next, a slip gets a guess, and plain output is plain."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.cli.main import COMMANDS
+from smdp_launch.errors import ExitCode
+from smdp_launch.localcloud.client import private
+from tests.conftest import JOB, ROOT, Command, clean_environment, write_job
+from tests.images.test_inspection import Server, server
+from tests.launcher.terminal import on_a_terminal
+from tests.localcloud.cloud import client_of
+
+__all__ = ["server"]
+
+MISTAKE = JOB.replace("name: small", "nme: small")
+WORKS = "import os\nopen(os.path.join(os.environ['SM_MODEL_DIR'], 'model.txt'), 'w').write('trained')\n"
+FAILS = "raise ValueError('no such luck')\n"
+HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
+
+#: Arguments, the job file, the script, and what is named in the last lines.
+ENDS = [
+    (["init", "src", "--output", "new.yaml", "--entry", "train.py"], JOB, "import torch\n", "next: smdp-launch "),
+    (["init"], JOB, WORKS, "--force overwrites it"),
+    (["validate"], JOB, WORKS, "next: smdp-launch plan"),
+    (["validate"], MISTAKE, WORKS, "smdp-launch explain SMDP"),
+    (["plan"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
+    (["plan", "--origins"], JOB, WORKS, "next: smdp-launch launch"),
+    (["plan", "--out", "plan.json"], JOB, WORKS, "next: smdp-launch launch plan.json"),
+    (["plan"], MISTAKE, WORKS, "smdp-launch explain SMDP"),
+    (["schema"], JOB, WORKS, "next: smdp-launch schema --output"),
+    (["schema", "--output", "job.schema.json"], JOB, WORKS, "next: name it in a job file's first line"),
+    (["launch", "--dry-run"], JOB, WORKS, "next: smdp-launch launch\n"),
+    ([*HERE, "--dry-run"], JOB, WORKS, "next: smdp-launch launch --local --hosts 1 --workers-per-host 1\n"),
+    (HERE, JOB, WORKS, "then: smdp-launch launch\n"),
+    (HERE, JOB, FAILS, "next    mend it, then: smdp-launch launch --local\n"),
+    (["launch"], JOB, WORKS, "add --yes"),
+    (["explain"], JOB, WORKS, "next: smdp-launch explain SMDP"),
+    (["explain", "301"], JOB, WORKS, "next: smdp-launch validate"),
+    (["catalog", "instances"], JOB, WORKS, "next: smdp-launch catalog frameworks"),
+    (["catalog", "frameworks"], JOB, WORKS, "next: smdp-launch catalog images"),
+    (["catalog", "images", "--region", "us-east-1"], JOB, WORKS, "then: smdp-launch validate"),
+]
+
+
+def last_lines(ran: subprocess.CompletedProcess[str]) -> str:
+    """What stands last on the terminal, whichever stream it came through."""
+    return "".join(text.splitlines(keepends=True)[-1] for text in (ran.stdout, ran.stderr) if text)
+
+
+@pytest.mark.parametrize(("arguments", "job", "script", "named"), ENDS, ids=lambda one: " ".join(one)[:30])
+def test_a_command_ends_by_naming_the_next(
+    smdp_launch: Command, job_folder: Path, arguments: list[str], job: str, script: str, named: str
+) -> None:
+    write_job(job_folder, job, script)
+    assert named in last_lines(smdp_launch(*arguments))
+
+
+def test_an_inspection_ends_by_naming_the_next(smdp_launch: Command, server: Server) -> None:
+    ran = smdp_launch("image", "inspect", server.put_image())
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert last_lines(ran).endswith("next: write the URI as `image:` into job.yaml, then: smdp-launch validate\n")
+
+
+@pytest.mark.parametrize(("script", "code"), [(WORKS, ExitCode.OK), (FAILS, ExitCode.JOB_FAILED)])
+def test_a_job_of_the_service_ends_by_naming_the_next(
+    smdp_launch: Command, job_folder: Path, tmp_path: Path, script: str, code: ExitCode
+) -> None:
+    write_job(job_folder, JOB.replace("instance_count: 2", "instance_count: 1"), script)
+    with private(tmp_path / "cloud") as endpoint:
+        s3 = client_of(endpoint, "s3")
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+        environment = clean_environment(
+            HOME=str(tmp_path),
+            AWS_ENDPOINT_URL=endpoint.url,
+            AWS_ACCESS_KEY_ID=endpoint.access_key,
+            AWS_SECRET_ACCESS_KEY=endpoint.secret_key,
+        )
+        ran = smdp_launch("launch", "--yes", env=environment)
+    assert ran.returncode == code, ran.stderr
+    wanted = r"next +mend it, then: smdp-launch launch\n"
+    if code == ExitCode.OK:
+        wanted = r"next +aws s3 cp s3://bucket/output/small-\S+/model\.tar\.gz \.\n"
+    assert re.search(wanted + r"\Z", ran.stdout)
+
+
+def test_every_command_is_among_those_that_name_the_next() -> None:
+    tested = {arguments[0] for arguments, *_ in ENDS} | {"image"}  # which have their own tests
+    assert tested == set(COMMANDS) - {"completion"}  # its next step is a line in a file: test_completion.py
+
+
+@pytest.mark.parametrize(
+    ("arguments", "guess"),
+    [
+        (["vaildate"], "did you mean validate?"),
+        (["catalog", "framework"], "did you mean frameworks?"),
+        (["image", "inspct"], "did you mean inspect?"),
+        (["validate", "--jsn"], "--json"),
+        (["plan", "--orgins"], "--origins"),
+        (["launch", "--worker-per-host", "2"], "--workers-per-host"),
+        (["init", "--ouput", "x"], "--output"),
+        (["catalog", "instances", "--polcy", "strict"], "--policy"),
+        (["catalog", "instances", "--policy", "strickt"], "did you mean strict?"),
+        (["catalog", "images", "--region", "us-esat-1"], "did you mean us-east-1?"),
+        (["image", "build", "--clpu"], "--cpu"),
+        (["explain", "SMPD301"], "did you mean SMDP301?"),
+        (["xyzzy"], "one of init, validate, plan"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_a_slip_in_the_command_line_gets_a_guess(smdp_launch: Command, arguments: list[str], guess: str) -> None:
+    ran = smdp_launch(*arguments)
+    assert ran.returncode == ExitCode.USAGE
+    assert ran.stdout == ""
+    assert guess in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("arguments", "job", "script", "_"), ENDS, ids=lambda one: " ".join(one)[:30])
+def test_nothing_but_a_terminal_gets_escape_sequences(
+    smdp_launch: Command, job_folder: Path, arguments: list[str], job: str, script: str, _: str
+) -> None:
+    write_job(job_folder, job, script)
+    ran = smdp_launch(*arguments, env=clean_environment(TERM="xterm-256color", COLORTERM="truecolor"))
+    assert "\x1b" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["validate"], ["plan", "--origins"], ["explain", "301"], ["catalog", "instances"], ["launch", "--dry-run"], HERE],
+    ids=lambda one: " ".join(one)[:30],
+)
+def test_no_color_is_honoured_on_a_terminal(job_folder: Path, arguments: list[str]) -> None:
+    write_job(job_folder, MISTAKE if arguments == ["validate"] else JOB, WORKS)
+    assert "\x1b" in on_a_terminal(job_folder, arguments)
+    assert "\x1b" not in on_a_terminal(job_folder, arguments, NO_COLOR="1")
+
+
+def test_the_documented_exit_codes_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "docs" / "exit-codes.md").read_text(), re.MULTILINE)
+    assert {int(code) for code, _ in rows} == {one.value for one in ExitCode}
+    assert len(rows) == len(ExitCode)
+    assert all(meaning.strip() for _, meaning in rows)
