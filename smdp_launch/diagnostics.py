@@ -25,7 +25,6 @@ _CODE = re.compile(r"SMDP[1-9]\d\d")
 # Characters. What a file says is repeated to its writer, but not a megabyte of it.
 _LONGEST_TEXT = 1000
 _LONGEST_EXCERPT = 240
-_BEFORE_THE_PLACE = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +42,13 @@ class Span:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
-    def excerpt(self) -> tuple[str, int]:
-        """The line, or of a very long one the part around the place; and the place's column in that."""
-        if len(self.source) <= _LONGEST_EXCERPT:
+    def excerpt(self, longest: int = _LONGEST_EXCERPT) -> tuple[str, int]:
+        """The line, or of one with more than ``longest`` characters the part around the place, with an ellipsis where
+        it was cut; and the place's column in that."""
+        if len(self.source) <= longest:
             return self.source, self.column
-        start = max(0, self.column - 1 - _BEFORE_THE_PLACE)
-        end = start + _LONGEST_EXCERPT
+        start = max(0, self.column - 1 - longest // 3)
+        end = start + longest
         head, tail = "…" if start else "", "…" if end < len(self.source) else ""
         return f"{head}{self.source[start:end]}{tail}", self.column - start + len(head)
 

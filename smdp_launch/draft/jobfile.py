@@ -16,7 +16,7 @@ SCHEMA_FILE = ".smdp/job.schema.json"
 #: The first lines of every file.
 HEADER = (
     f"# yaml-language-server: $schema={SCHEMA_FILE}",
-    "# A job for smdp-launch, drafted from the script's folder. Every key: docs/job-file.md",
+    "# Drafted by smdp-launch from the script's folder; every key: docs/job-file.md",
 )
 
 
@@ -31,15 +31,16 @@ def _job(draft: Draft) -> Iterator[str]:
     yield "schema: 1"
     yield f"name: {written(draft.name)}"
     if draft.engine == "native":
-        yield "engine: native # runs in an image that you build; smdistributed is AWS's library in AWS's images"
+        yield "engine: native # in an image of yours; smdistributed: AWS's library and images"
     else:
-        yield "engine: smdistributed # AWS's library in AWS's images; native is the open engine in an image of yours"
+        yield "engine: smdistributed # AWS's library and images; native: in an image of yours"
     if draft.choice.policy == "extended":
         yield f"policy: extended # {TITLES[build.framework]} {build.version} is built with CUDA {build.cuda}"
     yield "framework:"
     yield f"  name: {build.framework}"
     yield f'  version: "{build.version}" # {comment(draft.choice.reason, 200)}'
-    yield f"# Fill in: account {account} and region {region} stand for yours until you launch on AWS."
+    yield f"# Fill in before you launch on AWS: account {account} and region"
+    yield f"# {region} stand for yours until then."
     if draft.engine == "native":
         tag = f"{build.version}-cu{build.cuda.replace('.', '')}"
         yield f"image: {account}.dkr.ecr.{region}.amazonaws.com/smdp-{build.framework}:{tag}"

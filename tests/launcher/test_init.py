@@ -60,7 +60,7 @@ def drafted(tmp_path: Path, folder: Path, *arguments: str) -> Any:
     ran = run(tmp_path, "init", folder, *arguments)
     assert ran.returncode == 0, ran.stderr
     checked = run(tmp_path, "validate")
-    assert (checked.returncode, checked.stderr) == (0, "")
+    assert (checked.returncode, checked.stderr) == (0, "next: smdp-launch plan\n")
     return data(tmp_path / "job.yaml")
 
 

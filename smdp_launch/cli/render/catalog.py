@@ -40,11 +40,12 @@ def show_instances(listing: Listing) -> None:
     ]
     _show(listing, columns)
     notes = [
-        "GB of each GPU, GiB of memory, NVMe in TB, CUDA at least; policy native: engine native, extended",
+        "GB of each GPU, GiB of memory, NVMe in TB, the first CUDA for the GPU",
+        "policy native: only with engine native and policy extended",
         f"{_FROM_MEMORY} general knowledge, in no document that was read",
     ]
     if with_region:
-        notes.append("here: yes; no? by an uncertain source (--json names it); ? where no document tells")
+        notes.append("here: no? by an uncertain source (--json names it); ? where no document tells")
     notes += [f"left out: {one}" for one in listing.left_out]
     _say(*notes)
     say_next("smdp-launch catalog frameworks")
@@ -62,7 +63,7 @@ def show_frameworks(listing: Listing) -> None:
             ("policy", lambda row: row["policy"]),
         ],
     )
-    _say("SMDDP: AWS's library in AWS's image; native: a build of ours, in an image of yours")
+    _say("SMDDP: AWS's library in AWS's image", "native: a build of ours, in an image of yours")
     say_next("smdp-launch catalog images --region us-east-1")
 
 
@@ -111,5 +112,6 @@ def _smddp(row: Row) -> str:
 
 
 def _say(*lines: str) -> None:
+    console = Console(stderr=True, highlight=False)
     for line in lines:
-        click.echo(line, err=True)
+        console.print(Text(line), soft_wrap=not console.is_terminal)

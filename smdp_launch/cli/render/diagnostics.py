@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from smdp_launch.cli.render.console import Console, visible
-from smdp_launch.diagnostics import Diagnostic, Severity, shortened
+from smdp_launch.cli.render.rows import wrapped
+from smdp_launch.diagnostics import Diagnostic, Severity, Span, shortened
 
 #: Nobody reads more, and a file with more is usually not what it was meant to be.
 _SHOWN = 100
@@ -17,11 +18,12 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow"}
 def show_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
     if not diagnostics:
         return
-    Console(stderr=True, highlight=False, soft_wrap=True).print(told(diagnostics))
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(told(diagnostics, console if console.is_terminal else None))
 
 
-def told(diagnostics: Sequence[Diagnostic]) -> Text:
-    """Up to a hundred, a blank line between two, and how many there are."""
+def told(diagnostics: Sequence[Diagnostic], terminal: Console | None = None) -> Text:
+    """Up to a hundred, a blank line between two, and how many there are; within the width of ``terminal``."""
     errors = sum(one.severity is Severity.ERROR for one in diagnostics)
     warnings = len(diagnostics) - errors
     counts = [
@@ -33,26 +35,39 @@ def told(diagnostics: Sequence[Diagnostic]) -> Text:
     end = f"{' and '.join(counts)}; smdp-launch explain {first} tells more"
     if len(diagnostics) > _SHOWN:
         end += f"\nThe first {_SHOWN} are shown; smdp-launch validate --json tells all."
-    return Text("\n").join([*map(_told, diagnostics[:_SHOWN]), Text(end)])
+    return Text("\n").join([*(_told(one, terminal) for one in diagnostics[:_SHOWN]), Text(end)])
 
 
-def _told(one: Diagnostic) -> Text:
-    style = _STYLES[one.severity]
-    text = Text()
-    text.append(f"{one.severity.value}[{one.code}]", style).append(f": {visible(shortened(one.message))}\n", "bold")
+def _told(one: Diagnostic, terminal: Console | None) -> Text:
+    gutter = " " * (len(str(one.span.line)) if one.span else 1)
+    head = Text.assemble((f"{one.severity.value}[{one.code}]", _STYLES[one.severity]), (": ", "bold"))
+    text = _within(terminal, head, Text(visible(shortened(one.message)), "bold"), indent=2)
     if one.span is not None:
-        number = str(one.span.line)
-        gutter = " " * len(number)
         text.append(f"{gutter}--> ", "blue").append(f"{one.span}\n")
         if one.span.source.strip():
-            excerpt, column = one.span.excerpt()
-            source = visible(excerpt)
-            # The marks stand under the text in a terminal only if tabs are copied.
-            indent = "".join("\t" if char == "\t" else " " for char in source[: column - 1])
-            width = max(1, min(one.span.end_column - one.span.column, len(source) + 1 - column))
-            text.append(f"{number} | ", "blue").append(f"{source}\n")
-            text.append(f"{gutter} | ", "blue").append(f"{indent}{'^' * width}\n", style)
+            text.append_text(_excerpt(one.span, gutter, _STYLES[one.severity], terminal))
     if one.help:
-        gutter = " " * (len(str(one.span.line)) if one.span else 1)
-        text.append(f"{gutter} = ", "blue").append("help: ", "bold green").append(f"{visible(shortened(one.help))}\n")
+        head = Text.assemble((f"{gutter} = ", "blue"), ("help: ", "bold green"))
+        text.append_text(_within(terminal, head, Text(visible(shortened(one.help))), indent=head.cell_len))
     return text
+
+
+def _excerpt(span: Span, gutter: str, style: str, terminal: Console | None) -> Text:
+    """The line with marks under the place; cut to the terminal, where marks under a wrapped line would be astray."""
+    excerpt, column = span.excerpt() if terminal is None else span.excerpt(max(20, terminal.width - len(gutter) - 5))
+    source = visible(excerpt)
+    # The marks stand under the text in a terminal only if tabs are copied.
+    indent = "".join("\t" if char == "\t" else " " for char in source[: column - 1])
+    width = max(1, min(span.end_column - span.column, len(source) + 1 - column))
+    text = Text.assemble((f"{span.line} | ", "blue"), f"{source}\n")
+    return text.append(f"{gutter} | ", "blue").append(f"{indent}{'^' * width}\n", style)
+
+
+def _within(terminal: Console | None, head: Text, body: Text, indent: int) -> Text:
+    """``head`` and ``body`` as one paragraph that ends its line, further lines of it indented."""
+    if terminal is None:
+        return head + body + Text("\n")
+    first, *rest = wrapped(head + body, terminal.width)
+    if rest:
+        rest = wrapped(Text(" ").join(rest), terminal.width - indent)
+    return Text("\n").join([first, *(Text(" " * indent) + line for line in rest)]) + Text("\n")

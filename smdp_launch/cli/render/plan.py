@@ -25,10 +25,12 @@ def show_origins(plan: Plan) -> None:
     console.print()
     width = max((len(one.key) for one in plan.origins), default=0)
     for one in plan.origins:
-        where = one.layer.value if one.place is None else f"{one.layer.value}, {one.place}"
-        console.print(
-            Text(f"{one.key:<{width}}  ", "cyan") + Text(f"{one.value}  ") + Text(where, "dim"), soft_wrap=True
-        )
+        key, value = Text(f"{one.key:<{width}}  ", "cyan"), Text(str(one.value))
+        where = Text(one.layer.value if one.place is None else f"{one.layer.value}, {one.place}", "dim")
+        line = key + value + Text("  ") + where
+        if console.is_terminal and line.cell_len > console.width:
+            line = key + where + Text("\n  ") + value
+        console.print(line, soft_wrap=True)
 
 
 def show_next(plan: Plan, saved: Path | None) -> None:
