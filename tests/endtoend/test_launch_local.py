@@ -379,6 +379,6 @@ def test_a_local_job_that_nobody_reads_is_stopped(job: Job) -> None:
     assert ran.returncode == ExitCode.OK, ran.stderr
     assert ran.stderr == ""
     end = time.monotonic() + 30
-    while job_state(job)["status"] == "InProgress" and time.monotonic() < end:
+    while job_state(job)["status"] in {"InProgress", "Stopping"} and time.monotonic() < end:
         time.sleep(0.1)
     assert job_state(job)["status"] == "Stopped"

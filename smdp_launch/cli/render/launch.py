@@ -44,7 +44,8 @@ def show_local_end(plan: Plan, followed: Followed, object_path: ObjectPath) -> N
             rows.append(("model", short(path)))
     again = command_for("launch", plan.job_file)
     if followed.outcome.status == "Completed":
-        rows.append(("next", f"put your role, region and image into {plan.job_file}, then: {again}"))
+        fill_in = f"put your role, region and image into {plan.job_file}, then: " if plan.placeholders else ""
+        rows.append(("next", f"{fill_in}{again}"))
     else:
         rows.append(("next", f"{_mend(followed)}{again} --local"))
     _show_end(plan, followed, rows)

@@ -1,0 +1,113 @@
+"""The first quarter of an hour: a script, a shell on a terminal, and nothing but what the commands say themselves."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+import torch
+
+from tests.conftest import LAUNCHER, clean_environment
+
+pytestmark = pytest.mark.torch
+SCRIPT = Path(__file__).parent / "scripts" / "generated_data.py"
+PROMPT = "ready> "
+FILLED_IN = {
+    "000000000000.dkr.ecr.xx-placeholder-1": "123456789012.dkr.ecr.us-east-1",
+    "arn:aws:iam::000000000000:role/your-execution-role": "arn:aws:iam::123456789012:role/training",
+    "region: xx-placeholder-1": "region: us-east-1",
+}
+
+
+class Shell:
+    """bash on a terminal of 80 columns; counts what is typed."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = clean_environment(
+            PATH=f"{LAUNCHER.parent}{os.pathsep}{os.environ['PATH']}", TERM="xterm-256color", HOME=str(folder.parent)
+        )
+        self.commands = 0
+        self._bash = pexpect.spawn(
+            "bash",
+            ["--norc", "--noprofile", "--noediting", "-i"],
+            cwd=folder,
+            env=environment | {"PS1": PROMPT, "NO_COLOR": "1"},
+            dimensions=(40, 80),
+            encoding="utf-8",
+            timeout=120,
+        )
+        self._bash.expect_exact(PROMPT)
+
+    def run(self, command: str, *answers: tuple[str, str]) -> str:
+        """What the command shows, after each question was answered."""
+        self.commands += 1
+        self._bash.sendline(command)
+        shown = ""
+        for question, answer in answers:
+            self._bash.expect_exact(question)
+            shown += str(self._bash.before)
+            self._bash.sendline(answer)
+        self._bash.expect_exact(PROMPT)
+        return (shown + str(self._bash.before)).replace("\r\n", "\n")
+
+    def close(self) -> None:
+        self._bash.close(force=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "line"
+    made.mkdir()
+    shutil.copy(SCRIPT, made / "train.py")
+    return made
+
+
+@pytest.fixture
+def shell(folder: Path) -> Iterator[Shell]:
+    opened = Shell(folder)
+    yield opened
+    opened.close()
+
+
+def fill_in(path: Path) -> None:
+    text = path.read_text()
+    for placeholder, value in FILLED_IN.items():
+        assert text.count(placeholder) == 1
+        text = text.replace(placeholder, value)
+    path.write_text(text)
+
+
+def model_of(shown: str, folder: Path) -> Path:
+    """The file that the end of the launch names."""
+    told = re.search(r"^model +(\S+)$", shown, re.MULTILINE)
+    assert told is not None, shown
+    return folder / told[1]
+
+
+def test_a_script_becomes_a_trained_model_in_six_commands(shell: Shell, folder: Path) -> None:
+    assert "wrote job.yaml" in shell.run("smdp-launch init")
+    fill_in(folder / "job.yaml")
+    assert shell.run("smdp-launch validate").endswith("no mistakes found\nnext: smdp-launch plan\n")
+    assert "next: smdp-launch launch --local" in shell.run("smdp-launch plan")
+    refused = shell.run("smdp-launch launch --local --hosts 2 --workers-per-host 1")
+    assert "give --data train=FOLDER" in refused  # the script makes its data itself; a channel wants some
+    shown = shell.run("smdp-launch launch --local --hosts 2 --workers-per-host 1 --data train=train.py")
+    assert "completed after" in shown
+    assert re.search(r"^next +smdp-launch launch$", shown, re.MULTILINE)
+    with tarfile.open(model_of(shown, folder)) as archive:
+        archive.extractall(folder / "model", filter="data")
+    assert torch.load(folder / "model" / "model.pt", weights_only=True)["weight"].shape == (1, 8)
+    assert shell.commands <= 6
+
+
+def test_of_two_scripts_the_one_that_is_answered_trains(shell: Shell, folder: Path) -> None:
+    shutil.copy(folder / "train.py", folder / "train_longer.py")
+    shown = shell.run("smdp-launch init", ("Which of them trains?", "2"))
+    assert "train_longer.py" in shown
+    assert "entry: train_longer.py" in (folder / "job.yaml").read_text()
