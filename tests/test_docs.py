@@ -79,6 +79,43 @@ def test_the_readmes_job_runs_with_its_commands(tmp_path: Path) -> None:
     assert "result  accuracy 0.9" in ran.stdout
 
 
+def prepare_guide(page: str, folder: Path) -> None:
+    """What the guide starts from: its script (the last of them), its job file, and some data."""
+    (folder / "scripts").mkdir()
+    (folder / "scripts" / "train.py").write_text(blocks(page, "python")[-1])
+    (folder / "job.yaml").write_text(blocks(page, "yaml")[0])
+    (folder / "data" / "train").mkdir(parents=True)
+    (folder / "data" / "train" / "numbers.txt").write_text("".join(f"{number}\n" for number in range(1, 257)))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("page", ["docs/howto-ddp.md", "docs/howto-smdistributed.md"])
+def test_the_job_of_a_guide_trains_with_its_commands(page: str, tmp_path: Path) -> None:
+    prepare_guide(page, tmp_path)
+    (script,) = blocks(page, "sh")
+    ran = shell(script, tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^algo-1:0 +\| loss 0\.0000$", ran.stdout, re.MULTILINE)
+    told = re.search(r"^model +(\S+)$", ran.stdout, re.MULTILINE)
+    assert told is not None
+    assert (tmp_path / told[1]).is_file()
+
+
+@pytest.mark.torch
+def test_the_script_before_trains_too_and_differs_by_the_numbered_lines_alone(tmp_path: Path) -> None:
+    before, after = blocks("docs/howto-ddp.md", "python")
+    prepare_guide("docs/howto-ddp.md", tmp_path)
+    (tmp_path / "before.py").write_text(before)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "before.py"]
+    ran = subprocess.run(command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "loss 0.0000" in ran.stdout
+    assert (tmp_path / "model.pt").is_file()
+    new = [line for line in after.splitlines() if line not in before.splitlines()]
+    assert [line.partition("# ")[2][:2] for line in new] == ["", "1.", "2.", "3.", "4."]
+    assert new[0] == "import os"
+
+
 def test_the_readmes_slip_is_told_as_it_says(tmp_path: Path) -> None:
     (tmp_path / "templates").symlink_to(ROOT / "templates")
     text = blocks("README.md", "yaml")[0].replace("ml.p4d.24xlarge", "ml.p3.24xlarge")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -337,3 +338,25 @@ def test_the_request_is_what_it_was_when_the_sources_are_hashed_again(tmp_path: 
         member = packed.extractfile("train.py")
         assert member is not None
         assert member.read() == b"print('changed')\n"
+
+
+def test_the_guides_estimator_sends_the_plans_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_job(tmp_path)
+    watched: list[tuple[Any, Caught]] = []
+
+    def build_watched(job: str) -> Any:
+        estimator = build_estimator(job)
+        watched.append((estimator, Caught(estimator.sagemaker_session)))
+        return estimator
+
+    monkeypatch.setattr(smdp_launch, "build_estimator", build_watched, raising=False)
+    text = (ROOT / "docs" / "python-api.md").read_text()
+    (code,) = re.findall(
+        r"^```python\n(from smdp_launch import build_estimator.*?)^```", text, re.MULTILINE | re.DOTALL
+    )
+    exec(compile(code, "python-api.md", "exec"), {})
+    ((estimator, caught),) = watched
+    assert caught.requests == [estimator.plan.request]
+    assert estimator.plan.job in capsys.readouterr().out
