@@ -51,7 +51,7 @@ def _narrowing(kind: str, metavar: str, help_: str) -> Callable[[Any], Any]:
     )
 
 
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/catalog.md).")
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md).")
 _policy = _narrowing("policy", "POLICY", "Only what strict or extended allows.")
 _engine = _narrowing("engine", "ENGINE", "Only for native or smdistributed.")
 _region = _narrowing("region", "REGION", "Such as us-east-1.")

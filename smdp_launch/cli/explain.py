@@ -12,7 +12,9 @@ _PAGE = 1
 
 @click.command("explain", short_help="Tell more about a code such as SMDP301.")
 @click.argument("code", required=False, shell_complete=completing.codes)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document: code, title and the page in Markdown.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document: code, title and the page in Markdown (docs/json.md)."
+)
 def command(code: str | None, as_json: bool) -> None:
     """Tell why CODE is told and what happens otherwise, with a wrong and a right example.
 

@@ -101,7 +101,7 @@ def push(name: str, region: str | None, create: bool, again: bool, tool: str | N
 @command.command("inspect", short_help="What an image holds, without pulling it.")
 @click.argument("uri", metavar="URI")
 @click.option("--user", metavar="NAME", help="Log in so; the password is asked for, or read from standard input.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/images.md).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md).")
 def inspect(uri: str, user: str | None, as_json: bool) -> None:
     """Read an image's manifest and config from its registry: CUDA, framework, engine, labels.
 

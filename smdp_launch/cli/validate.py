@@ -11,7 +11,7 @@ from smdp_launch.cli import options
 @click.command("validate", short_help="Find every mistake in a job file.")
 @options.job_file
 @options.settings
-@click.option("--json", "as_json", is_flag=True, help="The findings as one JSON document (docs/job-file.md).")
+@click.option("--json", "as_json", is_flag=True, help="The findings as one JSON document (docs/json.md).")
 def command(job_file: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Find every mistake in JOBFILE (default ./job.yaml) at once, without network or credentials.
 

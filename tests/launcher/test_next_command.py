@@ -11,7 +11,7 @@ import pytest
 from smdp_launch.cli.main import COMMANDS
 from smdp_launch.errors import ExitCode
 from smdp_launch.localcloud.client import private
-from tests.conftest import JOB, ROOT, Command, clean_environment, write_job
+from tests.conftest import JOB, Command, clean_environment, write_job
 from tests.images.test_inspection import Server, server
 from tests.launcher.terminal import on_a_terminal
 from tests.localcloud.cloud import client_of
@@ -54,12 +54,14 @@ def last_lines(ran: subprocess.CompletedProcess[str]) -> str:
     return "".join(text.splitlines(keepends=True)[-1] for text in (ran.stdout, ran.stderr) if text)
 
 
-@pytest.mark.parametrize(("arguments", "job", "script", "named"), ENDS, ids=lambda one: " ".join(one)[:30])
-def test_a_command_ends_by_naming_the_next(
+@pytest.mark.parametrize(("arguments", "job", "script", "named"), ENDS, ids=range(len(ENDS)))
+def test_a_command_ends_by_naming_the_next_and_is_plain_in_a_pipe(
     smdp_launch: Command, job_folder: Path, arguments: list[str], job: str, script: str, named: str
 ) -> None:
     write_job(job_folder, job, script)
-    assert named in last_lines(smdp_launch(*arguments))
+    ran = smdp_launch(*arguments, env=clean_environment(TERM="xterm-256color", COLORTERM="truecolor"))
+    assert named in last_lines(ran)
+    assert "\x1b" not in ran.stdout + ran.stderr
 
 
 def test_an_inspection_ends_by_naming_the_next(smdp_launch: Command, server: Server) -> None:
@@ -122,15 +124,6 @@ def test_a_slip_in_the_command_line_gets_a_guess(smdp_launch: Command, arguments
     assert guess in ran.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("arguments", "job", "script", "_"), ENDS, ids=lambda one: " ".join(one)[:30])
-def test_nothing_but_a_terminal_gets_escape_sequences(
-    smdp_launch: Command, job_folder: Path, arguments: list[str], job: str, script: str, _: str
-) -> None:
-    write_job(job_folder, job, script)
-    ran = smdp_launch(*arguments, env=clean_environment(TERM="xterm-256color", COLORTERM="truecolor"))
-    assert "\x1b" not in ran.stdout + ran.stderr
-
-
 @pytest.mark.parametrize(
     "arguments",
     [["validate"], ["plan", "--origins"], ["explain", "301"], ["catalog", "instances"], ["launch", "--dry-run"], HERE],
@@ -140,10 +133,3 @@ def test_no_color_is_honoured_on_a_terminal(job_folder: Path, arguments: list[st
     write_job(job_folder, MISTAKE if arguments == ["validate"] else JOB, WORKS)
     assert "\x1b" in on_a_terminal(job_folder, arguments)
     assert "\x1b" not in on_a_terminal(job_folder, arguments, NO_COLOR="1")
-
-
-def test_the_documented_exit_codes_are_those_of_the_code() -> None:
-    rows = re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "docs" / "exit-codes.md").read_text(), re.MULTILINE)
-    assert {int(code) for code, _ in rows} == {one.value for one in ExitCode}
-    assert len(rows) == len(ExitCode)
-    assert all(meaning.strip() for _, meaning in rows)
