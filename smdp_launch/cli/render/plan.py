@@ -37,4 +37,6 @@ def show_next(plan: Plan, saved: Path | None) -> None:
     if saved is not None:
         say_next(command_for("launch", str(saved)))
     else:
-        say_next(f"{command_for('launch', plan.job_file)} --local, then without --local on AWS")
+        unnamed = [one for one in sorted(plan.spec.channels) if one not in plan.spec.local.channels]
+        data = "".join(f" --data {one}=FOLDER" for one in unnamed)
+        say_next(f"{command_for('launch', plan.job_file)} --local{data}, then without --local on AWS")
