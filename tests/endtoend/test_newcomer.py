@@ -94,7 +94,7 @@ def test_a_script_becomes_a_trained_model_in_six_commands(shell: Shell, folder: 
     assert "wrote job.yaml" in shell.run("smdp-launch init")
     fill_in(folder / "job.yaml")
     assert shell.run("smdp-launch validate").endswith("no mistakes found\nnext: smdp-launch plan\n")
-    # The script makes its data itself, but a job has a channel at least.
+    # The script makes its data itself; the channel of the draft wants some all the same.
     assert "next: smdp-launch launch --local --data train=FOLDER," in shell.run("smdp-launch plan")
     shown = shell.run("smdp-launch launch --local --hosts 2 --workers-per-host 1 --data train=train.py")
     assert "completed after" in shown
