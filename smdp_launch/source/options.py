@@ -106,14 +106,16 @@ def _option(call: ast.Call, known: Mapping[str, Value]) -> Option | None:
         return None
     given = {one.arg: one.value for one in call.keywords if one.arg is not None}
     default = given.get("default")
+    value = None if default is None else literal(default, known)
     help_ = literal(given["help"], known) if "help" in given else ""
     return Option(
         name=name,
         line=call.lineno,
         kind="flag" if any("/" in one for one in spelled) else _kind(given, known, is_click),
-        default=None if default is None else literal(default, known),
+        default=value,
         required="required" in given and literal(given["required"], known) is True,
-        from_environment=default is not None and _reads_environment(default),
+        # A literal reads nothing, even one that spells a variable's name.
+        from_environment=default is not None and value is None and _reads_environment(default),
         help=help_ if isinstance(help_, str) else "",
     )
 

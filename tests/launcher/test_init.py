@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -413,6 +413,7 @@ def test_written_keys_and_comments_stay_on_their_line(text: str) -> None:
     assert load(document) == {text: 1, "b b": 2}
 
 
+@example({"a": {"SMDP_0": False}})
 @given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True), json_values, max_size=6))
 def test_defaults_of_a_script_are_read_from_the_job_file_as_they_were(defaults: dict[str, Any]) -> None:
     lines = [f"parser.add_argument('--{name}', type=convert, default={value!r})" for name, value in defaults.items()]
