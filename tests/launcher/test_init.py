@@ -270,7 +270,7 @@ def test_a_person_is_asked_which_of_several_scripts_trains(tmp_path: Path, keys:
 
 
 def test_ctrl_c_at_the_question_writes_nothing(tmp_path: Path) -> None:
-    code, _ = on_terminal(tmp_path, ["init", str(SCRIPTS / "two_scripts")], "Which of them trains? [1]: ", "\x03")
+    code, _ = on_terminal(tmp_path, ["init", str(SCRIPTS / "two_scripts")], "Which of them trains? [1]: ", CTRL_C)
     assert code == ExitCode.INTERRUPTED
     assert list(tmp_path.iterdir()) == []
 
@@ -279,6 +279,9 @@ def test_yes_asks_nothing_on_a_terminal(tmp_path: Path) -> None:
     code, text = on_terminal(tmp_path, ["init", str(SCRIPTS / "two_scripts"), "--yes"], "next: ", "")
     assert code == 0
     assert "Which" not in text
+
+
+CTRL_C = "\x03"
 
 
 def on_terminal(folder: Path, arguments: list[str], question: str, keys: str) -> tuple[int, str]:
@@ -291,6 +294,8 @@ def on_terminal(folder: Path, arguments: list[str], question: str, keys: str) ->
     while True:
         assert time.monotonic() < deadline, text
         if not select.select([terminal], [], [], 1)[0]:
+            if typed and keys == CTRL_C:  # one that came just before Python began to read; a person presses it again
+                os.write(terminal, keys.encode())
             continue
         try:
             read = os.read(terminal, 65536)
