@@ -24,6 +24,8 @@ from smdp_entrypoint.training import Training, record_failure
 _USAGE = "usage: train [--version]\nRuns the training job that the files below /opt/ml/input/config describe."
 # A failure before any worker started is told to hosts that may only be starting themselves.
 _PATIENCE_S = 5.0
+# A first host whose script has ended already stays for the others' call, if one has not come yet.
+_LATECOMERS_S = 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +61,7 @@ class _Run:
             job = prepare(self.tree, os.environ, self.console, self.signals, self.peers)
             self.signals.only_note()
             code = Training(job, self.tree, self.file, self.console, self.signals, self.peers).run()
-            self.peers.leave()
+            self.peers.leave(_LATECOMERS_S)
             return code
         except StopRequested as stop:
             self.signals.only_note()

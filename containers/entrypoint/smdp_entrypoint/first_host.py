@@ -27,6 +27,7 @@ class FirstHost:
         self._links: list[ListeningLink] = []
         self._reports: list[Report] = []
         self._answered: set[str] = set()
+        self._met: set[str] = set()
         self._told: set[str] = set()
         self._decide_at = float("inf")
         self._next_beat = 0.0
@@ -63,7 +64,7 @@ class FirstHost:
         return min(self._decide_at if self._loop.verdict is None else float("inf"), self._next_beat)
 
     def has_told_everybody(self) -> bool:
-        return self._loop.ending is None or self._told >= self._others
+        return self._others <= (self._met if self._loop.ending is None else self._told)
 
     def goodbye(self) -> None:
         self._is_leaving = True
@@ -105,6 +106,7 @@ class FirstHost:
             self._welcome(link)
 
     def _welcome(self, link: ListeningLink) -> None:
+        self._met.add(link.host)
         if self._loop.verdict is not None:
             link.send("cause", **self._loop.verdict.fields())
             self._told.add(link.host)

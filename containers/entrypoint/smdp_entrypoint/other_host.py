@@ -14,7 +14,7 @@ from smdp_entrypoint.peers import BEAT_S, INQUIRY_S, SILENCE_S, PeerLoop
 from smdp_entrypoint.reports import Report, first_report
 
 # The first host may start later; it is called again with growing pauses.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 0.5
 _CALL_S = 5.0
 _TELL_EVERY_S = 60.0
 _CALL_DEADLINE_S = 15 * 60.0

@@ -191,7 +191,7 @@ class Peers:
         return found or self.ending
 
     def leave(self, patience: float = 0.0) -> None:
-        """Say goodbye, so that nobody takes this host for lost; up to `patience` seconds go to telling a failure to
-        hosts that have not been reached yet."""
+        """Say goodbye, so that nobody takes this host for lost; up to `patience` seconds go to hosts that have not
+        called yet: they would wait for an answer, or have to be told a failure."""
         if self._loop:
             self._loop.leave(patience)

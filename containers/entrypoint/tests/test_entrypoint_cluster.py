@@ -61,6 +61,21 @@ def test_twelve_hosts_are_ranked_in_the_order_of_the_platforms_list(
     assert [host.saved("0.json")[4] for host in hosts] == [f"{NETWORK}.11"] * 12
 
 
+def test_a_host_that_comes_late_to_a_short_job_does_not_wait_for_one_that_has_gone(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    names = ["algo-1", "algo-2"]
+    file = hosts_file(tmp_path / "hosts", names)
+    first, second = cluster(names)
+    for host in (first, second):
+        host.job("print('short')")
+    first.start(SMDP_HOSTS_FILE=file)
+    first.wait_for_line("short")
+    second.start(SMDP_HOSTS_FILE=file)
+    assert [first.end(), second.end()] == [0, 0]
+    assert "has not answered" not in second.text
+
+
 FAILS_ON_THREE = """
 import os, time
 print("ready", os.environ["RANK"])
