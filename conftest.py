@@ -1,4 +1,4 @@
-"""For all tests: a shell that starts them in the background has them ignore Ctrl-C, which their children would inherit."""
+"""For all tests: a shell that starts them in the background has them ignore Ctrl-C, and their children inherit that."""
 
 from __future__ import annotations
 
