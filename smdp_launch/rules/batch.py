@@ -157,6 +157,7 @@ def learning_rate_is_there(facts: Facts) -> Iterator[Finding]:
     name = batch.learning_rate if batch is not None else None
     if name is not None and name not in given:
         near = closest(name, given)
-        help_ = f'did you mean "{near}"?' if near else f"name one of: {', '.join(given)}" if given else "leave it out"
+        add = f"add {name} to `script.hyperparameters`"
+        help_ = f'did you mean "{near}"?' if near else f"{add}, or name one of: {', '.join(given)}" if given else add
         message = f"`batch.learning_rate` names the hyperparameter {name}, and the script is given none of that name"
         yield Finding(("batch", "learning_rate"), message, help_)
