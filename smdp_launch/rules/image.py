@@ -91,7 +91,7 @@ def image_kind(facts: Facts) -> Iterator[Finding]:
     if named.purpose == "inference":
         fix = named.repository.replace("inference", "training")
         yield Finding(_IMAGE, f"{named.repository} is an image for inference", f"the one for training is {fix}")
-    elif tag_facts(named.tag or "").processor == "cpu":
+    elif tag_facts(named.tag or "").processor == "cpu" and not facts.local:  # here it trains on CPUs
         message = "the image's tag says cpu, and the job trains on GPUs"
         yield Finding(_IMAGE, message, f"write {(named.tag or '').replace('cpu', 'gpu', 1)} for its tag")
 

@@ -138,7 +138,7 @@ def test_inspect_tells_what_the_built_image_holds(registry_cloud: Endpoint, imag
 def test_inspect_tells_what_is_wrong(registry_cloud: Endpoint, tiny: Tiny) -> None:
     uri = push(registry_cloud, tiny(f"{NAME}:1"), "--create").stdout.strip()
     absent = inspect(registry_cloud, uri.removesuffix("1") + "2")
-    assert (absent.returncode, absent.stdout) == (5, "")
+    assert (absent.returncode, json.loads(absent.stdout)["exit_code"]) == (5, 5)
     assert "there is no such image or tag" in absent.stderr
     nobody = launcher("image", "inspect", uri)
     assert nobody.returncode == 5
