@@ -45,7 +45,8 @@ def learning_rate_is_scaled(facts: Facts) -> Iterator[Finding]:
         return
     was, size_was = batch.reference_learning_rate, batch.reference_size
     factor = {"linear": f"{size} / {size_was}", "sqrt": f"sqrt({size} / {size_was})", "none": "1"}[batch.scaling]
-    message = f"{name} is {given:g}, and the global batch is {size} where {was:g} was found for {size_was}"
+    made = f" (per_gpu {batch.per_gpu} on every worker)" if batch.per_gpu is not None else ""
+    message = f"{name} is {given:g}, and the global batch is {size}{made} where {was:g} was found for {size_was}"
     formula = f"{batch.scaling}: reference_learning_rate {was:g} x {factor}"
     help_ = f"write {_rounded(scaled)} ({formula}), or choose another `scaling`"
     yield Finding((*_HYPERPARAMETERS, name), message, help_)
