@@ -144,12 +144,13 @@ def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagn
     details = [one for one in details if not _follows_from_another(document, one)]
     missing = [one for one in details if one["type"] == "missing"]
     slips: set[Location] = set()
+    guess = len(details) <= _MANY
     for error in details:
         if error["type"] == "extra_forbidden":
-            slip = _slip(error, missing) if len(details) <= _MANY else None
+            slip = _slip(error, missing) if guess else None
             if slip is not None:
                 slips.add(_location(slip))
-            yield _unknown_key(document, error, slip, guess=len(details) <= _MANY)
+            yield _unknown_key(document, error, slip, guess=guess)
     # A misspelt key is one mistake, though the schema sees an unknown key and a missing one.
     rest = [one for one in details if one["type"] != "extra_forbidden" and _location(one) not in slips]
     yield from (_missing_key(document, one) if one["type"] == "missing" else _bad_value(document, one) for one in rest)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from smdp_launch.localcloud.namespaces import View, bind, call, mount
+from smdp_launch.localcloud.namespaces import View, bind, bind_at, call, mount
 
 _CLONE_NEWNS = 0x00020000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
@@ -93,12 +93,7 @@ def _bind_into(source: Path, place: Path) -> None:
     for part in (place, *place.parents):
         if part.is_symlink():
             part.unlink()
-    if source.is_dir():
-        place.mkdir(parents=True, exist_ok=True)
-    else:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch()
-    bind(source, place)
+    bind_at(source, place)
 
 
 def _change_root(root: Path) -> None:

@@ -119,7 +119,7 @@ def _mount_private_shm(view: View) -> None:
     opened = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in needed]
     mount("tmpfs", str(_SHM), "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
     for path, descriptor in opened:
-        _bind_at(Path(f"/proc/self/fd/{descriptor}"), path)
+        bind_at(Path(f"/proc/self/fd/{descriptor}"), path)
         os.close(descriptor)
 
 
@@ -130,12 +130,13 @@ def _bind_private_opt(view: View) -> None:
         if child.is_symlink():
             place.symlink_to(child.readlink())
         else:
-            _bind_at(child, place)
-    _bind_at(view.ml, view.opt / "ml")
+            bind_at(child, place)
+    bind_at(view.ml, view.opt / "ml")
     bind(view.opt, Path("/opt"))
 
 
-def _bind_at(source: Path, place: Path) -> None:
+def bind_at(source: Path, place: Path) -> None:
+    """Show ``source`` at ``place``, which is made if it is not there."""
     if source.is_dir():
         place.mkdir(parents=True, exist_ok=True)
     else:
@@ -147,7 +148,7 @@ def _bind_at(source: Path, place: Path) -> None:
 def _bind_tmp(view: View) -> None:
     shared = Path("/tmp").resolve()  # noqa: S108 (this is the folder being replaced)
     for path in _outermost(view.visible, shared):
-        _bind_at(path, view.tmp / path.relative_to(shared))
+        bind_at(path, view.tmp / path.relative_to(shared))
     bind(view.tmp, shared)
 
 
