@@ -4,7 +4,9 @@
 //   program BYTES:ITERATIONS[,BYTES:ITERATIONS...] DTYPE
 //
 // Each iteration: the buffer gets its values again, all ranks meet at a barrier, and the in-place sum is
-// timed on each rank. The values are small whole numbers, so their sum is exact in every type and order, and
+// timed on each rank; then it pauses, so that a rank that is done takes no processor from one that is not:
+// there are more ranks than processors here, and the next iteration's values are no part of the sum. The
+// values are small whole numbers, so their sum is exact in every type and order, and
 // the last result is checked after timing.
 #pragma once
 
@@ -21,9 +23,12 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace bench {
+
+constexpr std::chrono::milliseconds kPause{20};
 
 struct Case {
   std::size_t bytes = 0;
@@ -141,6 +146,7 @@ inline void run_case(const Library& library, const Case& one, const std::string&
       seconds.push_back(took.count());
       cpu += cpu_seconds() - cpu_before;
     }
+    std::this_thread::sleep_for(kPause);
   }
   std::ostringstream line;
   line << "{\"rank\": " << library.rank << ", \"bytes\": " << one.bytes << ", \"cpu_s\": " << cpu

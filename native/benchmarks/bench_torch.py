@@ -15,6 +15,9 @@ import torch
 import torch.distributed as dist
 
 
+PAUSE_S = 0.02
+
+
 def values(rank: int, count: int) -> torch.Tensor:
     index = torch.arange(count, dtype=torch.int64)
     return ((index * 2654435761 + rank * 40503) >> 7).to(torch.int32) % 9 - 4
@@ -44,12 +47,14 @@ def run_case(size: int, iterations: int, dtype: torch.dtype) -> None:
         if i >= 0:
             seconds.append(took)
             cpu += cpu_seconds() - cpu_before
+        time.sleep(PAUSE_S)
+    pss = pss_kib()
     want = sum(values(other, data.numel()) for other in range(world))
     report = {
         "rank": rank,
         "bytes": size,
         "cpu_s": cpu,
-        "pss_kib": pss_kib(),
+        "pss_kib": pss,
         "correct": bool((data == want.to(dtype)).all()),
         "seconds": seconds,
     }

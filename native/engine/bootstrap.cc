@@ -112,6 +112,15 @@ class Bootstrap {
   }
 
  private:
+  // Connections that are accepted have it from the listening socket.
+  void choose_congestion() {
+    if (!options_.congestion.empty()) {
+      if (const Status status = set_congestion(data_listener_.get(), options_.congestion); !status.ok()) {
+        log_(LogLevel::kInfo, status.message() + "; the system's own is used");
+      }
+    }
+  }
+
   // Step 2.
   Status tell(Status failed) {
     Card card;
@@ -140,6 +149,7 @@ class Bootstrap {
       if (failed.ok()) {
         card.port = data->port;
         data_listener_ = std::move(data->fd);
+        choose_congestion();
         local_listener_ = std::move(*local);
       }
     }
@@ -301,6 +311,7 @@ class Bootstrap {
       }
     }
     greeter.accept_on(data_listener_.get());
+    greeter.set_congestion(options_.congestion);
     greeter.set_refusal_grace(options_.refusal_grace_s);
     if (Status status = greeter.run(); !status.ok()) {
       return {status.code(), "connecting the hosts failed on rank " + std::to_string(identity_.rank) + ": " +

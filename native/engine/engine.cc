@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/bytes.h"
-#include "net/socket.h"
 #include "net/stream_transport.h"
 
 namespace smdp {
@@ -104,9 +103,6 @@ Engine::Engine(EngineConfig config, Connections connections)
     peer_arenas_[peer] = std::move(link.arena);
   }
   local_ = std::make_unique<ShmTransport>(loop_, rank_, options.heartbeat_s, arena_, std::move(local));
-  if (!options.congestion.empty()) {
-    apply_congestion(connections.network);
-  }
   network_ = config_.make_transport ? config_.make_transport(loop_, rank_)
                                     : std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s,
                                                                         std::move(connections.network));
@@ -119,17 +115,6 @@ Engine::Engine(EngineConfig config, Connections connections)
   settings_.buffers_in_flight = static_cast<std::size_t>(options.buffers_in_flight);
   settings_.timeout_s = options.operation_timeout_s;
   settings_.warn_s = options.warn_s;
-}
-
-void Engine::apply_congestion(const std::map<int, std::vector<UniqueFd>>& connections) {
-  for (const auto& [peer, fds] : connections) {
-    for (const UniqueFd& fd : fds) {
-      if (const Status status = set_congestion(fd.get(), config_.options.congestion); !status.ok()) {
-        log_(LogLevel::kInfo, status.message() + "; the system's own is used");
-        return;
-      }
-    }
-  }
 }
 
 Status Engine::start() {

@@ -88,7 +88,6 @@ class Engine final : public GroupServices {
   Engine(EngineConfig config, Connections connections);
   Status start();
   void end(bool orderly);
-  void apply_congestion(const std::map<int, std::vector<UniqueFd>>& connections);
   void handle(int peer, const FrameHeader& header, Landing landing);
   void lost(int peer, bool orderly, const Status& why);
   void broken(int peer);

@@ -43,7 +43,7 @@ void Greeter::begin(Conversation& talk) {
     begin_again(talk);
     return;
   }
-  Result<UniqueFd> fd = begin_connect(talk.addresses[talk.next]);
+  Result<UniqueFd> fd = begin_connect(talk.addresses[talk.next], congestion_);
   if (!fd.ok()) {
     next_address(talk, fd.status().message());
     return;

@@ -34,6 +34,8 @@ class Greeter {
   // Asked for the addresses of a patient connection when all it has were tried in vain, at most twice a
   // second; none: they stay as they are. An error ends run().
   void set_lookup(std::function<Result<std::vector<Address>>()> lookup) { lookup_ = std::move(lookup); }
+  // TCP's congestion control of the connections made from here; empty: the system's.
+  void set_congestion(std::string name) { congestion_ = std::move(name); }
   // Accepts (rank, rail) on `listener`, whose owner keeps it open.
   void accept_on(int listener);
   void expect(int rank, int rail);
@@ -72,6 +74,7 @@ class Greeter {
   TimePoint deadline_;
   double refusal_grace_s_ = 1e9;
   std::function<Result<std::vector<Address>>()> lookup_;
+  std::string congestion_;
   TimePoint looked_up_ = Clock::now();
   std::vector<int> listeners_;
   std::map<Link, std::string>

@@ -167,7 +167,7 @@ Result<UniqueFd> listen_abstract(const std::string& name) {
   return fd;
 }
 
-Result<UniqueFd> begin_connect(const Address& address) {
+Result<UniqueFd> begin_connect(const Address& address, const std::string& congestion) {
   const Result<RawAddress> raw = raw_address(address);
   if (!raw.ok()) {
     return raw.status();
@@ -175,6 +175,9 @@ Result<UniqueFd> begin_connect(const Address& address) {
   UniqueFd fd(::socket(raw->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) {
     return system_error("socket", errno);
+  }
+  if (!congestion.empty() && raw->storage.ss_family != AF_UNIX) {
+    [[maybe_unused]] const Status kept = set_congestion(fd.get(), congestion);
   }
   if (::connect(fd.get(), raw->get(), raw->length) != 0 && errno != EINPROGRESS) {
     return system_error("connecting to " + address.text(), errno);

@@ -35,8 +35,9 @@ Result<Listener> listen_tcp(const std::string& host, const std::string& range);
 // Listens on the abstract name "@...", which other network namespaces cannot reach.
 Result<UniqueFd> listen_abstract(const std::string& name);
 
-// A non-blocking connect under way; poll for writing, then ask connect_error().
-Result<UniqueFd> begin_connect(const Address& address);
+// A non-blocking connect under way; poll for writing, then ask connect_error(). `congestion`: see
+// set_congestion(); where the system does not have it, its own is used.
+Result<UniqueFd> begin_connect(const Address& address, const std::string& congestion = "");
 int connect_error(int fd);
 
 // The numeric addresses that `name` has; 127.0.1.1, which Debian gives to a machine's own name, comes last.
@@ -56,7 +57,9 @@ Status receive_all(int fd, std::span<std::byte> data, TimePoint deadline);
 Status send_block(int fd, std::span<const std::byte> data, TimePoint deadline);
 Result<Bytes> receive_block(int fd, std::size_t most, TimePoint deadline);
 
-// TCP's congestion control; the system's own stays where it does not have the one that is named.
+// TCP's congestion control; the system's own stays where it does not have the one that is named. Named before
+// connecting, or on the listening socket: what a connection began with may stay behind. With BBR that is its
+// pacing, which holds back the end of a message for milliseconds after an idle moment.
 Status set_congestion(int fd, const std::string& name);
 
 }  // namespace smdp
