@@ -1,7 +1,11 @@
 // What every contender's program shares, so that all are timed alike: the cases, the data, the clock, the
 // report.
 //
-//   program BYTES:ITERATIONS[,BYTES:ITERATIONS...] DTYPE
+//   program CASE:ITERATIONS[,CASE:ITERATIONS...] DTYPE
+//
+// A case is the bytes of one sum, or @FILE: buckets of a backward pass, one "BYTES MICROSECONDS" a line, each
+// summed from when it is ready on; the time is that from the beginning of the pass to the end of the last
+// sum.
 //
 // Each iteration: the buffer gets its values again, all ranks meet at a barrier, and the in-place sum is
 // timed on each rank; then it pauses, so that a rank that is done takes no processor from one that is not:
@@ -29,18 +33,49 @@
 namespace bench {
 
 constexpr std::chrono::milliseconds kPause{20};
+constexpr std::chrono::microseconds kLook{200};  // between two looks whether a bucket is ready
+
+struct Bucket {
+  std::size_t bytes = 0;
+  std::chrono::microseconds ready{0};
+};
 
 struct Case {
   std::size_t bytes = 0;
   int iterations = 0;
+  std::vector<Bucket> buckets;  // empty: one sum
 };
+
+inline std::vector<Bucket> read_buckets(const std::string& path) {
+  std::vector<Bucket> buckets;
+  std::ifstream file(path);
+  std::size_t bytes = 0;
+  for (long ready_us = 0; file >> bytes >> ready_us;) {
+    buckets.push_back({bytes, std::chrono::microseconds(ready_us)});
+  }
+  return buckets;
+}
+
+inline Case parse_case(const std::string& word) {
+  const auto colon = word.rfind(':');
+  Case one;
+  one.iterations = std::stoi(word.substr(colon + 1));
+  if (!word.starts_with('@')) {
+    one.bytes = std::stoul(word.substr(0, colon));
+    return one;
+  }
+  one.buckets = read_buckets(word.substr(1, colon - 1));
+  for (const Bucket& bucket : one.buckets) {
+    one.bytes += bucket.bytes;
+  }
+  return one;
+}
 
 inline std::vector<Case> parse_cases(const std::string& text) {
   std::vector<Case> cases;
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ',');) {
-    const auto colon = word.find(':');
-    cases.push_back({std::stoul(word.substr(0, colon)), std::stoi(word.substr(colon + 1))});
+    cases.push_back(parse_case(word));
   }
   return cases;
 }
@@ -92,6 +127,10 @@ struct Library {
   int size = 1;
   std::function<void(void* data, std::size_t count)> all_reduce;
   std::function<void()> barrier;
+  // For buckets: begins a sum; lets those that were begun go on while nothing is ready; ends all of them.
+  std::function<void(void* data, std::size_t count)> begin;
+  std::function<void()> progress;
+  std::function<void()> finish;
 };
 
 class Buffer {
@@ -106,6 +145,7 @@ class Buffer {
   [[nodiscard]] std::size_t count() const { return original_.size() / width_; }
   void refill() { std::memcpy(data_.data(), original_.data(), data_.size()); }
   void* data() { return data_.data(); }
+  [[nodiscard]] std::size_t width() const { return width_; }
   [[nodiscard]] bool is_sum() const {
     for (std::size_t i = 0; i < count(); ++i) {
       int sum = 0;
@@ -130,17 +170,34 @@ class Buffer {
   std::vector<char> data_;
 };
 
+inline void run_buckets(const Library& library, const std::vector<Bucket>& buckets, Buffer& buffer) {
+  const auto began = std::chrono::steady_clock::now();
+  auto* data = static_cast<char*>(buffer.data());
+  for (const Bucket& bucket : buckets) {
+    while (std::chrono::steady_clock::now() < began + bucket.ready) {
+      library.progress();
+    }
+    library.begin(data, bucket.bytes / buffer.width());
+    data += bucket.bytes;
+  }
+  library.finish();
+}
+
 inline void run_case(const Library& library, const Case& one, const std::string& dtype) {
   Buffer buffer(library, one.bytes, dtype);
   std::vector<double> seconds;
   double cpu = 0;
-  const int warm_up = 2 + one.iterations / 10;
+  const int warm_up = one.buckets.empty() ? 2 + one.iterations / 10 : 1;
   for (int i = -warm_up; i < one.iterations; ++i) {
     buffer.refill();
     library.barrier();
     const double cpu_before = cpu_seconds();
     const auto began = std::chrono::steady_clock::now();
-    library.all_reduce(buffer.data(), buffer.count());
+    if (one.buckets.empty()) {
+      library.all_reduce(buffer.data(), buffer.count());
+    } else {
+      run_buckets(library, one.buckets, buffer);
+    }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     if (i >= 0) {
       seconds.push_back(took.count());
@@ -161,7 +218,7 @@ inline void run_case(const Library& library, const Case& one, const std::string&
 
 inline int run(const Library& library, int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "usage: " << argv[0] << " BYTES:ITERATIONS,... DTYPE\n";
+    std::cerr << "usage: " << argv[0] << " CASE:ITERATIONS,... DTYPE\n";
     return 2;
   }
   for (const Case& one : parse_cases(argv[1])) {

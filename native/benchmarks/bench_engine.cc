@@ -104,6 +104,24 @@ int main(int argc, char** argv) {
     call.collective = SMDP_BARRIER;
     call_and_wait(group, call);
   };
+  std::vector<smdp_operation*> begun;
+  library.begin = [&](void* data, std::size_t count) {
+    smdp_call call{};
+    call.size = sizeof(call);
+    call.collective = SMDP_ALL_REDUCE;
+    call.dtype = dtype;
+    call.count = count;
+    call.input = call.output = data;
+    must(smdp_submit(group, &call, &begun.emplace_back(), &error), error);
+  };
+  library.progress = [] { std::this_thread::sleep_for(bench::kLook); };
+  library.finish = [&] {
+    for (smdp_operation* operation : begun) {
+      must(smdp_operation_wait(operation, -1, &error), error);
+      smdp_operation_release(operation);
+    }
+    begun.clear();
+  };
   int code = 0;
   if (argc == 2 && std::string(argv[1]) == "small-beside-bulk") {
     smdp_group* small = nullptr;

@@ -1,6 +1,6 @@
 """A torch.distributed backend, timed as bench.h times the others: the same cases, data, clock and report.
 
-usage: bench_torch.py BYTES:ITERATIONS,... DTYPE BACKEND
+usage: bench_torch.py CASE:ITERATIONS,... DTYPE BACKEND
 """
 
 import json
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-
 
 PAUSE_S = 0.02
 
@@ -33,16 +32,41 @@ def pss_kib() -> int:
     return int(found[1]) if found else -1
 
 
-def run_case(size: int, iterations: int, dtype: torch.dtype) -> None:
+def read_buckets(case: str) -> "list[tuple[int, float]]":
+    """Bytes, and seconds after which they are ready; one bucket for a case that is no file."""
+    if not case.startswith("@"):
+        return [(int(case), 0.0)]
+    lines = (line.split() for line in Path(case[1:]).read_text().splitlines())
+    return [(int(size), int(ready_us) / 1e6) for size, ready_us in lines]
+
+
+def sum_buckets(data: torch.Tensor, buckets: "list[tuple[int, float]]") -> None:
+    if len(buckets) == 1:
+        dist.all_reduce(data)
+        return
+    began, at, works = time.perf_counter(), 0, []
+    for size, ready_s in buckets:
+        time.sleep(max(0.0, began + ready_s - time.perf_counter()))
+        count = size // data.element_size()
+        works.append(dist.all_reduce(data[at : at + count], async_op=True))
+        at += count
+    for work in works:
+        work.wait()
+
+
+def run_case(case: str, iterations: int, dtype: torch.dtype) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
+    buckets = read_buckets(case)
+    size = sum(bucket[0] for bucket in buckets)
     original = values(rank, size // dtype.itemsize).to(dtype)
     data = torch.empty_like(original)
     seconds, cpu = [], 0.0
-    for i in range(-2 - iterations // 10, iterations):
+    warm_up = 2 + iterations // 10 if len(buckets) == 1 else 1
+    for i in range(-warm_up, iterations):
         data.copy_(original)
         dist.barrier()
         cpu_before, began = cpu_seconds(), time.perf_counter()
-        dist.all_reduce(data)
+        sum_buckets(data, buckets)
         took = time.perf_counter() - began
         if i >= 0:
             seconds.append(took)
@@ -69,8 +93,8 @@ def main() -> None:
         import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
     dist.init_process_group(backend)
     for case in cases.split(","):
-        size, iterations = case.split(":")
-        run_case(int(size), int(iterations), getattr(torch, dtype))
+        what, iterations = case.rsplit(":", 1)
+        run_case(what, int(iterations), getattr(torch, dtype))
     sys.stdout.flush()
     os._exit(0)  # Gloo's threads now and then abort an interpreter that ends
 

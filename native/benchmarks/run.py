@@ -2,7 +2,9 @@
 
 Example: ``python native/benchmarks/run.py --shape 2x8 --rate 1000 --sizes 4K,64K,1M,25M``. Prints a table and writes
 all figures as JSON. An operation's time is that of its slowest rank; figures are medians over all iterations of all
-rounds. The wire limit of a shape is 2(n-1)/n times the payload with its headers, less one burst, over the rate.
+rounds. CPU is user and system time of all ranks with the machine's softirq of the run, per GiB of one rank's payload;
+PSS is what a rank holds beyond the benchmark's own
+buffers. The wire limit of a shape is 2(n-1)/n times the payload with its headers, less one burst, over the rate.
 """
 
 import argparse
@@ -14,13 +16,15 @@ import sys
 from collections import defaultdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional
 
 import contenders
 from lab import BURST_S, WIRE_BYTES_PER_BYTE, Lab
+from traces import TRACES, buckets_of
 
 UNITS = {"K": 1 << 10, "M": 1 << 20}
-Figures = Dict[Tuple[str, int], List[Tuple[float, float, float]]]
+# Buffers of the payload's size that each rank of the benchmark itself holds: the values and the sum.
+HELD = 2
 
 
 def bytes_of(text: str) -> int:
@@ -29,6 +33,14 @@ def bytes_of(text: str) -> int:
 
 def iterations_of(size: int) -> int:
     return max(5, min(60, (64 << 20) // max(size, 1)))
+
+
+def trace_case(arguments: argparse.Namespace) -> str:
+    element = 4 if arguments.dtype == "float32" else 2
+    buckets = buckets_of(TRACES[arguments.trace](), element, arguments.bucket_mib, arguments.backward_ms)
+    path = contenders.BUILD / f"{arguments.trace}.buckets"
+    path.write_text("".join(f"{bucket.bytes} {bucket.ready_us}\n" for bucket in buckets))
+    return f"@{path}:{arguments.iterations}"
 
 
 def wire_limit_s(hosts: int, size: int, rate_mbit: Optional[int]) -> Optional[float]:
@@ -50,7 +62,10 @@ def measure(setup: contenders.Setup, names: List[str], rounds: int) -> Dict[str,
     }
     for turn in range(rounds):
         for name in names if turn % 2 == 0 else reversed(names):
+            softirq = softirq_s()
             reports = contenders.CONTENDERS[name].start(setup)
+            softirq = softirq_s() - softirq
+            payload = sum(int(str(report["bytes"])) * len(report["seconds"]) for report in reports)  # type: ignore[arg-type]
             for size in {int(str(report["bytes"])) for report in reports}:
                 ranks = [report for report in reports if report["bytes"] == size]
                 if len(ranks) != setup.size:
@@ -58,6 +73,7 @@ def measure(setup: contenders.Setup, names: List[str], rounds: int) -> Dict[str,
                 one = taken[name][size]
                 one["seconds"] += [max(times) for times in zip(*(rank["seconds"] for rank in ranks))]  # type: ignore[call-overload]
                 one["cpu_s"] += sum(float(str(rank["cpu_s"])) for rank in ranks)
+                one["cpu_s"] += softirq * size * sum(len(rank["seconds"]) for rank in ranks) / payload  # type: ignore[arg-type]
                 one["pss_kib"] = max(one["pss_kib"], *(int(str(rank["pss_kib"])) for rank in ranks))
                 one["correct"] = one["correct"] and all(rank["correct"] for rank in ranks)
     return taken
@@ -80,7 +96,7 @@ def summarize(taken: Dict[str, Dict[int, dict]], hosts: int, rate: Optional[int]
                     "iterations": len(seconds),
                     "wire_share": limit / median if limit else None,
                     "cpu_s_per_gib": one["cpu_s"] / (len(seconds) * size / (1 << 30)),
-                    "pss_mib": one["pss_kib"] / 1024,
+                    "pss_mib": one["pss_kib"] / 1024 - HELD * size / (1 << 20),
                     "correct": one["correct"],
                 }
             )
@@ -118,6 +134,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shape", default="2x4", help="hosts x ranks per host, as 2x8")
     parser.add_argument("--rate", type=int, help="Mbit/s of each host's link; unshaped without it")
     parser.add_argument("--sizes", default="4K,64K,1M,4M,25M")
+    parser.add_argument("--trace", choices=sorted(TRACES), help="a model's gradients instead of sizes")
+    parser.add_argument("--bucket-mib", type=int, default=25, help="of a trace")
+    parser.add_argument("--backward-ms", type=int, default=200, help="of a trace: how long its backward pass takes")
+    parser.add_argument("--iterations", type=int, default=5, help="of a trace, in each round")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--contenders", default="smdp,gloo,gloo4,openmpi")
     parser.add_argument("--rounds", type=int, default=3)
@@ -129,8 +149,11 @@ def main() -> int:
     arguments = parse()
     hosts, per_host = (int(word) for word in arguments.shape.split("x"))
     contenders.build()
-    sizes = [bytes_of(word) for word in arguments.sizes.split(",")]
-    cases = ",".join(f"{size}:{iterations_of(size)}" for size in sizes)
+    if arguments.trace:
+        cases = trace_case(arguments)
+    else:
+        sizes = [bytes_of(word) for word in arguments.sizes.split(",")]
+        cases = ",".join(f"{size}:{iterations_of(size)}" for size in sizes)
     before = machine()
     with Lab(hosts, arguments.rate) as lab:
         setup = contenders.Setup(lab, per_host, cases, arguments.dtype)
@@ -141,16 +164,14 @@ def main() -> int:
                 print(f"{name}: left out, {reason}")
             else:
                 names.append(name)
-        softirq = softirq_s()
         taken = measure(setup, names, arguments.rounds)
-        softirq = softirq_s() - softirq
     rows = summarize(taken, hosts, arguments.rate)
     command = "python native/benchmarks/run.py " + " ".join(sys.argv[1:])
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     print(
         f"{command}\n{before['cpu']}, {before['cores']} cores, Linux {before['kernel']}, load before {before['load']}"
     )
-    print(f"{when}; softirq of the whole run {softirq:.1f} s\n{table(rows)}")
+    print(f"{when}\n{table(rows)}")
     if arguments.json:
         figures = {"command": command, "when": when, "machine": before, "rows": rows}
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")

@@ -106,11 +106,14 @@ Engine::Engine(EngineConfig config, Connections connections)
   network_ = config_.make_transport ? config_.make_transport(loop_, rank_)
                                     : std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s,
                                                                         std::move(connections.network));
-  settings_.plan = {static_cast<std::uint64_t>(options.piece_kib) << 10U,
-                    static_cast<std::uint64_t>(options.small_kib) << 10U,
-                    static_cast<std::uint64_t>(options.bulk_kib) << 10U};
+  settings_.plan.piece_bytes = static_cast<std::uint64_t>(options.piece_kib) << 10U;
+  settings_.plan.small_bytes = static_cast<std::uint64_t>(options.small_kib) << 10U;
+  settings_.plan.bulk_bytes = static_cast<std::uint64_t>(options.bulk_kib) << 10U;
   budget_.limit = settings_.plan.bulk_bytes / (peer_arenas_.size() + 1);
   settings_.isa = chosen_isa(options);
+  if (!options.wire_dtype.empty()) {
+    settings_.plan.wire_dtype = options.wire_dtype == "float16" ? DType::kFloat16 : DType::kBFloat16;
+  }
   settings_.window = static_cast<std::uint32_t>(options.window);
   settings_.buffers_in_flight = static_cast<std::size_t>(options.buffers_in_flight);
   settings_.timeout_s = options.operation_timeout_s;

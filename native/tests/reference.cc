@@ -280,4 +280,26 @@ Buffer random_buffer(DType type, std::size_t count, std::uint32_t seed) {
   return out;
 }
 
+Buffer reference_reduce_narrowed(DType wire, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts) {
+  std::vector<Buffer> sums;
+  std::size_t ranks = 0;
+  for (const auto& inputs : hosts) {
+    sums.push_back(reference_reduce(DType::kFloat32, ReduceOp::kSum, {inputs}));
+    ranks += inputs.size();
+  }
+  const auto travelled = [&](const Buffer& from, std::size_t i) {
+    return widen(wire, narrow(wire, get<float>(from, i)));
+  };
+  Buffer out(sums[0].size());
+  for (std::size_t i = 0; i < out.size() / sizeof(float); ++i) {
+    float sum = travelled(sums[0], i);
+    for (std::size_t host = 1; host < sums.size(); ++host) {
+      sum += travelled(sums[host], i);
+    }
+    sum = op == ReduceOp::kAvg ? sum / static_cast<float>(ranks) : sum;
+    put(out, i, widen(wire, narrow(wire, sum)));
+  }
+  return out;
+}
+
 }  // namespace smdp::testing

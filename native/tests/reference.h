@@ -16,6 +16,10 @@ using Buffer = std::vector<std::byte>;
 // has one pattern. `hosts[h][l]` is the input of local rank l on host h.
 Buffer reference_reduce(DType type, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts);
 
+// The same for fp32 sums that travel between hosts in `wire`: each host's sum is rounded to it, they are
+// added in order in fp32, the result is rounded to it.
+Buffer reference_reduce_narrowed(DType wire, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts);
+
 // Random elements: ordinary values, and some of zero, infinity, NaN and subnormal for floating types.
 Buffer random_buffer(DType type, std::size_t count, std::uint32_t seed);
 

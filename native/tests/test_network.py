@@ -67,13 +67,16 @@ def hosts() -> Iterator[List[str]]:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
 
-def test_each_host_sends_what_the_hierarchy_owes(hosts: List[str]) -> None:
+@pytest.mark.parametrize("wire_dtype", ["", "bfloat16"])
+def test_each_host_sends_what_the_hierarchy_owes(hosts: List[str], wire_dtype: str) -> None:
     rounds = 5
     owed = 2 * (2 - 1) / 2 * M  # 2(n-1)/n * M for two hosts, whatever their number of ranks
+    owed *= 0.5 if wire_dtype else 1
     outcomes = ranks.run(
         [4, 4],
         BODY % (M // 4, rounds),
         prefix_of_host=[["ip", "netns", "exec", name] for name in hosts],
+        env={"SMDP_WIRE_DTYPE": wire_dtype},
         master="10.213.7.1",
         interface="",
     )

@@ -40,6 +40,7 @@ const std::array kRows = {
     Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight, at least two per host"}, &Options::window, 1, 4096},
     Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once"}, &Options::buffers_in_flight, 1, 1024},
     Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; pages are taken when used"}, &Options::arena_mib, 16, 1 << 20},
+    Row{{"SMDP_WIRE_DTYPE", "text", "", "", "bfloat16 or float16: sums and averages of float32 travel between hosts in it, at half the bytes; empty: as they are"}, &Options::wire_dtype, 0, 0},
     Row{{"SMDP_CONGESTION", "text", "", "cubic", "TCP congestion control between hosts; empty: the system's"}, &Options::congestion, 0, 0},
     Row{{"SMDP_PIN_CPU", "integer", "", "-1", "processor for the engine's thread; -1: no pinning"}, &Options::pin_cpu, -1, 4095},
     Row{{"SMDP_SPIN_US", "integer", "us", "100", "how long a thread with operations under way looks for work before it sleeps; it yields the processor meanwhile"}, &Options::spin_us, 0, 1000000},
@@ -80,6 +81,10 @@ Status store(Options& options, const Row& row, const std::string& value) {
     static const std::set<std::string> kernels = {"auto", "portable", "avx2", "avx512"};
     if (row.info.name == "SMDP_KERNELS" && !kernels.contains(value)) {
       return bad(row, value, "one of auto, portable, avx2, avx512");
+    }
+    static const std::set<std::string> wire_dtypes = {"", "bfloat16", "float16"};
+    if (row.info.name == "SMDP_WIRE_DTYPE" && !wire_dtypes.contains(value)) {
+      return bad(row, value, "bfloat16, float16 or empty");
     }
     const bool hexadecimal = value.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
     if (row.info.name == "SMDP_JOB_TOKEN" && !value.empty() && (value.size() != 32 || !hexadecimal)) {

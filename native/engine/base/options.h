@@ -32,6 +32,7 @@ struct Options {
   std::int64_t window = 16;
   std::int64_t buffers_in_flight = 4;
   std::int64_t arena_mib = 1024;
+  std::string wire_dtype;
   std::string congestion = "cubic";
   std::int64_t pin_cpu = -1;
   std::int64_t spin_us = 100;

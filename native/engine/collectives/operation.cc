@@ -26,8 +26,15 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
       deadline_(deadline),
       warn_at_(warn_at) {
   const bool average = call_.what.op == ReduceOp::kAvg;
+  if (call_.what.dtype == DType::kFloat32 && (average || call_.what.op == ReduceOp::kSum) && hosts_ > 1) {
+    wire_dtype_ = options.wire_dtype;
+  }
   kernels_ = {reduce_kernel(isa, call_.what.dtype, call_.what.op),
+              reduce_kernel(isa, wire_dtype_.value_or(call_.what.dtype), call_.what.op),
               average ? static_cast<std::uint32_t>(layout.size()) : 1U};
+  if (wire_dtype_) {
+    conversion_ = conversion(isa, *wire_dtype_);
+  }
   summed_.assign(plan_.pieces.size(), 0);
   waits_.assign(plan_.pieces.size(), 0);
 }
@@ -156,7 +163,7 @@ void Operation::advance() {
 // Two rounds over the hosts are needed to keep every host supplied; they also keep the hosts from waiting for
 // each other's windows in a circle (plan.h).
 bool Operation::may_send(std::uint32_t piece) {
-  const std::uint64_t bytes = at(piece).bytes;
+  const std::uint64_t bytes = wire_bytes(piece);
   const bool due = in_flight_ < 2U * static_cast<std::uint32_t>(hosts_) && host_.is_oldest(number_);
   if (hosts_ == 1 || bytes <= kSmallPiece || due || budget_.used + bytes <= budget_.limit) {
     return true;
@@ -167,8 +174,8 @@ bool Operation::may_send(std::uint32_t piece) {
 
 void Operation::settle(std::uint32_t piece) {
   --in_flight_;
-  in_flight_bytes_ -= at(piece).bytes;
-  budget_.used -= at(piece).bytes;
+  in_flight_bytes_ -= wire_bytes(piece);
+  budget_.used -= wire_bytes(piece);
 }
 
 bool Operation::sum_next() {
@@ -182,22 +189,30 @@ bool Operation::sum_next() {
   }
   ready_.pop_front();
   ++in_flight_;
-  in_flight_bytes_ += sum.size();
-  budget_.used += sum.size();
+  in_flight_bytes_ += wire_bytes(piece);
+  budget_.used += wire_bytes(piece);
   summed_[piece] = 1;
   const Piece& p = at(piece);
-  if (p.owner_host == Piece::kEveryHost && hosts_ > 1) {
+  const bool to_every_host = p.owner_host == Piece::kEveryHost && hosts_ > 1;
+  std::shared_ptr<std::byte[]> copy;  // NOLINT(modernize-avoid-c-arrays)
+  if (narrowed(piece)) {
+    copy = narrow(sum);
+  } else if (to_every_host) {
     // Small: a copy travels, for the result may be written over the sum before the kernel has taken it.
-    auto copy = std::make_shared<std::vector<std::byte>>(sum.begin(), sum.end());
+    copy = std::make_shared_for_overwrite<std::byte[]>(sum.size());  // NOLINT(modernize-avoid-c-arrays)
+    std::ranges::copy(sum, copy.get());
+  }
+  const std::span<const std::byte> payload = copy ? std::span(copy.get(), wire_bytes(piece)) : sum;
+  if (to_every_host) {
     for (int turn = 1; turn < hosts_; ++turn) {
-      send(layout_.agent((my_host_ + turn) % hosts_, p.lane), FrameType::kHostSum, piece, *copy, copy);
+      send(layout_.agent((my_host_ + turn) % hosts_, p.lane), FrameType::kHostSum, piece, payload, copy);
     }
   } else if (p.owner_host != Piece::kEveryHost && p.owner_host != my_host_) {
-    send(layout_.agent(p.owner_host, p.lane), FrameType::kHostSum, piece, sum, nullptr);
+    send(layout_.agent(p.owner_host, p.lane), FrameType::kHostSum, piece, payload, copy);
     return true;
   }
-  flight(piece).ours = true;
-  add_sum(piece, my_host_, sum.data(), {});
+  flight(piece).keep = copy;
+  add_sum(piece, my_host_, payload.data(), {});
   return true;
 }
 
@@ -227,17 +242,55 @@ bool Operation::try_combine(std::uint32_t piece) {
     return false;
   }
   InFlight& state = flight(piece);
-  if (p.bytes > 0) {
-    kernels_.fold(state.sums.data(), state.sums.size(), result.data(), p.bytes / size_of(call_.what.dtype),
-                  kernels_.divisor);
+  const std::size_t count = p.bytes / size_of(call_.what.dtype);
+  std::span<const std::byte> payload = result;
+  std::shared_ptr<const void> keep;
+  if (narrowed(piece)) {
+    const auto merged =
+        std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));  // NOLINT(modernize-avoid-c-arrays)
+    kernels_.merge(state.sums.data(), state.sums.size(), merged.get(), count, kernels_.divisor);
+    put_result(piece, merged.get(), result.data());
+    payload = {merged.get(), wire_bytes(piece)};
+    keep = merged;
+  } else if (count > 0) {
+    kernels_.merge(state.sums.data(), state.sums.size(), result.data(), count, kernels_.divisor);
   }
   flights_.erase(piece);
   settle(piece);
-  publish_combined(piece, result);
+  publish_combined(piece, payload, keep);
   return true;
 }
 
-void Operation::publish_combined(std::uint32_t piece, std::span<std::byte> result) {
+bool Operation::narrowed(std::uint32_t piece) const {
+  return wire_dtype_.has_value() && at(piece).origin == Piece::kReducing && at(piece).bytes > 0;
+}
+
+std::uint64_t Operation::wire_bytes(std::uint32_t piece) const {
+  const std::uint64_t bytes = at(piece).bytes;
+  return narrowed(piece) ? bytes / size_of(call_.what.dtype) * size_of(*wire_dtype_) : bytes;
+}
+
+std::shared_ptr<std::byte[]> Operation::narrow(std::span<const std::byte> sum) const {  // NOLINT
+  const std::size_t count = sum.size() / size_of(call_.what.dtype);
+  auto halves = std::make_shared_for_overwrite<std::byte[]>(
+      count * size_of(*wire_dtype_));  // NOLINT(modernize-avoid-c-arrays)
+  conversion_.narrow(reinterpret_cast<const float*>(sum.data()), halves.get(), count);
+  return halves;
+}
+
+// `from`: a piece's bytes as they travelled.
+void Operation::put_result(std::uint32_t piece, const std::byte* from, std::byte* to) const {
+  const Piece& p = at(piece);
+  if (narrowed(piece)) {
+    conversion_.widen(from, reinterpret_cast<float*>(to), p.bytes / size_of(call_.what.dtype));
+  } else if (p.bytes > 0 && from != to) {
+    std::memcpy(to, from, p.bytes);
+  }
+}
+
+// `keep`: owner of the payload; null: it is the result in this host's own memory.
+void Operation::publish_combined(std::uint32_t piece, std::span<const std::byte> payload,
+                                 const std::shared_ptr<const void>& keep) {
   const Piece& p = at(piece);
   const int root_host = layout_.host_of[static_cast<std::size_t>(call_.what.root) % layout_.host_of.size()];
   const bool here = p.to_all || root_host == my_host_;
@@ -246,11 +299,12 @@ void Operation::publish_combined(std::uint32_t piece, std::span<std::byte> resul
       const int host = (my_host_ + turn) % hosts_;
       const int agent = layout_.agent(host, p.lane);
       if (p.to_all) {
-        send(agent, FrameType::kPublish, piece, result, local_->keep(piece));
+        send(agent, FrameType::kPublish, piece, payload, keep ? keep : local_->keep(piece));
         continue;
       }
       if (host == root_host) {
-        send(static_cast<int>(call_.what.root), FrameType::kPublish, piece, result, local_->keep(piece));
+        send(static_cast<int>(call_.what.root), FrameType::kPublish, piece, payload,
+             keep ? keep : local_->keep(piece));
       }
       if (agent != static_cast<int>(call_.what.root)) {
         send(agent, FrameType::kCredit, piece, {}, nullptr);

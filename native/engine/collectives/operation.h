@@ -45,7 +45,8 @@ class OperationHost {
 };
 
 struct Kernels {
-  ReduceFn fold = nullptr;
+  ReduceFn fold = nullptr;   // of the ranks' values within a host
+  ReduceFn merge = nullptr;  // of the hosts' sums as they travel
   std::uint32_t divisor = 1;
 };
 
@@ -87,8 +88,8 @@ class Operation final : public LocalJob::Events {
   struct InFlight {
     std::vector<const std::byte*> sums;  // by host
     std::vector<Landing> landings;
+    std::shared_ptr<const void> keep;  // of this host's own sum, where it was narrowed
     std::size_t count = 0;
-    bool ours = false;
   };
 
   // LocalJob::Events
@@ -112,8 +113,14 @@ class Operation final : public LocalJob::Events {
   bool publish_next();
   InFlight& flight(std::uint32_t piece);
   void add_sum(std::uint32_t piece, int host, const std::byte* data, Landing landing);
+  // What travels for a piece between hosts, where that is not the call's own type.
+  [[nodiscard]] bool narrowed(std::uint32_t piece) const;
+  [[nodiscard]] std::uint64_t wire_bytes(std::uint32_t piece) const;
+  [[nodiscard]] std::shared_ptr<std::byte[]> narrow(std::span<const std::byte> sum) const;  // NOLINT
+  void put_result(std::uint32_t piece, const std::byte* from, std::byte* to) const;
   bool try_combine(std::uint32_t piece);
-  void publish_combined(std::uint32_t piece, std::span<std::byte> result);
+  void publish_combined(std::uint32_t piece, std::span<const std::byte> payload,
+                        const std::shared_ptr<const void>& keep);
   bool settle_published(std::uint32_t piece, Landing landing);
   void send(int to, FrameType type, std::uint32_t piece, std::span<const std::byte> payload,
             std::shared_ptr<const void> keep);
@@ -129,6 +136,8 @@ class Operation final : public LocalJob::Events {
   Plan plan_;
   std::uint32_t window_;
   Kernels kernels_;
+  std::optional<DType> wire_dtype_;  // of the sums of this call between hosts, where they are narrowed
+  Conversion conversion_;
   TimePoint deadline_;
   TimePoint warn_at_;
   std::set<int> suspects_;

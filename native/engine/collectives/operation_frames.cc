@@ -10,7 +10,10 @@ std::optional<Landing> Operation::place(int from, const FrameHeader& header) {
     return std::nullopt;
   }
   const Piece& p = at(header.piece);
-  if (header.type == FrameType::kPublish && p.bytes > 0) {
+  if (header.payload != 0 && header.payload != wire_bytes(header.piece)) {
+    return std::nullopt;
+  }
+  if (header.type == FrameType::kPublish && p.bytes > 0 && !narrowed(header.piece)) {
     const bool direct_root = p.origin == Piece::kReducing && !p.to_all;
     if (direct_root && rank_ == static_cast<int>(call_.what.root)) {
       return Landing::into(call_.output.data() + p.out_offset);
@@ -36,7 +39,7 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
   const int host = layout_.host_of[static_cast<std::size_t>(from)];
   switch (header.type) {
     case FrameType::kHostSum: {
-      if (!adds_hosts(piece) || host == my_host_ || header.payload != p.bytes ||
+      if (!adds_hosts(piece) || host == my_host_ || header.payload != wire_bytes(piece) ||
           layout_.agent(host, p.lane) != from ||
           flight(piece).sums[static_cast<std::size_t>(host)] != nullptr) {
         return false;
@@ -51,7 +54,7 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
           p.origin == Piece::kReducing
               ? p.owner_host >= 0 && from == layout_.agent(p.owner_host, p.lane) && host != my_host_
               : from == p.origin && is_agent(piece);
-      if (!from_owner || header.payload != p.bytes || waits_[piece] == 0) {
+      if (!from_owner || header.payload != wire_bytes(piece) || waits_[piece] == 0) {
         return false;
       }
       if (p.origin == Piece::kReducing && is_agent(piece) && p.owner_host != my_host_) {
@@ -87,10 +90,7 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
 bool Operation::settle_published(std::uint32_t piece, Landing landing) {
   const Piece& p = at(piece);
   if (p.origin == Piece::kReducing && !p.to_all) {  // straight to the root
-    std::byte* output = call_.output.data() + p.out_offset;
-    if (landing.data != output && p.bytes > 0) {
-      std::memcpy(output, landing.data, p.bytes);
-    }
+    put_result(piece, landing.data, call_.output.data() + p.out_offset);
     account(piece);
     return true;
   }
@@ -99,9 +99,7 @@ bool Operation::settle_published(std::uint32_t piece, Landing landing) {
     to_deliver_.emplace_back(piece, std::move(landing));
     return false;
   }
-  if (p.bytes > 0 && landing.data != memory.data()) {
-    std::memcpy(memory.data(), landing.data, p.bytes);
-  }
+  put_result(piece, landing.data, memory.data());
   local_->deliver(piece);
   return true;
 }

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "net/frame.h"
@@ -38,6 +39,7 @@ struct PlanOptions {
   std::uint64_t piece_bytes = 256U << 10U;
   std::uint64_t small_bytes = 96U << 10U;
   std::uint64_t bulk_bytes = 2U << 20U;  // that a host has in flight
+  std::optional<DType> wire_dtype;       // of fp32 sums between hosts, where it is not their own
 };
 
 struct Piece {

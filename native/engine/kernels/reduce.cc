@@ -3,9 +3,12 @@
 namespace smdp {
 
 ReduceFn portable_kernel(DType type, ReduceOp op);
+Conversion portable_conversion(DType type);
 #ifdef SMDP_HAVE_X86_KERNELS
 ReduceFn avx2_kernel(DType type, ReduceOp op);
 ReduceFn avx512_kernel(DType type, ReduceOp op);
+Conversion avx2_conversion(DType type);
+Conversion avx512_conversion(DType type);
 #endif
 
 bool is_available(Isa isa) {
@@ -53,6 +56,18 @@ ReduceFn reduce_kernel(Isa isa, DType type, ReduceOp op) {
   }
 #endif
   return portable_kernel(type, op);
+}
+
+Conversion conversion(Isa isa, DType type) {
+#ifdef SMDP_HAVE_X86_KERNELS
+  if (isa == Isa::kAvx2) {
+    return avx2_conversion(type);
+  }
+  if (isa == Isa::kAvx512) {
+    return avx512_conversion(type);
+  }
+#endif
+  return portable_conversion(type);
 }
 
 }  // namespace smdp

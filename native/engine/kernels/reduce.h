@@ -19,6 +19,13 @@ namespace smdp {
 using ReduceFn = void (*)(const std::byte* const* sources, std::size_t n, std::byte* out, std::size_t count,
                           std::uint32_t divisor);
 
+// Values in fp32 to a narrower type, rounded to nearest with ties to even, and back, which is exact. A NaN
+// becomes the one bit pattern of its type; what is too large for fp16 becomes infinite.
+struct Conversion {
+  void (*narrow)(const float* from, std::byte* to, std::size_t count) = nullptr;
+  void (*widen)(const std::byte* from, float* to, std::size_t count) = nullptr;
+};
+
 enum class Isa : std::uint8_t { kPortable, kAvx2, kAvx512 };
 inline constexpr std::array kIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
 
@@ -30,5 +37,7 @@ inline constexpr std::array kIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
 // kAvg has the kernel of kSum: the caller passes the divisor to the last fold only. nullptr where
 // is_offered() is false.
 [[nodiscard]] ReduceFn reduce_kernel(Isa isa, DType type, ReduceOp op);
+// `type`: kFloat16 or kBFloat16.
+[[nodiscard]] Conversion conversion(Isa isa, DType type);
 
 }  // namespace smdp

@@ -193,6 +193,26 @@ void reduce(const std::byte* const* sources, size_t n, std::byte* out, size_t co
 }
 
 template <class Type>
+void narrow(const float* from, std::byte* to, size_t count) {
+  float tile[kTile];
+  for (size_t start = 0; start < count; start += kTile) {
+    const size_t length = count - start < kTile ? count - start : kTile;
+    load(Plain<float>{}, from + start, tile, length);
+    store(Type{}, tile, reinterpret_cast<typename Type::Wire*>(to) + start, length);
+  }
+}
+
+template <class Type>
+void widen(const std::byte* from, float* to, size_t count) {
+  load(Type{}, reinterpret_cast<const typename Type::Wire*>(from), to, count);
+}
+
+smdp::Conversion conversion_for(DType type) {
+  return type == DType::kFloat16 ? smdp::Conversion{narrow<Half>, widen<Half>}
+                                 : smdp::Conversion{narrow<Brain>, widen<Brain>};
+}
+
+template <class Type>
 ReduceFn arithmetic_kernel(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:

@@ -50,5 +50,6 @@ void float_to_half(const float* from, uint16_t* to, size_t n) {
 namespace smdp {
 
 ReduceFn portable_kernel(DType type, ReduceOp op) { return kernel_for(type, op); }
+Conversion portable_conversion(DType type) { return conversion_for(type); }
 
 }  // namespace smdp

@@ -57,7 +57,7 @@ std::optional<FrameHeader> decode(std::span<const std::byte, kFrameBytes> in) {
   const std::uint64_t most =
       has_payload ? kMaxPayload : (header.type == FrameType::kAbort ? kMaxText : std::uint64_t{0});
   if (magic != kFrameMagic || reserved != 0 || !known || header.payload > most ||
-      (has_payload && header.payload != header.bytes)) {
+      (has_payload && header.payload != header.bytes && header.payload * 2 != header.bytes)) {
     return std::nullopt;
   }
   return header;

@@ -60,7 +60,7 @@ struct FrameHeader {
   std::uint64_t operation = 0;  // number within the group (collectives/group.h)
   std::uint64_t offset = 0;     // bytes into the buffer, or into the sender's shared memory
   std::uint64_t bytes = 0;      // of the piece
-  std::uint64_t payload = 0;    // bytes that follow this header
+  std::uint64_t payload = 0;    // bytes that follow this header: the piece's, or half as many if narrowed
 };
 
 void encode(const FrameHeader& header, std::span<std::byte, kFrameBytes> out);
