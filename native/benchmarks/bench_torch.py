@@ -1,20 +1,26 @@
 """A torch.distributed backend, timed as bench.h times the others: the same cases, data, clock and report.
 
+Backend "deepspeed" is the shared-memory all_reduce of the deepspeed package, compiled from its sources; Gloo then only
+makes the barriers.
+
 usage: bench_torch.py CASE:ITERATIONS,... DTYPE BACKEND
 """
 
+import importlib.util
 import json
 import os
 import re
 import resource
 import sys
 import time
+import typing
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 PAUSE_S = 0.02
+AllReduce = typing.Callable[[torch.Tensor], object]
 
 
 def values(rank: int, count: int) -> torch.Tensor:
@@ -40,9 +46,9 @@ def read_buckets(case: str) -> "list[tuple[int, float]]":
     return [(int(size), int(ready_us) / 1e6) for size, ready_us in lines]
 
 
-def sum_buckets(data: torch.Tensor, buckets: "list[tuple[int, float]]") -> None:
+def sum_buckets(data: torch.Tensor, buckets: "list[tuple[int, float]]", all_reduce: AllReduce) -> None:
     if len(buckets) == 1:
-        dist.all_reduce(data)
+        all_reduce(data)
         return
     began, at, works = time.perf_counter(), 0, []
     for size, ready_s in buckets:
@@ -54,7 +60,24 @@ def sum_buckets(data: torch.Tensor, buckets: "list[tuple[int, float]]") -> None:
         work.wait()
 
 
-def run_case(case: str, iterations: int, dtype: torch.dtype) -> None:
+def deepspeed_all_reduce() -> AllReduce:
+    from torch.utils import cpp_extension
+
+    package = importlib.util.find_spec("deepspeed")
+    assert package is not None and package.submodule_search_locations is not None
+    sources = Path(package.submodule_search_locations[0]) / "ops" / "csrc" / "cpu"
+    module = cpp_extension.load(
+        "deepspeed_shm",
+        [str(sources / "comm" / name) for name in ("shm_interface.cpp", "shm.cpp")],
+        extra_include_paths=[str(sources / "includes")],
+        extra_cflags=["-O2", "-fopenmp"],
+    )
+    os.environ["LOCAL_SIZE"] = str(dist.get_world_size())
+    module.initialize(dist.get_world_size(), dist.get_rank())
+    return typing.cast(AllReduce, torch.ops.deepspeed.inference_all_reduce_)
+
+
+def run_case(case: str, iterations: int, dtype: torch.dtype, all_reduce: AllReduce) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     buckets = read_buckets(case)
     size = sum(bucket[0] for bucket in buckets)
@@ -66,7 +89,7 @@ def run_case(case: str, iterations: int, dtype: torch.dtype) -> None:
         data.copy_(original)
         dist.barrier()
         cpu_before, began = cpu_seconds(), time.perf_counter()
-        sum_buckets(data, buckets)
+        sum_buckets(data, buckets, all_reduce)
         took = time.perf_counter() - began
         if i >= 0:
             seconds.append(took)
@@ -91,10 +114,11 @@ def main() -> None:
     torch.set_num_threads(1)
     if backend == "smddp":
         import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401
-    dist.init_process_group(backend)
+    dist.init_process_group("gloo" if backend == "deepspeed" else backend)
+    all_reduce = deepspeed_all_reduce() if backend == "deepspeed" else dist.all_reduce
     for case in cases.split(","):
         what, iterations = case.rsplit(":", 1)
-        run_case(what, int(iterations), getattr(torch, dtype))
+        run_case(what, int(iterations), getattr(torch, dtype), all_reduce)
     sys.stdout.flush()
     os._exit(0)  # Gloo's threads now and then abort an interpreter that ends
 

@@ -1,5 +1,6 @@
 """How each contender's ranks are started on the lab's hosts; all print one JSON line per rank and case."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -123,10 +124,16 @@ class Contender:
     name: str
     start: Callable[[Setup], List[Report]]
     dtypes: "tuple[str, ...]" = ("float32", "float16", "bfloat16")
+    needs: Optional[str] = None  # a Python package
+    one_host: bool = False
 
     def why_not(self, setup: Setup) -> Optional[str]:
         if setup.dtype not in self.dtypes:
             return f"no {setup.dtype}"
+        if self.one_host and setup.lab.hosts > 1:
+            return "for one host only"
+        if self.needs and importlib.util.find_spec(self.needs) is None:
+            return "not installed"
         if self.name == "openmpi" and shutil.which("mpirun") is None:
             return "not installed"
         return None
@@ -139,6 +146,12 @@ CONTENDERS = {
         Contender("smdp", engine),
         Contender("gloo", _torch("gloo", {"GLOO_SOCKET_IFNAME": "eth0"})),
         Contender("gloo4", _torch("gloo", FOUR)),
+        Contender(
+            "deepspeed",
+            _torch("deepspeed", {"GLOO_SOCKET_IFNAME": "eth0", "TORCH_EXTENSIONS_DIR": str(BUILD)}),
+            needs="deepspeed",
+            one_host=True,
+        ),
         Contender("openmpi", open_mpi, ("float32",)),
         Contender("smddp-torch", _torch("smddp", {"SMDP_JOB_TOKEN": "5" * 32})),
     )

@@ -1,0 +1,59 @@
+"""Runs every case of docs/performance.md beside its peers and keeps the figures, one JSON file a case.
+
+Usage: ``python native/benchmarks/suite.py FOLDER [CASE...]``; then ``report.py FOLDER`` makes the tables and plots.
+Needs root and a machine with nothing else to do; half an hour with one round.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PEERS = "smdp,gloo,gloo4,openmpi"
+SIZES = "4K,64K,1M,4M,25M"
+CASES = {
+    "2x8": f"--shape 2x8 --rate 1000 --sizes {SIZES} --contenders {PEERS}",
+    "4x4": f"--shape 4x4 --rate 1000 --sizes {SIZES} --contenders {PEERS}",
+    "8x1": f"--shape 8x1 --rate 1000 --sizes {SIZES} --contenders {PEERS}",
+    "2x4-unshaped": f"--shape 2x4 --sizes {SIZES} --contenders {PEERS}",
+    "1x8": f"--shape 1x8 --sizes 4K,64K,1M,4M,64M --contenders {PEERS},deepspeed",
+    **{
+        f"{shape}-{dtype}": f"--shape {shape.split('-')[0]} {rate} --sizes {sizes} --dtype {dtype} --contenders smdp"
+        for shape, rate, sizes in (
+            ("2x8", "--rate 1000", "4M,25M"),
+            ("4x4", "--rate 1000", "4M,25M"),
+            ("8x1", "--rate 1000", "4M,25M"),
+            ("2x4-unshaped", "", "4M,25M"),
+            ("1x8", "", "4M,64M"),
+        )
+        for dtype in ("float32", "float16", "bfloat16")
+    },
+    "acceptance": f"--shape 2x8 --rate 1000 --trace acceptance --backward-ms 0 --dtype float16 --iterations 3 "
+    f"--contenders {PEERS}",
+    "mask-rcnn": f"--shape 2x8 --rate 1000 --trace mask-rcnn --iterations 3 --contenders {PEERS}",
+    "bert-large": "--shape 2x4 --trace bert-large --dtype float16 --iterations 2 --contenders smdp,gloo,gloo4",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of: {', '.join(CASES)}")
+    parser.add_argument("--rounds", default="1")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for name in arguments.cases or CASES:
+        print(f"== {name}", flush=True)
+        target = arguments.folder / f"{name}.json"
+        words = [*CASES[name].split(), "--rounds", arguments.rounds, "--json", str(target)]
+        if subprocess.run([sys.executable, str(HERE / "run.py"), *words], check=False).returncode != 0:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
