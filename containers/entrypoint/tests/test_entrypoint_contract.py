@@ -41,6 +41,19 @@ def test_a_checkpoint_folder_below_opt_ml_moves_with_the_tree(host: Host) -> Non
         ({"hosts": ["a"], "current_host": "b"}, "\"current_host\" is 'b', which is not one of the hosts"),
         ({"hosts": "a", "current_host": "a"}, '"hosts" must be a list of host names'),
         ({"hosts": [], "current_host": "a"}, '"hosts" must be a list of host names'),
+        ({"hosts": ["a", ""], "current_host": "a"}, '"hosts" must be a list of host names'),
+        ({"hosts": ["a", "a"], "current_host": "a"}, "each once, found ['a', 'a']"),
+        ({"hosts": ["a\nb"], "current_host": "a\nb"}, "found ['a\\nb']"),
+        (
+            {"hosts": ["a"], "current_host": "a", "instance_groups": [{"instance_group_name": "x", "hosts": ["b"]}]},
+            "must hold each of the hosts ['a'] once at most and no other, found ['b']",
+        ),
+        (
+            {"hosts": ["a"], "current_host": "a", "instance_groups": [
+                {"instance_group_name": "x", "hosts": ["a"]}, {"instance_group_name": "y", "hosts": ["a"]}
+            ]},
+            "once at most and no other, found ['a', 'a']",
+        ),
         ({"hosts": ["a"], "current_host": "a", "current_group_name": 3}, '"current_group_name" must be text, found 3'),
         ({"hosts": ["a"], "current_host": "a", "instance_groups": [{"hosts": ["a"]}]}, "instance_group_name"),
     ],
