@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 from pathlib import Path
@@ -156,3 +157,32 @@ def test_a_login_is_a_file_of_ones_own_and_gone_afterwards() -> None:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert "127.0.0.1:5000" in file.read_text()
     assert not folder.exists()
+
+
+def test_a_login_leaves_docker_with_the_daemon_that_it_talks_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "contexts" / "meta").mkdir(parents=True)
+    own = {"currentContext": "desktop-linux", "auths": {"other.example": {"auth": "c2VjcmV0"}}, "credsStore": "desktop"}
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    with logged_in(Login("127.0.0.1:5000", "AWS", "word")) as folder:
+        settings = json.loads((folder / "config.json").read_text())
+        assert settings.keys() == {"auths", "currentContext"}
+        assert (settings["currentContext"], list(settings["auths"])) == ("desktop-linux", ["127.0.0.1:5000"])
+        assert (folder / "contexts" / "meta").is_dir()
+    assert (tmp_path / "contexts" / "meta").is_dir()
+    for damaged in ("", "[]", '{"currentContext": 3}'):
+        (tmp_path / "config.json").write_text(damaged)
+        with logged_in(Login("127.0.0.1:5000", "AWS", "word")) as folder:
+            assert list(json.loads((folder / "config.json").read_text())) == ["auths"]
+
+
+def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smdp_launch.image.tools._ANSWER", 0.2)
+    program(tmp_path, "docker", "exec sleep 60")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(EnvironmentProblem, match=r"docker: `docker version` did not answer within"):
+        find_tool("docker")
+    with pytest.raises(EnvironmentProblem, match=r"`docker inspect` did not answer within"):
+        Tool("docker", str(tmp_path / "docker")).has("x:1")
