@@ -60,6 +60,15 @@ def test_the_script_of_the_events_page_prints_what_it_says(tmp_path: Path) -> No
     assert all(line.startswith('{"smdp_event": 1, "event": "step"') for line in lines)
 
 
+def test_every_test_that_conformance_names_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "conformance.md").read_text()))
+    folders = [ROOT / "tests", ROOT / "containers" / "entrypoint" / "tests", ROOT / "native" / "tests"]
+    sources = [path.read_text() for folder in folders for path in folder.rglob("test_*.py")]
+    there = {name for text in sources for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+    assert named - there == set()
+    assert len(named) > 60
+
+
 @pytest.mark.parametrize("page", ["docs/plan.md", "docs/local-runs.md"])
 def test_the_commands_of_the_guides_run(page: str, tmp_path: Path) -> None:
     write_job(tmp_path)
