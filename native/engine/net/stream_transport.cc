@@ -33,6 +33,7 @@ struct StreamTransport::Rail final : Stream::Events {
 struct StreamTransport::Peer {
   int rank = 0;
   std::vector<std::unique_ptr<Rail>> rails;
+  TimePoint heard = Clock::now();  // as of the last ping
   bool lost = false;
 };
 
@@ -134,33 +135,42 @@ void StreamTransport::rail_ended(Peer& peer, bool orderly, Status why) {
   events_->lost(peer.rank, orderly, std::move(why));
 }
 
+// When the peer's kernel last acknowledged something; now, where nothing waits for it: a link that was idle
+// until a moment ago has an old acknowledgement and is well.
+TimePoint StreamTransport::last_heard(const Rail& small, TimePoint now) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  const bool asked = ::getsockopt(small.stream.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+  return asked && info.tcpi_unacked > 0 ? now - std::chrono::milliseconds(info.tcpi_last_ack_recv) : now;
+}
+
 void StreamTransport::tick() {
   if (Clock::now() < next_ping_) {
     return;
   }
+  const TimePoint now = Clock::now();
   // A process that was itself paused has sent nothing that could have been acknowledged: it judges nobody
-  // this time.
-  const bool attentive = Clock::now() - next_ping_ < seconds(heartbeat_s_ / 2);
+  // this time, and begins to count anew.
+  const bool attentive = now - next_ping_ < seconds(heartbeat_s_ / 2);
   next_ping_ = after(heartbeat_s_ / 4);
   for (auto& [rank, peer] : peers_) {
     if (peer->lost) {
       continue;
     }
-    Rail& small = *peer->rails.front();
-    tcp_info info{};
-    socklen_t size = sizeof(info);
-    const bool asked = ::getsockopt(small.stream.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-    if (asked && attentive && info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > heartbeat_s_ * 1000) {
+    const TimePoint heard = last_heard(*peer->rails.front(), now);
+    peer->heard = attentive ? std::max(peer->heard, heard) : now;
+    if (now - peer->heard > seconds(heartbeat_s_)) {
       peer->lost = true;
+      const auto silent_s = std::chrono::duration_cast<std::chrono::seconds>(now - peer->heard).count();
       events_->lost(peer->rank, false,
                     {Code::kPeerLost, "its host or the link acknowledged nothing for " +
-                                          std::to_string(info.tcpi_last_ack_recv / 1000) + " s"});
+                                          std::to_string(silent_s) + " s"});
       continue;
     }
     FrameHeader ping;
     ping.type = FrameType::kPing;
     ping.sender = static_cast<std::uint32_t>(rank_);
-    small.stream.post({ping, {}, nullptr, nullptr});
+    peer->rails.front()->stream.post({ping, {}, nullptr, nullptr});
   }
 }
 
