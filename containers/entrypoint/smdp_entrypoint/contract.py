@@ -15,6 +15,8 @@ from smdp_entrypoint.settings import shown
 # What the AWS toolkit assumes where the file is silent (older platforms, local mode).
 DEFAULT_GROUP = "homogeneousCluster"
 DEFAULT_INTERFACE = "eth0"
+# Far beyond what the platform takes for hyperparameters or names in a list of hosts.
+_LONGEST_FILE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,20 @@ def _text(raw: dict[str, Any], key: str, path: Path) -> str | None:
     raise ContractError(f'{path}: "{key}" must be text, found {shown(value)}.')
 
 
+def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise OSError("it is no file")  # a pipe would be waited for without end
+    with path.open("rb") as file:
+        data = file.read(_LONGEST_FILE + 1)
+    if len(data) > _LONGEST_FILE:
+        raise OSError(f"it is larger than {_LONGEST_FILE} bytes")
+    return data
+
+
 def _read_object(path: Path, required: bool = False) -> dict[str, Any]:
     """The object in a JSON file; a file that is absent holds nothing, unless it is required."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
+        value = json.loads(_read(path).decode("utf-8-sig"))
     except FileNotFoundError:
         if not required:
             return {}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,24 @@ def test_a_malformed_file_is_named_with_the_reason(host: Host, content: Any, rea
         read_resources(MlTree(host.root))
     assert str(host.root / "input/config/resourceconfig.json") in str(error.value)
     assert reason in str(error.value)
+
+
+def test_what_is_no_file_or_endless_is_refused_and_not_waited_for(host: Host) -> None:
+    host.job()
+    path = host.root / "input/config/hyperparameters.json"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ContractError, match=r"hyperparameters\.json cannot be read: it is no file"):
+        read_contract(MlTree(host.root))
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(ContractError, match="it is no file"):
+        read_contract(MlTree(host.root))
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(17 * 1024 * 1024)
+    with pytest.raises(ContractError, match="larger than 16777216 bytes"):
+        read_contract(MlTree(host.root))
 
 
 def test_without_resourceconfig_there_is_no_job(host: Host) -> None:
