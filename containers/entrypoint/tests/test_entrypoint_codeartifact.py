@@ -14,18 +14,18 @@ from unittest import mock
 import botocore.session
 import pytest
 from botocore.awsrequest import AWSResponse
+from test_entrypoint_program import make_wheel
 
 from smdp_entrypoint.codeartifact import Repository, index_url
 from smdp_entrypoint.errors import ProgramError
 from smdp_entrypoint.sigv4 import Credentials, Request, signed
-from test_entrypoint_program import make_wheel
 
 if TYPE_CHECKING:
     from conftest import Host
 
 ARN = "arn:aws:codeartifact:eu-west-1:123456789012:repository/my-domain/my.repo"
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "a/b+c="}
-TOKEN = "to/ken="  # noqa: S105 (this server's own)
+TOKEN = "to/ken="
 
 
 class Service(ThreadingHTTPServer):

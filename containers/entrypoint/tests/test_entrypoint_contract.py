@@ -50,9 +50,14 @@ def test_a_checkpoint_folder_below_opt_ml_moves_with_the_tree(host: Host) -> Non
             "must hold each of the hosts ['a'] once at most and no other, found ['b']",
         ),
         (
-            {"hosts": ["a"], "current_host": "a", "instance_groups": [
-                {"instance_group_name": "x", "hosts": ["a"]}, {"instance_group_name": "y", "hosts": ["a"]}
-            ]},
+            {
+                "hosts": ["a"],
+                "current_host": "a",
+                "instance_groups": [
+                    {"instance_group_name": "x", "hosts": ["a"]},
+                    {"instance_group_name": "y", "hosts": ["a"]},
+                ],
+            },
             "once at most and no other, found ['a', 'a']",
         ),
         ({"hosts": ["a"], "current_host": "a", "current_group_name": 3}, '"current_group_name" must be text, found 3'),
