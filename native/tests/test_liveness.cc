@@ -32,7 +32,8 @@ Ends connected() {
 void converse(const Ends& ends) {
   std::byte word{1};
   for (int turn = 0; turn < 40; ++turn) {
-    for (const auto& [from, to] : {std::pair(ends.ours.get(), ends.theirs.get()), {ends.theirs.get(), ends.ours.get()}}) {
+    for (const auto& [from, to] :
+         {std::pair(ends.ours.get(), ends.theirs.get()), {ends.theirs.get(), ends.ours.get()}}) {
       ASSERT_TRUE(send_all(from, {&word, 1}, after(1)).ok());
       ASSERT_TRUE(receive_all(to, {&word, 1}, after(1)).ok());
     }
@@ -48,8 +49,8 @@ class NoEvents final : public Transport::Events {
   std::vector<std::string> losses;
 };
 
-// As after a start for which one rank came late: the links of the others have been idle for long, and the first
-// word on them is not acknowledged yet when the transport looks.
+// As after a start for which one rank came late: the links of the others have been idle for long, and the
+// first word on them is not acknowledged yet when the transport looks.
 TEST(Liveness, ALinkThatWasIdleIsNotLostWithItsFirstWord) {
   constexpr double kHeartbeat = 0.2;
   Ends ends = connected();
@@ -68,6 +69,25 @@ TEST(Liveness, ALinkThatWasIdleIsNotLostWithItsFirstWord) {
     transport.tick();
   }
   EXPECT_EQ(events.losses, std::vector<std::string>());
+}
+
+// Between two ranks one asks, and its question is all that the other needs.
+TEST(Liveness, OnlyAPeerThatWasSilentIsAsked) {
+  for (const auto& [heartbeat_s, asked] : {std::pair(40.0, false), {0.2, true}}) {
+    Ends ends = connected();
+    converse(ends);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::map<int, std::vector<UniqueFd>> connections;
+    connections[1].push_back(std::move(ends.ours));
+    Loop loop;
+    NoEvents events;
+    StreamTransport transport(loop, 0, heartbeat_s, std::move(connections));
+    transport.start(events);
+    transport.tick();
+    std::byte received{};
+    const bool came = receive_all(ends.theirs.get(), {&received, 1}, after(asked ? 5 : 0.2)).ok();
+    EXPECT_EQ(came, asked) << heartbeat_s;
+  }
 }
 
 }  // namespace

@@ -82,7 +82,8 @@ void Greeter::begin_again(Conversation& talk) {
 void Greeter::accept_all(int listener) {
   for (;;) {
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const auto callers = std::ranges::count_if(talks_, [](const auto& talk) { return talk->addresses.empty(); });
+    const auto callers =
+        std::ranges::count_if(talks_, [](const auto& talk) { return talk->addresses.empty(); });
     if (!fd.valid() || static_cast<std::size_t>(callers) > kMostStrangers + expected_.size()) {
       return;
     }

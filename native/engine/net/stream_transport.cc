@@ -135,42 +135,38 @@ void StreamTransport::rail_ended(Peer& peer, bool orderly, Status why) {
   events_->lost(peer.rank, orderly, std::move(why));
 }
 
-// When the peer's kernel last acknowledged something; now, where nothing waits for it: a link that was idle
-// until a moment ago has an old acknowledgement and is well.
-TimePoint StreamTransport::last_heard(const Rail& small, TimePoint now) {
-  tcp_info info{};
-  socklen_t size = sizeof(info);
-  const bool asked = ::getsockopt(small.stream.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  return asked && info.tcpi_unacked > 0 ? now - std::chrono::milliseconds(info.tcpi_last_ack_recv) : now;
-}
-
 void StreamTransport::tick() {
-  if (Clock::now() < next_ping_) {
+  const TimePoint now = Clock::now();
+  if (now < next_ping_) {
     return;
   }
-  const TimePoint now = Clock::now();
   // A process that was itself paused has sent nothing that could have been acknowledged: it judges nobody
-  // this time, and begins to count anew.
+  // this time, and begins to count anew. So it does at the start, when a link may have been idle for long.
   const bool attentive = now - next_ping_ < seconds(heartbeat_s_ / 2);
-  next_ping_ = after(heartbeat_s_ / 4);
+  const auto period = seconds(heartbeat_s_ / 4);
+  next_ping_ = now + period;
   for (auto& [rank, peer] : peers_) {
     if (peer->lost) {
       continue;
     }
-    const TimePoint heard = last_heard(*peer->rails.front(), now);
-    peer->heard = attentive ? std::max(peer->heard, heard) : now;
-    if (now - peer->heard > seconds(heartbeat_s_)) {
+    Stream& small = peer->rails.front()->stream;
+    tcp_info info{};
+    socklen_t size = sizeof(info);
+    (void)::getsockopt(small.fd(), IPPROTO_TCP, TCP_INFO, &info, &size);  // all zero elsewhere than over TCP
+    const TimePoint spoke = now - std::chrono::milliseconds(info.tcpi_last_ack_recv);
+    peer->heard = attentive ? std::max(peer->heard, spoke) : now;
+    if (info.tcpi_unacked > 0 && now - peer->heard > seconds(heartbeat_s_)) {
       peer->lost = true;
       const auto silent_s = std::chrono::duration_cast<std::chrono::seconds>(now - peer->heard).count();
       events_->lost(peer->rank, false,
-                    {Code::kPeerLost, "its host or the link acknowledged nothing for " +
-                                          std::to_string(silent_s) + " s"});
-      continue;
+                    {Code::kPeerLost,
+                     "its host or the link acknowledged nothing for " + std::to_string(silent_s) + " s"});
+    } else if (now - spoke >= period) {
+      FrameHeader ping;
+      ping.type = FrameType::kPing;
+      ping.sender = static_cast<std::uint32_t>(rank_);
+      small.post({ping, {}, nullptr, nullptr});
     }
-    FrameHeader ping;
-    ping.type = FrameType::kPing;
-    ping.sender = static_cast<std::uint32_t>(rank_);
-    peer->rails.front()->stream.post({ping, {}, nullptr, nullptr});
   }
 }
 
