@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from smdp_launch.catalog.images import ImageUri, parse_image
+from smdp_launch.catalog.images import parse_image
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.image import ecr as service
 from smdp_launch.image.build import Progress, run
@@ -20,8 +20,8 @@ class Pushed:
     fresh: bool
 
 
-def local_image(reference: str, tool: Tool) -> ImageUri:
-    """An image of this machine, such as ``smdp-pytorch:2.0.1-cu118-py310-0123456789ab``.
+def local_image(reference: str, tool: Tool) -> tuple[str, str]:
+    """Repository and tag of an image of this machine, such as ``smdp-pytorch:2.0.1-cu118-py310-0123456789ab``.
 
     Raises:
         EnvironmentProblem: there is none of that name.
@@ -31,7 +31,7 @@ def local_image(reference: str, tool: Tool) -> ImageUri:
         raise EnvironmentProblem(f"{reference!r} is no NAME:TAG of an image here, such as `image build` prints")
     if not tool.has(reference):
         raise EnvironmentProblem(f"{tool.name} has no image {reference}: `smdp-launch image build` makes one")
-    return image
+    return image.repository, image.tag
 
 
 def push(reference: str, ecr: Any, tool: Tool, progress: Progress, *, create: bool, again: bool) -> Pushed:
@@ -48,9 +48,9 @@ def push(reference: str, ecr: Any, tool: Tool, progress: Progress, *, create: bo
         Refused: no such repository, and ``create`` is not set.
         ServiceProblem: ECR refused or did not answer.
     """
-    image = local_image(reference, tool)
-    uri = f"{service.repository_uri(ecr, image.repository, create=create)}:{image.tag}"
-    if not again and service.holds(ecr, image.repository, image.tag):
+    repository, tag = local_image(reference, tool)
+    uri = f"{service.repository_uri(ecr, repository, create=create)}:{tag}"
+    if not again and service.holds(ecr, repository, tag):
         return Pushed(uri, fresh=False)
     found, plain_http = service.login(ecr)
     # The name stays: `launch --local --containers` finds the image by the URI in the job file.

@@ -103,6 +103,12 @@ def test_the_sources_are_those_of_this_checkout() -> None:
     assert source_root() == ROOT
 
 
+def test_an_installed_launcher_carries_all_that_an_image_is_built_from() -> None:
+    settings = (ROOT / "pyproject.toml").read_text()
+    for name in (*SOURCES, "containers/pytorch"):
+        assert f'"{name}" = "smdp_launch/_image/{name}"' in settings
+
+
 def test_a_version_without_a_recipe_is_refused_with_those_there_are() -> None:
     with pytest.raises(Refused, match=r"2\.13\.0 with CUDA .* 2\.0\.1 \(--cuda or --cpu\), 2\.13\.0 \(--cpu\)"):
         recipe("pytorch", "2.13.0", cuda=True)
