@@ -90,7 +90,8 @@ class Loop {
   void turn(TimePoint until);
   bool take_events(int timeout_ms);
   bool run_posted();
-  void sleep(TimePoint until);
+  // True when something came.
+  bool sleep(TimePoint until);
   void wake();
   [[nodiscard]] bool has_posted();
   [[nodiscard]] Work work() const { return work_ ? work_() : Work::kNone; }
