@@ -60,6 +60,24 @@ def test_the_script_of_the_events_page_prints_what_it_says(tmp_path: Path) -> No
     assert all(line.startswith('{"smdp_event": 1, "event": "step"') for line in lines)
 
 
+def test_the_entrypoints_page_names_every_variable_that_steers_it() -> None:
+    package = ROOT / "containers" / "entrypoint" / "smdp_entrypoint"
+    sources = "".join((package / name).read_text() for name in ("settings.py", "paths.py", "preparation.py"))
+    read = set(re.findall(r'"(SMDP_[A-Z_]+)"', sources))
+    assert "SMDP_STOP_BUDGET" in read
+    page = (ROOT / "containers" / "entrypoint" / "README.md").read_text()
+    assert {name for name in read if f"`{name}`" not in page} == set()
+
+
+def test_every_test_that_conformance_names_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "conformance.md").read_text()))
+    folders = [ROOT / "tests", ROOT / "containers" / "entrypoint" / "tests", ROOT / "native" / "tests"]
+    sources = [path.read_text() for folder in folders for path in folder.rglob("test_*.py")]
+    there = {name for text in sources for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+    assert named - there == set()
+    assert len(named) > 60
+
+
 @pytest.mark.parametrize("page", ["docs/plan.md", "docs/local-runs.md"])
 def test_the_commands_of_the_guides_run(page: str, tmp_path: Path) -> None:
     write_job(tmp_path)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,19 @@ def script() -> str:
     return str(code)
 
 
+def environment_of_two(port: int) -> Dict[str, str]:
+    return {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "SMDP_HOST_ID": "algo-1",
+        "SMDP_JOB_TOKEN": "0123456789abcdef0123456789abcdef",
+        "PYTHONPATH": str(WORKER_SITE),
+    }
+
+
 class Ranks:
     """The page's script as two ranks, which write their checkpoints to one folder."""
 
@@ -45,16 +59,9 @@ class Ranks:
     @staticmethod
     def _start(code: str, rank: int, port: int, folder: Path) -> "subprocess.Popen[str]":
         settings = {
-            **os.environ,
+            **environment_of_two(port),
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-            "SMDP_HOST_ID": "algo-1",
-            "SMDP_JOB_TOKEN": "0123456789abcdef0123456789abcdef",
-            "PYTHONPATH": str(WORKER_SITE),
             "SMDP_CHECKPOINT_DIR": str(folder),
         }
         return subprocess.Popen([sys.executable, "-c", code], env=settings, stdout=subprocess.PIPE, text=True)
@@ -160,6 +167,49 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="keep must be 1"):
         Checkpoints(tmp_path, keep=0)
     assert issubclass(CheckpointError, Exception)
+
+
+TWO_SAVE = """
+import os, sys, threading
+import torch, torch.distributed as dist
+from smdp_engine.checkpoint import CheckpointError, Checkpoints
+dist.init_process_group("smddp")
+checkpoints = Checkpoints(sys.argv[1])
+for state in (torch.zeros(1_000_000), threading.Lock()):
+    try:
+        checkpoints.save(1, state=state)
+    except CheckpointError as error:
+        os.write(1, f"told: {error}\\n".encode())
+    dist.barrier()
+    assert os.listdir(sys.argv[1]) == [], os.listdir(sys.argv[1])
+checkpoints.save(2, state=torch.zeros(10))
+assert sorted(os.listdir(sys.argv[1])) == ["LATEST", "checkpoint-0000000002.pt"]
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="a small disk needs root")
+def test_a_save_that_fails_is_an_error_on_every_rank_and_leaves_nothing(tmp_path: Path) -> None:
+    """On a disk of 512 KiB, and with a state that no file can hold; both ranks go on after it."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    both = """
+        mount -t tmpfs -o size=512k none "$2"
+        RANK=1 LOCAL_RANK=1 "$0" -c "$1" "$2" & RANK=0 LOCAL_RANK=0 "$0" -c "$1" "$2"
+        code=$?; wait $! && exit $code
+        """
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", both, sys.executable, TWO_SAVE, str(folder)],
+        env=environment_of_two(free_port()), capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = [line.partition("told: ")[2] for line in done.stdout.splitlines()]
+    others = "rank 0 could not write the checkpoint of step 1; its own error says why"
+    assert [told.count(others), len(told)] == [2, 4], done.stdout + done.stderr
+    full, lock = (line for line in told if line != others)
+    assert re.match(rf"the checkpoint of step 1 could not be written to {folder}, where \d+ bytes are free: ", full)
+    assert "cannot pickle" in lock
 
 
 def test_the_flag_follows_the_signal_and_asks_as_often_as_told() -> None:

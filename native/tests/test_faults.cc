@@ -230,6 +230,32 @@ std::vector<int> first_ranks(int size) {
   return ranks;
 }
 
+// What it owed is on its way, so the others may take as long as they need: here over a slow link.
+TEST(Faults, ARankMayLeaveAndCloseOnceItsOwnCallIsComplete) {
+  FaultFabric fabric;
+  Cluster cluster({.hosts = {1, 1, 1}, .fabric = &fabric});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = first_ranks(3);
+  const std::uint64_t group = cluster.group(members, "g");
+  std::vector<Job> jobs(3);
+  fabric.hold(2, 1);
+  for (const int rank : members) {
+    Job& job = jobs[static_cast<std::size_t>(rank)] = all_reduce_of(100);
+    start(cluster, rank, group, members, job);
+  }
+  ASSERT_TRUE(finish(jobs[0], 10).ok());
+  cluster.engine(0).destroy_group(group);
+  std::thread closing([&] { cluster.engine(0).close(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  fabric.release();
+  for (const std::size_t rank : {1UL, 2UL}) {
+    const Status status = finish(jobs[rank], 10);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  cluster.close();
+  closing.join();
+}
+
 void expect_left(Job& job) {
   const Status status = finish(job, 10);
   EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();

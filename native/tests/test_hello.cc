@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "cluster.h"
+#include "net/greeter.h"
 #include "net/hello.h"
 #include "net/socket.h"
 
@@ -147,6 +150,63 @@ TEST(Hello, StrangersDoNotHoldUpTheJob) {
     (*second)->close();
     closing.join();
   }
+}
+
+const std::vector<std::byte> kToken(16, std::byte{7});
+
+std::unique_ptr<Greeter> greeter_of(int rank, double deadline_s = 20) {
+  Hello self;
+  self.protocol = kProtocolVersion;
+  self.rank = static_cast<std::uint32_t>(rank);
+  self.world_size = 1024;
+  self.build = "build";
+  return std::make_unique<Greeter>(self, kToken, after(deadline_s));
+}
+
+// As a rank that gave up on an answer does, while the others are still on their way.
+TEST(Greeter, ARankThatComesAgainTakesThePlaceOfItsEarlierConnection) {
+  const auto listener = listen_tcp("127.0.0.1", "0");
+  ASSERT_TRUE(listener.ok());
+  const auto first = greeter_of(0);
+  first->accept_on(listener->fd.get());
+  first->expect(1, 0);
+  first->expect(2, 0);
+  Status met;
+  std::thread running([&] { met = first->run(); });
+  std::vector<std::unique_ptr<Greeter>> callers;
+  for (const int rank : {1, 1, 2}) {
+    callers.push_back(greeter_of(rank));
+    callers.back()->connect(0, 0, {{"127.0.0.1", listener->port}}, false);
+    const Status called = callers.back()->run();
+    EXPECT_TRUE(called.ok()) << called.message();
+  }
+  running.join();
+  ASSERT_TRUE(met.ok()) << met.message();
+  const std::byte sent{42};
+  std::byte received{};
+  ASSERT_TRUE(send_all(callers[1]->made().at({0, 0}).get(), {&sent, 1}, after(1)).ok());
+  ASSERT_TRUE(receive_all(first->made().at({1, 0}).get(), {&received, 1}, after(1)).ok());
+  EXPECT_EQ(received, sent);
+}
+
+// The rank's own calls, however many wait for an answer, leave room for those who call it.
+TEST(Greeter, ManyCallsOfItsOwnDoNotKeepOthersOut) {
+  const auto silent = listen_tcp("127.0.0.1", "0");
+  const auto listener = listen_tcp("127.0.0.1", "0");
+  ASSERT_TRUE(silent.ok() && listener.ok());
+  const auto busy = greeter_of(400, 2);
+  for (int rank = 0; rank < 400; ++rank) {
+    busy->connect(rank, 0, {{"127.0.0.1", silent->port}}, false);
+  }
+  busy->accept_on(listener->fd.get());
+  busy->expect(401, 0);
+  std::thread running([&] { (void)busy->run(); });
+  const auto caller = greeter_of(401);
+  caller->connect(400, 0, {{"127.0.0.1", listener->port}}, false);
+  const Status called = caller->run();
+  running.join();
+  EXPECT_TRUE(called.ok()) << called.message();
+  EXPECT_TRUE(busy->made().contains({401, 0}));
 }
 
 }  // namespace

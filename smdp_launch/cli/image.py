@@ -88,11 +88,13 @@ def push(name: str, region: str | None, create: bool, again: bool, tool: str | N
     The login is asked of ECR for this push and kept nowhere.
     """
     from smdp_launch.cli.render.image import BuildView
+    from smdp_launch.image.push import local_image
     from smdp_launch.image.push import push as send
     from smdp_launch.image.tools import find_tool
     from smdp_launch.jobs.clients import connect_ecr
 
     found = find_tool(tool)
+    local_image(name, found)  # before anybody is asked for credentials
     with BuildView(found.name) as view:
         sent = send(name, connect_ecr(region), found, view.line, create=create, again=again)
     view.pushed(sent)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.catalog.images import parse_image
+from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.image.context import stage
 from smdp_launch.image.recipe import Recipe
 from smdp_launch.image.tools import Tool
@@ -38,16 +39,25 @@ def build(
 
     Raises:
         EnvironmentProblem: the tool failed; the end of its output is in the message.
+        Refused: ``tag`` cannot be the name of an image.
     """
+    other = None if tag is None else _full_name(recipe.repository, tag)
     with tempfile.TemporaryDirectory(prefix="smdp-image-") as folder:
         context = stage(recipe, Path(folder), wheels)
         reference = f"{recipe.repository}:{recipe.tag(context.content_hash)}"
         fresh = rebuild or not tool.has(reference)
         if fresh:
             run(tool.build(context.folder, reference, recipe.args), tool.environment(), progress)
-    if tag is not None:
-        tool.name_also(reference, tag if ":" in tag.rpartition("/")[2] else f"{recipe.repository}:{tag}")
+    if other is not None:
+        tool.name_also(reference, other)
     return Built(reference, fresh)
+
+
+def _full_name(repository: str, tag: str) -> str:
+    name = tag if ":" in tag.rpartition("/")[2] else f"{repository}:{tag}"
+    if parse_image(name) is None:
+        raise Refused(f"{tag!r} is no name for an image: give a tag such as latest, or NAME:TAG in small letters")
+    return name
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], progress: Progress) -> None:
@@ -75,4 +85,5 @@ def run(command: Sequence[str], environment: Mapping[str, str], progress: Progre
             raise
     if process.returncode != 0:
         shown = "\n".join(last)
-        raise EnvironmentProblem(f"{command[0]} {command[1]} failed with exit code {process.returncode}:\n{shown}")
+        name = Path(command[0]).name
+        raise EnvironmentProblem(f"{name} {command[1]} failed with exit code {process.returncode}:\n{shown}")

@@ -91,7 +91,8 @@ def inspect(uri: str, login: Login | None = None) -> Inspection:
         return found[0]
     error = failed[0] if failed else RegistryError(f"the registry did not answer within {DEADLINE:.0f} s")
     if isinstance(error, RegistryError | documents.BadDocument):
-        raise ServiceProblem(f"{uri}: {error}") from error
+        hint = "" if image.registry else " (a name without a registry is Docker Hub's; images are not looked for here)"
+        raise ServiceProblem(f"{uri}: {error}{hint}") from error
     raise error
 
 

@@ -20,11 +20,25 @@ class Pushed:
     fresh: bool
 
 
+def local_image(reference: str, tool: Tool) -> tuple[str, str]:
+    """Repository and tag of an image of this machine, such as ``smdp-pytorch:2.0.1-cu118-py310-0123456789ab``.
+
+    Raises:
+        EnvironmentProblem: there is none of that name.
+    """
+    image = parse_image(reference)
+    if image is None or image.registry or image.tag is None:
+        raise EnvironmentProblem(f"{reference!r} is no NAME:TAG of an image here, such as `image build` prints")
+    if not tool.has(reference):
+        raise EnvironmentProblem(f"{tool.name} has no image {reference}: `smdp-launch image build` makes one")
+    return image.repository, image.tag
+
+
 def push(reference: str, ecr: Any, tool: Tool, progress: Progress, *, create: bool, again: bool) -> Pushed:
     """Push a local image to the repository of its own name.
 
     Args:
-        reference: name and tag on this machine, such as ``smdp-pytorch:2.0.1-cu118-py310-0123456789ab``.
+        reference: as in ``local_image``.
         ecr: a botocore client.
         create: make the repository where there is none.
         again: push even where that tag is there.
@@ -34,13 +48,9 @@ def push(reference: str, ecr: Any, tool: Tool, progress: Progress, *, create: bo
         Refused: no such repository, and ``create`` is not set.
         ServiceProblem: ECR refused or did not answer.
     """
-    image = parse_image(reference)
-    if image is None or image.registry or image.tag is None:
-        raise EnvironmentProblem(f"{reference!r} is no NAME:TAG of an image here, such as `image build` prints")
-    if not tool.has(reference):
-        raise EnvironmentProblem(f"{tool.name} has no image {reference}: `smdp-launch image build` makes one")
-    uri = f"{service.repository_uri(ecr, image.repository, create=create)}:{image.tag}"
-    if not again and service.holds(ecr, image.repository, image.tag):
+    repository, tag = local_image(reference, tool)
+    uri = f"{service.repository_uri(ecr, repository, create=create)}:{tag}"
+    if not again and service.holds(ecr, repository, tag):
         return Pushed(uri, fresh=False)
     found, plain_http = service.login(ecr)
     # The name stays: `launch --local --containers` finds the image by the URI in the job file.

@@ -13,6 +13,7 @@ from typing import Any
 from smdp_launch.errors import Refused
 
 DOCKERFILES = {"own": "Dockerfile", "dlc": "Dockerfile.dlc"}
+_VERSION = re.compile(r"\d+(?:\.\w+)*", re.ASCII)
 _ARGUMENT = re.compile(r"^ARG (?P<name>[A-Z][A-Z0-9_]*)(?:=(?P<default>\S*))?$", re.MULTILINE)
 
 
@@ -61,12 +62,14 @@ def recipe(
         args: build arguments of the person's own; they go before what the recipe says.
 
     Raises:
-        Refused: nothing is known of that version, or of it with CUDA.
+        Refused: nothing is known of that version, or of it with CUDA; or ``transformers`` is no version.
     """
     known = _recipes().get(framework, {})
     found = known.get(version, {}).get("cuda" if cuda else "cpu")
     if found is None:
         raise Refused(_unknown(f"{framework} {version}", cuda=cuda, known=known))
+    if transformers is not None and not _VERSION.fullmatch(transformers):
+        raise Refused(f"{transformers!r} is no version of transformers, such as 4.28.1")
     given = {} if args is None else dict(args)
     held = given.get("CUDA", found["cuda"] or "")
     python = given.get("PYTHON", found["python"])

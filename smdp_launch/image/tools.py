@@ -109,28 +109,46 @@ def logged_in(login: Login) -> Iterator[Path]:
         file = Path(folder, "config.json")
         file.touch(mode=0o600)
         word = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
-        file.write_text(json.dumps({"auths": {login.registry: {"auth": word}}}))
+        file.write_text(json.dumps({"auths": {login.registry: {"auth": word}}, **_docker_context(file.parent)}))
         yield file.parent
+
+
+def _docker_context(folder: Path) -> dict[str, str]:
+    """Which daemon docker talks to is told beside its logins (Docker Desktop, rootless docker): keep it where only the
+    logins are to be others."""
+    own = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    if (own / "contexts").is_dir():
+        (folder / "contexts").symlink_to(own.resolve() / "contexts")
+    try:
+        settings = json.loads((own / "config.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    chosen = settings.get("currentContext") if isinstance(settings, dict) else None
+    return {"currentContext": chosen} if isinstance(chosen, str) else {}
 
 
 def _refusal(path: str, proof: list[str]) -> str | None:
     try:
         answered = _quiet([path, *proof])
-    except subprocess.TimeoutExpired:
-        return f"did not answer within {_ANSWER:.0f} s"
+    except EnvironmentProblem as problem:
+        return str(problem)
     return None if answered.returncode == 0 else _last_line(answered)
 
 
 def _quiet(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        stdin=subprocess.DEVNULL,
-        timeout=_ANSWER,
-        check=False,
-    )
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=_ANSWER,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        name = Path(command[0]).name
+        raise EnvironmentProblem(f"`{name} {command[1]}` did not answer within {_ANSWER:.0f} s") from None
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:

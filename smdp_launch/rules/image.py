@@ -142,7 +142,7 @@ def image_registry(facts: Facts) -> Iterator[Finding]:
     algorithm = facts.spec.overlay.get("AlgorithmSpecification")
     if named is None or (isinstance(algorithm, dict) and "TrainingImageConfig" in algorithm):
         return
-    if named.account is None:
+    if named.account is None and not facts.local:  # here an image of this machine's own will do
         where = named.registry or "Docker Hub"
         message = f"the image lies at {where}, and SageMaker pulls from Amazon ECR"
         yield Finding(_IMAGE, message, "push it to ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG")

@@ -178,7 +178,9 @@ def test_a_container_of_aws_can_be_extended(recipe: Recipe, stranger: str) -> No
     assert config["Cmd"] == ["train"]
     script = "from smdp_engine import torch_backend; torch_backend.register(); print('registered')"
     assert run_in(name, "python3", "-c", script) == "registered"
-    assert run_in(name, "sh", "-c", "command -v train; ls /built 2>&1 | head -1").endswith("/train")
+    assert run_in(name, "sh", "-c", "command -v train").endswith("/train")
+    # The mount point of the wheels may stay, as buildah's version has it; nothing of what was mounted there does.
+    assert run_in(name, "sh", "-c", "ls -A /built 2>/dev/null || true") == ""
 
 
 def test_a_wheel_goes_into_a_strangers_image(stranger: str, tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 from pathlib import Path
 
 import pytest
 
-from smdp_launch.catalog.images import tag_facts
+from smdp_launch.catalog.images import parse_image, tag_facts
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.image.build import build
 from smdp_launch.image.context import SOURCES, Context, source_root, stage
 from smdp_launch.image.recipe import Recipe, arguments, recipe
 from smdp_launch.image.tools import Login, Tool, find_tool, logged_in
@@ -28,8 +30,19 @@ def test_the_default_is_what_the_documents_say() -> None:
     chosen = recipe("pytorch", "2.0.1", cuda=True)
     assert {name: value for name, value in chosen.args.items() if defaults[name] != value} == {}
     assert (chosen.cuda, chosen.python, defaults["TORCH"]) == ("11.8", "3.10", "2.0.1")
-    assert defaults["BASE"].startswith("nvidia/cuda:11.8.0-")
+    assert defaults["BASE"].startswith("docker.io/nvidia/cuda:11.8.0-")
     assert defaults["TORCH_INDEX"].endswith("/cu118")
+
+
+@pytest.mark.parametrize(("version", "cuda"), [("2.0.1", True), ("2.0.1", False), ("2.13.0", False)])
+def test_every_base_names_its_registry(version: str, cuda: bool) -> None:
+    """podman and buildah look nowhere for a name without one, unless they are told to."""
+    known = recipe("pytorch", version, cuda=cuda)
+    base = known.args.get("BASE") or arguments((ROOT / "containers" / "pytorch" / known.dockerfile).read_text())["BASE"]
+    found = parse_image(base)
+    assert found is not None
+    assert found.registry == "docker.io"
+    assert found.tag is not None
 
 
 def test_the_tag_says_what_the_catalogue_reads() -> None:
@@ -90,9 +103,29 @@ def test_the_sources_are_those_of_this_checkout() -> None:
     assert source_root() == ROOT
 
 
+def test_an_installed_launcher_carries_all_that_an_image_is_built_from() -> None:
+    settings = (ROOT / "pyproject.toml").read_text()
+    for name in (*SOURCES, "containers/pytorch"):
+        assert f'"{name}" = "smdp_launch/_image/{name}"' in settings
+
+
 def test_a_version_without_a_recipe_is_refused_with_those_there_are() -> None:
     with pytest.raises(Refused, match=r"2\.13\.0 with CUDA .* 2\.0\.1 \(--cuda or --cpu\), 2\.13\.0 \(--cpu\)"):
         recipe("pytorch", "2.13.0", cuda=True)
+
+
+@pytest.mark.parametrize("version", ["4.28 1", "latest/x", "", "4.28.1; ls"])
+def test_a_version_that_no_name_can_bear_is_refused(version: str) -> None:
+    with pytest.raises(Refused, match="is no version of transformers"):
+        recipe("pytorch", "2.0.1", cuda=True, transformers=version)
+
+
+@pytest.mark.parametrize("name", ["A B", "x:", "Upper:1", "-x"])
+def test_a_name_that_no_image_can_bear_is_refused_before_anything_is_built(tmp_path: Path, name: str) -> None:
+    program(tmp_path, "buildah", "exit 1")
+    tool = Tool("buildah", str(tmp_path / "buildah"))
+    with pytest.raises(Refused, match="is no name for an image"):
+        build(recipe("pytorch", "2.0.1", cuda=True), tool, print, tag=name, wheels=None, rebuild=True)
 
 
 def test_arguments_of_nobody_are_refused(tmp_path: Path) -> None:
@@ -156,3 +189,32 @@ def test_a_login_is_a_file_of_ones_own_and_gone_afterwards() -> None:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert "127.0.0.1:5000" in file.read_text()
     assert not folder.exists()
+
+
+def test_a_login_leaves_docker_with_the_daemon_that_it_talks_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "contexts" / "meta").mkdir(parents=True)
+    own = {"currentContext": "desktop-linux", "auths": {"other.example": {"auth": "c2VjcmV0"}}, "credsStore": "desktop"}
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    with logged_in(Login("127.0.0.1:5000", "AWS", "word")) as folder:
+        settings = json.loads((folder / "config.json").read_text())
+        assert settings.keys() == {"auths", "currentContext"}
+        assert (settings["currentContext"], list(settings["auths"])) == ("desktop-linux", ["127.0.0.1:5000"])
+        assert (folder / "contexts" / "meta").is_dir()
+    assert (tmp_path / "contexts" / "meta").is_dir()
+    for damaged in ("", "[]", '{"currentContext": 3}'):
+        (tmp_path / "config.json").write_text(damaged)
+        with logged_in(Login("127.0.0.1:5000", "AWS", "word")) as folder:
+            assert list(json.loads((folder / "config.json").read_text())) == ["auths"]
+
+
+def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smdp_launch.image.tools._ANSWER", 0.2)
+    program(tmp_path, "docker", "exec sleep 60")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(EnvironmentProblem, match=r"docker: `docker version` did not answer within"):
+        find_tool("docker")
+    with pytest.raises(EnvironmentProblem, match=r"`docker inspect` did not answer within"):
+        Tool("docker", str(tmp_path / "docker")).has("x:1")

@@ -87,3 +87,18 @@ def test_what_a_terminal_would_obey_does_not_reach_it(tmp_path: Path) -> None:
     assert re.search(r"\| abcdered\s+f$", lines[0])
     assert lines[1] == "step 1/2  note xy"
     assert lines[2] == "rank 0 on algo-1 ended"
+
+
+def test_without_a_terminal_a_long_way_is_told_by_tenths_and_by_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("smdp_launch.cli.render.follow.time.monotonic", lambda: now)
+    drawn = io.StringIO()
+    view = FollowView(plan_of(write_job(tmp_path)), Console(file=drawn, force_terminal=False, width=200))
+    for step in range(1, 301):
+        view.show(JobEvent("algo-1", "step", {"step": step, "steps": 1000}, 0))
+        now += 1.0
+    assert drawn.getvalue().split() == [
+        word for step in (1, 61, 100, 160, 200, 260, 300) for word in ("step", f"{step}/1000")
+    ]

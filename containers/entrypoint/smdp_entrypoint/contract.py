@@ -15,6 +15,8 @@ from smdp_entrypoint.settings import shown
 # What the AWS toolkit assumes where the file is silent (older platforms, local mode).
 DEFAULT_GROUP = "homogeneousCluster"
 DEFAULT_INTERFACE = "eth0"
+# Far beyond what the platform takes for hyperparameters or names in a list of hosts.
+_LONGEST_FILE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def read_resources(tree: MlTree) -> ResourceConfig:
     raw = _read_object(path, required=True)
     hosts: Any = raw.get("hosts")
     if not _is_names(hosts):
-        raise ContractError(f'{path}: "hosts" must be a list of host names, found {shown(hosts)}.')
+        raise ContractError(f'{path}: "hosts" must be a list of host names, each once, found {shown(hosts)}.')
     current: Any = raw.get("current_host")
     if current not in hosts:
         raise ContractError(
@@ -72,13 +74,13 @@ def read_resources(tree: MlTree) -> ResourceConfig:
         current_host=current,
         instance_type=_text(raw, "current_instance_type", path) or "local",
         group=_text(raw, "current_group_name", path) or DEFAULT_GROUP,
-        groups=_groups(raw, path),
+        groups=_groups(raw, hosts, path),
         interface=_text(raw, "network_interface_name", path),
         topology=raw.get("topology") or [],
     )
 
 
-def _groups(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+def _groups(raw: dict[str, Any], hosts: list[str], path: Path) -> list[dict[str, Any]]:
     groups = raw.get("instance_groups") or []
     whole = isinstance(groups, list) and all(
         isinstance(group, dict) and isinstance(group.get("instance_group_name"), str) and _is_names(group.get("hosts"))
@@ -88,6 +90,12 @@ def _groups(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
         raise ContractError(
             f'{path}: every entry of "instance_groups" needs an "instance_group_name" and "hosts", '
             f"found {shown(groups)}."
+        )
+    grouped = [host for group in groups for host in group["hosts"]]
+    if len(set(grouped)) < len(grouped) or not set(grouped) <= set(hosts):
+        raise ContractError(
+            f'{path}: "instance_groups" must hold each of the hosts {shown(hosts)} once at most and no other, '
+            f"found {shown(grouped)}."
         )
     return list(groups)
 
@@ -99,7 +107,10 @@ def _checkpoints(tree: MlTree) -> Path:
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(name, str) and name for name in value)
+    """Ranks are counted by these names, and every line of the log bears one."""
+    if not isinstance(value, list) or not all(isinstance(name, str) and name.isprintable() for name in value):
+        return False
+    return bool(value) and all(value) and len(set(value)) == len(value)
 
 
 def _text(raw: dict[str, Any], key: str, path: Path) -> str | None:
@@ -109,10 +120,20 @@ def _text(raw: dict[str, Any], key: str, path: Path) -> str | None:
     raise ContractError(f'{path}: "{key}" must be text, found {shown(value)}.')
 
 
+def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise OSError("it is no file")  # a pipe would be waited for without end
+    with path.open("rb") as file:
+        data = file.read(_LONGEST_FILE + 1)
+    if len(data) > _LONGEST_FILE:
+        raise OSError(f"it is larger than {_LONGEST_FILE} bytes")
+    return data
+
+
 def _read_object(path: Path, required: bool = False) -> dict[str, Any]:
     """The object in a JSON file; a file that is absent holds nothing, unless it is required."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
+        value = json.loads(_read(path).decode("utf-8-sig"))
     except FileNotFoundError:
         if not required:
             return {}

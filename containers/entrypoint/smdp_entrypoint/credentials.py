@@ -35,8 +35,8 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials:
         token = _token(environ)
         return _ask_container_service(_trusted(full), {"Authorization": token} if token else {})
     raise SourceError(
-        "No AWS credentials to fetch the training code with: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give "
-        "the job a role (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or AWS_CONTAINER_CREDENTIALS_FULL_URI)."
+        "No AWS credentials to fetch code and packages with: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+        "or give the job a role (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or AWS_CONTAINER_CREDENTIALS_FULL_URI)."
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping
 
+from smdp_entrypoint import codeartifact
 from smdp_entrypoint.child import Child
 from smdp_entrypoint.console import Console
 from smdp_entrypoint.contract import Contract, ResourceConfig, read_contract, read_resources
@@ -70,7 +71,7 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     layout = plan_layout(contract, settings, facts.devices, console.say)
     fetch_source(facts.source, tree, _with_region(environ, contract), console.say)
     program = find_program(facts.entry_point, tree.code)
-    _install(program, console, signals, peers)
+    _install(program, environ, console, signals, peers)
     resolver = Resolver(settings.hosts_file, console.say, settings.hosts_timeout)
     address = resolver.first_address(list(layout.hosts))
     peers.await_contact(console.say)
@@ -112,12 +113,16 @@ def _with_region(environ: Mapping[str, str], contract: Contract) -> Mapping[str,
     return {"AWS_DEFAULT_REGION": str(region), **environ} if region else environ
 
 
-def _install(program: Program, console: Console, signals: Signals, peers: Peers) -> None:
+def _install(program: Program, environ: Mapping[str, str], console: Console, signals: Signals, peers: Peers) -> None:
     program.prepare()
     requirements = program.requirements()
     if not requirements:
         return
-    console.say(f"installing with pip: {' '.join(requirements)}")
+    variables = pip_environment(environ)
+    index = environ.get(codeartifact.VARIABLE)
+    if index:
+        variables["PIP_INDEX_URL"] = codeartifact.index_url(index, environ)
+    console.say(f"installing with pip: {' '.join(requirements)}" + (f" from {index}" if index else ""))
     tail: deque[str] = deque(maxlen=12)
 
     def on_line(line: str) -> None:
@@ -125,7 +130,7 @@ def _install(program: Program, console: Console, signals: Signals, peers: Peers)
         console.say(line)
 
     signals.only_note()
-    pip = Child(pip_command(requirements), pip_environment(), program.code, on_line)
+    pip = Child(pip_command(requirements), variables, program.code, on_line)
     hooks = Hooks(others_failed=lambda: peers.ending is not None)
     Supervisor([pip], console, signals, stop_budget=_PIP_STOP_BUDGET_S, hooks=hooks).run()
     signals.raise_again()

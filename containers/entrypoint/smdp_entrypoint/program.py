@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Mapping
 
 from smdp_entrypoint.errors import ProgramError
 from smdp_entrypoint.settings import shown
@@ -115,7 +115,7 @@ def pip_command(requirements: list[str]) -> list[str]:
     return [sys.executable, "-m", "pip", "install", *requirements]
 
 
-def pip_environment() -> dict[str, str]:
+def pip_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """pip without questions, and without advice that is of no use in a container; the job's own settings win."""
     defaults = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
-    return {**defaults, **os.environ}
+    return {**defaults, **environ}

@@ -14,7 +14,8 @@ from urllib.parse import quote, urlsplit
 
 from smdp_entrypoint.credentials import find_credentials
 from smdp_entrypoint.errors import SourceError
-from smdp_entrypoint.sigv4 import Credentials, signed_get
+from smdp_entrypoint.partitions import dns_suffix
+from smdp_entrypoint.sigv4 import Credentials, Request, signed
 
 _READ_TIMEOUT_S = 30.0
 _DEADLINE_S = 15 * 60.0
@@ -23,15 +24,6 @@ _FIRST_PAUSE_S = 0.5
 _BLOCK = 1024 * 1024
 # S3's answers worth asking again, beside every 5xx: its request to slow down, and a time-out on its side.
 _TRY_AGAIN = (408, 429)
-# How the regions of AWS's other partitions begin, and their domains (botocore's partitions.json, 2026-11-21).
-_DOMAINS = {
-    "cn-": "amazonaws.com.cn",
-    "eusc-": "amazonaws.eu",
-    "us-iso-": "c2s.ic.gov",
-    "us-isob-": "sc2s.sgov.gov",
-    "eu-isoe-": "cloud.adc-e.uk",
-    "us-isof-": "csp.hci.ic.gov",
-}
 _FALLBACK_REGION = "us-east-1"  # S3's own default; a bucket elsewhere answers with its region
 
 
@@ -101,7 +93,7 @@ class Download:
         target.truncate()
         connection, host, path = self._connect()
         try:
-            headers = signed_get(host, path, self.region, credentials, datetime.now(timezone.utc))
+            headers = signed(Request("GET", host, path), self.region, credentials, datetime.now(timezone.utc))
             connection.request("GET", path, headers=headers)
             response = connection.getresponse()
             if response.status != 200:
@@ -173,7 +165,7 @@ def object_url(source: S3Object, region: str, environ: Mapping[str, str]) -> str
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SourceError(f"The S3 endpoint {own!r} is not an http or https address.")
         return f"{own.rstrip('/')}/{source.bucket}/{key}"
-    suffix = next((domain for start, domain in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
+    suffix = dns_suffix(region)
     if "." in source.bucket:
         return f"https://s3.{region}.{suffix}/{source.bucket}/{key}"
     return f"https://{source.bucket}.s3.{region}.{suffix}/{key}"

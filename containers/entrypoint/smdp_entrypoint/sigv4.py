@@ -1,6 +1,7 @@
-"""Signs a GET for S3 with AWS Signature Version 4 (AWS General Reference, "Signing AWS API requests").
+"""Signs requests with AWS Signature Version 4 (AWS General Reference, "Signing AWS API requests").
 
-Only what a download needs: no query, no body, the path already encoded. S3 signs the path as it is sent.
+Only what the entrypoint needs: no body, and a path and query that are encoded already. S3 signs the path as it is sent;
+for other services only paths that no encoding changes will do.
 """
 
 from __future__ import annotations
@@ -24,26 +25,38 @@ class Credentials:
         return f"Credentials(access_key={self.access_key!r})"  # a log must never hold the secret
 
 
-def signed_get(host: str, path: str, region: str, credentials: Credentials, now: datetime) -> dict[str, str]:
-    """The headers of `GET path`, Authorization included. `now` is UTC; `host` is the Host header's value."""
+@dataclass(frozen=True)
+class Request:
+    """`host` is the Host header's value; `query` is sorted by name."""
+
+    method: str
+    host: str
+    path: str
+    query: str = ""
+    service: str = "s3"
+
+    def canonical(self, headers: dict[str, str], names: str) -> str:
+        lines = [f"{name}:{value.strip()}" for name, value in sorted(headers.items())]
+        return "\n".join([self.method, self.path, self.query, *lines, "", names, _EMPTY_BODY])
+
+
+def signed(request: Request, region: str, credentials: Credentials, now: datetime) -> dict[str, str]:
+    """The request's headers, Authorization included. `now` is UTC."""
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
-    headers = {"host": host, "x-amz-content-sha256": _EMPTY_BODY, "x-amz-date": stamp}
+    headers = {"host": request.host, "x-amz-date": stamp}
+    if request.service == "s3":
+        headers["x-amz-content-sha256"] = _EMPTY_BODY
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
-    scope = f"{stamp[:8]}/{region}/s3/aws4_request"
+    scope = f"{stamp[:8]}/{region}/{request.service}/aws4_request"
     names = ";".join(sorted(headers))
-    request = _canonical_get(path, headers, names)
-    to_sign = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
+    digest = hashlib.sha256(request.canonical(headers, names).encode()).hexdigest()
+    to_sign = "\n".join([_ALGORITHM, stamp, scope, digest])
     signature = hmac.new(_signing_key(credentials, scope), to_sign.encode(), hashlib.sha256).hexdigest()
     headers["authorization"] = (
         f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
     )
     return headers
-
-
-def _canonical_get(path: str, headers: dict[str, str], names: str) -> str:
-    lines = [f"{name}:{value.strip()}" for name, value in sorted(headers.items())]
-    return "\n".join(["GET", path, "", *lines, "", names, _EMPTY_BODY])
 
 
 def _signing_key(credentials: Credentials, scope: str) -> bytes:

@@ -40,6 +40,8 @@ def _fetch_archive(source: S3Object, code: Path, environ: Mapping[str, str], say
 
 
 def _copy_local(source: Path, code: Path) -> None:
+    if source.exists() and not (source.is_dir() or source.is_file()):
+        raise SourceError(f"The source {source} is neither folder nor file.")
     try:
         if source.is_dir():
             _copy_folder(source, code)

@@ -138,6 +138,13 @@ def test_code_that_is_there_stays(place: Path, said: list[str]) -> None:
     assert "is not empty" in said[0]
 
 
+def test_a_device_is_no_source(place: Path, said: list[str]) -> None:
+    tree = MlTree(place)
+    tree.create()
+    with pytest.raises(SourceError, match="The source /dev/zero is neither folder nor file"):
+        fetch_source("/dev/zero", tree, {}, said.append)
+
+
 def test_a_missing_local_source_is_named(place: Path, said: list[str]) -> None:
     tree = MlTree(place / "ml")
     tree.create()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,24 @@ def test_a_checkpoint_folder_below_opt_ml_moves_with_the_tree(host: Host) -> Non
         ({"hosts": ["a"], "current_host": "b"}, "\"current_host\" is 'b', which is not one of the hosts"),
         ({"hosts": "a", "current_host": "a"}, '"hosts" must be a list of host names'),
         ({"hosts": [], "current_host": "a"}, '"hosts" must be a list of host names'),
+        ({"hosts": ["a", ""], "current_host": "a"}, '"hosts" must be a list of host names'),
+        ({"hosts": ["a", "a"], "current_host": "a"}, "each once, found ['a', 'a']"),
+        ({"hosts": ["a\nb"], "current_host": "a\nb"}, "found ['a\\nb']"),
+        (
+            {"hosts": ["a"], "current_host": "a", "instance_groups": [{"instance_group_name": "x", "hosts": ["b"]}]},
+            "must hold each of the hosts ['a'] once at most and no other, found ['b']",
+        ),
+        (
+            {
+                "hosts": ["a"],
+                "current_host": "a",
+                "instance_groups": [
+                    {"instance_group_name": "x", "hosts": ["a"]},
+                    {"instance_group_name": "y", "hosts": ["a"]},
+                ],
+            },
+            "once at most and no other, found ['a', 'a']",
+        ),
         ({"hosts": ["a"], "current_host": "a", "current_group_name": 3}, '"current_group_name" must be text, found 3'),
         ({"hosts": ["a"], "current_host": "a", "instance_groups": [{"hosts": ["a"]}]}, "instance_group_name"),
     ],
@@ -51,6 +70,24 @@ def test_a_malformed_file_is_named_with_the_reason(host: Host, content: Any, rea
         read_resources(MlTree(host.root))
     assert str(host.root / "input/config/resourceconfig.json") in str(error.value)
     assert reason in str(error.value)
+
+
+def test_what_is_no_file_or_endless_is_refused_and_not_waited_for(host: Host) -> None:
+    host.job()
+    path = host.root / "input/config/hyperparameters.json"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ContractError, match=r"hyperparameters\.json cannot be read: it is no file"):
+        read_contract(MlTree(host.root))
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(ContractError, match="it is no file"):
+        read_contract(MlTree(host.root))
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(17 * 1024 * 1024)
+    with pytest.raises(ContractError, match="larger than 16777216 bytes"):
+        read_contract(MlTree(host.root))
 
 
 def test_without_resourceconfig_there_is_no_job(host: Host) -> None:

@@ -21,7 +21,7 @@ from botocore.loaders import Loader
 from smdp_entrypoint.credentials import find_credentials
 from smdp_entrypoint.errors import SourceError
 from smdp_entrypoint.s3 import Download, S3Object, object_url
-from smdp_entrypoint.sigv4 import Credentials, signed_get
+from smdp_entrypoint.sigv4 import Credentials, Request, signed
 
 if TYPE_CHECKING:
     from conftest import Host
@@ -115,7 +115,7 @@ def test_the_signature_is_botocores(uri: str, endpoint: str, token: str | None) 
     now = datetime(2026, 11, 21, 1, 2, 3, tzinfo=timezone.utc)
     url = object_url(S3Object.parse(uri), "eu-west-1", {"AWS_ENDPOINT_URL": endpoint})
     host, _, path = url.partition("://")[2].partition("/")
-    ours = signed_get(host, "/" + path, "eu-west-1", Credentials("AKID", "secret", token), now)
+    ours = signed(Request("GET", host, "/" + path), "eu-west-1", Credentials("AKID", "secret", token), now)
 
     request = AWSRequest("GET", url)
     with mock.patch("botocore.auth.get_current_datetime", return_value=now.replace(tzinfo=None)):

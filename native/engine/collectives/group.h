@@ -74,7 +74,6 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   void peer_lost(int job_rank, bool orderly, const Status& why);
   [[nodiscard]] bool busy() const { return !active_.empty() || !queue_.empty() || !named_.empty(); }
   [[nodiscard]] Loop::Work work() const;
-  [[nodiscard]] bool has(int job_rank) const { return rank_of(job_rank).has_value(); }
 
   // OperationHost
   void send_network(int group_rank, Message message) override;
@@ -107,6 +106,7 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   [[nodiscard]] std::uint64_t first_open(bool named) const;
   [[nodiscard]] bool has_open(bool named) const;
   void check_departures();
+  void check_closed(TimePoint now);
   void mismatch(int from, const FrameHeader& header, const Descriptor& ours);
   void check_times(Operation& operation, TimePoint now);
   [[nodiscard]] std::string name_operation(std::uint64_t number) const;
@@ -132,7 +132,7 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   std::unordered_map<std::uint64_t, std::vector<ParkedFrame>> parked_;
   std::uint64_t parked_bytes_ = 0;
   std::vector<std::uint64_t> finished_;
-  std::optional<std::pair<int, TimePoint>> left_;  // a member that closed, and when
+  std::map<int, TimePoint> closed_;  // members, by rank of the group, that closed their engine, and when
   struct Departure {
     int rank = 0;  // of the group
     std::uint64_t first = 0;

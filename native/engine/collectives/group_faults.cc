@@ -8,7 +8,7 @@
 namespace smdp {
 namespace {
 
-constexpr double kLeaveGrace = 0.5;     // seconds that operations may go on after a member closed
+constexpr double kLeaveGrace = 0.5;     // seconds that operations may go on after a member closed unsaid
 constexpr double kWitnessPause = 0.25;  // seconds for the other ranks' suspicions to arrive before a warning
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
@@ -153,12 +153,28 @@ void Group::check_departures() {
   }
 }
 
+// One that destroyed the group before has said how far it went, and owes nothing up to there, however long
+// the others take.
+void Group::check_closed(TimePoint now) {
+  for (const auto& [rank, at] : closed_) {
+    const bool told =
+        std::ranges::any_of(departures_, [&](const Departure& one) { return one.rank == rank; });
+    if (!told && busy() && now - at > seconds(kLeaveGrace)) {
+      fail({Code::kPeerLost,
+            describe_rank(rank) + " closed its engine without making the calls of the others"},
+           true);
+      return;
+    }
+  }
+}
+
 void Group::peer_lost(int job_rank, bool orderly, const Status& why) {
-  if (!has(job_rank) || !failed_.ok()) {
+  const auto rank = rank_of(job_rank);
+  if (!rank || !failed_.ok()) {
     return;
   }
   if (orderly) {
-    left_ = {job_rank, Clock::now()};
+    closed_.emplace(*rank, Clock::now());
     return;
   }
   fail({Code::kPeerLost, services_.layout().describe(job_rank) + " was lost: " + why.message()}, true);
@@ -184,12 +200,7 @@ void Group::tick(TimePoint now) {
   if (!failed_.ok()) {
     return;
   }
-  if (left_ && busy() && now - left_->second > seconds(kLeaveGrace)) {
-    fail({Code::kPeerLost, services_.layout().describe(left_->first) +
-                               " closed its engine without making the calls of the others"},
-         true);
-    return;
-  }
+  check_closed(now);
   for (const std::uint64_t operation : running) {
     if (const auto found = active_.find(operation); found != active_.end() && failed_.ok()) {
       check_times(*found->second, now);

@@ -65,7 +65,9 @@ void Greeter::on_hello(Conversation& talk) {
            false);
     return;
   }
-  if (hello->purpose != self_.purpose || hello->target != self_.rank || !expected_.contains(claimed)) {
+  // One that is here already may come again: it gave up waiting for an answer that was on its way.
+  const bool is_known = expected_.contains(claimed) || made_.contains(claimed);
+  if (hello->purpose != self_.purpose || hello->target != self_.rank || !is_known) {
     const std::string reason = hello->target == self_.rank
                                    ? "is not waiting for rank " + std::to_string(hello->rank)
                                    : "is not rank " + std::to_string(hello->target);
@@ -218,6 +220,7 @@ void Greeter::step(Conversation& talk, short events) {
     talk.out.assign(talk.our_hello.begin(), talk.our_hello.end());
     talk.wanted = kAnswerHead;
     talk.state = State::kAnswer;
+    talk.ends = answer_by(talk);
   }
   if ((events & (POLLIN | POLLHUP | POLLERR)) != 0 && talk.state != State::kLastWords) {
     read_bytes(talk);

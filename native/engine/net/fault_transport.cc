@@ -133,11 +133,29 @@ void FaultFabric::carry(Parcel parcel) {
       damaged_.erase(parcel.from) > 0) {
     parcel.header.bytes += 8;
   }
+  if (slow_links_.contains({parcel.from, parcel.to})) {
+    slow_.push_back(std::move(parcel));
+    return;
+  }
   if (std::uniform_real_distribution<>(0, 1)(random_) < plan_.hold) {
     held_.push_back(std::move(parcel));
     return;
   }
   hand_over(parcel);
+}
+
+void FaultFabric::hold(int from, int to) {
+  const std::lock_guard lock(mutex_);
+  slow_links_.emplace(from, to);
+}
+
+void FaultFabric::release() {
+  const std::lock_guard lock(mutex_);
+  slow_links_.clear();
+  for (Parcel& parcel : slow_) {
+    hand_over(parcel);
+  }
+  slow_.clear();
 }
 
 void FaultFabric::let_go() {

@@ -31,6 +31,9 @@ class FaultFabric {
   std::unique_ptr<Transport> attach(Loop& loop, int rank);
   // From now on, all that `rank` sends disappears (a paused process, a dead switch).
   void silence(int rank);
+  // From now on, what `from` sends to `to` waits for release().
+  void hold(int from, int to);
+  void release();
   // Every other rank is told that `rank` is lost (a crash), and `rank` that the others are.
   void cut(int rank);
   // The next message from `rank` arrives with another size in its header.
@@ -66,6 +69,8 @@ class FaultFabric {
   std::set<int> silent_;
   std::set<int> damaged_;
   std::vector<Parcel> held_;
+  std::set<std::pair<int, int>> slow_links_;
+  std::vector<Parcel> slow_;
   int longest_chain_ = 0;
   std::map<int, Account> accounts_;
 };

@@ -8,7 +8,9 @@
 namespace smdp {
 namespace {
 
-constexpr double kConversation = 10;  // seconds from connecting to the welcome
+constexpr double kConnect = 10;  // seconds
+// From there to the welcome: where hundreds of ranks start on few cores, each answer waits for its turn.
+constexpr double kConversation = 60;
 constexpr auto kLookUp = std::chrono::milliseconds(500);
 constexpr std::size_t kMostStrangers = 256;
 
@@ -52,7 +54,13 @@ void Greeter::begin(Conversation& talk) {
   talk.in.clear();
   talk.out.clear();
   talk.state = Conversation::State::kConnecting;
-  talk.ends = Clock::now() + seconds(kConversation);
+  talk.ends = Clock::now() + seconds(kConnect);
+}
+
+// A peer that gives up loses a link that the other side may count as made. So only what can begin again does.
+TimePoint Greeter::answer_by(const Conversation& talk) const {
+  const bool is_last = !talk.patient && talk.next + 1 >= talk.addresses.size();
+  return is_last ? TimePoint::max() : Clock::now() + seconds(kConversation);
 }
 
 void Greeter::begin_again(Conversation& talk) {
@@ -74,7 +82,9 @@ void Greeter::begin_again(Conversation& talk) {
 void Greeter::accept_all(int listener) {
   for (;;) {
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid() || talks_.size() > kMostStrangers + expected_.size() + made_.size()) {
+    const auto callers =
+        std::ranges::count_if(talks_, [](const auto& talk) { return talk->addresses.empty(); });
+    if (!fd.valid() || static_cast<std::size_t>(callers) > kMostStrangers + expected_.size()) {
       return;
     }
     auto talk = std::make_unique<Conversation>();

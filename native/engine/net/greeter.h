@@ -56,6 +56,7 @@ class Greeter {
 
   void begin(Conversation& talk);
   void begin_again(Conversation& talk);
+  [[nodiscard]] TimePoint answer_by(const Conversation& talk) const;
   void next_address(Conversation& talk, const std::string& why);
   void step(Conversation& talk, short events);
   void read_bytes(Conversation& talk);

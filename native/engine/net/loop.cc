@@ -218,15 +218,16 @@ bool Loop::take_events(int timeout_ms) {
   return count > 0;
 }
 
-void Loop::sleep(TimePoint until) {
+bool Loop::sleep(TimePoint until) {
   asleep_ = true;
   const bool poller_sleeps = poller_ == nullptr || poller_->fall_asleep();
   const bool may_sleep = poller_sleeps && !wanted_ && !has_posted();
-  take_events(may_sleep ? milliseconds_until(until, tick_ms()) : 0);
+  const bool came = take_events(may_sleep ? milliseconds_until(until, tick_ms()) : 0);
   asleep_ = false;
   if (poller_ != nullptr && poller_sleeps) {
     poller_->wake_up();
   }
+  return came;
 }
 
 void Loop::turn(TimePoint until) {
@@ -238,8 +239,7 @@ void Loop::turn(TimePoint until) {
     last_work_ = now;
   } else if (work() == Work::kSwift && now - last_work_ < spin_) {
     ::sched_yield();
-  } else {
-    sleep(until);
+  } else if (sleep(until)) {  // woken by the clock alone it does not look again: no answer is near
     last_work_ = Clock::now();
   }
   if (tick_ && now - last_tick_ >= std::chrono::milliseconds(tick_ms())) {

@@ -13,13 +13,16 @@
 // away each time, before the holder of the baton goes to sleep in the kernel.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -70,6 +73,9 @@ class Loop {
   void change(int fd, std::uint32_t events);
   void forget(int fd);
   void set_poller(Poller* poller) { poller_ = poller; }
+  // Room for what one read brings, until the reader returns to the loop. One for all streams: a rank of a
+  // large job has a thousand.
+  [[nodiscard]] std::span<std::byte> scratch() { return *scratch_; }
   // What the loop's owner has under way: nothing, something that the network will bring in its own time, or
   // something that others answer within microseconds, so that it is worth looking again before sleeping.
   enum class Work : std::uint8_t { kNone, kSlow, kSwift };
@@ -84,7 +90,8 @@ class Loop {
   void turn(TimePoint until);
   bool take_events(int timeout_ms);
   bool run_posted();
-  void sleep(TimePoint until);
+  // True when something came.
+  bool sleep(TimePoint until);
   void wake();
   [[nodiscard]] bool has_posted();
   [[nodiscard]] Work work() const { return work_ ? work_() : Work::kNone; }
@@ -107,6 +114,7 @@ class Loop {
   std::atomic<bool> asleep_ = false;  // the holder is in the kernel: the bell must be rung
 
   // On the loop.
+  std::unique_ptr<std::array<std::byte, 32768>> scratch_ = std::make_unique<std::array<std::byte, 32768>>();
   std::unordered_map<int, std::shared_ptr<Ready>> watched_;
   Poller* poller_ = nullptr;
   Task tick_;

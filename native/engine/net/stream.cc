@@ -152,6 +152,7 @@ void Stream::write_some() {
 
 void Stream::read_some() {
   std::size_t budget = kReadBudget;
+  const std::span<std::byte> staging = loop_.scratch();
   while (budget > 0 && !failed_) {
     std::array<iovec, 2> parts{};
     std::size_t used = 0;
@@ -159,7 +160,7 @@ void Stream::read_some() {
     if (wanted > 0) {
       parts[used++] = {landing_.data + landed_, wanted};
     }
-    parts[used++] = {staging_->data(), staging_->size()};
+    parts[used++] = {staging.data(), staging.size()};
     msghdr call{};
     call.msg_iov = parts.data();
     call.msg_iovlen = used;
@@ -179,7 +180,7 @@ void Stream::read_some() {
       break;
     }
     const auto bytes = static_cast<std::size_t>(got);
-    const bool drained = bytes < wanted + staging_->size();
+    const bool drained = bytes < wanted + staging.size();
     budget -= std::min(budget, bytes);
     const std::size_t direct = std::min(bytes, wanted);
     if (direct > 0) {
@@ -188,7 +189,7 @@ void Stream::read_some() {
         end_payload();
       }
     }
-    if (!consume(std::span(*staging_).first(bytes - direct))) {
+    if (!consume(staging.first(bytes - direct))) {
       fail({Code::kPeerLost, "a frame broke the protocol"});
     }
     if (drained) {

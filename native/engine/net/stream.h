@@ -99,7 +99,6 @@ class Stream {
   std::size_t landed_ = 0;
   bool in_payload_ = false;
   int low_water_ = 1;  // bytes, SO_RCVLOWAT
-  std::unique_ptr<std::array<std::byte, 32768>> staging_ = std::make_unique<std::array<std::byte, 32768>>();
 };
 
 }  // namespace smdp

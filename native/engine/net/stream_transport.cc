@@ -33,6 +33,7 @@ struct StreamTransport::Rail final : Stream::Events {
 struct StreamTransport::Peer {
   int rank = 0;
   std::vector<std::unique_ptr<Rail>> rails;
+  TimePoint heard = Clock::now();  // as of the last ping
   bool lost = false;
 };
 
@@ -135,32 +136,37 @@ void StreamTransport::rail_ended(Peer& peer, bool orderly, Status why) {
 }
 
 void StreamTransport::tick() {
-  if (Clock::now() < next_ping_) {
+  const TimePoint now = Clock::now();
+  if (now < next_ping_) {
     return;
   }
   // A process that was itself paused has sent nothing that could have been acknowledged: it judges nobody
-  // this time.
-  const bool attentive = Clock::now() - next_ping_ < seconds(heartbeat_s_ / 2);
-  next_ping_ = after(heartbeat_s_ / 4);
+  // this time, and begins to count anew. So it does at the start, when a link may have been idle for long.
+  const bool attentive = now - next_ping_ < seconds(heartbeat_s_ / 2);
+  const auto period = seconds(heartbeat_s_ / 4);
+  next_ping_ = now + period;
   for (auto& [rank, peer] : peers_) {
     if (peer->lost) {
       continue;
     }
-    Rail& small = *peer->rails.front();
+    Stream& small = peer->rails.front()->stream;
     tcp_info info{};
     socklen_t size = sizeof(info);
-    const bool asked = ::getsockopt(small.stream.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-    if (asked && attentive && info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > heartbeat_s_ * 1000) {
+    (void)::getsockopt(small.fd(), IPPROTO_TCP, TCP_INFO, &info, &size);  // all zero elsewhere than over TCP
+    const TimePoint spoke = now - std::chrono::milliseconds(info.tcpi_last_ack_recv);
+    peer->heard = attentive ? std::max(peer->heard, spoke) : now;
+    if (info.tcpi_unacked > 0 && now - peer->heard > seconds(heartbeat_s_)) {
       peer->lost = true;
+      const auto silent_s = std::chrono::duration_cast<std::chrono::seconds>(now - peer->heard).count();
       events_->lost(peer->rank, false,
-                    {Code::kPeerLost, "its host or the link acknowledged nothing for " +
-                                          std::to_string(info.tcpi_last_ack_recv / 1000) + " s"});
-      continue;
+                    {Code::kPeerLost,
+                     "its host or the link acknowledged nothing for " + std::to_string(silent_s) + " s"});
+    } else if (now - spoke >= period) {
+      FrameHeader ping;
+      ping.type = FrameType::kPing;
+      ping.sender = static_cast<std::uint32_t>(rank_);
+      small.post({ping, {}, nullptr, nullptr});
     }
-    FrameHeader ping;
-    ping.type = FrameType::kPing;
-    ping.sender = static_cast<std::uint32_t>(rank_);
-    small.stream.post({ping, {}, nullptr, nullptr});
   }
 }
 

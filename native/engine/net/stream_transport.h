@@ -1,11 +1,12 @@
 // Transport over stream sockets: TCP between hosts, and, for the control frames of a host's ranks, Unix
 // sockets.
 //
-// Over TCP each peer has one connection for small frames and SMDP_STREAMS for bulk data. // Two kinds of
+// Over TCP each peer has one connection for small frames and SMDP_STREAMS for bulk data. Two kinds of
 // connection keep a barrier from waiting behind 100 MB of gradients. A bulk frame takes the connection with
-// the least queued bytes. Liveness: the small connection carries a ping four times per SMDP_HEARTBEAT_S, and
-// the kernel is asked (TCP_INFO) when the peer's kernel last acknowledged anything. A paused process is
-// therefore alive (its kernel answers) and left to the operation's deadline; a lost host or link is not.
+// the least queued bytes. Liveness: the small connection carries a ping where nothing was heard for a quarter
+// of SMDP_HEARTBEAT_S, and the kernel is asked (TCP_INFO) when the peer's kernel last acknowledged anything.
+// A paused process is therefore alive (its kernel answers) and left to the operation's deadline; a lost host
+// or link is not.
 #pragma once
 
 #include <map>

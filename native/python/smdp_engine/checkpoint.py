@@ -7,12 +7,14 @@ In the folder: ``checkpoint-<step>.pt``, and ``LATEST``, a JSON object with the 
 Each is written under another name and renamed, so nobody (the platform's copy to S3 neither) reads half of one.
 """
 
+import contextlib
 import hashlib
 import importlib
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -48,15 +50,14 @@ class Checkpoints:
         Every rank calls it; rank 0 writes. When it returns on any rank, the file is on rank 0's disk.
 
         Raises:
-            OSError: on rank 0, and CheckpointError on the others, if it could not be written.
+            OSError: on rank 0, if the folder refuses it.
+            CheckpointError: on rank 0 if torch could not write it (a full disk, a state that cannot be pickled), and on
+                the others whenever rank 0 failed.
         """
         everyones = _gather(_random_state(), self._group)
-        problem: Optional[OSError] = None
+        problem = None
         if _rank(self._group) == 0:
-            try:
-                self._write(step, {"step": step, "random": everyones, "state": state})
-            except OSError as error:
-                problem = error
+            problem = self._attempt(step, {"step": step, "random": everyones, "state": state})
         failed = _agree(int(problem is not None), "MAX", self._group)
         if problem is not None:
             raise problem
@@ -83,6 +84,19 @@ class Checkpoints:
         found: Dict[str, Any] = _torch_load(self._path(step), map_location)
         self._restore_random(found["random"])
         return {"step": int(found["step"]), **found["state"]}
+
+    def _attempt(self, step: int, content: Mapping[str, Any]) -> Optional[Exception]:
+        """What went wrong, if anything did: the other ranks are to hear of it first. It comes without its traceback,
+        whose frames would keep the unfinished file open and the disk full."""
+        try:
+            self._write(step, content)
+        except OSError as error:
+            return error.with_traceback(None)
+        except Exception as error:  # torch's own for a full disk, and whatever a state makes pickle raise
+            free = shutil.disk_usage(str(self.folder)).free
+            what = f"the checkpoint of step {step} could not be written to {self.folder}, where {free} bytes are free"
+            return CheckpointError(f"{what}: {type(error).__name__}: {error}")
+        return None
 
     def _write(self, step: int, content: Mapping[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -211,9 +225,14 @@ class ResumableSampler:
 
 def _write_whole(path: Path, write: Any) -> None:
     partial = path.with_name(f".{path.name}.partial")
-    write(partial)
-    _sync(partial)
-    partial.replace(path)
+    try:
+        write(partial)
+        _sync(partial)
+        partial.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
     _sync(path.parent)
 
 

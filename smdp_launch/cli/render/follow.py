@@ -16,8 +16,9 @@ from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Seen, StatusChange
 from smdp_launch.planning.plan import Plan
 
 _HOST_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-#: Where there is no terminal to redraw a bar in, a line for each tenth of the way.
+#: Where there is no terminal to redraw a bar in, a line for each tenth of the way, and one a minute on a long one.
 _TENTHS = 10
+_LONGEST_QUIET = 60.0  # seconds between two such lines
 _ENVELOPE = frozenset({"smdp_event", "event", "time", "rank", "host", "step", "steps"})
 
 
@@ -31,6 +32,7 @@ class FollowView:
         self._width = max(len(one) for one in self._hosts) + 1 + len(str(len(plan.ranks) - 1))
         self._started = time.monotonic()
         self._tenth = -1
+        self._told = self._started  # when the last line of a step was printed
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         if self._console.is_terminal and self._console.color_system is not None:
@@ -121,8 +123,9 @@ class FollowView:
         told = "  ".join([f"step {done}/{total}", *metrics(fields)])
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=total, told=told)
-        elif done * _TENTHS // total > self._tenth:
+        elif done * _TENTHS // total > self._tenth or time.monotonic() - self._told >= _LONGEST_QUIET:
             self._tenth = done * _TENTHS // total
+            self._told = time.monotonic()
             self._console.print(Text(told, "bold"))
 
 
