@@ -19,7 +19,7 @@ from smdp_launch.diagnostics import Diagnostics
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.jobs.clients import Clients, connect_aws, connect_endpoint
-from smdp_launch.jobs.history import remember, state_folder
+from smdp_launch.jobs.history import LOCAL, find_launch, remember, state_folder
 from smdp_launch.jobs.job import Connect, Job
 from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
@@ -120,6 +120,31 @@ def launch(job: Plan | JobLike) -> Job:
     return _launch_on_aws(made) if made.local is None else _launch_here(made, made.local.data)
 
 
+def attach(name: str | None = None, *, region: str | None = None) -> Job:
+    """The job of a launch that was made before, found by its name; nobody is asked yet.
+
+    Args:
+        name: the last one that was launched from the current folder, by default.
+        region: where to look for a job that was not launched from this folder; that of the AWS configuration by
+            default.
+
+    Raises:
+        Refused: no name is given, and no job was launched from here.
+
+    >>> attach().status()
+    'Completed'
+    """
+    launched = find_launch(name)
+    job = launched.job if launched is not None else name
+    if job is None:
+        raise Refused("no job was launched from this folder: give the name of one")
+    if region is None and launched is not None:
+        if launched.where == LOCAL:
+            return Job(job, LOCAL, None, _local_cloud(state_folder() / "local"))
+        region = launched.where
+    return Job(job, region or "AWS", None, lambda: nullcontext(connect_aws(region)))
+
+
 def _plan(job: Plan | JobLike) -> Plan:
     if isinstance(job, str | PathLike) and is_saved_plan(Path(job)):
         return load_saved(Path(job))
@@ -148,9 +173,9 @@ def _launch_here(made: Plan, data: Mapping[str, Path]) -> Job:
     connect = _local_cloud(state_folder() / "local")
     with connect() as clients:
         seed(clients, made, data)
-        remember(made.job, "local", made.job_file, made.hash, datetime.now(timezone.utc))
+        remember(made.job, LOCAL, made.job_file, made.hash, datetime.now(timezone.utc))
         submit(clients, made)
-    return Job(made.job, "local", made.spec.output.s3, connect)
+    return Job(made.job, LOCAL, made.spec.output.s3, connect)
 
 
 def _local_cloud(state: Path) -> Connect:
