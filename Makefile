@@ -12,7 +12,7 @@ TORCH_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own and not in `make test`.
 FAST := not (soak or clients or images)
 
-.PHONY: help setup demo wheels test lint format bench clean \
+.PHONY: help setup demo wheels test lint format bench docs clean \
         test-native test-containers test-clients test-conformance test-soak
 .DEFAULT_GOAL := help
 
@@ -95,6 +95,9 @@ format: $(VENV)/.ready ## rewrite the code in the house's form
 bench: $(VENV)/.ready ## how long the command line takes to start; the engine beside its peers, a short set (root)
 	$(BIN)/python tools/bench_startup.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" python native/benchmarks/run.py --shape 2x2 --rate 1000 --rounds 1 --sizes 4K,64K,1M,4M
+
+docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
 	rm -rf $(VENV) .venv-clients .venv-sdk native/build build dist data .smdp

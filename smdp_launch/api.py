@@ -78,7 +78,8 @@ def plan(
         job: path of a job file, a mapping that says the same, or a JobSpec.
         settings: as after ``--set``; for a path or a mapping.
         local: plan a run on this machine.
-        hosts, workers_per_host: with ``local``; as many of the job's own as fit by default.
+        hosts: with ``local``; as many of the job's own as fit by default.
+        workers_per_host: with ``local``; one for each GPU, as far as there are cores, by default.
         data: with ``local``: channel to a folder or file of this machine, before the job file's ``local.channels``.
 
     Raises:
