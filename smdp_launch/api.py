@@ -37,10 +37,11 @@ def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:
         job: path of a job file, a mapping that says the same, or a JobSpec.
         settings: as after ``--set``, such as ``compute.max_run=3600``; for a path or a mapping.
 
-    >>> for one in validate({"schema": 1, "name": "no way"})[:2]:
-    ...     print(one.code, one.message)
-    SMDP202 the job file needs "framework"
-    SMDP202 the job file needs "script"
+    Examples:
+        >>> for one in validate({"schema": 1, "name": "no way"})[:2]:
+        ...     print(one.code, one.message)
+        SMDP202 the job file needs "framework"
+        SMDP202 the job file needs "script"
     """
     return Diagnostics(checked(job, settings).diagnostics)
 
@@ -55,9 +56,10 @@ def load(job: str | PathLike[str] | Mapping[str, object], *, settings: Sequence[
     Raises:
         JobFileRefused: the job has errors; ``diagnostics`` has all of them.
 
-    >>> spec = load("job.yaml", settings=["compute.max_run=3600"])
-    >>> spec.name, spec.compute.instance_count, spec.compute.max_run
-    ('small', 2, 3600)
+    Examples:
+        >>> spec = load("job.yaml", settings=["compute.max_run=3600"])
+        >>> spec.name, spec.compute.instance_count, spec.compute.max_run
+        ('small', 2, 3600)
     """
     spec, _ = checked(job, settings).require()
     return spec
@@ -86,11 +88,12 @@ def plan(
         JobFileRefused: the job has errors; ``diagnostics`` has all of them.
         ValueError: ``hosts``, ``workers_per_host`` or ``data`` without ``local``.
 
-    >>> made = plan("job.yaml")
-    >>> made.request["ResourceConfig"]
-    {'VolumeSizeInGB': 30, 'InstanceType': 'ml.p4d.24xlarge', 'InstanceCount': 2}
-    >>> len(made.ranks), made.billing.instance_hours
-    (16, 0.3333333333333333)
+    Examples:
+        >>> made = plan("job.yaml")
+        >>> made.request["ResourceConfig"]
+        {'VolumeSizeInGB': 30, 'InstanceType': 'ml.p4d.24xlarge', 'InstanceCount': 2}
+        >>> len(made.ranks), made.billing.instance_hours
+        (16, 0.3333333333333333)
     """
     asked = LocalRequest(hosts, workers_per_host, {name: Path(path) for name, path in (data or {}).items()})
     if local:
@@ -112,9 +115,10 @@ def launch(job: Plan | JobLike) -> Job:
         EnvironmentProblem: no credentials, or a local cloud that does not start.
         ServiceProblem: the service refused.
 
-    >>> job = launch(plan("job.yaml", local=True, hosts=2, workers_per_host=1))
-    >>> job.wait(timeout=120).summary
-    'completed'
+    Examples:
+        >>> job = launch(plan("job.yaml", local=True, hosts=2, workers_per_host=1))
+        >>> job.wait(timeout=120).summary
+        'completed'
     """
     made = _plan(job)
     require_unchanged(made)
@@ -132,8 +136,9 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
     Raises:
         Refused: no name is given, and no job was launched from here.
 
-    >>> attach().status()
-    'Completed'
+    Examples:
+        >>> attach().status()
+        'Completed'
     """
     launched = find_launch(name)
     job = launched.job if launched is not None else name

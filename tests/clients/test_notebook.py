@@ -31,4 +31,5 @@ def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", endpoint.secret_key)
         shown = executed(tmp_path / "job.ipynb")
     assert '<div class="smdp-card">' in shown["estimator"][-1]
+    assert "INFO:botocore" not in "".join([*shown["fit"], *shown["attach"]])
     assert shown["attach"] == ["'completed'"]
