@@ -12,7 +12,7 @@ TORCH_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own and not in `make test`.
 FAST := not (soak or clients or images)
 
-.PHONY: help setup demo wheels test lint format bench clean \
+.PHONY: help setup demo wheels test lint format bench docs clean \
         test-native test-containers test-clients test-conformance test-soak
 .DEFAULT_GOAL := help
 
@@ -64,12 +64,12 @@ test-containers: $(VENV)/.ready wheels ## whole tier: the image built, pushed an
 .venv-sdk/.ready: Makefile pyproject.toml
 	@test -x .venv-sdk/bin/python || $(PYTHON) -m venv .venv-sdk
 	.venv-sdk/bin/python -m pip install --quiet --disable-pip-version-check 'sagemaker>=2.200,<3' -e containers/entrypoint -e '.[local]' \
-		'boto3>=1.34,<2' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
+		'boto3>=1.34,<2' 'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	@touch $@
 
 test-clients: $(VENV)/.ready .venv-clients/.ready .venv-sdk/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
-	$(PYTEST) -q -m clients --ignore tests/clients/test_estimator.py
-	.venv-sdk/bin/python -m pytest -q -m clients tests/clients/test_estimator.py
+	$(PYTEST) -q -m clients --ignore tests/clients/test_estimator.py --ignore tests/clients/test_notebook.py
+	.venv-sdk/bin/python -m pytest -q -m clients tests/clients/test_estimator.py tests/clients/test_notebook.py
 
 test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by value
 	$(PYTEST) -q -m conformance
@@ -95,6 +95,9 @@ format: $(VENV)/.ready ## rewrite the code in the house's form
 bench: $(VENV)/.ready ## how long the command line takes to start; the engine beside its peers, a short set (root)
 	$(BIN)/python tools/bench_startup.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" python native/benchmarks/run.py --shape 2x2 --rate 1000 --rounds 1 --sizes 4K,64K,1M,4M
+
+docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
 	rm -rf $(VENV) .venv-clients .venv-sdk native/build build dist data .smdp

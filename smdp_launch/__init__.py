@@ -7,18 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from smdp_launch.api import launch, load, plan, validate
+    from smdp_launch.api import attach, launch, load, plan, validate
     from smdp_launch.diagnostics import Diagnostic, Severity, Span
     from smdp_launch.errors import (
         EnvironmentProblem,
         ExitCode,
         JobFileRefused,
+        NoResults,
         Refused,
         ServiceProblem,
         SmdpError,
         WaitTimedOut,
     )
     from smdp_launch.jobfile.spec import JobSpec
+    from smdp_launch.jobs.download import Download, Downloaded
     from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, StatusChanged
     from smdp_launch.jobs.job import Job
     from smdp_launch.jobs.outcome import Outcome
@@ -29,18 +31,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": ("launch", "load", "plan", "validate"),
+    "api": ("attach", "launch", "load", "plan", "validate"),
     "diagnostics": ("Diagnostic", "Severity", "Span"),
     "errors": (
         "EnvironmentProblem",
         "ExitCode",
         "JobFileRefused",
+        "NoResults",
         "Refused",
         "ServiceProblem",
         "SmdpError",
         "WaitTimedOut",
     ),
     "jobfile.spec": ("JobSpec",),
+    "jobs.download": ("Download", "Downloaded"),
     "jobs.follow": ("Ended", "JobEvent", "LogLine", "StatusChanged"),
     "jobs.job": ("Job",),
     "jobs.outcome": ("Outcome",),
@@ -51,6 +55,8 @@ _HOMES = {
 
 __all__ = [
     "Diagnostic",
+    "Download",
+    "Downloaded",
     "Ended",
     "EnvironmentProblem",
     "ExitCode",
@@ -59,6 +65,7 @@ __all__ = [
     "JobFileRefused",
     "JobSpec",
     "LogLine",
+    "NoResults",
     "Outcome",
     "Plan",
     "Refused",
@@ -69,6 +76,7 @@ __all__ = [
     "StatusChanged",
     "WaitTimedOut",
     "__version__",
+    "attach",
     "build_estimator",
     "build_inputs",
     "launch",

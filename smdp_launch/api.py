@@ -19,7 +19,7 @@ from smdp_launch.diagnostics import Diagnostics
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.jobs.clients import Clients, connect_aws, connect_endpoint
-from smdp_launch.jobs.history import remember, state_folder
+from smdp_launch.jobs.history import LOCAL, find_launch, remember, state_folder
 from smdp_launch.jobs.job import Connect, Job
 from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
@@ -37,10 +37,11 @@ def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:
         job: path of a job file, a mapping that says the same, or a JobSpec.
         settings: as after ``--set``, such as ``compute.max_run=3600``; for a path or a mapping.
 
-    >>> for one in validate({"schema": 1, "name": "no way"})[:2]:
-    ...     print(one.code, one.message)
-    SMDP202 the job file needs "framework"
-    SMDP202 the job file needs "script"
+    Examples:
+        >>> for one in validate({"schema": 1, "name": "no way"})[:2]:
+        ...     print(one.code, one.message)
+        SMDP202 the job file needs "framework"
+        SMDP202 the job file needs "script"
     """
     return Diagnostics(checked(job, settings).diagnostics)
 
@@ -55,9 +56,10 @@ def load(job: str | PathLike[str] | Mapping[str, object], *, settings: Sequence[
     Raises:
         JobFileRefused: the job has errors; ``diagnostics`` has all of them.
 
-    >>> spec = load("job.yaml", settings=["compute.max_run=3600"])
-    >>> spec.name, spec.compute.instance_count, spec.compute.max_run
-    ('small', 2, 3600)
+    Examples:
+        >>> spec = load("job.yaml", settings=["compute.max_run=3600"])
+        >>> spec.name, spec.compute.instance_count, spec.compute.max_run
+        ('small', 2, 3600)
     """
     spec, _ = checked(job, settings).require()
     return spec
@@ -78,18 +80,20 @@ def plan(
         job: path of a job file, a mapping that says the same, or a JobSpec.
         settings: as after ``--set``; for a path or a mapping.
         local: plan a run on this machine.
-        hosts, workers_per_host: with ``local``; as many of the job's own as fit by default.
+        hosts: with ``local``; as many of the job's own as fit by default.
+        workers_per_host: with ``local``; one for each GPU, as far as there are cores, by default.
         data: with ``local``: channel to a folder or file of this machine, before the job file's ``local.channels``.
 
     Raises:
         JobFileRefused: the job has errors; ``diagnostics`` has all of them.
         ValueError: ``hosts``, ``workers_per_host`` or ``data`` without ``local``.
 
-    >>> made = plan("job.yaml")
-    >>> made.request["ResourceConfig"]
-    {'VolumeSizeInGB': 30, 'InstanceType': 'ml.p4d.24xlarge', 'InstanceCount': 2}
-    >>> len(made.ranks), made.billing.instance_hours
-    (16, 0.3333333333333333)
+    Examples:
+        >>> made = plan("job.yaml")
+        >>> made.request["ResourceConfig"]
+        {'VolumeSizeInGB': 30, 'InstanceType': 'ml.p4d.24xlarge', 'InstanceCount': 2}
+        >>> len(made.ranks), made.billing.instance_hours
+        (16, 0.3333333333333333)
     """
     asked = LocalRequest(hosts, workers_per_host, {name: Path(path) for name, path in (data or {}).items()})
     if local:
@@ -111,13 +115,40 @@ def launch(job: Plan | JobLike) -> Job:
         EnvironmentProblem: no credentials, or a local cloud that does not start.
         ServiceProblem: the service refused.
 
-    >>> job = launch(plan("job.yaml", local=True, hosts=2, workers_per_host=1))
-    >>> job.wait(timeout=120).summary
-    'completed'
+    Examples:
+        >>> job = launch(plan("job.yaml", local=True, hosts=2, workers_per_host=1))
+        >>> job.wait(timeout=120).summary
+        'completed'
     """
     made = _plan(job)
     require_unchanged(made)
     return _launch_on_aws(made) if made.local is None else _launch_here(made, made.local.data)
+
+
+def attach(name: str | None = None, *, region: str | None = None) -> Job:
+    """The job of a launch that was made before, found by its name; nobody is asked yet.
+
+    Args:
+        name: the last one that was launched from the current folder, by default.
+        region: where to look for a job that was not launched from this folder; that of the AWS configuration by
+            default.
+
+    Raises:
+        Refused: no name is given, and no job was launched from here.
+
+    Examples:
+        >>> attach().status()
+        'Completed'
+    """
+    launched = find_launch(name)
+    job = launched.job if launched is not None else name
+    if job is None:
+        raise Refused("no job was launched from this folder: give the name of one")
+    if region is None and launched is not None:
+        if launched.where == LOCAL:
+            return Job(job, LOCAL, None, _local_cloud(state_folder() / "local"))
+        region = launched.where
+    return Job(job, region or "AWS", None, lambda: nullcontext(connect_aws(region)))
 
 
 def _plan(job: Plan | JobLike) -> Plan:
@@ -148,9 +179,9 @@ def _launch_here(made: Plan, data: Mapping[str, Path]) -> Job:
     connect = _local_cloud(state_folder() / "local")
     with connect() as clients:
         seed(clients, made, data)
-        remember(made.job, "local", made.job_file, made.hash, datetime.now(timezone.utc))
+        remember(made.job, LOCAL, made.job_file, made.hash, datetime.now(timezone.utc))
         submit(clients, made)
-    return Job(made.job, "local", made.spec.output.s3, connect)
+    return Job(made.job, LOCAL, made.spec.output.s3, connect)
 
 
 def _local_cloud(state: Path) -> Connect:

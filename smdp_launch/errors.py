@@ -5,6 +5,7 @@
      +-- EnvironmentProblem  4   this machine, or the credentials
      +-- ServiceProblem      5   AWS (or the local cloud) answered with an error, or not at all
      +-- Refused             6   we could, but will not: placeholders, no confirmation, a stale plan
+     +-- NoResults    6, 10-13   a job that has ended left nothing to fetch; the code is that of its ending
      +-- WaitTimedOut       14   a job was waited for as long as was asked, and goes on
 
 Any other exception that reaches the top is our bug (exit code 1). Nothing here prints.
@@ -64,6 +65,12 @@ class Refused(SmdpError):
     def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
         super().__init__(message)
         self.diagnostics = list(diagnostics)
+
+
+class NoResults(SmdpError):
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class WaitTimedOut(SmdpError):

@@ -140,3 +140,20 @@ def test_the_readmes_slip_is_told_as_it_says(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(text)
     told = shell("smdp-launch validate", tmp_path).stderr
     assert told.startswith(blocks("README.md", "text")[0])
+
+
+@pytest.mark.torch
+def test_the_tutorial_goes_from_its_script_to_its_model(tmp_path: Path) -> None:
+    data, alone, *job = blocks("docs/tutorial.md", "sh")
+    before, after = blocks("docs/tutorial.md", "python")
+    (tmp_path / "train.py").write_text(before)
+    ran = shell(data + alone.replace("python", sys.executable), tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "epoch 20: loss 0.0" in ran.stdout
+    (tmp_path / "train.py").write_text(after)
+    ran = shell("".join(job), tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^algo-1:0 +\| epoch 20: loss 0\.0", ran.stdout, re.MULTILINE)
+    assert len(list(tmp_path.glob("smdp-results/*/model/model.pt"))) == 1
+    numbered = [line.partition("  # ")[2][:2] for line in after.splitlines() if line not in before.splitlines()]
+    assert [one for one in numbered if one] == ["1.", "2.", "3.", "4."]

@@ -19,6 +19,13 @@ def job_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     return found or [CompletionItem(incomplete, type="file")]
 
 
+def launched_jobs(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Those of this folder, the last first."""
+    from smdp_launch.jobs.history import launches
+
+    return [CompletionItem(one.job, help=one.where) for one in reversed(launches()) if one.job.startswith(incomplete)]
+
+
 def codes(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from smdp_launch.rules import pages
 

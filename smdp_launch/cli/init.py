@@ -49,10 +49,18 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
 @click.option(
     "--output", metavar="FILE", type=click.Path(path_type=Path), default=Path("job.yaml"), help="Default: ./job.yaml."
 )
+@click.option("--notebook", is_flag=True, help="Also write a notebook that goes from the file to the model.")
 @click.option("--force", is_flag=True, help="Overwrite the file if it is there.")
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
 def command(
-    folder: Path, entry: str | None, name: str | None, engine: Engine | None, output: Path, force: bool, yes: bool
+    folder: Path,
+    entry: str | None,
+    name: str | None,
+    engine: Engine | None,
+    output: Path,
+    notebook: bool,
+    force: bool,
+    yes: bool,
 ) -> None:
     """Write a commented job file for the training script in FOLDER (default: this one).
 
@@ -66,6 +74,8 @@ def command(
     from smdp_launch.source.scan import DEFAULT_LIMIT, scan_source
 
     _refuse_to_overwrite(output, force)
+    if notebook:
+        _refuse_to_overwrite(output.with_suffix(".ipynb"), force)
     tree = scan_source(folder, DEFAULT_LIMIT)
     asks = not yes and sys.stdin is not None and sys.stdin.isatty()
     chosen = _find_entry(tree, asks) if entry is None else _given_entry(tree, entry)
@@ -74,6 +84,8 @@ def command(
     _write(output, job_file(draft), force)
     _write_schema(output)
     _show(draft, output)
+    if notebook:
+        _write_notebook(output, folder, force)
     checked = check_job(output)
     checked.require()
     show_diagnostics(checked.diagnostics)
@@ -172,6 +184,21 @@ def _write_schema(output: Path) -> None:
 
     state_folder(output.parent)
     _write(output.parent / SCHEMA_FILE, schema_text(), force=True)
+
+
+def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
+    from smdp_launch.draft.notebook import ignore_line, notebook_for
+    from smdp_launch.source.ignore import IGNORE_FILE
+
+    path = job_file.with_suffix(".ipynb")
+    _write(path, notebook_for(job_file), force)
+    line = ignore_line(path, source)
+    left_out = ""
+    if line is not None:
+        with (source / IGNORE_FILE).open("a", encoding="utf-8") as ignore:
+            ignore.write(f"{line}\n")
+        left_out = f", which {IGNORE_FILE} leaves out of the source"
+    click.echo(f"wrote {path}{left_out}")
 
 
 def _show(draft: Draft, output: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from smdp_launch.cli.completing import job_files
+from smdp_launch.cli.completing import job_files, launched_jobs
 
 #: Whether the file can be read is told as a diagnostic, like everything else about it.
 job_file = click.argument(
@@ -23,4 +23,10 @@ settings = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     help="Say otherwise than the job file, such as compute.max_run=3600; may be repeated.",
+)
+
+job_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=launched_jobs)
+
+region = click.option(
+    "--region", metavar="REGION", help="Where to look for a job that was not launched from this folder."
 )

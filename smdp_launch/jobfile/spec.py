@@ -177,6 +177,16 @@ class EngineOptions(Section):
     ] = None
 
 
+class Budget(Section):
+    max_usd: Annotated[
+        float | None, Field(gt=0, le=1e9, description="USD that the job may cost at most; more is refused.")
+    ] = None
+    prices: Annotated[
+        Text | None,
+        Field(description="Table of prices that this is held against (JSON or YAML), relative to the job file."),
+    ] = None
+
+
 class Local(Section):
     channels: Annotated[
         dict[ChannelName, Text],
@@ -233,6 +243,7 @@ class JobSpec(Section):
     silence: Annotated[list[Code], Field(max_length=100, description="Codes of warnings that are not told.")] = Field(
         default_factory=list
     )
+    budget: Budget = Budget()
     role: Annotated[Role, Field(description="ARN of the execution role.")]
     region: Annotated[Region, Field(description="Such as us-east-1.")]
     local: Local = Local()

@@ -26,11 +26,14 @@ class Clients:
     poll: float
 
 
-def connect_aws(region: str) -> Clients:
+def connect_aws(region: str | None) -> Clients:
     """Clients with the person's own credentials, found as every AWS tool finds them.
 
+    Args:
+        region: None for that of the person's AWS configuration.
+
     Raises:
-        EnvironmentProblem: no credentials, or a profile that does not exist.
+        EnvironmentProblem: no credentials, no region, or a profile that does not exist.
     """
     return _aws(lambda session, config: _clients(session, 5.0, region_name=region, config=config))
 

@@ -1,60 +1,92 @@
-"""A job's results from S3 to a folder."""
+"""A job's results from S3 to a folder of its name."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
-from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.errors import Refused
 from smdp_launch.jobs.clients import Clients
-from smdp_launch.jobs.submit import told
-from smdp_launch.request.names import S3Location
+from smdp_launch.jobs.fetch import fetch
+from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.jobs.results import Result, Results, find_results
+from smdp_launch.jobs.unpack import unpack
+
+_PACKED = ".tar.gz"
+
+#: Told of each file, and the bytes of it that are there, again and again.
+Progress = Callable[[Result, int], None]
 
 
-def download(clients: Clients, job: str, output: str, folder: Path) -> list[Path]:
-    """Fetch what ``job`` left below the S3 location ``output`` (its model, packed or not, and output.tar.gz).
+@dataclass(frozen=True)
+class Downloaded:
+    """One file. ``unpacked`` is the folder that holds its content, if that was asked for."""
 
-    Returns:
-        The files, which lie in ``folder`` as they lay in S3. A file appears whole or not at all.
+    path: Path
+    source: str
+    size: int
+    unpacked: Path | None = None
+
+
+@dataclass(frozen=True)
+class Download:
+    """What was fetched of a job, and how that had ended."""
+
+    job: str
+    outcome: Outcome
+    folder: Path
+    files: tuple[Downloaded, ...]
+
+
+def download(
+    clients: Clients,
+    job: str,
+    folder: Path,
+    *,
+    extract: bool = False,
+    force: bool = False,
+    progress: Progress = lambda *_: None,
+) -> Download:
+    """Fetch what ``job`` left (its model, packed or not, and output.tar.gz) into ``folder``, as it lay in S3.
+
+    A file appears whole or not at all; a download that was interrupted goes on where it was.
+
+    Args:
+        extract: unpack the archives too, each to a folder of its name.
+        force: replace what is there.
 
     Raises:
-        ServiceProblem: S3 refused, or did not answer.
+        ServiceProblem: the service does not know the job, refused, or did not answer.
+        Refused: the job has not ended, a file is there already, or an archive holds what should not be unpacked.
+        NoResults: the job left nothing.
         EnvironmentProblem: a file cannot be written.
     """
-    results = S3Location.parse(output).join(job, "output")
-    written = []
-    with told(f"the results of {job} could not be fetched"):
-        for key in _keys(clients, results):
-            path = folder / _name(key, results)
-            try:
-                _fetch(clients, S3Location(results.bucket, key), path)
-            except OSError as error:
-                raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
-            written.append(path)
-    return written
+    results = find_results(clients, job)
+    if not force:
+        _require_room(results, folder, extract)
+    for one in results.objects:
+        fetch(clients, one, folder / one.name, partial(progress, one))
+    return Download(job, results.outcome, folder, tuple(_downloaded(results, folder, extract)))
 
 
-def _keys(clients: Clients, where: S3Location) -> Iterator[str]:
-    pages = clients.s3.get_paginator("list_objects_v2").paginate(Bucket=where.bucket, Prefix=f"{where.key}/")
-    for page in pages:
-        yield from (str(one["Key"]) for one in page.get("Contents", []) if not str(one["Key"]).endswith("/"))
+def _require_room(results: Results, folder: Path, extract: bool) -> None:
+    wanted = [folder / one.name for one in results.objects]
+    unpacked = [one for one in map(_unpacked, wanted) if one is not None] if extract else []
+    for path in [*wanted, *unpacked]:
+        if path.exists() or path.is_symlink():
+            raise Refused(f"{path} is there already: --force (in Python force=True) replaces it")
 
 
-def _name(key: str, below: S3Location) -> PurePosixPath:
-    name = PurePosixPath(key.removeprefix(f"{below.key}/"))
-    if name.is_absolute() or ".." in name.parts:
-        raise EnvironmentProblem(f"the object {key} would be written outside the folder: fetch it by hand")
-    return name
+def _downloaded(results: Results, folder: Path, extract: bool) -> Iterator[Downloaded]:
+    for one in results.objects:
+        path = folder / one.name
+        unpacked = _unpacked(path) if extract else None
+        if unpacked is not None:
+            unpack(path, unpacked)
+        yield Downloaded(path, str(one.where), one.size, unpacked)
 
 
-def _fetch(clients: Clients, where: S3Location, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.part")
-    body = clients.s3.get_object(Bucket=where.bucket, Key=where.key)["Body"]
-    try:
-        with body, unfinished.open("wb") as file:
-            shutil.copyfileobj(body, file, 1 << 20)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+def _unpacked(path: Path) -> Path | None:
+    return path.with_name(path.name.removesuffix(_PACKED)) if path.name.endswith(_PACKED) else None

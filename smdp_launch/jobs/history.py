@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,6 +13,11 @@ from smdp_launch.errors import EnvironmentProblem
 
 #: Everything this tool keeps beside the person's files lies in this folder of the current one.
 STATE_FOLDER = ".smdp"
+
+_FILE = "history.jsonl"
+
+#: `where` of a job of this machine.
+LOCAL = "local"
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,30 @@ def remember(job: str, where: str, job_file: str, plan_hash: str, now: datetime)
     entry = Launch(job, where, job_file, plan_hash, now.astimezone(timezone.utc).isoformat(timespec="seconds"))
     line = json.dumps(asdict(entry)) + "\n"
     # One write to a file opened for appending: launches at the same time do not mix their lines.
-    file = os.open(state_folder() / "history.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    file = os.open(state_folder() / _FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, line.encode())
     finally:
         os.close(file)
+
+
+def launches() -> list[Launch]:
+    """From the current folder, in order; a line that is no launch of this version is passed over."""
+    try:
+        lines = (Path.cwd() / STATE_FOLDER / _FILE).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return list(_read(lines))
+
+
+def find_launch(job: str | None = None) -> Launch | None:
+    """That of ``job``, or the last of all."""
+    return next((one for one in reversed(launches()) if job in (None, one.job)), None)
+
+
+def _read(lines: list[str]) -> Iterator[Launch]:
+    for line in lines:
+        try:
+            yield Launch(**json.loads(line))
+        except (ValueError, TypeError):
+            continue

@@ -11,10 +11,11 @@ from pathlib import Path
 from smdp_launch.card import card, marked, rows
 from smdp_launch.errors import WaitTimedOut
 from smdp_launch.jobs.clients import Clients
-from smdp_launch.jobs.download import download
+from smdp_launch.jobs.download import Download, Progress, download
 from smdp_launch.jobs.follow import Ended, Follower, LogLine, Seen, StatusChanged
 from smdp_launch.jobs.outcome import Outcome
 from smdp_launch.jobs.submit import stop, told
+from smdp_launch.source.scan import RESULTS_FOLDER
 
 #: Opens what a job is reached through, and leaves it again: a private local cloud lives no longer than it is needed.
 Connect = Callable[[], AbstractContextManager[Clients]]
@@ -30,14 +31,14 @@ class Job:
     Args:
         name: as in its plan, and in the SageMaker console.
         where: the AWS region, or ``local``.
-        output: the S3 location below which its results lie.
+        output: the S3 location below which its results lie; None for a job that was found by its name.
         last_seen: its status when somebody last looked.
         outcome: how it ended; None until somebody has seen that.
     """
 
     name: str
     where: str
-    output: str
+    output: str | None
     connect: Connect = field(repr=False, compare=False)
     last_seen: str = field(default="Submitted", compare=False)
     outcome: Outcome | None = field(default=None, compare=False, repr=False)
@@ -95,18 +96,36 @@ class Job:
         with self.connect() as clients:
             stop(clients, self.name)
 
-    def download(self, folder: str | Path = ".") -> list[Path]:
-        """Fetch the job's model and output into ``folder``/NAME; returns the files.
+    def download(
+        self,
+        folder: str | Path = RESULTS_FOLDER,
+        *,
+        extract: bool = False,
+        force: bool = False,
+        progress: Progress = lambda *_: None,
+    ) -> Download:
+        """Fetch the job's model and output into ``folder``/NAME.
+
+        A file appears whole or not at all; a download that was interrupted goes on where it was.
+
+        Args:
+            folder: the default, ``smdp-results``, is never part of a job's source.
+            extract: unpack model.tar.gz to ``model`` and output.tar.gz to ``output`` beside them.
+            force: replace what is there.
+            progress: called with each ``Result`` and the bytes of it that are there, again and again.
 
         Raises:
-            EnvironmentProblem: they cannot be written there.
+            Refused: the job has not ended, a file is there already, or an archive holds what should not be unpacked.
+            NoResults: the job left nothing.
+            EnvironmentProblem: a file cannot be written.
         """
+        into = Path(folder) / self.name
         with self.connect() as clients:
-            return download(clients, self.name, self.output, Path(folder) / self.name)
+            return download(clients, self.name, into, extract=extract, force=force, progress=progress)
 
     def _repr_html_(self) -> str:
         """What was seen last; nobody is asked."""
-        known = [("where", self.where), ("output", self.output), ("last seen", self.last_seen)]
+        known = [("where", self.where), ("output", self.output or "unknown"), ("last seen", self.last_seen)]
         if self.outcome is None:
             return card(self.name, rows(known), beside="job")
         ended = [("ended", self.outcome.summary), ("model", self.outcome.model or "none")]

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from smdp_launch.catalog.frameworks import build
 from smdp_launch.catalog.images import aws_build, parse_image, tag_facts
 from smdp_launch.catalog.instances import instance
-from smdp_launch.catalog.prices import PriceTable, instance_hours
+from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.request.batch import (
     global_batch,
@@ -18,6 +18,7 @@ from smdp_launch.request.batch import (
     worker_batch,
 )
 from smdp_launch.request.build import Request
+from smdp_launch.request.cost import highest_price, most_usd, training_hours, warm_hours
 
 _FACTORS = {"linear": "{size} / {reference}", "sqrt": "sqrt({size} / {reference})", "none": "1"}
 
@@ -59,6 +60,8 @@ class Billing:
     """Upper bounds. ``usd`` needs a price table; nothing is estimated.
 
     Args:
+        price: of the dearest type that the job may get, an hour.
+        ceiling_usd: what ``budget.max_usd`` allows.
         instance_hours: of training at most, at the limit of ``compute.max_run``.
         warm_instance_hours: that a warm pool stays afterwards, at most.
         latest_end: None if the job may wait for capacity without a limit.
@@ -70,6 +73,7 @@ class Billing:
     usd: float | None = None
     price: float | None = None
     price_source: str | None = None
+    ceiling_usd: float | None = None
 
 
 def batch(spec: JobSpec) -> Batch | None:
@@ -112,17 +116,15 @@ def image_facts(spec: JobSpec, request: Request) -> ImageFacts:
 
 
 def billing(spec: JobSpec, now: datetime, prices: PriceTable | None = None) -> Billing:
-    compute = spec.compute
-    hours = instance_hours(compute.instance_count, compute.max_run)
-    warm = instance_hours(compute.instance_count, compute.keep_alive or 0)
-    price = prices.hourly(spec.region, compute.instance_type) if prices is not None else None
+    price = highest_price(spec, prices) if prices is not None else None
     return Billing(
-        instance_hours=hours,
-        warm_instance_hours=warm,
+        instance_hours=training_hours(spec),
+        warm_instance_hours=warm_hours(spec),
         latest_end=_latest_end(spec, now),
-        usd=price * (hours + warm) if price is not None else None,
+        usd=most_usd(spec, prices) if prices is not None else None,
         price=price,
         price_source=f"{prices.source}, {prices.date}" if prices is not None and price is not None else None,
+        ceiling_usd=spec.budget.max_usd,
     )
 
 

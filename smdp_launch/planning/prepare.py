@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.catalog.prices import PriceTable, PriceTableProblem, read_prices
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused, Refused
 from smdp_launch.jobfile.document import Document
@@ -172,6 +173,7 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
         source=source,
         script_arguments=tuple(script_arguments(script_hyperparameters(spec))),
         local=local,
+        prices=job.facts.prices if job.facts is not None else None,
         origins=origins(spec, job.loaded.document),
         diagnostics=job.diagnostics,
         placeholders=tuple(placeholders(job)),
@@ -194,6 +196,7 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
         limit = spec.script.source_limit_mb * MB if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
         source = scan_source(document.path(("script", "source"), spec.script.source), limit)
     data = _local_paths(loaded, spec, local or LocalRequest())
+    prices, price_problems = _prices(loaded, spec)
     return Facts(
         spec=spec,
         loaded=loaded,
@@ -201,7 +204,19 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
         local_data={name: scan_data(path) for name, path in data.items()},
         data_flags=frozenset(local.data) if local is not None else frozenset(),
         local=local is not None,
+        prices=prices,
+        price_problems=price_problems,
     )
+
+
+def _prices(loaded: Loaded, spec: JobSpec) -> tuple[PriceTable | None, tuple[str, ...]]:
+    """The table that the job names, or why it cannot be used."""
+    if not loaded.has("budget", "prices") or spec.budget.prices is None:
+        return None, ()
+    try:
+        return read_prices(loaded.document.path(("budget", "prices"), spec.budget.prices)), ()
+    except PriceTableProblem as problem:
+        return None, tuple(problem.problems)
 
 
 def _local_paths(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str, Path]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.planning.plan import PLAN_VERSION, Plan
 from smdp_launch.planning.prepare import MB
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
+from smdp_launch.request.cost import instance_types
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.source.scan import SourceTree, scan_source
 
@@ -67,6 +69,7 @@ def load(path: Path) -> Plan:
             ranks=tuple(rank_map(spec.compute.instance_count, workers_per_host(spec))),
             source=scan_source(folder, spec.script.source_limit_mb * MB),
             script_arguments=arguments,
+            prices=_prices(spec, data["billing"]),
         )
         stated = plan.hash
     except (KeyError, TypeError, ValueError, StopIteration, ValidationError) as error:
@@ -77,6 +80,15 @@ def load(path: Path) -> Plan:
     if job != request.get("TrainingJobName") or plan_hash(request, plan.source) != stated or data["hash"] != stated:
         raise Refused(f"{path} was changed after it was made: its hash does not fit; make it anew with plan --out")
     return plan
+
+
+def _prices(spec: JobSpec, billing: dict[str, Any]) -> PriceTable | None:
+    """The price that the plan was made with; the table itself may have changed since."""
+    if billing["price"] is None:
+        return None
+    source, _, day = str(billing["price_source"]).rpartition(", ")
+    price = float(billing["price"])
+    return PriceTable(date.fromisoformat(day), source, {spec.region: dict.fromkeys(instance_types(spec), price)})
 
 
 def _read(path: Path) -> dict[str, Any]:

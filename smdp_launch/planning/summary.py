@@ -67,6 +67,8 @@ def _billing_rows(plan: Plan) -> list[Row]:
         hours += f", and {bill.warm_instance_hours:.2f} of a warm pool"
     if bill.usd is not None:
         hours += f": {bill.usd:,.2f} USD at {bill.price:g} an hour ({bill.price_source})"
+    if bill.ceiling_usd is not None:
+        hours += f"; {bill.ceiling_usd:,.2f} USD are allowed"
     ends = "the wait for capacity has no limit: compute.max_pending sets one"
     if bill.latest_end is not None:
         ends = f"{bill.latest_end:%Y-%m-%d %H:%M} UTC at the latest, if it were launched now"

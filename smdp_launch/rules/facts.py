@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
 from smdp_launch.jobfile.channels import Channel, S3Channel
 from smdp_launch.jobfile.document import Document, Location
@@ -27,6 +28,7 @@ class Facts:
         local_data: channel name to what lies at its local path.
         data_flags: the names given by ``--data``, which have no place in the file.
         local: the job is about to run on this machine.
+        prices: the table that ``budget.prices`` names; ``price_problems`` says why there is none.
     """
 
     spec: JobSpec
@@ -35,6 +37,8 @@ class Facts:
     local_data: Mapping[str, LocalData] = field(default_factory=dict)
     data_flags: frozenset[str] = frozenset()
     local: bool = False
+    prices: PriceTable | None = None
+    price_problems: tuple[str, ...] = ()
 
     @property
     def document(self) -> Document:

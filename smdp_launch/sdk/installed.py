@@ -18,7 +18,10 @@ from typing import Any
 from smdp_launch.errors import EnvironmentProblem
 
 _VARIABLE = "SAGEMAKER_SUPPRESS_V2_WARNING"
-_CHATTER = ("sagemaker.config", "sagemaker.telemetry", "sagemaker.deprecations", "botocore.credentials")
+_CHATTER = (
+    *("sagemaker.config", "sagemaker.telemetry", "sagemaker.deprecations"),
+    *("botocore.credentials", "botocore.configprovider"),
+)
 _INSTALL = "pip install 'sagemaker<3'"
 
 
@@ -53,6 +56,8 @@ def hushed(quiet: bool = True) -> Iterator[None]:
         return
     before = os.environ.get(_VARIABLE)
     excepthook = sys.excepthook  # which the SDK replaces, for the tracebacks of the person's own code too
+    root = logging.getLogger()  # which one of its modules configures, for every logger of the person's process
+    handlers, root_level = list(root.handlers), root.level
     levels = {name: logging.getLogger(name).level for name in _CHATTER}
     os.environ[_VARIABLE] = before or "1"
     for name in _CHATTER:
@@ -61,6 +66,8 @@ def hushed(quiet: bool = True) -> Iterator[None]:
         yield
     finally:
         sys.excepthook = excepthook
+        root.handlers[:] = handlers
+        root.setLevel(root_level)
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
         if before is None:

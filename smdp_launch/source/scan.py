@@ -14,9 +14,23 @@ from smdp_launch.source.ignore import IGNORE_FILE, Ignored, IgnoreProblem, Ignor
 from smdp_launch.source.suspicious import Suspicious, suspicion
 from smdp_launch.source.walk import Entry, cannot_open, entries
 
+#: Where `smdp-launch download` puts what jobs left, in folders of their names.
+RESULTS_FOLDER = "smdp-results"
+
 #: Never part of the source archive: made by tools, or not for the hosts.
 IGNORED = frozenset(
-    {".git", ".hg", ".svn", ".smdp", ".venv", "venv", "__pycache__", ".ipynb_checkpoints", ".mypy_cache"}
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        ".smdp",
+        RESULTS_FOLDER,
+        ".venv",
+        "venv",
+        "__pycache__",
+        ".ipynb_checkpoints",
+        ".mypy_cache",
+    }
     | {".pytest_cache", ".ruff_cache", ".tox", "node_modules", ".DS_Store", ".idea", ".vscode", IGNORE_FILE}
 )
 

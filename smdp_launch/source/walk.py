@@ -39,7 +39,7 @@ def entries(folder: Path, skip: Skip = nothing) -> Iterator[Entry]:
             if real in seen:
                 folders.remove(one)
                 yield Entry(inside + one, path, "a link to a folder that holds it")
-            real_parents[str(path)] = seen | {real}
+            real_parents[os.path.join(root, one)] = seen | {real}  # noqa: PTH118 - the text that os.walk will give
         for name in sorted(names):
             if not skip(inside + name, False):
                 path = Path(root) / name

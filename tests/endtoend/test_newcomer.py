@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,10 +97,13 @@ def test_a_script_becomes_a_trained_model_in_six_commands(shell: Shell, folder: 
     assert "next: smdp-launch launch --local --data train=FOLDER," in shell.run("smdp-launch plan")
     shown = shell.run("smdp-launch launch --local --hosts 2 --workers-per-host 1 --data train=train.py")
     assert "completed after" in shown
-    assert re.search(r"^next +smdp-launch launch$", shown, re.MULTILINE)
-    with tarfile.open(model_of(shown, folder)) as archive:
-        archive.extractall(folder / "model", filter="data")
-    assert torch.load(folder / "model" / "model.pt", weights_only=True)["weight"].shape == (1, 8)
+    assert model_of(shown, folder).is_file()
+    assert re.search(r"^next +smdp-launch download$", shown, re.MULTILINE)
+    shown = shell.run("smdp-launch download --extract")
+    assert shown.endswith("\nnext: smdp-launch launch\n"), shown
+    unpacked = re.search(r"unpacked to\s+(\S+)$", shown, re.MULTILINE)
+    assert unpacked is not None, shown
+    assert torch.load(folder / unpacked[1] / "model.pt", weights_only=True)["weight"].shape == (1, 8)
     assert shell.commands <= 6
 
 

@@ -38,8 +38,10 @@ ENDS = [
     (["schema", "--output", "job.schema.json"], JOB, WORKS, "next: name it in a job file's first line"),
     (["launch", "--dry-run"], JOB, WORKS, "next: smdp-launch launch\n"),
     ([*HERE, "--dry-run"], JOB, WORKS, "next: smdp-launch launch --local --hosts 1 --workers-per-host 1\n"),
-    (HERE, JOB, WORKS, "next   smdp-launch launch\n"),
-    (HERE, JOB.replace("123456789012", "0" * 12), WORKS, "into job.yaml, then: smdp-launch launch\n"),
+    (HERE, JOB, WORKS, "next   smdp-launch download\n"),
+    (HERE, JOB, "print('no model')\n", "next  smdp-launch launch\n"),
+    (HERE, JOB.replace("123456789012", "0" * 12), "print(1)\n", "into job.yaml, then: smdp-launch launch\n"),
+    (["download"], JOB, WORKS, "give the name of one"),
     (HERE, JOB, FAILS, "next    mend it, then: smdp-launch launch --local\n"),
     (["launch"], JOB, WORKS, "add --yes"),
     (["explain"], JOB, WORKS, "next: smdp-launch explain SMDP"),
@@ -90,7 +92,7 @@ def test_a_job_of_the_service_ends_by_naming_the_next(
     assert ran.returncode == code, ran.stderr
     wanted = r"next +mend it, then: smdp-launch launch\n"
     if code == ExitCode.OK:
-        wanted = r"next +aws s3 cp s3://bucket/output/small-\S+/model\.tar\.gz \.\n"
+        wanted = r"next +smdp-launch download\n"
     assert re.search(wanted + r"\Z", ran.stdout)
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from smdp_launch.errors import ExitCode, Refused
+from smdp_launch.localcloud.client import private
 from smdp_launch.planning.saved import load, save
-from tests.conftest import JOB, Command, write_job
+from tests.conftest import JOB, Command, clean_environment, write_job
 from tests.launcher.test_request import plan_of
+from tests.localcloud.cloud import client_of
 
 BATCH = "batch: {global: 2048, reference_size: 256, reference_learning_rate: 0.1, warmup_steps: 500}\n"
 
@@ -103,6 +105,34 @@ def test_a_saved_plan_takes_no_settings(smdp_launch: Command, job_folder: Path) 
     assert smdp_launch("launch", "plan.json", "--local").returncode == ExitCode.USAGE
     assert smdp_launch("launch", "plan.json", "--set", "name=other").returncode == ExitCode.USAGE
     assert smdp_launch("launch", "plan.json").returncode == ExitCode.REFUSED  # nobody is here to ask
+
+
+def test_the_service_gets_the_saved_request_as_it_was_and_none_of_changed_sources(
+    smdp_launch: Command, job_folder: Path, tmp_path: Path
+) -> None:
+    write_job(job_folder, JOB.replace("instance_count: 2", "instance_count: 1"))
+    assert smdp_launch("plan", "--out", "plan.json").returncode == ExitCode.OK
+    saved = json.loads((job_folder / "plan.json").read_text())["request"]
+    with private(tmp_path / "cloud") as endpoint:
+        s3 = client_of(endpoint, "s3")
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+        environment = clean_environment(
+            HOME=str(tmp_path),
+            AWS_ENDPOINT_URL=endpoint.url,
+            AWS_ACCESS_KEY_ID=endpoint.access_key,
+            AWS_SECRET_ACCESS_KEY=endpoint.secret_key,
+        )
+        ran = smdp_launch("launch", "plan.json", "--yes", env=environment)
+        assert ran.returncode == ExitCode.OK, ran.stderr
+        received = tmp_path / "cloud" / "jobs" / saved["TrainingJobName"] / "request.json"
+        assert json.dumps(json.loads(received.read_text()), sort_keys=True) == json.dumps(saved, sort_keys=True)
+        (job_folder / "src" / "train.py").write_text("print('changed')\n")
+        refused = smdp_launch("launch", "plan.json", "--yes", env=environment)
+        assert refused.returncode == ExitCode.REFUSED
+        assert "changed since" in refused.stderr
+        jobs = client_of(endpoint, "sagemaker").list_training_jobs()["TrainingJobSummaries"]
+    assert [one["TrainingJobName"] for one in jobs] == [saved["TrainingJobName"]]
 
 
 def test_the_plan_tells_batch_cost_and_origins(smdp_launch: Command, job_folder: Path) -> None:

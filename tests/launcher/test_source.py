@@ -420,3 +420,10 @@ def test_requirements_that_cannot_be_read_are_a_problem(tmp_path: Path) -> None:
 def test_any_text_is_read_as_requirements(text: str) -> None:
     found = parse_requirements(text)
     assert all(one.line >= 1 and one.name == one.name.lower() for one in found.packages)
+
+
+def test_the_current_folder_is_a_source_as_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lib" / "deep").mkdir(parents=True)
+    (tmp_path / "lib" / "deep" / "a.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert [one.name for one in scan_source(Path()).files] == ["lib/deep/a.py"]

@@ -32,6 +32,7 @@ VIEWS = {
     "validate": ["validate", "mistakes.yaml"],
     "plan": ["plan"],
     "origins": ["plan", "--origins"],
+    "dry-run": ["launch", "--dry-run"],
     "instances": ["catalog", "instances"],
     "frameworks": ["catalog", "frameworks", "--engine", "smdistributed"],
     "images": ["catalog", "images", "--region", "us-east-1", "--version", "2.0.1"],

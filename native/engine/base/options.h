@@ -28,7 +28,7 @@ struct Options {
   std::int64_t streams = 1;
   std::int64_t piece_kib = 256;
   std::int64_t small_kib = 96;
-  std::int64_t bulk_kib = 2048;
+  std::int64_t bulk_kib = 4096;
   std::int64_t window = 16;
   std::int64_t buffers_in_flight = 4;
   std::int64_t arena_mib = 1024;

@@ -38,7 +38,7 @@ GroupLayout make_group_layout(const std::vector<int>& job_hosts_of_members);
 struct PlanOptions {
   std::uint64_t piece_bytes = 256U << 10U;
   std::uint64_t small_bytes = 96U << 10U;
-  std::uint64_t bulk_bytes = 2U << 20U;  // that a host has in flight
+  std::uint64_t bulk_bytes = 4U << 20U;  // that a host has in flight
   std::optional<DType> wire_dtype;       // of fp32 sums between hosts, where it is not their own
 };
 

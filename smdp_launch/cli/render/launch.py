@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from rich.text import Text
 from smdp_launch.cli.following import Followed
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import metrics
-from smdp_launch.cli.render.next import command_for
+from smdp_launch.cli.render.next import after_local_run, command_for
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
@@ -42,21 +41,21 @@ def show_local_end(plan: Plan, followed: Followed, object_path: ObjectPath) -> N
         path = object_path(model.bucket, model.key)
         if path is not None:
             rows.append(("model", short(path)))
-    again = command_for("launch", plan.job_file)
-    if followed.outcome.status == "Completed":
-        fill_in = f"put your role, region and image into {plan.job_file}, then: " if plan.placeholders else ""
-        rows.append(("next", f"{fill_in}{again}"))
+    if followed.outcome.model is not None:
+        rows.append(("next", "smdp-launch download"))
+    elif followed.outcome.status == "Completed":
+        rows.append(("next", after_local_run(plan.job_file, bool(plan.placeholders))))
     else:
-        rows.append(("next", f"{_mend(followed)}{again} --local"))
+        rows.append(("next", f"{_mend(followed)}{command_for('launch', plan.job_file)} --local"))
     _show_end(plan, followed, rows)
 
 
 def show_end(plan: Plan, followed: Followed) -> None:
-    model, again = followed.outcome.model, command_for("launch", plan.job_file)
+    model = followed.outcome.model
     if model is not None:
-        rows = [("model", model), ("next", shlex.join(["aws", "s3", "cp", model, "."]))]
+        rows = [("model", model), ("next", "smdp-launch download")]
     else:
-        rows = [("next", f"{_mend(followed)}{again}")]
+        rows = [("next", f"{_mend(followed)}{command_for('launch', plan.job_file)}")]
     _show_end(plan, followed, rows)
 
 

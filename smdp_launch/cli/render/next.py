@@ -16,3 +16,9 @@ def say_next(text: str) -> None:
 def command_for(verb: str, job_file: str) -> str:
     """As a person would type it: the job file that is the default is left out."""
     return shlex.join(["smdp-launch", verb, *([] if job_file == DEFAULT_JOB_FILE else [job_file])])
+
+
+def after_local_run(job_file: str, placeholders: bool) -> str:
+    """What a job that has run here waits for."""
+    fill_in = f"put your role, region and image into {job_file}, then: " if placeholders else ""
+    return f"{fill_in}{command_for('launch', job_file)}"

@@ -27,9 +27,9 @@ def show_origins(plan: Plan) -> None:
     for one in plan.origins:
         key, value = Text(f"{one.key:<{width}}  ", "cyan"), Text(str(one.value))
         where = Text(one.layer.value if one.place is None else f"{one.layer.value}, {one.place}", "dim")
-        line = key + value + Text("  ") + where
+        line = Text.assemble(key, value, "  ", where)
         if console.is_terminal and line.cell_len > console.width:
-            line = key + where + Text("\n  ") + value
+            line = Text.assemble(key, where, "\n  ", value)
         console.print(line, soft_wrap=True)
 
 

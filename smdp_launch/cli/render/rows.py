@@ -37,4 +37,5 @@ def print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
             lines = wrapped(Text(value), console.width - width)
         for index, line in enumerate(lines):
             head = Text((name if index == 0 else "").ljust(width), "cyan")
-            console.print(head + line, soft_wrap=True)
+            # Assembled: a sum of texts has the style of the first all over.
+            console.print(Text.assemble(head, line), soft_wrap=True)

@@ -1,0 +1,103 @@
+"""A download for a person, and for a program."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from smdp_launch.cli.render.console import Console
+from smdp_launch.cli.render.next import DEFAULT_JOB_FILE, after_local_run, say_next
+from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.jobs.download import Download
+from smdp_launch.jobs.history import LOCAL, find_launch
+from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.results import Result
+from smdp_launch.planning.prepare import check_job, placeholders
+from smdp_launch.units import short, size
+
+#: Version of ``download --json``; raised when a member changes its meaning or goes.
+_VERSION = 1
+
+
+class DownloadView:
+    """A bar for each file on standard error, if that is a terminal that may be told to move its cursor."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._tasks: dict[Result, TaskID] = {}
+        self._bars = Progress(
+            TextColumn("{task.description}", style="bold"),
+            BarColumn(bar_width=None),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            expand=True,
+            disable=not self._console.is_terminal or self._console.color_system is None,
+        )
+
+    def __enter__(self) -> DownloadView:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def show(self, result: Result, fetched: int) -> None:
+        if result not in self._tasks:
+            self._tasks[result] = self._bars.add_task(str(result.name), total=result.size)
+        self._bars.update(self._tasks[result], completed=fetched)
+
+
+def show_download(job: Job, fetched: Download) -> None:
+    console = Console(highlight=False)
+    where = "here" if job.where == LOCAL else job.where
+    console.print(Text(fetched.job, "bold"), Text(f"{fetched.outcome.summary}, {where}"), sep="  ")
+    rows = []
+    for one in fetched.files:
+        unpacked = f", unpacked to {short(one.unpacked)}" if one.unpacked is not None else ""
+        rows.append((_title(one.path.name), f"{short(one.path)}, {size(one.size)}{unpacked}"))
+    print_rows(console, rows)
+    say_next(_next(job, fetched))
+
+
+def _title(name: str) -> str:
+    return name.partition(".")[0] if name in {"model.tar.gz", "output.tar.gz"} else "file"
+
+
+def _next(job: Job, fetched: Download) -> str:
+    """A run here is followed by one on AWS; what came from there is looked at."""
+    if job.where == LOCAL:
+        launched = find_launch(job.name)
+        job_file = launched.job_file if launched is not None else DEFAULT_JOB_FILE
+        return after_local_run(job_file, bool(placeholders(check_job(Path(job_file)))))
+    first = fetched.files[0]
+    if first.unpacked is not None or not first.path.name.endswith(".tar.gz"):
+        return shlex.join(["ls", "-lR", short(fetched.folder)])
+    return shlex.join(["tar", "-tzf", short(first.path)])
+
+
+def as_document(job: Job, fetched: Download) -> dict[str, Any]:
+    return {
+        "download": _VERSION,
+        "job": fetched.job,
+        "where": job.where,
+        "status": fetched.outcome.status,
+        "folder": str(fetched.folder),
+        "files": [
+            {
+                "path": str(one.path),
+                "s3": one.source,
+                "bytes": one.size,
+                "unpacked": str(one.unpacked) if one.unpacked is not None else None,
+            }
+            for one in fetched.files
+        ],
+    }

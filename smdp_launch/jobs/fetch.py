@@ -1,0 +1,90 @@
+"""One object from S3 to one file, which appears whole or not at all.
+
+Until then its bytes lie beside it in ``.NAME.ETAG.part``. Whoever fetches the same object again goes on where that
+ends, be it after a lost connection, a Ctrl-C or a power cut.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.jobs.clients import Clients
+from smdp_launch.jobs.results import Result
+from smdp_launch.jobs.submit import told
+
+_BLOCK = 1 << 20
+#: Connections that may break one after the other without a byte between them.
+_ATTEMPTS = 5
+
+#: Told of the bytes of the file that are there.
+Progress = Callable[[int], None]
+
+
+def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> None:
+    """Write the object to ``path``, over what is there.
+
+    Raises:
+        ServiceProblem: S3 refused, did not answer, or the object has changed.
+        EnvironmentProblem: the file cannot be written.
+        Refused: somebody else is fetching it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _part(path, result) as (file, part):
+            _fill(clients, result, file, progress)
+            file.flush()
+            part.replace(path)
+    except OSError as error:
+        raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
+    """What is there of the object, opened at its end; leftovers of other versions go."""
+    version = "".join(char for char in result.etag if char.isalnum())
+    part = path.with_name(f".{path.name}.{version}.part")
+    for other in path.parent.glob(f".{path.name}.*.part"):
+        if other != part:
+            other.unlink()
+    with part.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(f"somebody else is fetching {path}") from None
+        if file.tell() > result.size:
+            file.seek(0)
+            file.truncate()
+        yield file, part
+
+
+def _fill(clients: Clients, result: Result, file: BinaryIO, progress: Progress) -> None:
+    """Append what is missing; a connection that breaks is made anew from there."""
+    from botocore.exceptions import HTTPClientError, IncompleteReadError
+
+    failed = 0
+    progress(file.tell())
+    while file.tell() < result.size:
+        before = file.tell()
+        with told(f"{result.where} cannot be fetched"):
+            try:
+                _append(clients, result, file, progress)
+            except (HTTPClientError, IncompleteReadError):
+                failed = 0 if file.tell() > before else failed + 1
+                if failed >= _ATTEMPTS:
+                    raise
+
+
+def _append(clients: Clients, result: Result, file: BinaryIO, progress: Progress) -> None:
+    start = file.tell()
+    rest = {"Range": f"bytes={start}-"} if start else {}
+    answer = clients.s3.get_object(Bucket=result.where.bucket, Key=result.where.key, IfMatch=result.etag, **rest)
+    # Not `with body`: that is the raw response, whose end nobody compares with its length.
+    with closing(answer["Body"]) as body:
+        while block := body.read(_BLOCK):
+            file.write(block)
+            progress(file.tell())

@@ -1,0 +1,35 @@
+"""The whole notebook, the SageMaker SDK's cells too: its job is submitted to what plays the service, and runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.localcloud.client import private
+from smdp_launch.templates import template
+from tests.conftest import JOB, write_job
+from tests.launcher.notebooks import executed
+from tests.launcher.test_notebook import SCRIPT
+from tests.localcloud.cloud import client_of
+
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
+
+
+def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in os.environ if one.startswith(("AWS_", "SAGEMAKER_"))]:
+        monkeypatch.delenv(name)
+    write_job(tmp_path, JOB.replace("instance_count: 2", "instance_count: 1"), SCRIPT)
+    (tmp_path / "job.ipynb").write_text(template("notebooks/train.ipynb").read_text())
+    with private(tmp_path / "service") as endpoint:
+        s3 = client_of(endpoint, "s3")
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", endpoint.access_key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", endpoint.secret_key)
+        shown = executed(tmp_path / "job.ipynb")
+    assert '<div class="smdp-card">' in shown["estimator"][-1]
+    assert "INFO:botocore" not in "".join([*shown["fit"], *shown["attach"]])
+    assert shown["attach"] == ["'completed'"]

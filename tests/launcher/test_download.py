@@ -1,0 +1,425 @@
+"""What a job left comes here whole or not at all, from the local cloud as from the service."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from smdp_launch import EnvironmentProblem, Refused, ServiceProblem, attach
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.clients import Clients, connect_endpoint
+from smdp_launch.jobs.fetch import fetch
+from smdp_launch.jobs.history import STATE_FOLDER, remember
+from smdp_launch.jobs.results import Result
+from smdp_launch.jobs.unpack import unpack
+from smdp_launch.localcloud.client import object_path, private
+from smdp_launch.request.names import S3Location
+from smdp_launch.source.scan import RESULTS_FOLDER, scan_source
+from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
+from tests.launcher.test_completion import completed
+from tests.launcher.test_json_documents import the_document
+from tests.localcloud.cloud import BUCKET, Cloud, client_of
+
+MODEL = "open(os.path.join(os.environ['SM_MODEL_DIR'], 'model.txt'), 'w').write('trained')\n"
+OUTPUT = "open(os.path.join(os.environ['SM_OUTPUT_DATA_DIR'], 'loss.txt'), 'w').write('0.5')\n"
+FAILS = "raise ValueError('no such luck')\n"
+HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
+
+
+def job_of(folder: Path) -> Path:
+    """The folder that a download made."""
+    (made,) = (folder / RESULTS_FOLDER).iterdir()
+    return made
+
+
+@pytest.fixture
+def ran_here(job_folder: Path, smdp_launch: Command) -> Path:
+    """A folder from which one job was launched on this machine; its local cloud has ended."""
+    write_job(job_folder, script=f"import os\n{MODEL}{OUTPUT}")
+    assert smdp_launch(*HERE).returncode == ExitCode.OK
+    return job_folder
+
+
+def test_a_job_of_this_machine_is_fetched_after_its_local_cloud_has_ended(ran_here: Path, smdp_launch: Command) -> None:
+    ran = smdp_launch("download", "--extract")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    folder = job_of(ran_here)
+    assert ran.stdout.splitlines()[0] == f"{folder.name}  completed, here"
+    assert ran.stderr == "next: smdp-launch launch\n"
+    for name in ("model.tar.gz", "output.tar.gz"):
+        stored = object_path(ran_here / STATE_FOLDER / "local", "bucket", f"output/{folder.name}/output/{name}")
+        assert stored is not None
+        assert (folder / name).read_bytes() == stored.read_bytes()
+    assert (folder / "model" / "model.txt").read_text() == "trained"
+    assert (folder / "output" / "loss.txt").read_text() == "0.5"
+    assert {one.name for one in folder.iterdir()} == {"model", "model.tar.gz", "output", "output.tar.gz"}
+
+
+def test_what_is_there_is_replaced_only_by_force(ran_here: Path, smdp_launch: Command) -> None:
+    assert smdp_launch("download").returncode == ExitCode.OK
+    model = job_of(ran_here) / "model.tar.gz"
+    fetched = model.read_bytes()
+    model.write_text("mine")
+    ran = smdp_launch("download")
+    assert ran.returncode == ExitCode.REFUSED
+    assert "model.tar.gz is there already: --force" in ran.stderr
+    assert model.read_text() == "mine"
+    assert smdp_launch("download", "--force", "--extract").returncode == ExitCode.OK
+    assert model.read_bytes() == fetched
+    (model.parent / "model" / "more.txt").write_text("")
+    assert smdp_launch("download", "--force", "--extract").returncode == ExitCode.OK
+    assert [one.name for one in (model.parent / "model").iterdir()] == ["model.txt"]
+
+
+def test_the_document_is_as_its_schema_says(ran_here: Path, smdp_launch: Command) -> None:
+    document = the_document(smdp_launch("download", "--json"), "download")
+    name = job_of(ran_here).name
+    assert (document["job"], document["where"], document["status"]) == (name, "local", "Completed")
+    paths = [f"{RESULTS_FOLDER}/{name}/model.tar.gz", f"{RESULTS_FOLDER}/{name}/output.tar.gz"]
+    assert [one["path"] for one in document["files"]] == paths
+    assert [one["bytes"] for one in document["files"]] == [(ran_here / one).stat().st_size for one in paths]
+
+
+def test_what_was_fetched_is_no_part_of_the_next_jobs_source(ran_here: Path, smdp_launch: Command) -> None:
+    before = scan_source(ran_here).sha256
+    assert smdp_launch("download").returncode == ExitCode.OK
+    assert scan_source(ran_here).sha256 == before
+
+
+def test_placeholders_are_to_be_filled_in_next(ran_here: Path, smdp_launch: Command) -> None:
+    (ran_here / "job.yaml").write_text(JOB.replace("123456789012", "0" * 12))
+    wanted = "next: put your role, region and image into job.yaml, then: smdp-launch launch\n"
+    assert smdp_launch("download").stderr == wanted
+
+
+def test_a_python_job_is_found_by_its_name_and_fetched(ran_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ran_here)
+    seen: list[tuple[str, int]] = []
+    fetched = attach().download("out", extract=True, progress=lambda one, done: seen.append((str(one.name), done)))
+    assert [one.path.name for one in fetched.files] == ["model.tar.gz", "output.tar.gz"]
+    assert fetched.files[0].unpacked == Path("out", fetched.job, "model")
+    assert seen[-1] == ("output.tar.gz", fetched.files[1].size)
+    assert attach(fetched.job).status() == "Completed"
+
+
+def test_the_jobs_of_the_folder_are_offered_the_last_first(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_folder)
+    for job, where in (("one-1", "local"), ("two-2", "us-east-1")):
+        remember(job, where, "job.yaml", "0" * 64, datetime.now(timezone.utc))
+    with (job_folder / STATE_FOLDER / "history.jsonl").open("a") as history:
+        history.write('{"job": "cut')
+    assert completed(job_folder, "download", "") == {"two-2": "us-east-1", "one-1": "local"}
+    assert attach().name == "two-2"
+    assert attach("one-1").where == "local"
+
+
+def test_without_a_launch_a_name_is_needed(smdp_launch: Command, job_folder: Path) -> None:
+    ran = smdp_launch("download", "--json")
+    assert ran.returncode == ExitCode.REFUSED
+    assert the_document(ran, "error")["message"] == "no job was launched from this folder: give the name of one"
+    assert not (job_folder / STATE_FOLDER).exists()
+
+
+def test_without_credentials_a_job_of_the_service_is_not_looked_for(smdp_launch: Command, job_folder: Path) -> None:
+    environment = clean_environment(HOME=str(job_folder), AWS_EC2_METADATA_DISABLED="true")
+    ran = smdp_launch("download", "small-1", "--region", "us-east-1", "--json", env=environment)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "credentials" in the_document(ran, "error")["message"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """What plays the service: reached by the variables that every AWS tool reads."""
+    with private(tmp_path_factory.mktemp("service") / "state") as endpoint:
+        cloud = Cloud(endpoint)
+        cloud.s3.create_bucket(Bucket=BUCKET)
+        yield cloud
+
+
+@pytest.fixture
+def on_aws(service: Cloud, tmp_path: Path) -> dict[str, str]:
+    return clean_environment(
+        HOME=str(tmp_path),
+        AWS_ENDPOINT_URL=service.endpoint.url,
+        AWS_ACCESS_KEY_ID=service.endpoint.access_key,
+        AWS_SECRET_ACCESS_KEY=service.endpoint.secret_key,
+    )
+
+
+def test_a_launched_job_of_the_service_is_fetched_by_the_same_command(
+    service: Cloud, on_aws: dict[str, str], smdp_launch: Command, job_folder: Path
+) -> None:
+    service.s3.put_object(Bucket=BUCKET, Key="train/part-0", Body=b"0123456789")
+    write_job(job_folder, JOB.replace("instance_count: 2", "instance_count: 1"), f"import os\n{MODEL}")
+    assert smdp_launch("launch", "--yes", env=on_aws).returncode == ExitCode.OK
+    ran = smdp_launch("download", env=on_aws)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    folder = job_of(job_folder)
+    assert ran.stdout.splitlines()[0] == f"{folder.name}  completed, us-east-1"
+    assert ran.stderr == f"next: tar -tzf smdp-results/{folder.name}/model.tar.gz\n"
+    with tarfile.open(folder / "model.tar.gz") as tar:
+        assert tar.getnames() == ["model.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "code", "told"),
+    [
+        ("failed", FAILS, ExitCode.JOB_FAILED, "failed and left nothing to fetch: AlgorithmError: ValueError: no such"),
+        ("empty", "pass\n", ExitCode.REFUSED, "completed and left nothing: its script wrote nothing to SM_MODEL_DIR"),
+    ],
+)
+def test_a_job_that_left_nothing_says_why(
+    service: Cloud, on_aws: dict[str, str], smdp_launch: Command, name: str, script: str, code: ExitCode, told: str
+) -> None:
+    service.run(name, script)
+    ran = smdp_launch("download", name, "--region", "us-east-1", "--json", env=on_aws)
+    assert ran.returncode == code
+    assert told in the_document(ran, "error")["message"]
+
+
+def test_a_failed_jobs_output_is_fetched_all_the_same(
+    service: Cloud, on_aws: dict[str, str], smdp_launch: Command, job_folder: Path
+) -> None:
+    service.run("half", f"import os\n{OUTPUT}{FAILS}")
+    ran = smdp_launch("download", "half", "--region", "us-east-1", env=on_aws)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.stdout.startswith("half  failed, us-east-1\noutput  smdp-results/half/output.tar.gz, ")
+
+
+def test_a_job_that_goes_on_is_not_fetched(service: Cloud, on_aws: dict[str, str], smdp_launch: Command) -> None:
+    service.start("busy", "import time\nprint('at it', flush=True)\ntime.sleep(300)\n")
+    service.await_log("busy", "at it")
+    ran = smdp_launch("download", "busy", "--region", "us-east-1", "--json", env=on_aws)
+    assert ran.returncode == ExitCode.REFUSED
+    message = "busy is still at it (Training): its results are there when it has ended"
+    assert the_document(ran, "error")["message"] == message
+    service.sagemaker.stop_training_job(TrainingJobName="busy")
+    service.wait("busy")
+
+
+def test_a_job_that_nobody_knows_is_the_services_answer(on_aws: dict[str, str], smdp_launch: Command) -> None:
+    ran = smdp_launch("download", "nobody", "--region", "us-east-1", "--json", env=on_aws)
+    assert ran.returncode == ExitCode.SERVICE
+    assert "Requested resource not found" in the_document(ran, "error")["message"]
+
+
+def test_an_unpacked_model_keeps_its_folders(
+    service: Cloud, on_aws: dict[str, str], smdp_launch: Command, job_folder: Path
+) -> None:
+    script = "import os\nos.makedirs(os.environ['SM_MODEL_DIR'] + '/a')\n" + MODEL.replace("model.txt", "a/b.txt")
+    output = {"S3OutputPath": f"s3://{BUCKET}/out", "CompressionType": "NONE"}
+    service.run("loose", script, OutputDataConfig=output)
+    ran = smdp_launch("download", "loose", "--region", "us-east-1", env=on_aws)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert (job_folder / RESULTS_FOLDER / "loose" / "model" / "a" / "b.txt").read_text() == "trained"
+
+
+CONTENT = bytes(range(256)) * 4096
+
+
+class Moody(BaseHTTPRequestHandler):
+    """S3 that ends its first connections early: in the middle of the object, or before another byte of it."""
+
+    asked: list[str]
+    cuts: int
+
+    def do_GET(self) -> None:
+        start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
+        type(self).asked.append(self.headers.get("Range") or "")
+        assert self.headers["If-Match"] == '"tag"'
+        body = CONTENT[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if len(type(self).asked) <= type(self).cuts:
+            self.wfile.write(b"" if start else body[: len(body) // 2])
+            return
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def moody() -> Iterator[tuple[type[Moody], Clients]]:
+    handler = type("Mood", (Moody,), {"asked": [], "cuts": 0})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield handler, connect_endpoint(f"http://127.0.0.1:{server.server_port}", "us-east-1", "key", "secret")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+RESULT = Result(PurePosixPath("model.tar.gz"), S3Location("bucket", "model.tar.gz"), len(CONTENT), '"tag"')
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke(moody: tuple[type[Moody], Clients], tmp_path: Path) -> None:
+    handler, clients = moody
+    handler.cuts = 2
+    seen: list[int] = []
+    fetch(clients, RESULT, tmp_path / "model.tar.gz", seen.append)
+    assert (tmp_path / "model.tar.gz").read_bytes() == CONTENT
+    assert handler.asked[0] == ""
+    assert handler.asked[1] == handler.asked[2] != ""
+    assert seen == sorted(seen)
+    assert seen[-1] == len(CONTENT)
+    assert [one.name for one in tmp_path.iterdir()] == ["model.tar.gz"]
+
+
+def test_a_connection_that_breaks_for_good_is_told_and_what_came_is_kept(
+    moody: tuple[type[Moody], Clients], tmp_path: Path
+) -> None:
+    handler, clients = moody
+    handler.cuts = 1000
+    path = tmp_path / "model.tar.gz"
+    with pytest.raises(ServiceProblem, match=re.escape("s3://bucket/model.tar.gz cannot be fetched")):
+        fetch(clients, RESULT, path, lambda _: None)
+    assert not path.exists()
+    (part,) = tmp_path.iterdir()
+    kept = part.stat().st_size
+    assert CONTENT.startswith(part.read_bytes())
+    handler.cuts = 0
+    fetch(clients, RESULT, path, lambda _: None)
+    assert handler.asked[-1] == f"bytes={kept}-"
+    assert path.read_bytes() == CONTENT
+
+
+def test_bytes_of_another_version_are_thrown_away(moody: tuple[type[Moody], Clients], tmp_path: Path) -> None:
+    handler, clients = moody
+    (tmp_path / ".model.tar.gz.older.part").write_bytes(b"x" * 10)
+    (tmp_path / ".model.tar.gz.tag.part").write_bytes(b"x" * (len(CONTENT) + 1))
+    fetch(clients, RESULT, tmp_path / "model.tar.gz", lambda _: None)
+    assert handler.asked == [""]
+    assert [one.name for one in tmp_path.iterdir()] == ["model.tar.gz"]
+    assert (tmp_path / "model.tar.gz").read_bytes() == CONTENT
+
+
+def test_two_downloads_of_one_file_do_not_mix(moody: tuple[type[Moody], Clients], tmp_path: Path) -> None:
+    _, clients = moody
+    path = tmp_path / "model.tar.gz"
+
+    def second(_: int) -> None:
+        with pytest.raises(Refused, match="somebody else is fetching"):
+            fetch(clients, RESULT, path, lambda _: None)
+
+    fetch(clients, RESULT, path, second)
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_folder_that_cannot_be_written_is_told(moody: tuple[type[Moody], Clients], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentProblem, match="cannot be written"):
+        fetch(moody[1], RESULT, tmp_path / "file" / "model.tar.gz", lambda _: None)
+
+
+def test_ctrl_c_leaves_no_half_file_and_the_same_command_goes_on(
+    service: Cloud, on_aws: dict[str, str], smdp_launch: Command, job_folder: Path
+) -> None:
+    service.run("large", f"import os\n{MODEL}")
+    key = "out/large/output/model.tar.gz"
+    service.s3.put_object(Bucket=BUCKET, Key=key, Body=os.urandom(256 << 20))
+    running = subprocess.Popen(
+        [LAUNCHER, "download", "large", "--region", "us-east-1", "--json"],
+        cwd=job_folder,
+        env=on_aws,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while (
+        not (parts := list(job_folder.glob(f"{RESULTS_FOLDER}/large/.model.tar.gz.*.part")))
+        or parts[0].stat().st_size == 0
+    ):
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.001)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == ExitCode.INTERRUPTED
+    assert json.loads(out)["exit_code"] == ExitCode.INTERRUPTED
+    assert err.split("\n") == ["the same command goes on from here", "", "interrupted", ""]
+    assert not (job_folder / RESULTS_FOLDER / "large" / "model.tar.gz").exists()
+    assert parts[0].stat().st_size < 256 << 20
+    assert smdp_launch("download", "large", "--region", "us-east-1", env=on_aws).returncode == ExitCode.OK
+    fetched = (job_folder / RESULTS_FOLDER / "large" / "model.tar.gz").read_bytes()
+    assert fetched == service.object(key)
+
+
+def member(name: str, **more: Any) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    for key, value in more.items():
+        setattr(info, key, value)
+    return info
+
+
+def packed(path: Path, *members: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for one in members:
+            content = b"x" * 10 if one.isfile() else None
+            one.size = 10 if content else 0
+            tar.addfile(one, io.BytesIO(content) if content else None)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("evil", "told"),
+    [
+        (member("../escaped"), "leads out of the folder"),
+        (member("/tmp/escaped"), "leads out of the folder"),
+        (member("a/../../escaped"), "leads out of the folder"),
+        (member("link", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "holds a link"),
+        (member("link", type=tarfile.LNKTYPE, linkname="fine"), "holds a link"),
+        (member("pipe", type=tarfile.FIFOTYPE), "a device or pipe"),
+        (member("null", type=tarfile.CHRTYPE, devmajor=1, devminor=3), "a device or pipe"),
+        (member("fine"), "twice"),
+    ],
+    ids=["up", "absolute", "up-again", "symlink", "hardlink", "pipe", "device", "twice"],
+)
+def test_an_archive_that_reaches_out_is_not_unpacked(tmp_path: Path, evil: tarfile.TarInfo, told: str) -> None:
+    archive = packed(tmp_path / "model.tar.gz", member("fine"), evil)
+    with pytest.raises(Refused, match=told):
+        unpack(archive, tmp_path / "model")
+    assert [one.name for one in tmp_path.iterdir()] == ["model.tar.gz"]
+    assert not (tmp_path.parent / "escaped").exists()
+
+
+def test_a_cut_archive_leaves_what_was_there(tmp_path: Path) -> None:
+    archive = packed(tmp_path / "model.tar.gz", *(member(f"{number}") for number in range(1000)))
+    archive.write_bytes(archive.read_bytes()[:2000])
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "before").write_text("")
+    with pytest.raises(EnvironmentProblem, match="cannot be unpacked"):
+        unpack(archive, tmp_path / "model")
+    assert [one.name for one in (tmp_path / "model").iterdir()] == ["before"]
+    assert {one.name for one in tmp_path.iterdir()} == {"model", "model.tar.gz"}
+
+
+def test_modes_that_matter_stay(tmp_path: Path) -> None:
+    archive = packed(tmp_path / "a.tar.gz", member("d/run", mode=0o4755), member("d/data", mode=0o666))
+    unpack(archive, tmp_path / "a")
+    assert (tmp_path / "a" / "d" / "run").stat().st_mode & 0o7777 == 0o755
+    assert (tmp_path / "a" / "d" / "data").stat().st_mode & 0o7777 == 0o644
+
+
+def test_keys_that_lead_out_are_refused(service: Cloud, on_aws: dict[str, str], smdp_launch: Command) -> None:
+    service.run("odd", "pass\n")
+    client_of(service.endpoint, "s3").put_object(Bucket=BUCKET, Key="out/odd/output/a/../../../b", Body=b"")
+    ran = smdp_launch("download", "odd", "--region", "us-east-1", env=on_aws)
+    assert ran.returncode == ExitCode.REFUSED
+    assert "would be written outside the folder" in ran.stderr
