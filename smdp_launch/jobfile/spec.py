@@ -161,6 +161,10 @@ class EngineOptions(Section):
     piece_kib: Annotated[
         int | None, Field(ge=4, le=65536, description="KiB in which buffers are reduced and sent.")
     ] = None
+    wire_dtype: Annotated[
+        Literal["bfloat16", "float16"] | None,
+        Field(description="Type in which float32 sums travel between hosts, at half the bytes and with its rounding."),
+    ] = None
     operation_timeout_s: Annotated[
         float | None, Field(ge=0.01, le=30 * DAY, description="Seconds after which an exchange has failed.")
     ] = None

@@ -166,6 +166,7 @@ def _engine(draw: st.DrawFn, job: Mapping) -> None:
             {},
             streams=st.integers(1, 16),
             piece_kib=st.integers(4, 65536),
+            wire_dtype=st.sampled_from(["bfloat16", "float16"]),
             operation_timeout_s=st.floats(1, 1e5, width=32),
             rendezvous_timeout_s=st.integers(1, 1000).map(float),
             heartbeat_s=st.floats(1, 100, width=32),

@@ -101,6 +101,7 @@ CASES: dict[str, Job] = {
     "batch.warmup_steps": {"batch": {"global": 256, "warmup_steps": 5}},
     "amp": {"amp": "fp16"},
     "engine_options.streams": {"engine_options": {"streams": 3}},
+    "engine_options.wire_dtype": {"engine_options": {"wire_dtype": "float16"}},
     "engine_options.piece_kib": {"engine_options": {"piece_kib": 512}},
     "engine_options.operation_timeout_s": {"engine_options": {"operation_timeout_s": 90.5}},
     "engine_options.rendezvous_timeout_s": {"engine_options": {"rendezvous_timeout_s": 60.0}},

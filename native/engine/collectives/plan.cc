@@ -27,14 +27,15 @@ std::size_t most_local(const GroupLayout& layout) {
 }
 
 // Bytes per piece of a range: at most the option; of what a host may have in flight, two pieces for each of
-// its ranks and each host; and the number of pieces a multiple of the local size where that does not make
-// them tiny.
+// its ranks and each host, four for a rank alone on its host, to which a piece costs less; and the number of
+// pieces a multiple of the local size where that does not make them tiny.
 std::uint64_t piece_size(std::uint64_t bytes, const GroupLayout& layout, const PlanOptions& options) {
   const std::size_t local = most_local(layout);
   const std::size_t hosts = layout.hosts.size();
   std::uint64_t most = options.piece_bytes;
   if (hosts > 1) {
-    most = std::min(most, std::max(kLeastPiece, options.bulk_bytes / (2 * hosts * local)));
+    const std::uint64_t rounds = local == 1 ? 4 : 2;
+    most = std::min(most, std::max(kLeastPiece, options.bulk_bytes / (rounds * hosts * local)));
   }
   std::uint64_t count = std::max<std::uint64_t>(1, divide_up(bytes, most));
   if (bytes / local >= kLeastPiece) {
