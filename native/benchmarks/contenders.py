@@ -49,7 +49,7 @@ def _reports(outputs: List[str]) -> List[Report]:
     return [json.loads(line) for line in lines]
 
 
-def _ranks(setup: Setup, command: List[str], environment: Dict[str, str]) -> List[Report]:
+def _outputs(setup: Setup, command: List[str], environment: Dict[str, str]) -> List[str]:
     processes = []
     for rank in range(setup.size):
         host, local = divmod(rank, setup.per_host)
@@ -73,12 +73,25 @@ def _ranks(setup: Setup, command: List[str], environment: Dict[str, str]) -> Lis
             process.kill()
     if any(process.returncode != 0 for process in processes):
         raise RuntimeError(f"{command[0]}: exit codes {[process.returncode for process in processes]}")
-    return _reports(outputs)
+    return outputs
+
+
+def _ranks(setup: Setup, command: List[str], environment: Dict[str, str]) -> List[Report]:
+    return _reports(_outputs(setup, command, environment))
+
+
+ENGINE = str(BUILD / "benchmarks" / "bench_engine")
+TOKEN = {"SMDP_JOB_TOKEN": "5" * 32}
+
+
+def small_beside_bulk(setup: Setup) -> List[float]:
+    """Milliseconds of 4 KiB on rank 0 while 25 MiB are under way in another group."""
+    lines = _outputs(setup, [ENGINE, "small-beside-bulk"], TOKEN)[0].splitlines()
+    return [float(line.split()[0]) for line in lines if line.endswith("under way")]
 
 
 def engine(setup: Setup) -> List[Report]:
-    program = str(BUILD / "benchmarks" / "bench_engine")
-    return _ranks(setup, [program, setup.cases, setup.dtype], {"SMDP_JOB_TOKEN": "5" * 32})
+    return _ranks(setup, [ENGINE, setup.cases, setup.dtype], TOKEN)
 
 
 def _torch(backend: str, environment: Dict[str, str]) -> Callable[[Setup], List[Report]]:
@@ -153,6 +166,6 @@ CONTENDERS = {
             one_host=True,
         ),
         Contender("openmpi", open_mpi, ("float32",)),
-        Contender("smddp-torch", _torch("smddp", {"SMDP_JOB_TOKEN": "5" * 32})),
+        Contender("smddp-torch", _torch("smddp", TOKEN)),
     )
 }

@@ -26,7 +26,11 @@ def size_name(size: int) -> str:
 
 
 def load(folder: Path) -> Dict[str, List[Row]]:
-    return {path.stem: json.loads(path.read_text())["rows"] for path in sorted(folder.glob("*.json"))}
+    """Rows by case; those of "1x8+64M" join "1x8"."""
+    figures: Dict[str, List[Row]] = {}
+    for path in sorted(folder.glob("*.json")):
+        figures.setdefault(path.stem.split("+")[0], []).extend(json.loads(path.read_text())["rows"])
+    return figures
 
 
 def figure(row: Row, name: str) -> float:

@@ -134,6 +134,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shape", default="2x4", help="hosts x ranks per host, as 2x8")
     parser.add_argument("--rate", type=int, help="Mbit/s of each host's link; unshaped without it")
     parser.add_argument("--sizes", default="4K,64K,1M,4M,25M")
+    parser.add_argument("--small-beside-bulk", action="store_true", help="4 KiB while 25 MiB are under way")
     parser.add_argument("--trace", choices=sorted(TRACES), help="a model's gradients instead of sizes")
     parser.add_argument("--bucket-mib", type=int, default=25, help="of a trace")
     parser.add_argument("--backward-ms", type=int, default=200, help="of a trace: how long its backward pass takes")
@@ -145,10 +146,19 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def beside_bulk(hosts: int, per_host: int, rate: Optional[int]) -> int:
+    with Lab(hosts, rate) as lab:
+        took = contenders.small_beside_bulk(contenders.Setup(lab, per_host, "", "float32"))
+    print(f"{len(took)} of 4 KiB during 25 MiB: median {statistics.median(took):.2f} ms, longest {max(took):.2f} ms")
+    return 0
+
+
 def main() -> int:
     arguments = parse()
     hosts, per_host = (int(word) for word in arguments.shape.split("x"))
     contenders.build()
+    if arguments.small_beside_bulk:
+        return beside_bulk(hosts, per_host, arguments.rate)
     if arguments.trace:
         cases = trace_case(arguments)
     else:
