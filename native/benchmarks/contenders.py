@@ -54,7 +54,8 @@ def _outputs(setup: Setup, command: List[str], environment: Dict[str, str]) -> L
     for rank in range(setup.size):
         host, local = divmod(rank, setup.per_host)
         settings = {
-            **os.environ,
+            # Nothing of the caller's own settings of an engine: the command tells all that was measured.
+            **{name: value for name, value in os.environ.items() if not name.startswith("SMDP_")},
             "OMP_NUM_THREADS": "1",
             "RANK": str(rank),
             "LOCAL_RANK": str(local),
@@ -143,8 +144,8 @@ class Contender:
     def why_not(self, setup: Setup) -> Optional[str]:
         if setup.dtype not in self.dtypes:
             return f"no {setup.dtype}"
-        if self.one_host and setup.lab.hosts > 1:
-            return "for one host only"
+        if self.one_host and (setup.lab.hosts > 1 or setup.cases.startswith("@")):
+            return "for one host, and one sum at a time"
         if self.needs and importlib.util.find_spec(self.needs) is None:
             return "not installed"
         if self.name == "openmpi" and shutil.which("mpirun") is None:

@@ -79,7 +79,7 @@ def measure(setup: contenders.Setup, names: List[str], rounds: int) -> Dict[str,
     return taken
 
 
-def summarize(taken: Dict[str, Dict[int, dict]], hosts: int, rate: Optional[int]) -> List[dict]:
+def summarize(taken: Dict[str, Dict[int, dict]], hosts: int, rate: Optional[int], trace: bool) -> List[dict]:
     rows = []
     for name, by_size in taken.items():
         for size, one in sorted(by_size.items()):
@@ -94,7 +94,7 @@ def summarize(taken: Dict[str, Dict[int, dict]], hosts: int, rate: Optional[int]
                     "p95_ms": seconds[min(len(seconds) - 1, int(len(seconds) * 0.95))] * 1e3,
                     "min_ms": seconds[0] * 1e3,
                     "iterations": len(seconds),
-                    "wire_share": limit / median if limit else None,
+                    "wire_share": limit / median if limit and not trace else None,
                     "cpu_s_per_gib": one["cpu_s"] / (len(seconds) * size / (1 << 30)),
                     "pss_mib": one["pss_kib"] / 1024 - HELD * size / (1 << 20),
                     "correct": one["correct"],
@@ -175,7 +175,7 @@ def main() -> int:
             else:
                 names.append(name)
         taken = measure(setup, names, arguments.rounds)
-    rows = summarize(taken, hosts, arguments.rate)
+    rows = summarize(taken, hosts, arguments.rate, bool(arguments.trace))
     command = "python native/benchmarks/run.py " + " ".join(sys.argv[1:])
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     print(

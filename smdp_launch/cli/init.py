@@ -187,7 +187,7 @@ def _write_schema(output: Path) -> None:
 
 
 def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
-    from smdp_launch.draft.notebook import ignore_line, notebook_for
+    from smdp_launch.draft.notebook import ignore_line, notebook_for, with_line
     from smdp_launch.source.ignore import IGNORE_FILE
 
     path = job_file.with_suffix(".ipynb")
@@ -195,8 +195,7 @@ def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
     line = ignore_line(path, source)
     left_out = ""
     if line is not None:
-        with (source / IGNORE_FILE).open("a", encoding="utf-8") as ignore:
-            ignore.write(f"{line}\n")
+        _write(source / IGNORE_FILE, with_line(source / IGNORE_FILE, line), force=True)
         left_out = f", which {IGNORE_FILE} leaves out of the source"
     click.echo(f"wrote {path}{left_out}")
 

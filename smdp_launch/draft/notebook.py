@@ -36,6 +36,14 @@ def ignore_line(notebook: Path, source: Path) -> str | None:
         line = f"/{notebook.resolve().relative_to(source.resolve()).as_posix()}"
     except ValueError:
         return None
-    ignore = source / IGNORE_FILE
-    written = ignore.read_text("utf-8", "surrogateescape").splitlines() if ignore.exists() else []
-    return None if line in written else line
+    return None if line in _text(source / IGNORE_FILE).splitlines() else line
+
+
+def with_line(path: Path, line: str) -> str:
+    """The file's text with one line more, whether or not its last one is ended."""
+    text = _text(path)
+    return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n"
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", "surrogateescape") if path.exists() else ""

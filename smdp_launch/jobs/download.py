@@ -9,7 +9,7 @@ from pathlib import Path
 
 from smdp_launch.errors import Refused
 from smdp_launch.jobs.clients import Clients
-from smdp_launch.jobs.fetch import fetch
+from smdp_launch.jobs.fetch import fetch, publish
 from smdp_launch.jobs.outcome import Outcome
 from smdp_launch.jobs.results import Result, Results, find_results
 from smdp_launch.jobs.unpack import unpack
@@ -51,7 +51,7 @@ def download(
 ) -> Download:
     """Fetch what ``job`` left (its model, packed or not, and output.tar.gz) into ``folder``, as it lay in S3.
 
-    A file appears whole or not at all; a download that was interrupted goes on where it was.
+    Files appear whole, when all are there; a download that was interrupted goes on where it was.
 
     Args:
         extract: unpack the archives too, each to a folder of its name.
@@ -66,8 +66,9 @@ def download(
     results = find_results(clients, job)
     if not force:
         _require_room(results, folder, extract)
-    for one in results.objects:
-        fetch(clients, one, folder / one.name, partial(progress, one))
+    parts = [fetch(clients, one, folder / one.name, partial(progress, one)) for one in results.objects]
+    for part, one in zip(parts, results.objects, strict=True):
+        publish(part, folder / one.name)
     return Download(job, results.outcome, folder, tuple(_downloaded(results, folder, extract)))
 
 

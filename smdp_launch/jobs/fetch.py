@@ -1,12 +1,14 @@
 """One object from S3 to one file, which appears whole or not at all.
 
 Until then its bytes lie beside it in ``.NAME.ETAG.part``. Whoever fetches the same object again goes on where that
-ends, be it after a lost connection, a Ctrl-C or a power cut.
+ends, be it after a lost connection, a Ctrl-C or a power cut, and asks nothing if it is whole.
 """
 
 from __future__ import annotations
 
 import fcntl
+import glob
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,8 +27,8 @@ _ATTEMPTS = 5
 Progress = Callable[[int], None]
 
 
-def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> None:
-    """Write the object to ``path``, over what is there.
+def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> Path:
+    """The whole object beside ``path``, under the name of a part: `publish` it when all that belong together are there.
 
     Raises:
         ServiceProblem: S3 refused, did not answer, or the object has changed.
@@ -38,7 +40,20 @@ def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> N
         with _part(path, result) as (file, part):
             _fill(clients, result, file, progress)
             file.flush()
-            part.replace(path)
+            os.fsync(file.fileno())
+            return part
+    except OSError as error:
+        raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
+
+
+def publish(part: Path, path: Path) -> None:
+    """Give a whole part its name, over what is there.
+
+    Raises:
+        EnvironmentProblem: the file cannot be written.
+    """
+    try:
+        part.replace(path)
     except OSError as error:
         raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
 
@@ -48,8 +63,8 @@ def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
     """What is there of the object, opened at its end; leftovers of other versions go."""
     version = "".join(char for char in result.etag if char.isalnum())
     part = path.with_name(f".{path.name}.{version}.part")
-    for other in path.parent.glob(f".{path.name}.*.part"):
-        if other != part:
+    for other in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        if other != part and other.name.count(".") == part.name.count("."):
             other.unlink()
     with part.open("ab") as file:
         try:
@@ -80,11 +95,20 @@ def _fill(clients: Clients, result: Result, file: BinaryIO, progress: Progress) 
 
 
 def _append(clients: Clients, result: Result, file: BinaryIO, progress: Progress) -> None:
+    from botocore.exceptions import FlexibleChecksumError
+
     start = file.tell()
     rest = {"Range": f"bytes={start}-"} if start else {}
     answer = clients.s3.get_object(Bucket=result.where.bucket, Key=result.where.key, IfMatch=result.etag, **rest)
+    if start and not answer.get("ContentRange", "").startswith(f"bytes {start}-"):
+        file.seek(0)
+        file.truncate()  # the whole object came, not the rest
     # Not `with body`: that is the raw response, whose end nobody compares with its length.
     with closing(answer["Body"]) as body:
-        while block := body.read(_BLOCK):
-            file.write(block)
-            progress(file.tell())
+        try:
+            while block := body.read(_BLOCK):
+                file.write(block)
+                progress(file.tell())
+        except FlexibleChecksumError:
+            file.truncate(0)  # asked for at the end: nothing of it can be trusted
+            raise

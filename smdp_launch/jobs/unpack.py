@@ -6,6 +6,7 @@ refused before anything of the archive appears where the person looks.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
 import tempfile
@@ -30,7 +31,7 @@ def unpack(archive: Path, folder: Path) -> None:
             made = scratch / folder.name
             made.mkdir()
             _unpack(archive, made)
-            if folder.exists():
+            if os.path.lexists(folder):
                 folder.rename(scratch / "before")
             made.rename(folder)
         finally:
@@ -51,7 +52,7 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 def _name(archive: Path, member: tarfile.TarInfo) -> PurePosixPath:
     name = PurePosixPath(member.name)
-    if name.is_absolute() or ".." in name.parts:
+    if name.is_absolute() or ".." in name.parts or "\0" in member.name:
         raise Refused(f"{archive} holds {member.name!r}, which leads out of the folder: it is not unpacked")
     if not (member.isfile() or member.isdir()):
         kind = "a link" if member.issym() or member.islnk() else "a device or pipe"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ def executed(path: Path, *without: str) -> dict[str, Any]:
     nbformat.validate(notebook)
     notebook.cells = [one for one in notebook.cells if not {*without} & {*one.metadata.get("tags", ())}]
     NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(path.parent)}}).execute()
-    return {one.id: [_shown(output) for output in one.outputs] for one in notebook.cells if one.cell_type == "code"}
+    return {one.id: _all_shown(one.outputs) for one in notebook.cells if one.cell_type == "code"}
+
+
+def _all_shown(outputs: list[Any]) -> list[str]:
+    """What was printed in one go may come in several pieces."""
+    printed = groupby(outputs, lambda one: one.output_type == "stream")
+    shown = [["".join(map(_shown, group))] if stream else list(map(_shown, group)) for stream, group in printed]
+    return [text for texts in shown for text in texts]
 
 
 def _shown(output: Any) -> str:

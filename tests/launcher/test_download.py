@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ import pytest
 from smdp_launch import EnvironmentProblem, Refused, ServiceProblem, attach
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.clients import Clients, connect_endpoint
-from smdp_launch.jobs.fetch import fetch
+from smdp_launch.jobs.fetch import fetch, publish
 from smdp_launch.jobs.history import STATE_FOLDER, remember
 from smdp_launch.jobs.results import Result
 from smdp_launch.jobs.unpack import unpack
@@ -244,6 +244,8 @@ class Moody(BaseHTTPRequestHandler):
         body = CONTENT[start:]
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body)))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}")
         self.end_headers()
         if len(type(self).asked) <= type(self).cuts:
             self.wfile.write(b"" if start else body[: len(body) // 2])
@@ -269,11 +271,26 @@ def moody() -> Iterator[tuple[type[Moody], Clients]]:
 RESULT = Result(PurePosixPath("model.tar.gz"), S3Location("bucket", "model.tar.gz"), len(CONTENT), '"tag"')
 
 
+def fetch_whole(clients: Clients, path: Path, progress: Callable[[int], None] = lambda _: None) -> None:
+    publish(fetch(clients, RESULT, path, progress), path)
+
+
+def test_a_whole_part_is_asked_for_no_more(moody: tuple[type[Moody], Clients], tmp_path: Path) -> None:
+    """So a download of several files that was interrupted goes on behind those that were whole."""
+    handler, clients = moody
+    path = tmp_path / "model.tar.gz"
+    fetch(clients, RESULT, path, lambda _: None)
+    assert not path.exists()
+    fetch_whole(clients, path)
+    assert handler.asked == [""]
+    assert path.read_bytes() == CONTENT
+
+
 def test_a_broken_connection_is_taken_up_where_it_broke(moody: tuple[type[Moody], Clients], tmp_path: Path) -> None:
     handler, clients = moody
     handler.cuts = 2
     seen: list[int] = []
-    fetch(clients, RESULT, tmp_path / "model.tar.gz", seen.append)
+    fetch_whole(clients, tmp_path / "model.tar.gz", seen.append)
     assert (tmp_path / "model.tar.gz").read_bytes() == CONTENT
     assert handler.asked[0] == ""
     assert handler.asked[1] == handler.asked[2] != ""
@@ -295,7 +312,7 @@ def test_a_connection_that_breaks_for_good_is_told_and_what_came_is_kept(
     kept = part.stat().st_size
     assert CONTENT.startswith(part.read_bytes())
     handler.cuts = 0
-    fetch(clients, RESULT, path, lambda _: None)
+    fetch_whole(clients, path)
     assert handler.asked[-1] == f"bytes={kept}-"
     assert path.read_bytes() == CONTENT
 
@@ -304,7 +321,7 @@ def test_bytes_of_another_version_are_thrown_away(moody: tuple[type[Moody], Clie
     handler, clients = moody
     (tmp_path / ".model.tar.gz.older.part").write_bytes(b"x" * 10)
     (tmp_path / ".model.tar.gz.tag.part").write_bytes(b"x" * (len(CONTENT) + 1))
-    fetch(clients, RESULT, tmp_path / "model.tar.gz", lambda _: None)
+    fetch_whole(clients, tmp_path / "model.tar.gz")
     assert handler.asked == [""]
     assert [one.name for one in tmp_path.iterdir()] == ["model.tar.gz"]
     assert (tmp_path / "model.tar.gz").read_bytes() == CONTENT
@@ -318,7 +335,7 @@ def test_two_downloads_of_one_file_do_not_mix(moody: tuple[type[Moody], Clients]
         with pytest.raises(Refused, match="somebody else is fetching"):
             fetch(clients, RESULT, path, lambda _: None)
 
-    fetch(clients, RESULT, path, second)
+    fetch_whole(clients, path, second)
     assert path.read_bytes() == CONTENT
 
 

@@ -4,12 +4,6 @@
 #include <cstring>
 
 namespace smdp {
-namespace {
-
-constexpr std::uint64_t kSmallPiece = 16U << 10U;  // bytes; smaller ones never wait for bulk data
-
-}  // namespace
-
 Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout,
                      int rank, const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline,
                      TimePoint warn_at)
@@ -165,7 +159,7 @@ void Operation::advance() {
 bool Operation::may_send(std::uint32_t piece) {
   const std::uint64_t bytes = wire_bytes(piece);
   const bool due = in_flight_ < 2U * static_cast<std::uint32_t>(hosts_) && host_.is_oldest(number_);
-  if (hosts_ == 1 || bytes <= kSmallPiece || due || budget_.used + bytes <= budget_.limit) {
+  if (hosts_ == 1 || goes_first(call_.what, bytes) || due || budget_.used + bytes <= budget_.limit) {
     return true;
   }
   budget_.starved = true;

@@ -152,6 +152,7 @@ void Greeter::on_answer(Conversation& talk) {
   talk.in.clear();
   talk.wanted = kAnswerHead;
   talk.state = Conversation::State::kWelcomed;
+  talk.ends = TimePoint::max();  // from its proof on the other side may count the link as made
   if (!proved) {
     (void)send_all(talk.fd.get(), talk.out, Clock::now() + std::chrono::seconds(1));
     const std::string why = "wrong token: rank " + std::to_string(talk.link.first) +

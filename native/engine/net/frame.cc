@@ -30,6 +30,12 @@ void encode(const FrameHeader& header, std::span<std::byte, kFrameBytes> out) {
   static_assert(4 + 4 + 3 * 8 + 4 * 4 + 3 * 8 == kFrameBytes);
 }
 
+bool goes_first(const Descriptor& call, std::uint64_t payload) {
+  constexpr std::uint64_t kFrame = 16U << 10U;
+  constexpr std::uint64_t kCall = 256U << 10U;
+  return payload == 0 || (payload <= kFrame && call.count * size_of(call.dtype) <= kCall);
+}
+
 std::optional<FrameHeader> decode(std::span<const std::byte, kFrameBytes> in) {
   Reader reader(in);
   FrameHeader header;

@@ -51,6 +51,10 @@ struct Descriptor {
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 
+// Whether a frame with so many bytes of payload goes ahead of bulk data: small ones of small calls. Pieces of
+// a large call may be as small where there are many hosts and ranks.
+[[nodiscard]] bool goes_first(const Descriptor& call, std::uint64_t payload);
+
 struct FrameHeader {
   FrameType type = FrameType::kPing;
   Descriptor call;

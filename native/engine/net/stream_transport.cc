@@ -8,11 +8,6 @@
 #include <utility>
 
 namespace smdp {
-namespace {
-
-constexpr std::size_t kSmallFrame = 16384;  // bytes; larger payloads use the bulk connections
-
-}  // namespace
 
 // One connection. It tells goodbye from death: a stream that ends after kGoodbye ended orderly.
 struct StreamTransport::Rail final : Stream::Events {
@@ -93,7 +88,7 @@ void StreamTransport::post(int peer_rank, Message message) {
   }
   auto& rails = found->second->rails;
   message.header.sender = static_cast<std::uint32_t>(rank_);
-  if (message.payload.size() <= kSmallFrame || rails.size() == 1) {
+  if (goes_first(message.header.call, message.payload.size()) || rails.size() == 1) {
     rails.front()->stream.post(std::move(message));
     return;
   }
@@ -155,7 +150,8 @@ void StreamTransport::tick() {
     (void)::getsockopt(small.fd(), IPPROTO_TCP, TCP_INFO, &info, &size);  // all zero elsewhere than over TCP
     const TimePoint spoke = now - std::chrono::milliseconds(info.tcpi_last_ack_recv);
     peer->heard = attentive ? std::max(peer->heard, spoke) : now;
-    if (info.tcpi_unacked > 0 && now - peer->heard > seconds(heartbeat_s_)) {
+    const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes > 0;  // probes: its window was full
+    if (asked && now - peer->heard > seconds(heartbeat_s_)) {
       peer->lost = true;
       const auto silent_s = std::chrono::duration_cast<std::chrono::seconds>(now - peer->heard).count();
       events_->lost(peer->rank, false,
