@@ -41,7 +41,7 @@ def within_the_ceiling(facts: Facts) -> Iterator[Finding]:
 def ceiling_can_be_checked(facts: Facts) -> Iterator[Finding]:
     budget = facts.spec.budget
     if facts.local or budget.max_usd is None or facts.price_problems or facts.spec.region == placeholder_region():
-        return  # a drafted region is refused for itself (SMDP801)
+        return  # nothing is launched in a drafted region
     message = f"{budget.max_usd:,.2f} USD are allowed, and no price is known to hold the job against"
     if facts.prices is None:
         yield Finding(_CEILING, message, "name a table of prices with `budget: {prices: FILE}`")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.catalog.registries import placeholder_region
 from smdp_launch.errors import ExitCode
 from smdp_launch.planning.prepare import LocalRequest, check_job
 from smdp_launch.planning.saved import load, save
@@ -87,3 +88,12 @@ def test_a_saved_plan_keeps_the_price_that_it_was_made_with(priced: Path, tmp_pa
     (tmp_path / "prices.yaml").unlink()
     assert load(tmp_path / "plan.json").billing == made.billing
     assert made.billing.usd == pytest.approx(12.5 / 3)
+
+
+def test_a_drafted_region_needs_no_price(priced: Path, smdp_launch: Command) -> None:
+    """A launch waits until it is filled in."""
+    settings = ("budget.max_usd=5", f"region={placeholder_region()}")
+    assert codes(priced, *settings) == []
+    ran = smdp_launch("launch", "--yes", *(word for one in settings for word in ("--set", one)))
+    assert ran.returncode == ExitCode.REFUSED
+    assert "region" in ran.stderr

@@ -61,3 +61,10 @@ def test_the_templates_are_found(job_folder: Path) -> None:
     assert check_job(template("jobs/mnist.yaml"), environ={}).facts is not None
     with pytest.raises(FileNotFoundError, match="no template notebooks/nothing"):
         template("notebooks/nothing.ipynb")
+
+
+def test_a_line_that_the_ignore_file_does_not_end_stays_a_line(smdp_launch: Command, job_folder: Path) -> None:
+    (job_folder / "src" / "train.py").write_text("import torch\n")
+    (job_folder / "src" / ".smdpignore").write_text("data/")
+    assert smdp_launch("init", "src", "--output", "src/mine.yaml", "--notebook", "--yes").returncode == ExitCode.OK
+    assert (job_folder / "src" / ".smdpignore").read_text() == "data/\n/mine.ipynb\n"
