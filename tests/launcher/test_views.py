@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 def stable(text: str) -> str:
     """With the same name, hash and time in every run, of the same width; escape sequences as something to read."""
     text = re.sub(r"small-\d{14}-[0-9a-f]{4}", "small-20261121000000-0000", text)
-    return re.sub(r"\b[0-9a-f]{64}\b", "0" * 64, text).replace("\x1b", "^[").replace("\r", "")
+    return re.sub(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", "0" * 64, text).replace("\x1b", "^[").replace("\r", "")
 
 
 def plain(text: str) -> str:
