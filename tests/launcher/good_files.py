@@ -38,7 +38,7 @@ def _input_shape() -> Any:
 
 def workshop(folder: Path) -> Path:
     """The scripts and data that the files name, copied to ``folder``; returns the path for a job file there."""
-    for name in ("scripts", "digits"):
+    for name in ("scripts", "digits", "tables"):
         shutil.copytree(GOOD / name, folder / name)
     return folder / "job.yaml"
 
