@@ -94,9 +94,9 @@ def push(name: str, region: str | None, create: bool, again: bool, tool: str | N
     from smdp_launch.jobs.clients import connect_ecr
 
     found = find_tool(tool)
-    local_image(name, found)  # before anybody is asked for credentials
+    image = local_image(name, found)  # before anybody is asked for credentials
     with BuildView(found.name) as view:
-        sent = send(name, connect_ecr(region), found, view.line, create=create, again=again)
+        sent = send(image, connect_ecr(region), found, view.line, create=create, again=again)
     view.pushed(sent)
 
 

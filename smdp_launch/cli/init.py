@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
 
@@ -81,7 +81,7 @@ def command(
     chosen = _find_entry(tree, asks) if entry is None else _given_entry(tree, entry)
     draft = make_draft(tree, chosen, output, engine, name)
     _refuse_engine_without_build(draft.choice.build.framework, engine)
-    _write(output, job_file(draft), force)
+    _write(output, job_file(draft), "w" if force else "x")
     _write_schema(output)
     _show(draft, output)
     if notebook:
@@ -159,8 +159,8 @@ def _refuse_folder(tree: SourceTree, unreadable: Sequence[str]) -> NoReturn:
     raise JobFileRefused([Diagnostic("SMDP402", message, text=str(tree.folder), help=help_)])
 
 
-def _write(output: Path, text: str, force: bool) -> None:
-    """Write the file, but not over one that came into being since.
+def _write(output: Path, text: str, mode: Literal["x", "w", "a"]) -> None:
+    """Write the file; with mode "x" not over one that came into being since.
 
     Raises:
         EnvironmentProblem: it cannot be written.
@@ -168,10 +168,10 @@ def _write(output: Path, text: str, force: bool) -> None:
     from smdp_launch.errors import EnvironmentProblem
 
     try:
-        with output.open("w" if force else "x", encoding="utf-8") as file:
+        with output.open(mode, encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        _refuse_to_overwrite(output, force)
+        _refuse_to_overwrite(output, force=False)
     except OSError as error:
         raise EnvironmentProblem(f"{output} cannot be written: {error.strerror}") from error
 
@@ -183,19 +183,19 @@ def _write_schema(output: Path) -> None:
     from smdp_launch.jobs.history import state_folder
 
     state_folder(output.parent)
-    _write(output.parent / SCHEMA_FILE, schema_text(), force=True)
+    _write(output.parent / SCHEMA_FILE, schema_text(), "w")
 
 
 def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
-    from smdp_launch.draft.notebook import ignore_line, notebook_for, with_line
+    from smdp_launch.draft.notebook import ignore_addition, notebook_for
     from smdp_launch.source.ignore import IGNORE_FILE
 
     path = job_file.with_suffix(".ipynb")
-    _write(path, notebook_for(job_file), force)
-    line = ignore_line(path, source)
+    _write(path, notebook_for(job_file), "w" if force else "x")
+    addition = ignore_addition(path, source)
     left_out = ""
-    if line is not None:
-        _write(source / IGNORE_FILE, with_line(source / IGNORE_FILE, line), force=True)
+    if addition:
+        _write(source / IGNORE_FILE, addition, "a")
         left_out = f", which {IGNORE_FILE} leaves out of the source"
     click.echo(f"wrote {path}{left_out}")
 

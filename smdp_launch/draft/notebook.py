@@ -29,21 +29,16 @@ def notebook_for(job_file: Path) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def ignore_line(notebook: Path, source: Path) -> str | None:
-    """What leaves the notebook out of the source folder, which it would change each time it is saved; None if it lies
-    elsewhere, or is left out already."""
+def ignore_addition(notebook: Path, source: Path) -> str:
+    """What is to be appended to the ignore file, so that the notebook is left out of the source folder, which it would
+    change each time it is saved; nothing if it lies elsewhere, or is left out already."""
     try:
         line = f"/{notebook.resolve().relative_to(source.resolve()).as_posix()}"
     except ValueError:
-        return None
-    return None if line in _text(source / IGNORE_FILE).splitlines() else line
-
-
-def with_line(path: Path, line: str) -> str:
-    """The file's text with one line more, whether or not its last one is ended."""
-    text = _text(path)
-    return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n"
-
-
-def _text(path: Path) -> str:
-    return path.read_text("utf-8", "surrogateescape") if path.exists() else ""
+        return ""
+    ignore = source / IGNORE_FILE
+    written = ignore.read_text("utf-8", "surrogateescape") if ignore.exists() else ""
+    if line in written.splitlines():
+        return ""
+    is_ended = not written or written.endswith("\n")
+    return f"{line}\n" if is_ended else f"\n{line}\n"

@@ -20,8 +20,17 @@ class Pushed:
     fresh: bool
 
 
-def local_image(reference: str, tool: Tool) -> tuple[str, str]:
-    """Repository and tag of an image of this machine, such as ``smdp-pytorch:2.0.1-cu118-py310-0123456789ab``.
+@dataclass(frozen=True)
+class LocalImage:
+    """An image of this machine, such as ``smdp-pytorch:2.0.1-cu118-py310-0123456789ab``."""
+
+    reference: str
+    repository: str
+    tag: str
+
+
+def local_image(reference: str, tool: Tool) -> LocalImage:
+    """The image of that name.
 
     Raises:
         EnvironmentProblem: there is none of that name.
@@ -31,30 +40,29 @@ def local_image(reference: str, tool: Tool) -> tuple[str, str]:
         raise EnvironmentProblem(f"{reference!r} is no NAME:TAG of an image here, such as `image build` prints")
     if not tool.has(reference):
         raise EnvironmentProblem(f"{tool.name} has no image {reference}: `smdp-launch image build` makes one")
-    return image.repository, image.tag
+    return LocalImage(reference, image.repository, image.tag)
 
 
-def push(reference: str, ecr: Any, tool: Tool, progress: Progress, *, create: bool, again: bool) -> Pushed:
-    """Push a local image to the repository of its own name.
+def push(image: LocalImage, ecr: Any, tool: Tool, progress: Progress, *, create: bool, again: bool) -> Pushed:
+    """Push an image to the repository of its own name.
 
     Args:
-        reference: as in ``local_image``.
+        image: from ``local_image``.
         ecr: a botocore client.
         create: make the repository where there is none.
         again: push even where that tag is there.
 
     Raises:
-        EnvironmentProblem: no such image here, or the tool failed.
+        EnvironmentProblem: the tool failed.
         Refused: no such repository, and ``create`` is not set.
         ServiceProblem: ECR refused or did not answer.
     """
-    repository, tag = local_image(reference, tool)
-    uri = f"{service.repository_uri(ecr, repository, create=create)}:{tag}"
-    if not again and service.holds(ecr, repository, tag):
+    uri = f"{service.repository_uri(ecr, image.repository, create=create)}:{image.tag}"
+    if not again and service.holds(ecr, image.repository, image.tag):
         return Pushed(uri, fresh=False)
     found, plain_http = service.login(ecr)
     # The name stays: `launch --local --containers` finds the image by the URI in the job file.
-    tool.name_also(reference, uri)
+    tool.name_also(image.reference, uri)
     with logged_in(found) as logins:
         run(tool.push(uri, plain_http=plain_http, logins=logins), tool.environment(), progress)
     return Pushed(uri, fresh=True)

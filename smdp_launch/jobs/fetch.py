@@ -7,8 +7,8 @@ ends, be it after a lost connection, a Ctrl-C or a power cut, and asks nothing i
 from __future__ import annotations
 
 import fcntl
-import glob
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -63,8 +63,9 @@ def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
     """What is there of the object, opened at its end; leftovers of other versions go."""
     version = "".join(char for char in result.etag if char.isalnum())
     part = path.with_name(f".{path.name}.{version}.part")
-    for other in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        if other != part and other.name.count(".") == part.name.count("."):
+    any_version = re.compile(rf"\.{re.escape(path.name)}\.[^.]*\.part")
+    for other in path.parent.iterdir():
+        if other != part and any_version.fullmatch(other.name):
             other.unlink()
     with part.open("ab") as file:
         try:

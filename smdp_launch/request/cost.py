@@ -16,6 +16,11 @@ def warm_hours(spec: JobSpec) -> float:
     return instance_hours(spec.compute.instance_count, spec.compute.keep_alive or 0)
 
 
+def billed_hours(spec: JobSpec) -> float:
+    """Instance-hours at most: of training, and of the warm pool."""
+    return training_hours(spec) + warm_hours(spec)
+
+
 def instance_types(spec: JobSpec) -> list[str]:
     """Those that the job may get."""
     return [spec.compute.instance_type, *(spec.compute.fallback_types or ())]
@@ -30,4 +35,4 @@ def highest_price(spec: JobSpec, prices: PriceTable) -> float | None:
 def most_usd(spec: JobSpec, prices: PriceTable) -> float | None:
     """What the job costs at most; None if the table lacks a price."""
     price = highest_price(spec, prices)
-    return None if price is None else price * (training_hours(spec) + warm_hours(spec))
+    return None if price is None else price * billed_hours(spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from smdp_launch.catalog.registries import placeholder_region
-from smdp_launch.request.cost import instance_types, most_usd, training_hours, warm_hours
+from smdp_launch.request.cost import billed_hours, instance_types, most_usd
 from smdp_launch.rules.facts import Facts, Finding, rule
 
 _CEILING = ("budget", "max_usd")
@@ -27,8 +27,7 @@ def within_the_ceiling(facts: Facts) -> Iterator[Finding]:
     usd = most_usd(facts.spec, prices) if prices is not None else None
     if facts.local or ceiling is None or prices is None or usd is None or usd <= ceiling:
         return
-    hours = training_hours(facts.spec) + warm_hours(facts.spec)
-    bill = f"{usd:,.2f} USD for {hours:.2f} instance-hours ({prices.source}, {prices.date})"
+    bill = f"{usd:,.2f} USD for {billed_hours(facts.spec):.2f} instance-hours ({prices.source}, {prices.date})"
     message = f"the job may cost {bill}, and {ceiling:,.2f} USD are allowed"
     fits = int(facts.spec.compute.max_run * ceiling / usd)
     help_ = "lower `compute.max_run`"

@@ -32,7 +32,7 @@ from smdp_launch.source.scan import RESULTS_FOLDER, scan_source
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
 from tests.launcher.test_completion import completed
 from tests.launcher.test_json_documents import the_document
-from tests.localcloud.cloud import BUCKET, Cloud, client_of
+from tests.localcloud.cloud import BUCKET, Cloud, as_the_service, client_of
 
 MODEL = "open(os.path.join(os.environ['SM_MODEL_DIR'], 'model.txt'), 'w').write('trained')\n"
 OUTPUT = "open(os.path.join(os.environ['SM_OUTPUT_DATA_DIR'], 'loss.txt'), 'w').write('0.5')\n"
@@ -152,12 +152,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 @pytest.fixture
 def on_aws(service: Cloud, tmp_path: Path) -> dict[str, str]:
-    return clean_environment(
-        HOME=str(tmp_path),
-        AWS_ENDPOINT_URL=service.endpoint.url,
-        AWS_ACCESS_KEY_ID=service.endpoint.access_key,
-        AWS_SECRET_ACCESS_KEY=service.endpoint.secret_key,
-    )
+    return as_the_service(service.endpoint, tmp_path)
 
 
 def test_a_launched_job_of_the_service_is_fetched_by_the_same_command(

@@ -14,7 +14,7 @@ from smdp_launch.localcloud.client import private
 from tests.conftest import JOB, Command, clean_environment, write_job
 from tests.images.test_inspection import Server, server
 from tests.launcher.terminal import on_a_terminal
-from tests.localcloud.cloud import client_of
+from tests.localcloud.cloud import BUCKET, Cloud, as_the_service
 
 __all__ = ["server"]
 
@@ -79,15 +79,10 @@ def test_a_job_of_the_service_ends_by_naming_the_next(
 ) -> None:
     write_job(job_folder, JOB.replace("instance_count: 2", "instance_count: 1"), script)
     with private(tmp_path / "cloud") as endpoint:
-        s3 = client_of(endpoint, "s3")
-        s3.create_bucket(Bucket="bucket")
-        s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
-        environment = clean_environment(
-            HOME=str(tmp_path),
-            AWS_ENDPOINT_URL=endpoint.url,
-            AWS_ACCESS_KEY_ID=endpoint.access_key,
-            AWS_SECRET_ACCESS_KEY=endpoint.secret_key,
-        )
+        cloud = Cloud(endpoint)
+        cloud.s3.create_bucket(Bucket=BUCKET)
+        cloud.s3.put_object(Bucket=BUCKET, Key="train/part-0", Body=b"0123456789")
+        environment = as_the_service(endpoint, tmp_path)
         ran = smdp_launch("launch", "--yes", env=environment)
     assert ran.returncode == code, ran.stderr
     wanted = r"next +mend it, then: smdp-launch launch\n"

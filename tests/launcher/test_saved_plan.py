@@ -12,9 +12,9 @@ import pytest
 from smdp_launch.errors import ExitCode, Refused
 from smdp_launch.localcloud.client import private
 from smdp_launch.planning.saved import load, save
-from tests.conftest import JOB, Command, clean_environment, write_job
+from tests.conftest import JOB, Command, write_job
 from tests.launcher.test_request import plan_of
-from tests.localcloud.cloud import client_of
+from tests.localcloud.cloud import BUCKET, Cloud, as_the_service
 
 BATCH = "batch: {global: 2048, reference_size: 256, reference_learning_rate: 0.1, warmup_steps: 500}\n"
 
@@ -114,15 +114,10 @@ def test_the_service_gets_the_saved_request_as_it_was_and_none_of_changed_source
     assert smdp_launch("plan", "--out", "plan.json").returncode == ExitCode.OK
     saved = json.loads((job_folder / "plan.json").read_text())["request"]
     with private(tmp_path / "cloud") as endpoint:
-        s3 = client_of(endpoint, "s3")
-        s3.create_bucket(Bucket="bucket")
-        s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
-        environment = clean_environment(
-            HOME=str(tmp_path),
-            AWS_ENDPOINT_URL=endpoint.url,
-            AWS_ACCESS_KEY_ID=endpoint.access_key,
-            AWS_SECRET_ACCESS_KEY=endpoint.secret_key,
-        )
+        cloud = Cloud(endpoint)
+        cloud.s3.create_bucket(Bucket=BUCKET)
+        cloud.s3.put_object(Bucket=BUCKET, Key="train/part-0", Body=b"0123456789")
+        environment = as_the_service(endpoint, tmp_path)
         ran = smdp_launch("launch", "plan.json", "--yes", env=environment)
         assert ran.returncode == ExitCode.OK, ran.stderr
         received = tmp_path / "cloud" / "jobs" / saved["TrainingJobName"] / "request.json"
@@ -131,7 +126,7 @@ def test_the_service_gets_the_saved_request_as_it_was_and_none_of_changed_source
         refused = smdp_launch("launch", "plan.json", "--yes", env=environment)
         assert refused.returncode == ExitCode.REFUSED
         assert "changed since" in refused.stderr
-        jobs = client_of(endpoint, "sagemaker").list_training_jobs()["TrainingJobSummaries"]
+        jobs = cloud.sagemaker.list_training_jobs()["TrainingJobSummaries"]
     assert [one["TrainingJobName"] for one in jobs] == [saved["TrainingJobName"]]
 
 

@@ -17,6 +17,7 @@ import botocore.session
 from botocore.config import Config
 
 from smdp_launch.localcloud.client import Endpoint
+from tests.conftest import clean_environment
 
 BUCKET = "bucket"
 ENDED = ("Completed", "Failed", "Stopped")
@@ -33,6 +34,16 @@ def client_of(endpoint: Endpoint, service: str, **changes: Any) -> Any:
         "config": Config(proxies={}, retries={"total_max_attempts": 1}),
     }
     return session.create_client(service, **{**settings, **changes})
+
+
+def as_the_service(endpoint: Endpoint, home: Path) -> dict[str, str]:
+    """An environment in which AWS tools, and the launcher, take the local cloud for AWS."""
+    return clean_environment(
+        HOME=str(home),
+        AWS_ENDPOINT_URL=endpoint.url,
+        AWS_ACCESS_KEY_ID=endpoint.access_key,
+        AWS_SECRET_ACCESS_KEY=endpoint.secret_key,
+    )
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +13,7 @@ from unittest import mock
 import botocore.session
 import pytest
 from botocore.awsrequest import AWSResponse
+from loopback import serving
 from test_entrypoint_program import make_wheel
 
 from smdp_entrypoint.codeartifact import Repository, index_url
@@ -83,13 +83,8 @@ class Handler(BaseHTTPRequestHandler):
 def service(tmp_path: Path) -> Iterator[Service]:
     packages = tmp_path / "packages"
     packages.mkdir()
-    service = Service(packages)
-    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield service
-    service.shutdown()
-    service.server_close()
-    thread.join()
+    with serving(Service(packages)) as service:
+        yield service
 
 
 def sent_by_botocore(call: Callable[[Any], object], now: datetime) -> Any:

@@ -17,6 +17,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 from botocore.loaders import Loader
+from loopback import serving
 
 from smdp_entrypoint.credentials import find_credentials
 from smdp_entrypoint.errors import SourceError
@@ -63,13 +64,8 @@ class Server(ThreadingHTTPServer):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Server()) as server:
+        yield server
 
 
 def ok(body: bytes) -> Answer:

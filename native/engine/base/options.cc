@@ -1,10 +1,12 @@
 #include "base/options.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <set>
+#include <string_view>
 #include <variant>
+#include <vector>
 
 namespace smdp {
 namespace {
@@ -52,6 +54,17 @@ const std::array kRows = {
 };
 // clang-format on
 
+// Options that take one of a few words.
+struct Choice {
+  std::string_view option;
+  std::vector<std::string_view> words;
+  std::string_view allowed;
+};
+const std::array kChoices = {
+    Choice{"SMDP_KERNELS", {"auto", "portable", "avx2", "avx512"}, "one of auto, portable, avx2, avx512"},
+    Choice{"SMDP_WIRE_DTYPE", {"", "bfloat16", "float16"}, "bfloat16, float16 or empty"},
+};
+
 Status bad(const Row& row, const std::string& value, const std::string& allowed) {
   return {Code::kInvalid, std::string(row.info.name) + "='" + value + "': " + allowed};
 }
@@ -78,13 +91,9 @@ std::string bounds(const Row& row) {
 
 Status store(Options& options, const Row& row, const std::string& value) {
   if (const auto* text = std::get_if<std::string Options::*>(&row.field)) {
-    static const std::set<std::string> kernels = {"auto", "portable", "avx2", "avx512"};
-    if (row.info.name == "SMDP_KERNELS" && !kernels.contains(value)) {
-      return bad(row, value, "one of auto, portable, avx2, avx512");
-    }
-    static const std::set<std::string> wire_dtypes = {"", "bfloat16", "float16"};
-    if (row.info.name == "SMDP_WIRE_DTYPE" && !wire_dtypes.contains(value)) {
-      return bad(row, value, "bfloat16, float16 or empty");
+    const auto* const choice = std::ranges::find(kChoices, row.info.name, &Choice::option);
+    if (choice != kChoices.end() && std::ranges::find(choice->words, value) == choice->words.end()) {
+      return bad(row, value, std::string(choice->allowed));
     }
     const bool hexadecimal = value.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
     if (row.info.name == "SMDP_JOB_TOKEN" && !value.empty() && (value.size() != 32 || !hexadecimal)) {
