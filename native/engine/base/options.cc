@@ -46,7 +46,7 @@ const std::array kRows = {
     Row{{"SMDP_CONGESTION", "text", "", "cubic", "TCP congestion control between hosts; empty: the system's"}, &Options::congestion, 0, 0},
     Row{{"SMDP_PIN_CPU", "integer", "", "-1", "processor for the engine's thread; -1: no pinning"}, &Options::pin_cpu, -1, 4095},
     Row{{"SMDP_SPIN_US", "integer", "us", "100", "how long a thread with operations under way looks for work before it sleeps; it yields the processor meanwhile"}, &Options::spin_us, 0, 1000000},
-    Row{{"SMDP_KERNELS", "text", "", "auto", "auto, portable, avx2 or avx512; all give the same bits"}, &Options::kernels, 0, 0},
+    Row{{"SMDP_KERNELS", "text", "", "auto", "auto, portable, avx2, avx512 or neon; all give the same bits"}, &Options::kernels, 0, 0},
     Row{{"SMDP_HOST_ID", "text", "", "", "names the host; ranks with different names never share memory; empty: boot id and network namespace"}, &Options::host_id, 0, 0},
     Row{{"SMDP_JOB_TOKEN", "text", "", "", "the job's secret, 32 hexadecimal digits; empty on every rank: rank 0 draws one"}, &Options::job_token, 0, 0},
     Row{{"SMDP_GENERATION", "integer", "", "0", "attempt of the job; ranks of different attempts refuse each other"}, &Options::generation, 0, kNoBound},
@@ -61,7 +61,9 @@ struct Choice {
   std::string_view allowed;
 };
 const std::array kChoices = {
-    Choice{"SMDP_KERNELS", {"auto", "portable", "avx2", "avx512"}, "one of auto, portable, avx2, avx512"},
+    Choice{"SMDP_KERNELS",
+           {"auto", "portable", "avx2", "avx512", "neon"},
+           "one of auto, portable, avx2, avx512, neon"},
     Choice{"SMDP_WIRE_DTYPE", {"", "bfloat16", "float16"}, "bfloat16, float16 or empty"},
 };
 

@@ -1,5 +1,7 @@
 #include "kernels/reduce.h"
 
+#include <algorithm>
+
 namespace smdp {
 
 ReduceFn portable_kernel(DType type, ReduceOp op);
@@ -10,8 +12,38 @@ ReduceFn avx512_kernel(DType type, ReduceOp op);
 Conversion avx2_conversion(DType type);
 Conversion avx512_conversion(DType type);
 #endif
+#ifdef SMDP_HAVE_ARM_KERNELS
+ReduceFn neon_kernel(DType type, ReduceOp op);
+Conversion neon_conversion(DType type);
+#endif
 
-bool is_available(Isa isa) {
+namespace {
+
+// What one instruction set has in this build of the engine.
+struct Kernels {
+  Isa isa;
+  ReduceFn (*reduce)(DType type, ReduceOp op);
+  Conversion (*convert)(DType type);
+};
+
+// The fastest first.
+constexpr std::array kBuilt = {
+#ifdef SMDP_HAVE_X86_KERNELS
+    Kernels{Isa::kAvx512, avx512_kernel, avx512_conversion},
+    Kernels{Isa::kAvx2, avx2_kernel, avx2_conversion},
+#endif
+#ifdef SMDP_HAVE_ARM_KERNELS
+    Kernels{Isa::kNeon, neon_kernel, neon_conversion},
+#endif
+    Kernels{Isa::kPortable, portable_kernel, portable_conversion},
+};
+
+const Kernels* built(Isa isa) {
+  const auto* const found = std::ranges::find(kBuilt, isa, &Kernels::isa);
+  return found == kBuilt.end() ? nullptr : found;
+}
+
+bool processor_has(Isa isa) {
 #ifdef SMDP_HAVE_X86_KERNELS
   const bool f16c = __builtin_cpu_supports("f16c") != 0;
   if (isa == Isa::kAvx2) {
@@ -22,17 +54,14 @@ bool is_available(Isa isa) {
            __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
   }
 #endif
-  return isa == Isa::kPortable;
+  return isa == Isa::kPortable || isa == Isa::kNeon;
 }
 
-Isa best_isa() {
-  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
-    if (is_available(isa)) {
-      return isa;
-    }
-  }
-  return Isa::kPortable;
-}
+}  // namespace
+
+bool is_available(Isa isa) { return built(isa) != nullptr && processor_has(isa); }
+
+Isa best_isa() { return std::ranges::find_if(kBuilt, is_available, &Kernels::isa)->isa; }
 
 std::string_view name_of(Isa isa) {
   switch (isa) {
@@ -40,34 +69,16 @@ std::string_view name_of(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kNeon:
+      return "neon";
     case Isa::kPortable:
       break;
   }
   return "portable";
 }
 
-ReduceFn reduce_kernel(Isa isa, DType type, ReduceOp op) {
-#ifdef SMDP_HAVE_X86_KERNELS
-  if (isa == Isa::kAvx2) {
-    return avx2_kernel(type, op);
-  }
-  if (isa == Isa::kAvx512) {
-    return avx512_kernel(type, op);
-  }
-#endif
-  return portable_kernel(type, op);
-}
+ReduceFn reduce_kernel(Isa isa, DType type, ReduceOp op) { return built(isa)->reduce(type, op); }
 
-Conversion conversion(Isa isa, DType type) {
-#ifdef SMDP_HAVE_X86_KERNELS
-  if (isa == Isa::kAvx2) {
-    return avx2_conversion(type);
-  }
-  if (isa == Isa::kAvx512) {
-    return avx512_conversion(type);
-  }
-#endif
-  return portable_conversion(type);
-}
+Conversion conversion(Isa isa, DType type) { return built(isa)->convert(type); }
 
 }  // namespace smdp

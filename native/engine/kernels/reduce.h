@@ -26,9 +26,10 @@ struct Conversion {
   void (*widen)(const std::byte* from, float* to, std::size_t count) = nullptr;
 };
 
-enum class Isa : std::uint8_t { kPortable, kAvx2, kAvx512 };
-inline constexpr std::array kIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
+enum class Isa : std::uint8_t { kPortable, kAvx2, kAvx512, kNeon };
+inline constexpr std::array kIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kNeon};
 
+// In this build, and on this processor. The functions below take no other.
 [[nodiscard]] bool is_available(Isa isa);
 [[nodiscard]] Isa best_isa();
 // The name in SMDP_KERNELS.
