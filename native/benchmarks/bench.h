@@ -207,8 +207,8 @@ inline void run_case(const Library& library, const Case& one, const std::string&
   }
   std::ostringstream line;
   line << "{\"rank\": " << library.rank << ", \"bytes\": " << one.bytes << ", \"cpu_s\": " << cpu
-       << ", \"pss_kib\": " << pss_kib() << ", \"correct\": " << (buffer.is_sum() ? "true" : "false")
-       << ", \"seconds\": [";
+       << ", \"sums\": " << warm_up + one.iterations << ", \"pss_kib\": " << pss_kib()
+       << ", \"correct\": " << (buffer.is_sum() ? "true" : "false") << ", \"seconds\": [";
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     line << (i == 0 ? "" : ", ") << seconds[i];
   }

@@ -101,6 +101,7 @@ def run_case(case: str, iterations: int, dtype: torch.dtype, all_reduce: AllRedu
         "rank": rank,
         "bytes": size,
         "cpu_s": cpu,
+        "sums": warm_up + iterations,
         "pss_kib": pss,
         "correct": bool((data == want.to(dtype)).all()),
         "seconds": seconds,

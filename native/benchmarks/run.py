@@ -65,7 +65,7 @@ def measure(setup: contenders.Setup, names: List[str], rounds: int) -> Dict[str,
             softirq = softirq_s()
             reports = contenders.CONTENDERS[name].start(setup)
             softirq = softirq_s() - softirq
-            payload = sum(int(str(report["bytes"])) * len(report["seconds"]) for report in reports)  # type: ignore[arg-type]
+            payload = sum(int(str(report["bytes"])) * int(str(report["sums"])) for report in reports)
             for size in {int(str(report["bytes"])) for report in reports}:
                 ranks = [report for report in reports if report["bytes"] == size]
                 if len(ranks) != setup.size:
