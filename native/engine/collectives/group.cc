@@ -100,7 +100,14 @@ Loop::Work Group::work() const {
                        const Descriptor& what = entry.second->call().what;
                        return what.count * size_of(what.dtype) <= kSwiftBytes;
                      });
-  return swift ? Loop::Work::kSwift : Loop::Work::kSlow;
+  if (swift) {
+    return Loop::Work::kSwift;
+  }
+  const bool leisurely =
+      !active_.empty() && std::ranges::all_of(active_, [now = Clock::now()](const auto& entry) {
+        return entry.second->is_leisurely(now);
+      });
+  return leisurely ? Loop::Work::kSeldom : Loop::Work::kSlow;
 }
 
 void Group::admit() {

@@ -78,6 +78,7 @@ void Operation::start() {
     }
   }
   started_ = true;
+  started_at_ = Clock::now();
   local_->start();
   advance();
 }
@@ -90,6 +91,13 @@ void Operation::account(std::uint32_t piece) {
     }
   }
   check_complete();
+}
+
+bool Operation::is_leisurely(TimePoint now) const {
+  constexpr std::chrono::milliseconds kBetweenPieces{1};
+  constexpr std::uint64_t kNearTheEnd = 16;  // pieces
+  const std::uint64_t done = plan_.pieces.size() - pieces_left_;
+  return pieces_left_ > kNearTheEnd && now - started_at_ > (done + 1) * kBetweenPieces;
 }
 
 void Operation::check_complete() {

@@ -72,6 +72,9 @@ class Operation final : public LocalJob::Events {
   [[nodiscard]] TimePoint deadline() const { return deadline_; }
   [[nodiscard]] TimePoint warn_at() const { return warn_at_; }
   void warn_again_at(TimePoint when) { warn_at_ = when; }
+  // Its pieces have come so slowly until now that to look every millisecond is soon enough, and it is not
+  // near its end, where each look would count.
+  [[nodiscard]] bool is_leisurely(TimePoint now) const;
   // Ranks that somebody waits for, and ranks that said so: a rank in the first set and not in the second is
   // the one.
   std::set<int>& suspects() { return suspects_; }
@@ -156,6 +159,7 @@ class Operation final : public LocalJob::Events {
   std::deque<std::uint32_t> to_combine_;  // all host sums there, no memory for the result
   std::deque<std::pair<std::uint32_t, Landing>> to_deliver_;
   std::unordered_map<std::uint32_t, InFlight> flights_;
+  TimePoint started_at_{};
   bool started_ = false;
   bool finished_ = false;
 };

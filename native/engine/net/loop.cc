@@ -19,6 +19,9 @@ namespace {
 
 // For so long after the last waiting thread the loop's own holds back: the next call is likely near.
 constexpr std::chrono::milliseconds kHoldBack{2};
+// Who waits for the baton looks again so often.
+constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::milliseconds kDoze{1};
 
 // The floating-point modes of the kernels, whatever the thread's own are: a script that flushes subnormals
 // must not change sums.
@@ -134,7 +137,7 @@ void Loop::drive(const std::function<bool()>& done, TimePoint deadline) {
       wanted_ = true;
       wake();
     }
-    baton_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(20)));
+    baton_.wait_until(lock, std::min(deadline, Clock::now() + kLook));
   }
   if (!taken_ && !done()) {  // once done, the engine may be closing: its state is not ours to look at
     taken_ = true;
@@ -218,16 +221,28 @@ bool Loop::take_events(int timeout_ms) {
   return count > 0;
 }
 
-bool Loop::sleep(TimePoint until) {
+bool Loop::sleep(TimePoint until, bool ringable) {
   asleep_ = true;
-  const bool poller_sleeps = poller_ == nullptr || poller_->fall_asleep();
-  const bool may_sleep = poller_sleeps && !wanted_ && !has_posted();
+  const bool announced = ringable && poller_ != nullptr && poller_->fall_asleep();
+  const bool mail = ringable && poller_ != nullptr && !announced;
+  const bool may_sleep = !mail && !wanted_ && !has_posted();
   const bool came = take_events(may_sleep ? milliseconds_until(until, tick_ms()) : 0);
   asleep_ = false;
-  if (poller_ != nullptr && poller_sleeps) {
+  if (announced) {
     poller_->wake_up();
   }
   return came;
+}
+
+void Loop::find_nothing(TimePoint now, TimePoint until) {
+  const Work under_way = work();
+  if (under_way == Work::kSwift && now - last_work_ < spin_) {
+    ::sched_yield();
+  } else if (under_way == Work::kSeldom && !std::exchange(dozed_, true)) {
+    sleep(std::min(until, now + kDoze), false);
+  } else if (sleep(until, true)) {  // woken by the clock alone it does not look again: no answer is near
+    last_work_ = Clock::now();
+  }
 }
 
 void Loop::turn(TimePoint until) {
@@ -237,10 +252,9 @@ void Loop::turn(TimePoint until) {
   const TimePoint now = Clock::now();
   if (worked) {
     last_work_ = now;
-  } else if (work() == Work::kSwift && now - last_work_ < spin_) {
-    ::sched_yield();
-  } else if (sleep(until)) {  // woken by the clock alone it does not look again: no answer is near
-    last_work_ = Clock::now();
+    dozed_ = false;
+  } else {
+    find_nothing(now, until);
   }
   if (tick_ && now - last_tick_ >= std::chrono::milliseconds(tick_ms())) {
     last_tick_ = now;
@@ -256,7 +270,7 @@ void Loop::wait_for_baton(std::unique_lock<std::mutex>& lock) {
     if (taken_ || waiting_ > 0) {
       idle_since = Clock::now();
     }
-    baton_.wait_for(lock, kHoldBack);
+    baton_.wait_for(lock, taken_ || waiting_ > 0 ? kLook : kHoldBack);
   }
   taken_ = by_thread_ = true;
   work_posted_ = false;

@@ -10,7 +10,9 @@
 // baton is passed under a lock, so the rule above holds as if there were one thread.
 //
 // While there is swift work, a turn that finds nothing to do is repeated for a moment, giving the processor
-// away each time, before the holder of the baton goes to sleep in the kernel.
+// away each time, before the holder of the baton goes to sleep in the kernel. While there is seldom something
+// to do it dozes first: for a millisecond the others of the host need not ring, which would cost both sides
+// more than what they have to say.
 #pragma once
 
 #include <array>
@@ -76,9 +78,10 @@ class Loop {
   // Room for what one read brings, until the reader returns to the loop. One for all streams: a rank of a
   // large job has a thousand.
   [[nodiscard]] std::span<std::byte> scratch() { return *scratch_; }
-  // What the loop's owner has under way: nothing, something that the network will bring in its own time, or
-  // something that others answer within microseconds, so that it is worth looking again before sleeping.
-  enum class Work : std::uint8_t { kNone, kSlow, kSwift };
+  // What the loop's owner has under way: nothing, something large of which a piece comes every few
+  // milliseconds, something that the network will bring in its own time, or something that others answer
+  // within microseconds, so that it is worth looking again before sleeping.
+  enum class Work : std::uint8_t { kNone, kSeldom, kSlow, kSwift };
   // `tick` runs about every 20 ms while there is work and every 250 ms otherwise.
   void set_tick(Task tick, std::function<Work()> work);
 
@@ -88,10 +91,11 @@ class Loop {
   // One turn: descriptors, mailboxes, posted tasks, the tick. Sleeps at most until `until` when there is
   // nothing to do.
   void turn(TimePoint until);
+  void find_nothing(TimePoint now, TimePoint until);
   bool take_events(int timeout_ms);
   bool run_posted();
-  // True when something came.
-  bool sleep(TimePoint until);
+  // True when something came. `ringable`: the others ring when they have something for the poller.
+  bool sleep(TimePoint until, bool ringable);
   void wake();
   [[nodiscard]] bool has_posted();
   [[nodiscard]] Work work() const { return work_ ? work_() : Work::kNone; }
@@ -122,6 +126,7 @@ class Loop {
   std::chrono::microseconds spin_{0};
   TimePoint last_tick_{};
   TimePoint last_work_{};
+  bool dozed_ = false;  // since there was something to do
 };
 
 }  // namespace smdp
