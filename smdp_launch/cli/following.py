@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 import threading
@@ -106,7 +107,7 @@ class Following:
     def _leaves(self, view: FollowView) -> bool:
         """Whether an interrupt ends the following; asks, at the first one."""
         self.interrupted.clear()
-        answer = Answer.DETACH if self._stopping else _ask(view, self.job, self.unasked)
+        answer = Answer.DETACH if self._stopping else _ask(view, self.job, self.interrupted, self.unasked)
         if answer is Answer.DETACH:
             view.say(f"left {self.job}, which {'is being stopped' if self._stopping else 'goes on'}")
             say_next(command_for_job("follow", self.job))
@@ -130,17 +131,18 @@ def interrupts() -> Iterator[threading.Event]:
             signal.signal(one, handler)
 
 
-def _ask(view: FollowView, job: str, unasked: Answer) -> Answer:
+def _ask(view: FollowView, job: str, interrupted: threading.Event, unasked: Answer) -> Answer:
     """Asks once. ``unasked`` is what a second Ctrl-C means, and a Ctrl-C where nobody can be asked."""
     if sys.stdin is None or not sys.stdin.isatty():
         return unasked
     choices = {"s": Answer.STOP, "d": Answer.DETACH, "c": Answer.GO_ON}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with view.paused():
-            answer = input(f"\nStop {job}? [s]top it, [d]etach and let it run, [c]ontinue: ")
-        return choices.get(answer.strip().lower()[:1], Answer.GO_ON)
-    except (KeyboardInterrupt, EOFError):
-        return unasked
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with view.paused():
+        sys.stdout.write(f"\nStop {job}? [s]top it, [d]etach and let it run, [c]ontinue: ")
+        sys.stdout.flush()
+        # Not input(): a Ctrl-C between its prompt and its reading would be noticed with the next key only.
+        while not interrupted.is_set():
+            if select.select([sys.stdin], [], [], 0.1)[0]:
+                answer = sys.stdin.readline()
+                return choices.get(answer.strip().lower()[:1], Answer.GO_ON) if answer else unasked
+    interrupted.clear()
+    return unasked

@@ -119,7 +119,8 @@ class Follower:
     clock: Callable[[], float] = time.monotonic
     pause: float = field(default=0.0, init=False)
     _doing: str = ""
-    _described: Mapping[str, Any] | None = None  # of a look that was cut off
+    _described: Mapping[str, Any] | None = None  # as of the look that goes on
+    _is_listed: bool = False
     _transitions: Sequence[Mapping[str, Any]] = ()
     _reached: float | None = None
     _found: bool = False
@@ -142,7 +143,7 @@ class Follower:
 
         self.pause = self.clients.poll
         try:
-            described = self._described or self._begin()
+            described = self._begin()
             yield from self._back()
             for one in self._new_lines():
                 yield from self._back()
@@ -153,7 +154,7 @@ class Follower:
             yield self._wait(error)
             return
         yield from self._back()
-        self._described = None
+        self._described, self._is_listed = None, False
         if described["TrainingJobStatus"] in ENDED and self._is_whole(described):
             yield from self._merge.rest()
             yield Ended(outcome(described))
@@ -164,16 +165,20 @@ class Follower:
         return self.pause if deadline is None else max(0.0, min(self.pause, deadline - time.monotonic()))
 
     def _begin(self) -> Mapping[str, Any]:
-        described: Mapping[str, Any] = self._put(
-            f"job {self.job} cannot be followed",
+        """The job and its streams as of now; what was asked before a look was cut off is not asked again."""
+        described = self._described
+        if described is None:
             # Before the logs are read: when it says that the job has ended, every line is there to read.
-            lambda: self.clients.sagemaker.describe_training_job(TrainingJobName=self.job),
-        )
-        self._streams.look()
-        for one in self._status_changes(described):
-            self._merge.note(one)
-        self._merge.window = WINDOW if hosts_of(described) > 1 else 0
-        self._described = described
+            described = self._described = self._put(
+                f"job {self.job} cannot be followed",
+                lambda: self.clients.sagemaker.describe_training_job(TrainingJobName=self.job),
+            )
+            self._merge.window = WINDOW if hosts_of(described) > 1 else 0
+            for one in self._status_changes(described):
+                self._merge.note(one)
+        if not self._is_listed:
+            self._streams.look()
+            self._is_listed = True
         return described
 
     def _put(self, doing: str, question: Callable[[], Any]) -> Any:

@@ -55,7 +55,7 @@ def trouble(error: Exception) -> Trouble:
 
     if isinstance(error, botocore.ClientError):
         return _of_an_answer(error.response)
-    if isinstance(error, botocore.HTTPClientError | botocore.IncompleteReadError):
+    if isinstance(error, botocore.HTTPClientError | botocore.ConnectionError | botocore.IncompleteReadError):
         return Trouble.TEMPORARY
     # The parser of an answer that was cut in the middle.
     if type(error).__name__ == "ResponseParserError":
