@@ -170,6 +170,7 @@ def _launch_saved(path: Path, dry_run: bool, yes: bool, detach: bool) -> ExitCod
 
 
 def _submit_plan(plan: Plan, dry_run: bool, yes: bool, detach: bool, require: Callable[[], None]) -> ExitCode:
+    from smdp_launch.cli.confirming import confirm
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_detached, show_end
@@ -187,7 +188,7 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, detach: bool, require: Ca
         say_next(_without_dry_run())
         return ExitCode.OK
     require()
-    _confirm(yes)
+    confirm(yes)
     clients = connect_aws(plan.spec.region)
     clients.tell = show_waiting
     remember_plan(plan, datetime.now(timezone.utc))
@@ -204,14 +205,3 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, detach: bool, require: Ca
 
 def _without_dry_run() -> str:
     return shlex.join(["smdp-launch", *(one for one in sys.argv[1:] if one != "--dry-run")])
-
-
-def _confirm(yes: bool) -> None:
-    from smdp_launch.errors import Refused
-
-    if yes:
-        return
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise Refused("a launch costs money and nobody is here to ask: add --yes")
-    if not click.confirm("Launch it on AWS?", default=False):
-        raise Refused("not launched")

@@ -34,6 +34,7 @@ COMMANDS = {
     "logs": "Print the lines of a job's hosts.",
     "list": "List the jobs that were launched from this folder.",
     "stop": "Stop a job.",
+    "resume": "Go on from the checkpoints of a job that was cut off.",
     "download": "Fetch the model and output of a job that has ended.",
     "explain": "Tell more about a code such as SMDP301.",
     "image": "Build, push and inspect training images.",

@@ -20,6 +20,7 @@ from smdp_launch.jobs.follow import Ended, Follower, LogLine, Seen, StatusChange
 from smdp_launch.jobs.history import LOCAL, remember_end
 from smdp_launch.jobs.lines import Wanted, read_lines
 from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.jobs.resume import prepare, resume
 from smdp_launch.jobs.submit import stop
 from smdp_launch.source.scan import RESULTS_FOLDER
 
@@ -138,6 +139,21 @@ class Job:
         """
         with self.reached() as clients:
             return stop(clients, self.name)
+
+    def resume(self) -> Job:
+        """Launch a new job from this one's request and checkpoints; it costs what a launch costs.
+
+        Raises:
+            Refused: this one runs, has completed, or has no checkpoints.
+        """
+        with self.reached() as clients:
+            prepared = prepare(clients, self.name)
+            resume(clients, prepared, self.where)
+        return self.named(prepared.job)
+
+    def named(self, name: str) -> Job:
+        """Another job of the same place."""
+        return Job(name, self.where, self.output, self.connect, tell=self.tell)
 
     @contextmanager
     def reached(self) -> Iterator[Clients]:

@@ -18,6 +18,7 @@ from smdp_launch.cli.render.follow import FollowView, Shape
 from smdp_launch.cli.render.jobs import show_jobs
 from smdp_launch.cli.render.launch import show_detached, show_end, show_followed, show_local_end, show_local_start
 from smdp_launch.cli.render.logs import show_lines
+from smdp_launch.cli.render.resume import show_resumption
 from smdp_launch.cli.render.status import show_status, show_stopped
 from smdp_launch.jobs.asking import Waiting
 from smdp_launch.jobs.description import Description, description
@@ -26,6 +27,7 @@ from smdp_launch.jobs.follow import LogLine, Reached, StatusChanged
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.listing import Listed
 from smdp_launch.jobs.outcome import Outcome, outcome
+from smdp_launch.jobs.resume import Checkpoints, Resumption
 from smdp_launch.jobs.troubles import Trouble
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.prepare import check_job, make_plan
@@ -110,6 +112,16 @@ def followed_outage() -> None:
             view.show(one)
 
 
+def resumption() -> Resumption:
+    where = f"s3://bucket/checkpoints/{NAME}"
+    old = described(
+        TrainingJobStatus="Stopped", CheckpointConfig={"S3Uri": where}, StoppingCondition={"MaxRuntimeInSeconds": 3600}
+    )
+    assert old.outcome is not None
+    new = {"TrainingJobName": "small-20261121000100-0001"}
+    return Resumption(old, old.outcome, new, Checkpoints(where, 3, ZERO))
+
+
 def job(where: str) -> Job:
     return Job("small-20261121000000-0000", where, None, nullcontext)  # type: ignore[arg-type]
 
@@ -139,6 +151,7 @@ VIEWS: dict[str, Callable[[], None]] = {
     "detached": lambda: show_detached(NAME),
     "followed": lambda: show_followed(job("us-east-1"), Followed(outcome(FAILED), {}, (("algo-2", 3), ("Traceback",)))),
     "outage": followed_outage,
+    "resume": lambda: show_resumption(resumption(), "us-east-1"),
     "download-unpacked": lambda: show_download(job("local"), fetched(outcome(COMPLETED), "model")),
 }
 

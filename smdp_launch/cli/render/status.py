@@ -54,6 +54,8 @@ def _next(job: Job, found: Description) -> str:
         verb = "follow"
     elif found.outcome.model is not None:
         verb = "download"
+    elif found.outcome.status == "Stopped" and found.checkpoints is not None:
+        verb = "resume"
     else:
         verb = "logs"
     return command_for_job(verb, job.name, job.region)
