@@ -20,8 +20,10 @@ if TYPE_CHECKING:
         WaitTimedOut,
     )
     from smdp_launch.jobfile.spec import JobSpec
+    from smdp_launch.jobs.asking import Waiting
+    from smdp_launch.jobs.description import Description
     from smdp_launch.jobs.download import Download, Downloaded
-    from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, StatusChanged
+    from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, StatusChanged
     from smdp_launch.jobs.job import Job
     from smdp_launch.jobs.outcome import Outcome
     from smdp_launch.planning.plan import Plan
@@ -44,8 +46,10 @@ _HOMES = {
         "WaitTimedOut",
     ),
     "jobfile.spec": ("JobSpec",),
+    "jobs.asking": ("Waiting",),
+    "jobs.description": ("Description",),
     "jobs.download": ("Download", "Downloaded"),
-    "jobs.follow": ("Ended", "JobEvent", "LogLine", "StatusChanged"),
+    "jobs.follow": ("Ended", "JobEvent", "LogLine", "Reached", "StatusChanged"),
     "jobs.job": ("Job",),
     "jobs.outcome": ("Outcome",),
     "planning.plan": ("Plan",),
@@ -54,6 +58,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Description",
     "Diagnostic",
     "Download",
     "Downloaded",
@@ -68,6 +73,7 @@ __all__ = [
     "NoResults",
     "Outcome",
     "Plan",
+    "Reached",
     "Refused",
     "ServiceProblem",
     "Severity",
@@ -75,6 +81,7 @@ __all__ = [
     "Span",
     "StatusChanged",
     "WaitTimedOut",
+    "Waiting",
     "__version__",
     "attach",
     "build_estimator",

@@ -9,18 +9,18 @@ plan is one of a run on this machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
 
 from smdp_launch.diagnostics import Diagnostics
-from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.errors import Refused
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.jobs.clients import Clients, connect_aws, connect_endpoint
-from smdp_launch.jobs.history import LOCAL, find_launch, remember, state_folder
-from smdp_launch.jobs.job import Connect, Job
+from smdp_launch.jobs.clients import connect_aws, connection
+from smdp_launch.jobs.history import LOCAL, find_launch, remember_plan
+from smdp_launch.jobs.job import UNKNOWN_REGION, Job
 from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
 from smdp_launch.planning.given import JobLike, checked, plan_of, planned
@@ -144,11 +144,8 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
     job = launched.job if launched is not None else name
     if job is None:
         raise Refused("no job was launched from this folder: give the name of one")
-    if region is None and launched is not None:
-        if launched.where == LOCAL:
-            return Job(job, LOCAL, None, _local_cloud(state_folder() / "local"))
-        region = launched.where
-    return Job(job, region or "AWS", None, lambda: nullcontext(connect_aws(region)))
+    where = launched.where if region is None and launched is not None else region
+    return Job(job, where or UNKNOWN_REGION, None, connection(where))
 
 
 def _plan(job: Plan | JobLike) -> Plan:
@@ -162,7 +159,7 @@ def _launch_on_aws(made: Plan) -> Job:
         raise Refused("fill these in before you launch on AWS; local=True runs the job as it is", made.placeholders)
     region = made.spec.region
     clients = connect_aws(region)
-    remember(made.job, region, made.job_file, made.hash, datetime.now(timezone.utc))
+    remember_plan(made, datetime.now(timezone.utc))
     submit(clients, made)
     return Job(made.job, region, made.spec.output.s3, lambda: nullcontext(clients))
 
@@ -176,23 +173,9 @@ def _plan_here(job: CheckedJob, asked: LocalRequest) -> Plan:
 
 
 def _launch_here(made: Plan, data: Mapping[str, Path]) -> Job:
-    connect = _local_cloud(state_folder() / "local")
+    connect = connection(LOCAL)
     with connect() as clients:
         seed(clients, made, data)
-        remember(made.job, LOCAL, made.job_file, made.hash, datetime.now(timezone.utc))
+        remember_plan(made, datetime.now(timezone.utc))
         submit(clients, made)
     return Job(made.job, LOCAL, made.spec.output.s3, connect)
-
-
-def _local_cloud(state: Path) -> Connect:
-    """The private local cloud on ``state``: started where none runs, left to itself while a job does."""
-
-    @contextmanager
-    def connect() -> Iterator[Clients]:
-        try:
-            with localcloud.private(state) as endpoint:
-                yield connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
-        except localcloud.LocalCloudError as error:
-            raise EnvironmentProblem(str(error)) from error
-
-    return connect

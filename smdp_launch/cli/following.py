@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
-from smdp_launch.cli.render.follow import FollowView
-from smdp_launch.cli.render.next import say_next
+from smdp_launch.cli.render.follow import FollowView, Shape
+from smdp_launch.cli.render.next import command_for_job, say_next
+from smdp_launch.errors import WaitTimedOut
 from smdp_launch.jobs.clients import Clients
-from smdp_launch.jobs.follow import Ended, Follower, JobEvent
+from smdp_launch.jobs.follow import Ended, Follower, JobEvent, Seen
+from smdp_launch.jobs.history import remember_end
 from smdp_launch.jobs.outcome import Outcome
 from smdp_launch.jobs.submit import stop, submit
+from smdp_launch.jobs.tracebacks import Tracebacks, Worker
 from smdp_launch.planning.plan import Plan
 
 
 @dataclass
 class Followed:
-    """How the job ended, and the last ``result`` event of its script."""
+    """How the job ended, the last ``result`` event of its script, and the traceback of the worker that failed first."""
 
     outcome: Outcome
     results: dict[str, Any] = field(default_factory=dict)
+    traceback: tuple[Worker, tuple[str, ...]] | None = None
 
 
-class _Answer(Enum):
+class Answer(Enum):
     STOP = "stop"
     DETACH = "detach"
     GO_ON = "go on"
@@ -39,54 +46,81 @@ def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
 
     From before the job exists an interrupt is a question about the job: none can come between the two.
     """
-    with _interrupts() as interrupted:
+    with interrupts() as interrupted:
         submit(clients, plan)
+        following = Following(clients, plan.job, Shape.of_plan(plan), interrupted, Answer.STOP)
         try:
-            return _follow(clients, plan, interrupted)
+            return following.run()
         except BrokenPipeError:
-            # Nobody reads any more. On AWS the job goes on, as its name was told; here nobody could find it again.
+            # Nobody reads any more. On AWS the job goes on, as its name was told; here it would be forgotten.
             if plan.local is not None:
                 stop(clients, plan.job)
             raise
 
 
-def _follow(clients: Clients, plan: Plan, interrupted: threading.Event) -> Followed | None:
-    follower = Follower(clients, plan.job)
-    results: dict[str, Any] = {}
-    stopping = False
-    with FollowView(plan) as view:
-        while True:
-            for seen in follower.look():
-                view.show(seen)
-                if isinstance(seen, JobEvent) and seen.name == "result":
-                    results = dict(seen.fields)
-                if isinstance(seen, Ended):
-                    return Followed(seen.outcome, results)
-            if not interrupted.wait(clients.poll):
-                continue
-            interrupted.clear()
-            if stopping:
-                view.say(f"left {plan.job}, which is being stopped")
-                if plan.local is None:
-                    say_next(_looking_at(plan))
-                return None
-            answer = _ask(view, plan)
-            if answer is _Answer.DETACH:
-                view.say(f"left {plan.job}, which goes on")
-                say_next(_looking_at(plan))
-                return None
-            if answer is _Answer.STOP:
-                stopping = True
-                stop(clients, plan.job)
-                view.say("stopping: the script has 120 s to save what it needs; Ctrl-C again leaves it to that")
+@dataclass
+class Following:
+    """Args:
+    unasked: what an interrupt means where nobody can be asked, or is asked twice.
+    timeout: seconds to follow at most.
+    quiet: without the hosts' lines.
+    """
 
+    clients: Clients
+    job: str
+    shape: Shape
+    interrupted: threading.Event
+    unasked: Answer
+    timeout: float | None = None
+    quiet: bool = False
+    _results: dict[str, Any] = field(default_factory=dict)
+    _tracebacks: Tracebacks = field(default_factory=Tracebacks)
+    _stopping: bool = False
 
-def _looking_at(plan: Plan) -> str:
-    return f"aws sagemaker describe-training-job --region {plan.spec.region} --training-job-name {plan.job}"
+    def run(self) -> Followed | None:
+        """Show the job until it ends. None if the person left it running.
+
+        Raises:
+            ServiceProblem: the service refused, or does not know the job.
+            WaitTimedOut: it has not ended by then.
+        """
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        follower = Follower(self.clients, self.job)
+        with FollowView(self.shape, quiet=self.quiet) as view:
+            while True:
+                for seen in follower.look():
+                    self._show(view, seen)
+                    if isinstance(seen, Ended):
+                        remember_end(self.job, seen.outcome, datetime.now(timezone.utc))
+                        return Followed(seen.outcome, self._results, self._tracebacks.first)
+                if self.interrupted.wait(follower.pause_until(deadline)) and self._leaves(view):
+                    return None
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise WaitTimedOut(f"{self.job} has not ended within {self.timeout:g} s; it goes on")
+
+    def _show(self, view: FollowView, seen: Seen) -> None:
+        view.show(seen)
+        self._tracebacks.see(seen)
+        if isinstance(seen, JobEvent) and seen.name == "result":
+            self._results = dict(seen.fields)
+
+    def _leaves(self, view: FollowView) -> bool:
+        """Whether an interrupt ends the following; asks, at the first one."""
+        self.interrupted.clear()
+        answer = Answer.DETACH if self._stopping else _ask(view, self.job, self.interrupted, self.unasked)
+        if answer is Answer.DETACH:
+            view.say(f"left {self.job}, which {'is being stopped' if self._stopping else 'goes on'}")
+            say_next(command_for_job("follow", self.job))
+            return True
+        if answer is Answer.STOP:
+            self._stopping = True
+            stop(self.clients, self.job)
+            view.say("stopping: the script has 120 s to save what it needs; Ctrl-C again leaves it to that")
+        return False
 
 
 @contextmanager
-def _interrupts() -> Iterator[threading.Event]:
+def interrupts() -> Iterator[threading.Event]:
     """SIGINT and SIGTERM set an event instead of breaking in: no line is lost between reading and showing it."""
     arrived = threading.Event()
     previous = {one: signal.signal(one, lambda *_: arrived.set()) for one in (signal.SIGINT, signal.SIGTERM)}
@@ -97,24 +131,18 @@ def _interrupts() -> Iterator[threading.Event]:
             signal.signal(one, handler)
 
 
-def _ask(view: FollowView, plan: Plan) -> _Answer:
-    """Asks once. A second Ctrl-C means stop, and so does a Ctrl-C where nobody can be asked.
-
-    A job of this machine cannot be left alone: nothing could find it again.
-    """
+def _ask(view: FollowView, job: str, interrupted: threading.Event, unasked: Answer) -> Answer:
+    """Asks once. ``unasked`` is what a second Ctrl-C means, and a Ctrl-C where nobody can be asked."""
     if sys.stdin is None or not sys.stdin.isatty():
-        return _Answer.STOP
-    choices = {"s": _Answer.STOP, "c": _Answer.GO_ON}
-    question = "[s]top it, [c]ontinue"
-    if plan.local is None:
-        choices["d"] = _Answer.DETACH
-        question = "[s]top it, [d]etach and let it run, [c]ontinue"
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with view.paused():
-            answer = input(f"\nStop {plan.job}? {question}: ")
-        return choices.get(answer.strip().lower()[:1], _Answer.GO_ON)
-    except (KeyboardInterrupt, EOFError):
-        return _Answer.STOP
-    finally:
-        signal.signal(signal.SIGINT, before)
+        return unasked
+    choices = {"s": Answer.STOP, "d": Answer.DETACH, "c": Answer.GO_ON}
+    with view.paused():
+        sys.stdout.write(f"\nStop {job}? [s]top it, [d]etach and let it run, [c]ontinue: ")
+        sys.stdout.flush()
+        # Not input(): a Ctrl-C between its prompt and its reading would be noticed with the next key only.
+        while not interrupted.is_set():
+            if select.select([sys.stdin], [], [], 0.1)[0]:
+                answer = sys.stdin.readline()
+                return choices.get(answer.strip().lower()[:1], Answer.GO_ON) if answer else unasked
+    interrupted.clear()
+    return unasked

@@ -46,6 +46,7 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
     help="With --local: the data of a channel on this machine; may be repeated.",
 )
 @click.option("--containers", is_flag=True, help="With --local: run the hosts from the job's image (needs root).")
+@click.option("--detach", "-d", is_flag=True, help="Launch it and leave it: `follow` shows it later.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @click.option("--yes", "-y", is_flag=True, help="Launch without asking.")
 def command(
@@ -56,6 +57,7 @@ def command(
     workers_per_host: int | None,
     data: dict[str, Path],
     containers: bool,
+    detach: bool,
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -82,25 +84,26 @@ def command(
     if is_saved_plan(job_file):
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
-        return _launch_saved(job_file, dry_run, yes)
+        return _launch_saved(job_file, dry_run, yes, detach)
     asked = LocalRequest(hosts, workers_per_host, data, containers) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
-        return _launch_local(checked, asked, dry_run)
-    return _launch_aws(checked, dry_run, yes)
+        return _launch_local(checked, asked, dry_run, detach)
+    return _launch_aws(checked, dry_run, yes, detach)
 
 
-def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> ExitCode:
+def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detach: bool) -> ExitCode:
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
-    from smdp_launch.cli.render.launch import show_local_end, show_local_start
+    from smdp_launch.cli.render.launch import show_detached, show_local_end, show_local_start
     from smdp_launch.cli.render.next import say_next
     from smdp_launch.cli.render.plan import show_plan
-    from smdp_launch.errors import EnvironmentProblem, ExitCode
-    from smdp_launch.jobs.clients import connect_endpoint
-    from smdp_launch.jobs.history import remember, state_folder
-    from smdp_launch.jobs.submit import seed
+    from smdp_launch.cli.render.waiting import show_waiting
+    from smdp_launch.errors import ExitCode
+    from smdp_launch.jobs.clients import connection
+    from smdp_launch.jobs.history import LOCAL, remember_plan, state_folder
+    from smdp_launch.jobs.submit import seed, submit
     from smdp_launch.localcloud import client as localcloud
     from smdp_launch.planning.prepare import local_run, make_plan, with_note
 
@@ -120,14 +123,17 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
         return ExitCode.OK
     show_local_start(plan)
     state = state_folder() / "local"
-    try:
-        with localcloud.private(state) as endpoint:
-            clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
-            seed(clients, plan, run.data)
-            remember(plan.job, "local", plan.job_file, plan.hash, now)
+    with connection(LOCAL)() as clients:
+        clients.tell = show_waiting
+        seed(clients, plan, run.data)
+        remember_plan(plan, now)
+        if detach:
+            submit(clients, plan)
+        else:
             result = submit_and_follow(clients, plan)
-    except localcloud.LocalCloudError as error:
-        raise EnvironmentProblem(str(error)) from error
+    if detach:
+        show_detached(plan.job)
+        return ExitCode.OK
     if result is None:
         return ExitCode.INTERRUPTED
     show_local_end(plan, result, lambda bucket, key: localcloud.object_path(state, bucket, key))
@@ -149,29 +155,32 @@ def _require_image(plan: Plan) -> None:
         raise EnvironmentProblem(f"{error}; another image is chosen with --set image=NAME:TAG") from error
 
 
-def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:
+def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool, detach: bool) -> ExitCode:
     from smdp_launch.planning.prepare import make_plan, require_launchable
 
     plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
-    return _submit_plan(plan, dry_run, yes, lambda: require_launchable(checked))
+    return _submit_plan(plan, dry_run, yes, detach, lambda: require_launchable(checked))
 
 
-def _launch_saved(path: Path, dry_run: bool, yes: bool) -> ExitCode:
+def _launch_saved(path: Path, dry_run: bool, yes: bool, detach: bool) -> ExitCode:
     """What ``plan --out`` wrote. Whatever was wrong with it was told then."""
     from smdp_launch.planning.saved import load
 
-    return _submit_plan(load(path), dry_run, yes, lambda: None)
+    return _submit_plan(load(path), dry_run, yes, detach, lambda: None)
 
 
-def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], None]) -> ExitCode:
+def _submit_plan(plan: Plan, dry_run: bool, yes: bool, detach: bool, require: Callable[[], None]) -> ExitCode:
+    from smdp_launch.cli.confirming import confirm
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
-    from smdp_launch.cli.render.launch import show_end
+    from smdp_launch.cli.render.launch import show_detached, show_end
     from smdp_launch.cli.render.next import say_next
     from smdp_launch.cli.render.plan import show_plan
+    from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import connect_aws
-    from smdp_launch.jobs.history import remember
+    from smdp_launch.jobs.history import remember_plan
+    from smdp_launch.jobs.submit import submit
 
     show_diagnostics(plan.diagnostics)
     show_plan(plan)
@@ -179,9 +188,14 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], Non
         say_next(_without_dry_run())
         return ExitCode.OK
     require()
-    _confirm(yes)
+    confirm(yes)
     clients = connect_aws(plan.spec.region)
-    remember(plan.job, plan.spec.region, plan.job_file, plan.hash, datetime.now(timezone.utc))
+    clients.tell = show_waiting
+    remember_plan(plan, datetime.now(timezone.utc))
+    if detach:
+        submit(clients, plan)
+        show_detached(plan.job)
+        return ExitCode.OK
     result = submit_and_follow(clients, plan)
     if result is None:
         return ExitCode.INTERRUPTED
@@ -191,14 +205,3 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], Non
 
 def _without_dry_run() -> str:
     return shlex.join(["smdp-launch", *(one for one in sys.argv[1:] if one != "--dry-run")])
-
-
-def _confirm(yes: bool) -> None:
-    from smdp_launch.errors import Refused
-
-    if yes:
-        return
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise Refused("a launch costs money and nobody is here to ask: add --yes")
-    if not click.confirm("Launch it on AWS?", default=False):
-        raise Refused("not launched")

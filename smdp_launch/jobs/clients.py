@@ -3,27 +3,88 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.jobs.asking import Patience, Waiting
+from smdp_launch.jobs.history import LOCAL, state_folder
+from smdp_launch.jobs.troubles import Trouble
 
 _Connected = TypeVar("_Connected")
 
 
-@dataclass(frozen=True)
+def tell_nobody(_: Waiting) -> None:
+    """Whoever shows what is waited for takes this one's place."""
+
+
+@dataclass
 class Clients:
     """botocore clients of one account and region.
 
     Args:
         poll: seconds between two looks at a job. DescribeTrainingJob is throttled per account on AWS.
+        patience: how long a question is asked again.
+        again: makes the clients anew, with what the credentials are by then; None if they cannot change.
+        lost: the troubles that call for that.
+        tell: told of each wait for an answer.
     """
 
     sagemaker: Any
     s3: Any
     logs: Any
     poll: float
+    patience: Patience = field(default_factory=Patience)
+    again: Callable[[], Clients] | None = None
+    lost: frozenset[Trouble] = frozenset({Trouble.CREDENTIALS})
+    tell: Callable[[Waiting], None] = tell_nobody
+
+    def renew(self, trouble: Trouble) -> None:
+        """Make the clients anew if that may help; if they cannot be, the next question says why."""
+        if self.again is None or trouble not in self.lost:
+            return
+        with suppress(EnvironmentProblem):
+            made = self.again()
+            self.sagemaker, self.s3, self.logs = made.sagemaker, made.s3, made.logs
+
+
+#: Opens what a job is reached through, and leaves it again: a private local cloud lives no longer than it is needed.
+Connect = Callable[[], AbstractContextManager[Clients]]
+
+
+def connection(where: str | None) -> Connect:
+    """To the service that runs a job.
+
+    Args:
+        where: as in the history: a region, or ``local`` for the local cloud of the current folder. None for the region
+            of the person's AWS configuration.
+    """
+    return local_cloud(state_folder() / LOCAL) if where == LOCAL else lambda: nullcontext(connect_aws(where))
+
+
+def local_cloud(state: Path) -> Connect:
+    """The private local cloud on ``state``: started where none runs, also anew when it dies while it is needed, and
+    left to itself while a job does."""
+    from smdp_launch.localcloud import client
+
+    @contextmanager
+    def connect() -> Iterator[Clients]:
+        with ExitStack() as held:
+
+            def reach() -> Clients:
+                try:
+                    endpoint = held.enter_context(client.private(state))
+                except client.LocalCloudError as error:
+                    raise EnvironmentProblem(str(error)) from error
+                made = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
+                return replace(made, again=reach, lost=frozenset({Trouble.CREDENTIALS, Trouble.TEMPORARY}))
+
+            yield reach()
+
+    return connect
 
 
 def connect_aws(region: str | None) -> Clients:
@@ -35,7 +96,8 @@ def connect_aws(region: str | None) -> Clients:
     Raises:
         EnvironmentProblem: no credentials, no region, or a profile that does not exist.
     """
-    return _aws(lambda session, config: _clients(session, 5.0, region_name=region, config=config))
+    made = _aws(lambda session, config: _clients(session, 5.0, region_name=region, config=config))
+    return replace(made, again=lambda: connect_aws(region))
 
 
 def connect_ecr(region: str | None) -> Any:
@@ -61,7 +123,7 @@ def _aws(connect: Callable[[Any, Any], _Connected]) -> _Connected:
             raise EnvironmentProblem(
                 "no AWS credentials were found: set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run `aws configure`"
             )
-        config = Config(retries={"mode": "standard", "max_attempts": 8}, connect_timeout=10, read_timeout=30)
+        config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10, read_timeout=30)
         return connect(session, config)
     except BotoCoreError as error:
         raise EnvironmentProblem(f"AWS cannot be used from here: {error}") from error

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.jobs.asking import told
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.results import Result
-from smdp_launch.jobs.submit import told
 
 _BLOCK = 1 << 20
 #: Connections that may break one after the other without a byte between them.

@@ -1,44 +1,66 @@
 """Following a job: its status, its log lines and its events, from its name alone.
 
-The follower keeps its place in every stream, so it can be left and taken up again without losing or doubling a line.
+The follower keeps its place in every stream, so it can be left and taken up again without losing or doubling a line;
+an outage is told and waited for.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from smdp_launch.errors import ServiceProblem
+from smdp_launch.jobs.asking import Outage, Waiting
 from smdp_launch.jobs.clients import Clients
+from smdp_launch.jobs.description import hosts_of
+from smdp_launch.jobs.merge import WINDOW, Merge
 from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
-from smdp_launch.jobs.submit import told
+from smdp_launch.jobs.streams import Streams
+from smdp_launch.jobs.troubles import Trouble
 
-LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-
-_STREAM = re.compile(r"(?P<host>algo-\d+)-\d+$")
 _PREFIX = re.compile(r"\[[^\]:\s]+(?::(?P<rank>\d{1,9}))?\] ?")
 _EVENT = '{"smdp_event":'
+#: Pages that one look reads of each stream at most: a person may want to say something in between.
+_PAGES = 4
+#: Seconds that the last lines of a job may need to CloudWatch after it has ended.
+_SETTLES = 60.0
+_SETTLE_GAP = 2.0  # seconds between two looks for such lines
+_LONGEST_OUTAGE = 86400.0  # seconds
 
 
 @dataclass(frozen=True)
 class StatusChanged:
-    """The service's secondary status, such as Downloading, with its message."""
+    """The service's secondary status, such as Downloading, with its message.
+
+    Args:
+        before, lasted: the status that it follows, and the seconds that one lasted; None for the first.
+    """
 
     status: str
     message: str
     time_ms: int
+    before: str | None = None
+    lasted: float | None = None
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line of a host's log. ``rank`` is None for what no worker wrote."""
+    """One line of a host's log.
+
+    Args:
+        rank: None for what no worker wrote.
+        late: it came when later lines of other hosts, by more than two seconds, had been shown.
+    """
 
     host: str
     rank: int | None
     text: str
     time_ms: int
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +71,14 @@ class JobEvent:
     name: str
     fields: Mapping[str, Any]
     time_ms: int
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The service answers again, ``lasted`` seconds after it was first waited for."""
+
+    lasted: float
 
 
 @dataclass(frozen=True)
@@ -56,85 +86,161 @@ class Ended:
     outcome: Outcome
 
 
-Seen = StatusChanged | LogLine | JobEvent | Ended
+Seen = StatusChanged | LogLine | JobEvent | Waiting | Reached | Ended
 
 
 def read_line(host: str, message: str, time_ms: int) -> LogLine | JobEvent:
     """A log message as its writer meant it: the entrypoint's ``[host:rank]`` taken off, event lines parsed."""
-    prefix = _PREFIX.match(message)
-    text = message[prefix.end() :] if prefix else message
-    rank = int(prefix["rank"]) if prefix and prefix["rank"] is not None else None
-    if text.startswith(_EVENT):
+    line = plain_line(host, message, time_ms)
+    if line.text.startswith(_EVENT):
         try:
-            fields = json.loads(text)
+            fields = json.loads(line.text)
         except (ValueError, RecursionError):  # whatever a script may print, it is at least a line
             fields = None
         if isinstance(fields, dict) and isinstance(fields.get("event"), str):
             return JobEvent(host, fields["event"], fields, time_ms)
+    return line
+
+
+def plain_line(host: str, message: str, time_ms: int) -> LogLine:
+    """The same, with event lines as the lines that they are."""
+    prefix = _PREFIX.match(message)
+    text = message[prefix.end() :] if prefix else message
+    rank = int(prefix["rank"]) if prefix and prefix["rank"] is not None else None
     return LogLine(host, rank, text, time_ms)
 
 
 @dataclass
 class Follower:
-    """Reads what is new of one job at each ``look``."""
+    """Reads what is new of one job at each ``look``; ``pause`` tells the seconds until the next is due."""
 
     clients: Clients
     job: str
-    _transitions: int = 0
-    _cursors: dict[str, str] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    pause: float = field(default=0.0, init=False)
+    _doing: str = ""
+    _described: Mapping[str, Any] | None = None  # as of the look that goes on
+    _is_listed: bool = False
+    _transitions: Sequence[Mapping[str, Any]] = ()
+    _reached: float | None = None
+    _found: bool = False
+    _settled: bool = False
 
-    def look(self) -> list[Seen]:
-        """What has happened since the last look; ``Ended`` is the last of all.
+    def __post_init__(self) -> None:
+        self._outage = Outage(self.clients.patience)
+        self._streams = Streams(self.clients, self.job, self._put)
+        self._merge: Merge[StatusChanged | LogLine | JobEvent] = Merge(clock=self.clock)
+
+    def look(self) -> Iterator[Seen]:
+        """What has happened since the last look, by time; ``Ended`` is the last of all. Exhaust it.
+
+        What cannot be read for now is a ``Waiting``, and the next look takes it up where it was.
 
         Raises:
-            ServiceProblem: the service does not answer, or does not know the job.
+            ServiceProblem: the service refuses, does not know the job, or has not answered for a day.
         """
-        with told(f"job {self.job} cannot be followed"):
-            # Described before the logs are read: when it says that the job has ended, every line is there to read.
-            described = self.clients.sagemaker.describe_training_job(TrainingJobName=self.job)
-        # By time over all streams; the sort keeps the order within a stream.
-        seen = sorted([*self._status_changes(described), *self._new_lines()], key=lambda one: one.time_ms)
-        return [*seen, Ended(outcome(described))] if described["TrainingJobStatus"] in ENDED else [*seen]
+        from botocore.exceptions import BotoCoreError, ClientError
 
-    def _status_changes(self, described: Mapping[str, Any]) -> list[StatusChanged]:
-        transitions = described.get("SecondaryStatusTransitions", [])
-        new = transitions[self._transitions :]
-        self._transitions = len(transitions)
-        return [
-            StatusChanged(
-                str(one["Status"]), str(one.get("StatusMessage", "")), int(one["StartTime"].timestamp() * 1000)
+        self.pause = self.clients.poll
+        try:
+            described = self._begin()
+            yield from self._back()
+            for one in self._new_lines():
+                yield from self._back()
+                self._found = self._found or not isinstance(one, StatusChanged)
+                yield one
+        except (ClientError, BotoCoreError) as error:
+            yield from self._merge.take(self._streams.behind)
+            yield self._wait(error)
+            return
+        yield from self._back()
+        self._described, self._is_listed = None, False
+        if described["TrainingJobStatus"] in ENDED and self._is_whole(described):
+            yield from self._merge.rest()
+            yield Ended(outcome(described))
+        self._found = False
+
+    def pause_until(self, deadline: float | None) -> float:
+        """``pause``, but no longer than until ``deadline`` of time.monotonic."""
+        return self.pause if deadline is None else max(0.0, min(self.pause, deadline - time.monotonic()))
+
+    def _begin(self) -> Mapping[str, Any]:
+        """The job and its streams as of now; what was asked before a look was cut off is not asked again."""
+        described = self._described
+        if described is None:
+            # Before the logs are read: when it says that the job has ended, every line is there to read.
+            described = self._described = self._put(
+                f"job {self.job} cannot be followed",
+                lambda: self.clients.sagemaker.describe_training_job(TrainingJobName=self.job),
             )
-            for one in new
-        ]
+            self._merge.window = WINDOW if hosts_of(described) > 1 else 0
+            for one in self._status_changes(described):
+                self._merge.note(one)
+        if not self._is_listed:
+            self._streams.look()
+            self._is_listed = True
+        return described
 
-    def _new_lines(self) -> Iterator[LogLine | JobEvent]:
-        for stream in self._streams():
-            match = _STREAM.search(stream)
-            host = match["host"] if match else stream
-            while batch := self._page(stream):
-                yield from (read_line(host, str(one["message"]), int(one["timestamp"])) for one in batch)
+    def _put(self, doing: str, question: Callable[[], Any]) -> Any:
+        self._doing = doing
+        answer = question()
+        lasted = self._outage.is_over()
+        self._reached = self._reached if lasted is None else lasted
+        return answer
 
-    def _page(self, stream: str) -> list[dict[str, Any]]:
-        place = {"nextToken": self._cursors[stream]} if stream in self._cursors else {}
-        with told(f"the log of {stream} cannot be read"):
-            answer = self.clients.logs.get_log_events(
-                logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **place
-            )
-        self._cursors[stream] = answer["nextForwardToken"]
-        found: list[dict[str, Any]] = answer["events"]
-        return found
+    def _back(self) -> Iterator[Reached]:
+        if self._reached is not None:
+            lasted, self._reached = self._reached, None
+            yield Reached(lasted)
 
-    def _streams(self) -> list[str]:
-        """Hosts' streams appear one by one, and the group with the account's first job."""
-        from botocore.exceptions import ClientError
+    def _wait(self, error: Exception) -> Waiting:
+        waiting = self._outage.goes_on(self._doing, error)
+        lasted = time.time() - waiting.since
+        if waiting.trouble is Trouble.FINAL or lasted > _LONGEST_OUTAGE:
+            raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
+        self.clients.renew(waiting.trouble)
+        self.pause = waiting.again_in
+        return waiting
 
-        with told(f"the logs of {self.job} cannot be listed"):
-            try:
-                pages = self.clients.logs.get_paginator("describe_log_streams").paginate(
-                    logGroupName=LOG_GROUP, logStreamNamePrefix=f"{self.job}/"
-                )
-                return sorted(one["logStreamName"] for page in pages for one in page["logStreams"])
-            except ClientError as error:
-                if error.response["Error"]["Code"] == "ResourceNotFoundException":
-                    return []
-                raise
+    def _status_changes(self, described: Mapping[str, Any]) -> Iterator[StatusChanged]:
+        """Transitions that are new, and the last one again where its message has changed: while a job waits for
+        capacity, that says why."""
+        told, now = self._transitions, described.get("SecondaryStatusTransitions", [])
+        start = len(told)
+        if told and len(now) >= start and now[start - 1].get("StatusMessage") != told[-1].get("StatusMessage"):
+            start -= 1
+        self._transitions = now
+        for index in range(start, len(now)):
+            yield _change(now[index], now[index - 1] if index else None)
+
+    def _new_lines(self) -> Iterator[StatusChanged | LogLine | JobEvent]:
+        for _ in range(_PAGES * len(self._streams.behind)):
+            page = self._streams.page()
+            if page is None:
+                break
+            self._merge.add(page.stream, (read_line(page.host, text, at) for at, text in page.messages))
+            yield from self._merge.take(self._streams.behind)
+        if self._streams.behind:
+            self.pause = 0.0
+        yield from self._merge.take(self._streams.behind)
+
+    def _is_whole(self, described: Mapping[str, Any]) -> bool:
+        """Whether all lines of a job that has ended are here. On AWS the last may come after the end is told: only
+        a second look that finds nothing is sure of it."""
+        if self._streams.behind:
+            return False
+        self.pause = min(self.pause, _SETTLE_GAP)
+        settled, self._settled = self._settled, not self._found
+        ended = described.get("TrainingEndTime") or described["LastModifiedTime"]
+        return (settled and not self._found) or time.time() - ended.timestamp() > _SETTLES
+
+
+def _change(transition: Mapping[str, Any], before: Mapping[str, Any] | None) -> StatusChanged:
+    began = transition["StartTime"]
+    return StatusChanged(
+        str(transition["Status"]),
+        str(transition.get("StatusMessage", "")),
+        int(began.timestamp() * 1000),
+        str(before["Status"]) if before is not None else None,
+        (began - before["StartTime"]).total_seconds() if before is not None else None,
+    )

@@ -1,15 +1,25 @@
-"""The jobs launched from one folder, newest last: a line each in ``.smdp/history.jsonl``, written before submit."""
+"""The jobs launched from one folder, in ``.smdp/history.jsonl``, which only grows.
+
+A job has a line that is written before it is submitted, and one more when somebody from this folder has seen its end.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from smdp_launch.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from smdp_launch.jobs.outcome import Outcome
+    from smdp_launch.planning.plan import Plan
 
 #: Everything this tool keeps beside the person's files lies in this folder of the current one.
 STATE_FOLDER = ".smdp"
@@ -19,16 +29,55 @@ _FILE = "history.jsonl"
 #: `where` of a job of this machine.
 LOCAL = "local"
 
+_Line = TypeVar("_Line")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a plan says of the money.
+
+    Args:
+        price: USD an hour of one host; None where no table of prices was given.
+        most_usd: of the whole job, at the limit of its run time.
+    """
+
+    hosts: int
+    price: float | None = None
+    most_usd: float | None = None
+
 
 @dataclass(frozen=True)
 class Launch:
-    """``where`` is the AWS region, or "local"."""
+    """``where`` is the AWS region, or "local"; the rest of the cost is None where no price is known."""
 
     job: str
     where: str
     job_file: str
     plan_hash: str
     time: str
+    hosts: int | None = None
+    price: float | None = None
+    most_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class End:
+    """How a job ended.
+
+    Args:
+        ended: the service's TrainingJobStatus.
+        time: when that was seen.
+        billable_seconds: of one host, as the service counts them.
+        usd: what all hosts cost for those, at the price of the launch; None where that is unknown.
+    """
+
+    job: str
+    ended: str
+    summary: str
+    exit_code: int
+    time: str
+    billable_seconds: int | None = None
+    usd: float | None = None
 
 
 def state_folder(beside: Path | None = None) -> Path:
@@ -50,24 +99,48 @@ def state_folder(beside: Path | None = None) -> Path:
     return folder
 
 
-def remember(job: str, where: str, job_file: str, plan_hash: str, now: datetime) -> None:
-    entry = Launch(job, where, job_file, plan_hash, now.astimezone(timezone.utc).isoformat(timespec="seconds"))
-    line = json.dumps(asdict(entry)) + "\n"
-    # One write to a file opened for appending: launches at the same time do not mix their lines.
-    file = os.open(state_folder() / _FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(file, line.encode())
-    finally:
-        os.close(file)
+def remember_plan(plan: Plan, now: datetime) -> None:
+    """The launch of ``plan``, which is about to be submitted."""
+    if plan.local is not None:
+        remember(plan.job, LOCAL, plan.job_file, plan.hash, now, Cost(plan.hosts))
+    else:
+        bill = plan.billing
+        cost = Cost(plan.hosts, bill.price, bill.usd)
+        remember(plan.job, plan.spec.region, plan.job_file, plan.hash, now, cost)
+
+
+def remember(job: str, where: str, job_file: str, plan_hash: str, now: datetime, cost: Cost | None = None) -> None:
+    known = asdict(cost) if cost is not None else {}
+    entry = Launch(job, where, job_file, plan_hash, _stamp(now), **known)
+    with _opened(state_folder() / _FILE) as file:
+        _append(file, entry)
+
+
+def remember_end(job: str, outcome: Outcome, now: datetime) -> None:
+    """How ``job`` ended, unless that is written already, or the job is none of this folder.
+
+    Whoever only looks at a job can do so where nothing can be written.
+    """
+    path = Path.cwd() / STATE_FOLDER / _FILE
+    if not path.exists():
+        return
+    with suppress(OSError), _opened(path) as file:
+        launched, ended = find_launch(job), ends()
+        if launched is None or job in ended:
+            return
+        usd = _usd(launched, outcome.billable_seconds)
+        code = int(outcome.exit_code)
+        _append(file, End(job, outcome.status, outcome.summary, code, _stamp(now), outcome.billable_seconds, usd))
 
 
 def launches() -> list[Launch]:
     """From the current folder, in order; a line that is no launch of this version is passed over."""
-    try:
-        lines = (Path.cwd() / STATE_FOLDER / _FILE).read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-    return list(_read(lines))
+    return list(_read(Launch))
+
+
+def ends() -> dict[str, End]:
+    """Of the jobs that were launched from the current folder and seen to end, by their names."""
+    return {one.job: one for one in _read(End)}
 
 
 def find_launch(job: str | None = None) -> Launch | None:
@@ -75,9 +148,39 @@ def find_launch(job: str | None = None) -> Launch | None:
     return next((one for one in reversed(launches()) if job in (None, one.job)), None)
 
 
-def _read(lines: list[str]) -> Iterator[Launch]:
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """For appending, one process at a time."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _append(file: int, entry: Launch | End) -> None:
+    known: dict[str, Any] = {name: value for name, value in asdict(entry).items() if value is not None}
+    os.write(file, (json.dumps(known) + "\n").encode())
+
+
+def _usd(launched: Launch, billable: int | None) -> float | None:
+    if launched.price is None or launched.hosts is None or billable is None:
+        return None
+    return round(launched.price * launched.hosts * billable / 3600, 6)
+
+
+def _stamp(now: datetime) -> str:
+    return now.astimezone(timezone.utc).isoformat(timespec="seconds")
+
+
+def _read(kind: type[_Line]) -> Iterator[_Line]:
+    try:
+        lines = (Path.cwd() / STATE_FOLDER / _FILE).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return
     for line in lines:
         try:
-            yield Launch(**json.loads(line))
+            yield kind(**json.loads(line))
         except (ValueError, TypeError):
             continue

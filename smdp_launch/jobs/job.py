@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 
 from smdp_launch.card import card, marked, rows
 from smdp_launch.errors import WaitTimedOut
-from smdp_launch.jobs.clients import Clients
+from smdp_launch.jobs.asking import Waiting
+from smdp_launch.jobs.clients import Clients, Connect, tell_nobody
+from smdp_launch.jobs.description import Description, describe
 from smdp_launch.jobs.download import Download, Progress, download
 from smdp_launch.jobs.follow import Ended, Follower, LogLine, Seen, StatusChanged
+from smdp_launch.jobs.history import LOCAL, remember_end
+from smdp_launch.jobs.lines import Wanted, read_lines
 from smdp_launch.jobs.outcome import Outcome
-from smdp_launch.jobs.submit import stop, told
+from smdp_launch.jobs.resume import prepare, resume
+from smdp_launch.jobs.submit import stop
 from smdp_launch.source.scan import RESULTS_FOLDER
 
-#: Opens what a job is reached through, and leaves it again: a private local cloud lives no longer than it is needed.
-Connect = Callable[[], AbstractContextManager[Clients]]
+#: ``where`` of a job that is looked for in the region of the AWS configuration.
+UNKNOWN_REGION = "AWS"
 
 
 @dataclass
 class Job:
     """One job, on AWS or on this machine.
 
-    Every method that asks the service raises ServiceProblem if that refuses or does not answer, and
-    EnvironmentProblem if there are no credentials.
+    Every method that asks the service raises ServiceProblem if that refuses or does not answer for a minute, and
+    EnvironmentProblem if there are no credentials, or only such as have expired.
 
     Args:
         name: as in its plan, and in the SageMaker console.
@@ -34,6 +41,7 @@ class Job:
         output: the S3 location below which its results lie; None for a job that was found by its name.
         last_seen: its status when somebody last looked.
         outcome: how it ended; None until somebody has seen that.
+        tell: called with each ``Waiting``: the service is busy or out of reach and asked again.
     """
 
     name: str
@@ -42,25 +50,41 @@ class Job:
     connect: Connect = field(repr=False, compare=False)
     last_seen: str = field(default="Submitted", compare=False)
     outcome: Outcome | None = field(default=None, compare=False, repr=False)
+    tell: Callable[[Waiting], None] = field(default=tell_nobody, compare=False, repr=False)
+
+    @property
+    def region(self) -> str | None:
+        """None for a job of this machine, or of the region of the AWS configuration."""
+        return None if self.where in (LOCAL, UNKNOWN_REGION) else self.where
 
     def status(self) -> str:
         """The service's secondary status as of now, such as ``Downloading`` or ``Training``."""
-        with self.connect() as clients, told(f"job {self.name} cannot be described"):
-            described = clients.sagemaker.describe_training_job(TrainingJobName=self.name)
-        self.last_seen = str(described.get("SecondaryStatus", described["TrainingJobStatus"]))
-        return self.last_seen
+        return self.describe().secondary
+
+    def describe(self) -> Description:
+        """What the service says of the job now: its status, how long each step took, and how it ended."""
+        with self.reached() as clients:
+            found = describe(clients, self.name)
+        self.last_seen = found.secondary
+        if found.outcome is not None:
+            self._note_end(found.outcome)
+        return found
 
     def follow(self, timeout: float | None = None) -> Iterator[Seen]:
         """All that has happened and will, in order: changes of status, log lines, events; at last ``Ended``.
 
+        The lines of several hosts come in the order of their times, held back up to two seconds for that. An outage
+        of the service or the network, or credentials that have expired, are waited for and told by ``Waiting`` and
+        ``Reached``.
+
         Args:
-            timeout: seconds to follow at most. The job goes on.
+            timeout: seconds to follow at most, outages included. The job goes on.
 
         Raises:
             WaitTimedOut: the job has not ended by then.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self.connect() as clients:
+        with self.reached() as clients:
             follower = Follower(clients, self.name)
             while True:
                 for seen in follower.look():
@@ -70,7 +94,7 @@ class Job:
                         return
                 if deadline is not None and time.monotonic() >= deadline:
                     raise WaitTimedOut(f"{self.name} has not ended within {timeout:g} s; it goes on")
-                time.sleep(clients.poll)
+                time.sleep(follower.pause_until(deadline))
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """How the job ends, be it well or not: ``exit_code`` and ``reason`` tell.
@@ -86,15 +110,57 @@ class Job:
             raise TypeError(f"the last thing seen of a job is its end, not {last}")
         return last.outcome
 
-    def logs(self) -> list[LogLine]:
-        """The lines that the hosts have written so far, by time."""
-        with self.connect() as clients:
-            return [one for one in Follower(clients, self.name).look() if isinstance(one, LogLine)]
+    def logs(
+        self,
+        *,
+        since: datetime | None = None,
+        host: str | None = None,
+        rank: int | None = None,
+        grep: str | None = None,
+        tail: int | None = None,
+    ) -> list[LogLine]:
+        """The lines that the hosts have written so far, by time; event lines are among them.
 
-    def stop(self) -> None:
-        """Ask the service to stop the job; its script has 120 s to save what it needs. One that has ended is fine."""
+        Args:
+            since: with a time zone; earlier lines are left out.
+            host: such as ``algo-2``.
+            rank: only what this worker wrote.
+            grep: a pattern that the text holds.
+            tail: the last so many of them.
+        """
+        wanted = Wanted(since, host, rank, re.compile(grep) if grep is not None else None, tail)
+        with self.reached() as clients:
+            return list(read_lines(clients, self.name, wanted))
+
+    def stop(self) -> str:
+        """Ask the service to stop the job; its status then, such as ``Stopping``.
+
+        Its script has 120 s to save what it needs. A job that has ended is left as it is.
+        """
+        with self.reached() as clients:
+            return stop(clients, self.name)
+
+    def resume(self) -> Job:
+        """Launch a new job from this one's request and checkpoints; it costs what a launch costs.
+
+        Raises:
+            Refused: this one runs, has completed, or has no checkpoints.
+        """
+        with self.reached() as clients:
+            prepared = prepare(clients, self.name)
+            resume(clients, prepared, self.where)
+        return self.named(prepared.job)
+
+    def named(self, name: str) -> Job:
+        """Another job of the same place."""
+        return Job(name, self.where, self.output, self.connect, tell=self.tell)
+
+    @contextmanager
+    def reached(self) -> Iterator[Clients]:
+        """The clients of the service that runs the job."""
         with self.connect() as clients:
-            stop(clients, self.name)
+            clients.tell = self.tell
+            yield clients
 
     def download(
         self,
@@ -120,7 +186,7 @@ class Job:
             EnvironmentProblem: a file cannot be written.
         """
         into = Path(folder) / self.name
-        with self.connect() as clients:
+        with self.reached() as clients:
             return download(clients, self.name, into, extract=extract, force=force, progress=progress)
 
     def _repr_html_(self) -> str:
@@ -136,4 +202,9 @@ class Job:
         if isinstance(seen, StatusChanged):
             self.last_seen = seen.status
         elif isinstance(seen, Ended):
-            self.last_seen, self.outcome = seen.outcome.status, seen.outcome
+            self.last_seen = seen.outcome.status
+            self._note_end(seen.outcome)
+
+    def _note_end(self, ended: Outcome) -> None:
+        self.outcome = ended
+        remember_end(self.name, ended, datetime.now(timezone.utc))

@@ -13,6 +13,7 @@ ENDED = frozenset({"Completed", "Failed", "Stopped", "Deleting"})
 _STOPPED = {
     "MaxRuntimeExceeded": (ExitCode.MAX_RUN_TIME, "stopped at its maximum run time"),
     "MaxWaitTimeExceeded": (ExitCode.SPOT_GAVE_UP, "stopped: no spot capacity within the maximum wait"),
+    "Interrupted": (ExitCode.SPOT_GAVE_UP, "stopped: its spot capacity was taken away"),
 }
 
 

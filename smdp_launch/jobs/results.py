@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from smdp_launch.errors import ExitCode, NoResults, Refused
+from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
-from smdp_launch.jobs.submit import told
 from smdp_launch.request.names import S3Location
 
 
@@ -41,13 +41,13 @@ def find_results(clients: Clients, job: str) -> Results:
         Refused: the job has not ended, or an object's key leads out of its folder.
         NoResults: there are none.
     """
-    with told(f"job {job} cannot be described"):
-        described = clients.sagemaker.describe_training_job(TrainingJobName=job)
+    described = ask(
+        clients, f"job {job} cannot be described", lambda: clients.sagemaker.describe_training_job(TrainingJobName=job)
+    )
     if described["TrainingJobStatus"] not in ENDED:
         status = described.get("SecondaryStatus", described["TrainingJobStatus"])
         raise Refused(f"{job} is still at it ({status}): its results are there when it has ended")
-    with told(f"the results of {job} cannot be listed"):
-        found = tuple(_objects(clients, described))
+    found = ask(clients, f"the results of {job} cannot be listed", lambda: tuple(_objects(clients, described)))
     if not found:
         raise _nothing(job, outcome(described))
     return Results(job, outcome(described), found)

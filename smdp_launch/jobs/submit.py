@@ -3,52 +3,87 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from smdp_launch.errors import ServiceProblem
+from smdp_launch.jobs.asking import ask, told
 from smdp_launch.jobs.clients import Clients
+from smdp_launch.jobs.outcome import ENDED
 from smdp_launch.planning.plan import Plan
-from smdp_launch.request.build import PLAN_TAG
+from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.source.archive import write_archive
 from smdp_launch.source.scan import data_files
 
 #: Larger archives go to disk while they are packed.
 _IN_MEMORY = 16 << 20
+_NOT_RUNNING = ENDED | {"Stopping"}
 
 
 def submit(clients: Clients, plan: Plan) -> None:
-    """Upload the source and create the job.
+    """Upload the source and create the job, once, however often the service has to be asked.
 
     Raises:
-        ServiceProblem: the service refused, or the name belongs to another job.
+        ServiceProblem: the service refused, did not answer, or the name belongs to another job.
+        EnvironmentProblem: the credentials have expired.
     """
-    with told("the source archive could not be uploaded"):
-        upload_source(clients, plan)
+    ask(clients, "the source archive could not be uploaded", lambda: upload_source(clients, plan))
+    create(clients, plan.request)
+
+
+def create(clients: Clients, request: Request) -> None:
+    """Create the job of ``request``, which carries the tag of its plan.
+
+    An answer that is lost makes us ask again, and the service then says that the name is taken: by our own job, if
+    that has the tag.
+
+    Raises:
+        ServiceProblem: the service refused, did not answer, or the name belongs to another job.
+        EnvironmentProblem: the credentials have expired.
+    """
     from botocore.exceptions import ClientError
 
-    with told(f"job {plan.job} could not be created"):
+    job = request["TrainingJobName"]
+
+    def question() -> None:
         try:
-            clients.sagemaker.create_training_job(**plan.request)
+            clients.sagemaker.create_training_job(**request)
         except ClientError as error:
-            # An answer that was lost makes the client ask again, and the service says that the name is taken.
-            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, plan):
+            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, request):
                 raise
 
+    ask(clients, f"job {job} could not be created", question)
 
-def stop(clients: Clients, job: str) -> None:
-    """Ask the service to stop ``job``; one that has ended meanwhile is fine."""
+
+def stop(clients: Clients, job: str) -> str:
+    """Ask the service to stop ``job``, once; its status then. One that has ended meanwhile is fine.
+
+    Raises:
+        ServiceProblem: the service refused, did not answer, or does not know the job.
+        EnvironmentProblem: the credentials have expired.
+    """
     from botocore.exceptions import ClientError
 
-    with told(f"job {job} could not be stopped"):
+    def status() -> str:
+        return str(clients.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"])
+
+    def question() -> str:
         try:
             clients.sagemaker.stop_training_job(TrainingJobName=job)
         except ClientError as error:
             if error.response["Error"]["Code"] != "ValidationException":
                 raise
+            now = status()  # which refuses in its turn if there is no such job
+            if now not in _NOT_RUNNING:
+                raise
+            return now
+        return "Stopping"
+
+    def unsure() -> str | None:
+        now = status()
+        return now if now in _NOT_RUNNING else None
+
+    return ask(clients, f"job {job} could not be stopped", question, unsure)
 
 
 def upload_source(clients: Clients, plan: Plan) -> None:
@@ -93,21 +128,8 @@ def _replace(clients: Clients, where: S3Location, path: Path) -> None:
             clients.s3.put_object(Bucket=where.bucket, Key=key, Body=body)
 
 
-def _is_ours(clients: Clients, plan: Plan) -> bool:
-    described = clients.sagemaker.describe_training_job(TrainingJobName=plan.job)
-    tags: list[dict[str, Any]] = clients.sagemaker.list_tags(ResourceArn=described["TrainingJobArn"])["Tags"]
-    return {"Key": PLAN_TAG, "Value": plan.hash} in tags
-
-
-@contextmanager
-def told(what: str) -> Iterator[None]:
-    """Turn botocore's errors into ours, with ``what`` in front."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        yield
-    except ClientError as error:
-        answer = error.response["Error"]
-        raise ServiceProblem(f"{what}: {answer.get('Code')}: {answer.get('Message')}") from error
-    except BotoCoreError as error:
-        raise ServiceProblem(f"{what}: {error}") from error
+def _is_ours(clients: Clients, request: Request) -> bool:
+    described = clients.sagemaker.describe_training_job(TrainingJobName=request["TrainingJobName"])
+    pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=described["TrainingJobArn"])
+    tags = [tag for page in pages for tag in page["Tags"] if tag["Key"] == PLAN_TAG]
+    return bool(tags) and tags == [tag for tag in request["Tags"] if tag["Key"] == PLAN_TAG]

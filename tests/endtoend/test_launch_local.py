@@ -124,7 +124,10 @@ def test_a_job_is_run_shown_and_packed(job: Job) -> None:
         assert member is not None
         assert member.read() == b"trained on part-0"
     history = [json.loads(line) for line in (job.folder / ".smdp" / "history.jsonl").read_text().splitlines()]
-    assert [(one["where"], one["job"].rsplit("-", 2)[0]) for one in history] == [("local", job.name)]
+    launched, ended = history
+    assert (launched["where"], launched["job"].rsplit("-", 2)[0]) == ("local", job.name)
+    assert (ended["job"], ended["ended"], ended["exit_code"]) == (launched["job"], "Completed", 0)
+    assert ended["billable_seconds"] > 0
 
 
 def test_a_job_without_a_network_gets_its_source_all_the_same(job: Job) -> None:
@@ -176,7 +179,7 @@ def test_ctrl_c_asks_once_and_stops_the_job(job: Job) -> None:
     with terminal(job, "launch", "--local", "--hosts", "1", "--workers-per-host", "1") as screen:
         screen.wait_for("waiting")
         screen.type("\x03")
-        screen.wait_for("[s]top it, [c]ontinue: ")
+        screen.wait_for("[s]top it, [d]etach and let it run, [c]ontinue: ")
         screen.type("s\n")
         assert screen.exit_code() == ExitCode.JOB_STOPPED
         assert screen.text.count("[s]top it") == 1
@@ -192,6 +195,21 @@ def test_ctrl_c_twice_stops_without_an_answer(job: Job) -> None:
         screen.type("\x03")
         assert screen.exit_code() == ExitCode.JOB_STOPPED
     assert job_state(job)["status"] == "Stopped"
+
+
+def test_a_job_that_was_left_goes_on_and_is_found_by_its_name(job: Job) -> None:
+    job.write("import time\nprint('waiting', flush=True)\ntime.sleep(3)\nprint('done', flush=True)\n")
+    with terminal(job, "launch", "--local", "--hosts", "1", "--workers-per-host", "1") as screen:
+        screen.wait_for("waiting")
+        screen.type("\x03")
+        screen.wait_for("[c]ontinue: ")
+        screen.type("d\n")
+        screen.wait_for("next: smdp-launch follow")
+        assert screen.exit_code() == ExitCode.INTERRUPTED
+    with terminal(job, "follow") as screen:
+        screen.wait_for("| waiting")
+        assert screen.exit_code() == ExitCode.OK
+        assert "| done" in screen.text
 
 
 def test_a_job_goes_on_when_the_answer_is_to_continue(job: Job) -> None:
@@ -258,7 +276,9 @@ def test_two_jobs_run_side_by_side_from_one_folder(job: Job) -> None:
     for one in both:
         one.communicate(timeout=120)
     assert [one.returncode for one in both] == [0, 0]
-    assert len((job.folder / ".smdp" / "history.jsonl").read_text().splitlines()) == 2
+    lines = [json.loads(line) for line in (job.folder / ".smdp" / "history.jsonl").read_text().splitlines()]
+    assert len({one["job"] for one in lines if "where" in one}) == 2
+    assert sorted(one["job"] for one in lines if "ended" in one) == sorted({one["job"] for one in lines})
 
 
 def test_data_from_a_flag_replaces_what_an_earlier_run_uploaded(job: Job) -> None:

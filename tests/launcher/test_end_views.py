@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,23 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from smdp_launch.cli.following import Followed
+from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.download import show_download
-from smdp_launch.cli.render.launch import show_end, show_local_end, show_local_start
+from smdp_launch.cli.render.follow import FollowView, Shape
+from smdp_launch.cli.render.jobs import show_jobs
+from smdp_launch.cli.render.launch import show_detached, show_end, show_followed, show_local_end, show_local_start
+from smdp_launch.cli.render.logs import show_lines
+from smdp_launch.cli.render.resume import show_resumption
+from smdp_launch.cli.render.status import show_status, show_stopped
+from smdp_launch.jobs.asking import Waiting
+from smdp_launch.jobs.description import Description, description
 from smdp_launch.jobs.download import Download, Downloaded
+from smdp_launch.jobs.follow import LogLine, Reached, StatusChanged
 from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.listing import Listed
 from smdp_launch.jobs.outcome import Outcome, outcome
+from smdp_launch.jobs.resume import Checkpoints, Resumption
+from smdp_launch.jobs.troubles import Trouble
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.prepare import check_job, make_plan
 from tests.conftest import JOB, write_job
@@ -45,6 +58,70 @@ def fetched(ended: Outcome, unpacked: str | None) -> Download:
     return Download(folder.name, ended, folder, (Downloaded(folder / "model.tar.gz", MODEL, 12_345_678, into),))
 
 
+NAME = "small-20261121000000-0000"
+ZERO = datetime(2026, 11, 21, tzinfo=timezone.utc)
+STEPS = [("Pending", "Preparing the instances for training", 0), ("Downloading", "Downloading input data", 95)]
+
+
+def described(**changes: Any) -> Description:
+    began = [(status, message, ZERO + timedelta(seconds=after)) for status, message, after in STEPS]
+    answer = {
+        "TrainingJobName": NAME,
+        "TrainingJobStatus": "InProgress",
+        "SecondaryStatus": "Downloading",
+        "CreationTime": ZERO,
+        "ResourceConfig": {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2},
+        "SecondaryStatusTransitions": [
+            {"Status": status, "StatusMessage": message, "StartTime": at} for status, message, at in began
+        ],
+    }
+    return description({**answer, **changes}, ZERO + timedelta(seconds=200))
+
+
+def lines() -> list[LogLine]:
+    at = int(ZERO.timestamp() * 1000)
+    return [LogLine("algo-1", None, "2 hosts", at), LogLine("algo-2", 9, "loss 0.5", at + 1234)]
+
+
+def listed() -> list[Listed]:
+    paid = {"hosts": 2, "billable_seconds": 4000, "usd": 72.84, "most_usd": 131.1}
+    return [
+        Listed(NAME, "us-east-1", ZERO, "Completed", "completed", **paid),  # type: ignore[arg-type]
+        Listed("other-20261120000000-0000", "local", ZERO, "InProgress", "InProgress", 1),
+        Listed("third-20261119000000-0000", "eu-west-1", ZERO, None, "unknown", problem="no AWS credentials"),
+    ]
+
+
+def followed_outage() -> None:
+    with FollowView(
+        Shape(("algo-1", "algo-2"), 8), Console(highlight=False, soft_wrap=True, force_terminal=False)
+    ) as view:
+        for one in (
+            *(StatusChanged(status, message, int(ZERO.timestamp() + after) * 1000) for status, message, after in STEPS),
+            LogLine("algo-2", 9, "loss 0.5", int(ZERO.timestamp() + 99) * 1000),
+            LogLine("algo-1", 0, "loss 0.7", int(ZERO.timestamp() + 90) * 1000, late=True),
+            Waiting(
+                "the log of algo-1 cannot be read",
+                "ThrottlingException: Rate exceeded",
+                ZERO.timestamp() + 120,
+                8.0,
+                Trouble.TEMPORARY,
+            ),
+            Reached(34.2),
+        ):
+            view.show(one)
+
+
+def resumption() -> Resumption:
+    where = f"s3://bucket/checkpoints/{NAME}"
+    old = described(
+        TrainingJobStatus="Stopped", CheckpointConfig={"S3Uri": where}, StoppingCondition={"MaxRuntimeInSeconds": 3600}
+    )
+    assert old.outcome is not None
+    new = {"TrainingJobName": "small-20261121000100-0001"}
+    return Resumption(old, old.outcome, new, Checkpoints(where, 3, ZERO))
+
+
 def job(where: str) -> Job:
     return Job("small-20261121000000-0000", where, None, nullcontext)  # type: ignore[arg-type]
 
@@ -66,6 +143,15 @@ VIEWS: dict[str, Callable[[], None]] = {
     "failed": lambda: show_end(planned(), Followed(outcome(FAILED))),
     "stopped": lambda: show_end(planned(), Followed(outcome({"TrainingJobStatus": "Stopped"}))),
     "download": lambda: show_download(job("us-east-1"), fetched(outcome(COMPLETED), None)),
+    "status": lambda: show_status(job("us-east-1"), described()),
+    "status-failed": lambda: show_status(job("us-east-1"), described(**FAILED, BillableTimeInSeconds=61)),
+    "stopped-now": lambda: show_stopped(job("us-east-1"), "Stopping"),
+    "logs": lambda: show_lines(job("us-east-1"), described(), lines(), True),
+    "list": lambda: show_jobs(listed(), None),
+    "detached": lambda: show_detached(NAME),
+    "followed": lambda: show_followed(job("us-east-1"), Followed(outcome(FAILED), {}, (("algo-2", 3), ("Traceback",)))),
+    "outage": followed_outage,
+    "resume": lambda: show_resumption(resumption(), "us-east-1"),
     "download-unpacked": lambda: show_download(job("local"), fetched(outcome(COMPLETED), "model")),
 }
 

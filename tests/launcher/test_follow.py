@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from smdp_launch.cli.render.follow import FollowView
+from smdp_launch.cli.render.follow import FollowView, Shape
 from smdp_launch.jobs.follow import JobEvent, LogLine, read_line
 from smdp_launch.jobs.outcome import outcome
 from smdp_launch.planning.plan import LocalRun
@@ -54,7 +54,7 @@ def test_any_line_is_a_line(message: str) -> None:
 def test_absurd_steps_are_not_drawn(tmp_path: Path, terminal: bool, step: object) -> None:
     plan = plan_of(write_job(tmp_path), LocalRun(1, 1))
     screen = io.StringIO()
-    with FollowView(plan, Console(file=screen, force_terminal=terminal, width=80)) as view:
+    with FollowView(Shape.of_plan(plan), Console(file=screen, force_terminal=terminal, width=80)) as view:
         for steps in (step, 10):
             view.show(JobEvent("algo-1", "step", {"step": step, "steps": steps}, 0))
         view.show(JobEvent("algo-9", "worker_exit", {"rank": {}, "error": None}, 0))
@@ -71,6 +71,7 @@ def test_absurd_steps_are_not_drawn(tmp_path: Path, terminal: bool, step: object
         ("Stopped", "Stopped", 11),
         ("Stopped", "MaxRuntimeExceeded", 12),
         ("Stopped", "MaxWaitTimeExceeded", 13),
+        ("Stopped", "Interrupted", 13),
     ],
 )
 def test_each_ending_has_its_code(status: str, secondary: str, code: int) -> None:
@@ -79,7 +80,7 @@ def test_each_ending_has_its_code(status: str, secondary: str, code: int) -> Non
 
 def test_what_a_terminal_would_obey_does_not_reach_it(tmp_path: Path) -> None:
     drawn = io.StringIO()
-    view = FollowView(plan_of(write_job(tmp_path)), Console(file=drawn, force_terminal=False, width=200))
+    view = FollowView(Shape.of_plan(plan_of(write_job(tmp_path))), Console(file=drawn, force_terminal=False, width=200))
     view.show(LogLine("algo-1", 0, "a\x1b]0;title\x07b\x1b[2Jc\x0ed\x9be\x1b[31mred\x1b[0m\x00\tf", 0))
     view.show(JobEvent("algo-1", "step", {"step": 1, "steps": 2, "note": "x\x1b[2Jy"}, 0))
     view.show(JobEvent("algo-1", "worker_exit", {"rank": 0, "error": "rank 0 on algo-1 ended\x1b[H"}, 0))
@@ -95,7 +96,7 @@ def test_without_a_terminal_a_long_way_is_told_by_tenths_and_by_minutes(
     now = 1000.0
     monkeypatch.setattr("smdp_launch.cli.render.follow.time.monotonic", lambda: now)
     drawn = io.StringIO()
-    view = FollowView(plan_of(write_job(tmp_path)), Console(file=drawn, force_terminal=False, width=200))
+    view = FollowView(Shape.of_plan(plan_of(write_job(tmp_path))), Console(file=drawn, force_terminal=False, width=200))
     for step in range(1, 301):
         view.show(JobEvent("algo-1", "step", {"step": step, "steps": 1000}, 0))
         now += 1.0

@@ -41,7 +41,12 @@ ENDS = [
     (HERE, JOB, WORKS, "next   smdp-launch download\n"),
     (HERE, JOB, "print('no model')\n", "next  smdp-launch launch\n"),
     (HERE, JOB.replace("123456789012", "0" * 12), "print(1)\n", "into job.yaml, then: smdp-launch launch\n"),
-    (["download"], JOB, WORKS, "give the name of one"),
+    ([*HERE, "--detach"], JOB, WORKS, "next: smdp-launch follow\n"),
+    *[
+        ([verb], JOB, WORKS, "give the name of one")
+        for verb in ("follow", "status", "logs", "stop", "resume", "download")
+    ],
+    (["list"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
     (HERE, JOB, FAILS, "next    mend it, then: smdp-launch launch --local\n"),
     (["launch"], JOB, WORKS, "add --yes"),
     (["explain"], JOB, WORKS, "next: smdp-launch explain SMDP"),

@@ -8,10 +8,12 @@ from pathlib import Path
 from rich.text import Text
 
 from smdp_launch.cli.following import Followed
-from smdp_launch.cli.render.console import Console
+from smdp_launch.cli.render.console import Console, without_controls
 from smdp_launch.cli.render.follow import metrics
-from smdp_launch.cli.render.next import after_local_run, command_for
+from smdp_launch.cli.render.next import after_local_run, command_for, command_for_job, say_next
 from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.jobs.history import LOCAL, find_launch
+from smdp_launch.jobs.job import Job
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
 from smdp_launch.request.names import S3Location
@@ -47,7 +49,7 @@ def show_local_end(plan: Plan, followed: Followed, object_path: ObjectPath) -> N
         rows.append(("next", after_local_run(plan.job_file, bool(plan.placeholders))))
     else:
         rows.append(("next", f"{_mend(followed)}{command_for('launch', plan.job_file)} --local"))
-    _show_end(plan, followed, rows)
+    _show_end(plan.job, followed, rows)
 
 
 def show_end(plan: Plan, followed: Followed) -> None:
@@ -56,21 +58,53 @@ def show_end(plan: Plan, followed: Followed) -> None:
         rows = [("model", model), ("next", "smdp-launch download")]
     else:
         rows = [("next", f"{_mend(followed)}{command_for('launch', plan.job_file)}")]
-    _show_end(plan, followed, rows)
+    _show_end(plan.job, followed, rows)
+
+
+def show_followed(job: Job, followed: Followed) -> None:
+    """The end of a job that was found by its name."""
+    outcome, launched = followed.outcome, find_launch(job.name)
+    rows = [("model", outcome.model)] if outcome.model is not None else []
+    if outcome.model is not None:
+        rows.append(("next", command_for_job("download", job.name, job.region)))
+    elif launched is not None:
+        again = command_for("launch", launched.job_file) + (" --local" if job.where == LOCAL else "")
+        rows.append(("next", f"{_mend(followed)}{again}"))
+    else:
+        rows.append(("next", command_for_job("logs", job.name, job.region)))
+    _show_end(job.name, followed, rows)
+
+
+def show_detached(job: str) -> None:
+    """Launched, and left to itself."""
+    console = Console(highlight=False)
+    console.print(Text(job, "bold"), "is launched and goes on by itself", sep="  ")
+    say_next(command_for_job("follow", job))
 
 
 def _mend(followed: Followed) -> str:
     return "mend it, then: " if followed.outcome.status == "Failed" else ""
 
 
-def _show_end(plan: Plan, followed: Followed, more: list[tuple[str, str]]) -> None:
+def _show_end(job: str, followed: Followed, more: list[tuple[str, str]]) -> None:
     outcome = followed.outcome
     console = Console(highlight=False)
     seconds = f" after {duration(outcome.training_seconds)} of training" if outcome.training_seconds else ""
     good = outcome.status == "Completed"
-    console.print(Text(f"{plan.job} {outcome.summary}{seconds}", "bold green" if good else "bold red"))
-    rows = titled("reason", outcome.reason.splitlines())
+    console.print(Text(f"{job} {outcome.summary}{seconds}", "bold green" if good else "bold red"))
+    rows = titled("reason", [without_controls(one) for one in outcome.reason.splitlines()])
+    rows += _traceback_rows(followed)
     told = metrics(followed.results)
     if told:
         rows.append(("result", ", ".join(told)))
     print_rows(console, [*rows, *more])
+
+
+def _traceback_rows(followed: Followed) -> list[tuple[str, str]]:
+    """Of the rank that failed first, unless the reason has it whole: the service cuts that."""
+    if followed.traceback is None or followed.outcome.status != "Failed":
+        return []
+    (host, rank), lines = followed.traceback
+    if "\n".join(lines) in followed.outcome.reason:
+        return []
+    return titled(f"rank {rank}", [f"on {host}:", *(without_controls(one) for one in lines)])

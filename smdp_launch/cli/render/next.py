@@ -18,6 +18,17 @@ def command_for(verb: str, job_file: str) -> str:
     return shlex.join(["smdp-launch", verb, *([] if job_file == DEFAULT_JOB_FILE else [job_file])])
 
 
+def command_for_job(verb: str, job: str, region: str | None = None) -> str:
+    """As a person would type it here: the job that was launched last needs no name, one of this folder no region."""
+    from smdp_launch.jobs.history import find_launch
+
+    last = find_launch()
+    if last is not None and last.job == job:
+        return f"smdp-launch {verb}"
+    elsewhere = ["--region", region] if region is not None and find_launch(job) is None else []
+    return shlex.join(["smdp-launch", verb, job, *elsewhere])
+
+
 def after_local_run(job_file: str, placeholders: bool) -> str:
     """What a job that has run here waits for."""
     fill_in = f"put your role, region and image into {job_file}, then: " if placeholders else ""

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from smdp_launch.cli import options
+
+if TYPE_CHECKING:
+    from smdp_launch.errors import ExitCode
+
+
+@click.command("follow", short_help="Show a job from its first line to its end.")
+@options.job_name
+@click.option("--quiet", "-q", is_flag=True, help="Leave out the hosts' lines: status, progress, failures, the end.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Leave after so long, with code 14.")
+@options.region
+def command(name: str | None, quiet: bool, timeout: float | None, region: str | None) -> ExitCode:
+    """Show job NAME (default: the last launched from this folder) from its first line on until it ends.
+
+    Lines of several hosts come in the order of their times, held back up to 2 s for that. Throttling, a lost network
+    and expired credentials are waited for. Ctrl-C asks whether to stop the job or to leave it. The exit code tells
+    how the job ended (docs/exit-codes.md).
+    """
+    from smdp_launch.api import attach
+    from smdp_launch.cli.following import Answer, Following, interrupts
+    from smdp_launch.cli.render.follow import Shape
+    from smdp_launch.cli.render.launch import show_followed
+    from smdp_launch.cli.render.next import command_for_job, say_next
+    from smdp_launch.cli.render.waiting import show_waiting
+    from smdp_launch.errors import ExitCode, WaitTimedOut
+    from smdp_launch.jobs.description import describe
+
+    job = attach(name, region=region)
+    job.tell = show_waiting
+    with job.reached() as clients, interrupts() as interrupted:
+        shape = Shape.of_description(describe(clients, job.name))
+        following = Following(clients, job.name, shape, interrupted, Answer.DETACH, timeout, quiet)
+        try:
+            followed = following.run()
+        except WaitTimedOut:
+            say_next(command_for_job("follow", job.name, job.region))
+            raise
+    if followed is None:
+        return ExitCode.INTERRUPTED
+    show_followed(job, followed)
+    return followed.outcome.exit_code

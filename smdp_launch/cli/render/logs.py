@@ -1,0 +1,51 @@
+"""A job's lines for a person, and for a program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime, timezone
+
+import click
+from rich.text import Text
+
+from smdp_launch.cli.render.console import Console, without_controls
+from smdp_launch.cli.render.follow import Shape
+from smdp_launch.cli.render.next import command_for_job, say_next
+from smdp_launch.jobs.description import Description
+from smdp_launch.jobs.follow import LogLine
+from smdp_launch.jobs.job import Job
+
+#: Version of ``logs --json``; raised when a member changes its meaning or goes.
+_VERSION = 1
+
+
+def show_lines(job: Job, found: Description, lines: Iterable[LogLine], utc: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    shape = Shape.of_description(found)
+    for line in lines:
+        text = Text(f"{_time(line.time_ms, utc)} ", "dim")
+        text.append(f"{shape.name(line.host, line.rank)} | ", shape.style(line.host, line.rank))
+        text.append_text(Text.from_ansi(without_controls(line.text)))
+        console.print(text)
+    say_next(command_for_job("follow" if found.outcome is None else "status", job.name, job.region))
+
+
+def print_document(job: Job, lines: Iterable[LogLine]) -> None:
+    """Line by line: the whole may be larger than this machine's memory."""
+    head = {"logs": _VERSION, "job": job.name, "where": job.where}
+    click.echo(json.dumps(head)[:-1] + ', "lines": [', nl=False)
+    for index, line in enumerate(lines):
+        told = {"time": _iso(line.time_ms), "host": line.host, "rank": line.rank, "text": line.text}
+        click.echo(("," if index else "") + "\n" + json.dumps(told, ensure_ascii=False), nl=False)
+    click.echo("\n]}")
+
+
+def _time(time_ms: int, utc: bool) -> str:
+    moment = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+    moment = moment if utc else moment.astimezone()
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}{'Z' if utc else f'{moment:%z}'}"
+
+
+def _iso(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,35 @@
+"""What a resumed job will be, before it is launched."""
+
+from __future__ import annotations
+
+from datetime import timezone
+
+from rich.text import Text
+
+from smdp_launch.cli.render.console import Console
+from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.cli.render.status import place
+from smdp_launch.jobs.history import find_launch
+from smdp_launch.jobs.resume import Checkpoints, Resumption
+from smdp_launch.units import count, duration
+
+
+def show_resumption(prepared: Resumption, where: str) -> None:
+    console, old = Console(highlight=False), prepared.old
+    console.print(Text(prepared.job, "bold"), f"from {old.job}, which {prepared.ended.summary}", sep="  ")
+    hosts = count(old.hosts, "host") + (f" of {old.instance_type}" if old.instance_type is not None else "")
+    rows = [("where", f"{place(where)}, {hosts}")]
+    if old.max_run is not None:
+        rows.append(("limits", f"{duration(old.max_run)} of run time"))
+    launched = find_launch(old.job)
+    if launched is not None and launched.most_usd is not None:
+        rows.append(("cost", f"at most {launched.most_usd:.2f} USD, as the old one"))
+    rows.append(("checkpoints", prepared.checkpoints.where))
+    rows.append(("", _told(prepared.checkpoints)))
+    print_rows(console, rows)
+
+
+def _told(found: Checkpoints) -> str:
+    if found.newest is None:
+        return "nothing is there: it starts from the beginning"
+    return f"{count(found.files, 'file')}, the newest of {found.newest.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,102 @@
+"""How far a job is, for a person and for a program."""
+
+from __future__ import annotations
+
+from datetime import timezone
+from typing import Any
+
+from rich.text import Text
+
+from smdp_launch.cli.render.console import Console, without_controls
+from smdp_launch.cli.render.next import command_for_job, say_next
+from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.jobs.description import Description
+from smdp_launch.jobs.history import LOCAL
+from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.outcome import ENDED
+from smdp_launch.units import count, duration, titled
+
+#: Versions of ``status --json`` and ``stop --json``; raised when a member changes its meaning or goes.
+_VERSION = 1
+_STOP_VERSION = 1
+
+
+def show_status(job: Job, found: Description) -> None:
+    console = Console(highlight=False)
+    ended = found.outcome
+    style = "" if ended is None else "bold green" if ended.status == "Completed" else "bold red"
+    told = Text(ended.summary if ended is not None else found.secondary, style)
+    console.print(Text(found.job, "bold"), told, sep="  ")
+    hosts = count(found.hosts, "host") + (f" of {found.instance_type}" if found.instance_type is not None else "")
+    created = f"{found.created.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    rows = [("where", f"{place(job.where)}, {hosts}"), ("created", created)]
+    rows += titled("steps", [_step(one.status, one.seconds, one.message) for one in found.steps])
+    if ended is not None:
+        rows += titled("reason", [without_controls(one) for one in ended.reason.splitlines()])
+        if ended.billable_seconds is not None:
+            rows.append(("billed", f"{duration(ended.billable_seconds)} x {count(found.hosts, 'host')}"))
+        if ended.model is not None:
+            rows.append(("model", ended.model))
+    print_rows(console, rows)
+    say_next(_next(job, found))
+
+
+def place(where: str) -> str:
+    return "here" if where == LOCAL else where
+
+
+def _step(status: str, seconds: float, message: str) -> str:
+    return f"{status}, {duration(round(seconds))}{f': {message}' if message else ''}"
+
+
+def _next(job: Job, found: Description) -> str:
+    if found.outcome is None:
+        verb = "follow"
+    elif found.outcome.model is not None:
+        verb = "download"
+    elif found.outcome.status == "Stopped" and found.checkpoints is not None:
+        verb = "resume"
+    else:
+        verb = "logs"
+    return command_for_job(verb, job.name, job.region)
+
+
+def as_document(job: Job, found: Description) -> dict[str, Any]:
+    ended = found.outcome
+    return {
+        "status": _VERSION,
+        "job": found.job,
+        "where": job.where,
+        "training_job_status": found.status,
+        "secondary_status": found.secondary,
+        "created": found.created.isoformat(),
+        "hosts": found.hosts,
+        "instance_type": found.instance_type,
+        "max_run_seconds": found.max_run,
+        "checkpoints": found.checkpoints,
+        "steps": [
+            {"status": one.status, "message": one.message, "began": one.began.isoformat(), "seconds": one.seconds}
+            for one in found.steps
+        ],
+        "outcome": None
+        if ended is None
+        else {
+            "summary": ended.summary,
+            "exit_code": int(ended.exit_code),
+            "reason": ended.reason,
+            "model": ended.model,
+            "training_seconds": ended.training_seconds,
+            "billable_seconds": ended.billable_seconds,
+        },
+    }
+
+
+def show_stopped(job: Job, status: str) -> None:
+    console = Console(highlight=False)
+    told = "has ended already" if status in ENDED else "its script has 120 s to save what it needs"
+    console.print(Text(job.name, "bold"), Text(f"{status}: {told}"), sep="  ")
+    say_next(command_for_job("status" if status in ENDED else "follow", job.name, job.region))
+
+
+def stopped_document(job: Job, status: str) -> dict[str, Any]:
+    return {"stop": _STOP_VERSION, "job": job.name, "where": job.where, "training_job_status": status}

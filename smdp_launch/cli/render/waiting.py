@@ -1,0 +1,13 @@
+"""That a question is asked again, on standard error: standard output holds the answer alone."""
+
+from __future__ import annotations
+
+import click
+
+from smdp_launch.cli.render.console import without_controls
+from smdp_launch.jobs.asking import Waiting
+
+
+def show_waiting(waiting: Waiting) -> None:
+    told = without_controls(f"{waiting.what}: {waiting.reason}; asking again in {waiting.again_in:.1f} s")
+    click.echo(told, err=True)

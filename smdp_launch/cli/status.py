@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import json
+
+import click
+
+from smdp_launch.cli import options
+
+
+@click.command("status", short_help="Tell how far a job is.")
+@options.job_name
+@options.region
+@click.option("--json", "as_json", is_flag=True, help="The same as one JSON document (docs/json.md).")
+def command(name: str | None, region: str | None, as_json: bool) -> None:
+    """Tell what job NAME (default: the last launched from this folder) does, how long each step took, how it ended.
+
+    The exit code is 0 however it ended: `follow` has the codes of the endings.
+    """
+    from smdp_launch.api import attach
+    from smdp_launch.cli.render.status import as_document, show_status
+    from smdp_launch.cli.render.waiting import show_waiting
+
+    job = attach(name, region=region)
+    job.tell = show_waiting
+    found = job.describe()
+    if as_json:
+        click.echo(json.dumps(as_document(job, found), indent=2, ensure_ascii=False))
+    else:
+        show_status(job, found)

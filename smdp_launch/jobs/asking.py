@@ -1,0 +1,142 @@
+"""Asking a service that may be busy, out of reach, or tired of our credentials."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from smdp_launch.errors import EnvironmentProblem, ServiceProblem
+from smdp_launch.jobs.troubles import Trouble, reason, trouble
+
+if TYPE_CHECKING:
+    from smdp_launch.jobs.clients import Clients
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long, in seconds, a question is asked again.
+
+    Args:
+        first, longest: gap before the second try, and the most that it grows to; each try doubles it.
+        total: of one question, where what is in the way may pass.
+        credentials: tries with credentials that are read anew, before they are taken to have expired for good.
+    """
+
+    first: float = 0.5
+    longest: float = 30.0
+    total: float = 60.0
+    credentials: int = 5
+
+    def gap(self, tries: int) -> float:
+        """After ``tries`` that failed; spread, so that many who were refused at once do not come back at once."""
+        most = min(self.longest, self.first * 2.0 ** min(tries - 1, 16))
+        return most * random.uniform(0.5, 1.0)  # noqa: S311 - spreading, not secrets
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A question that got no answer is asked again in ``again_in`` seconds.
+
+    Args:
+        what: what cannot be done meanwhile.
+        since: seconds since 1970.
+    """
+
+    what: str
+    reason: str
+    since: float
+    again_in: float
+    trouble: Trouble
+
+
+class Outage:
+    """From the first question without an answer to the next answer."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._since = 0.0
+        self.tries = 0
+
+    @property
+    def since(self) -> float | None:
+        """Seconds since 1970; None while all is well."""
+        return self._since if self.tries else None
+
+    def goes_on(self, what: str, error: Exception) -> Waiting:
+        self._since = self._since if self.tries else time.time()
+        self.tries += 1
+        return Waiting(what, reason(error), self._since, self._patience.gap(self.tries), trouble(error))
+
+    def is_over(self) -> float | None:
+        """Seconds that it lasted, if there was one."""
+        lasted = time.time() - self._since if self.tries else None
+        self.tries = 0
+        return lasted
+
+
+def ask(
+    clients: Clients, what: str, question: Callable[[], _Answer], unsure: Callable[[], _Answer | None] | None = None
+) -> _Answer:
+    """The answer to ``question``, which is asked again while what is in the way may pass.
+
+    Args:
+        what: said in front of the reason, such as ``job x cannot be described``.
+        unsure: asked before ``question`` is put again: the service may have acted and only its answer was lost. What
+            it returns, unless None, is the answer.
+
+    Raises:
+        ServiceProblem: refused, or no answer within ``clients.patience``.
+        EnvironmentProblem: the credentials have expired.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    outage = Outage(clients.patience)
+    asked = question
+    while True:
+        try:
+            return asked()
+        except (ClientError, BotoCoreError) as error:
+            waiting = outage.goes_on(what, error)
+            _require_hope(clients, waiting, outage.tries, error)
+        clients.tell(waiting)
+        time.sleep(waiting.again_in)
+        clients.renew(waiting.trouble)
+        if unsure is not None:
+            asked = _after(unsure, question)
+
+
+def _after(unsure: Callable[[], _Answer | None], question: Callable[[], _Answer]) -> Callable[[], _Answer]:
+    def asked() -> _Answer:
+        done = unsure()
+        return question() if done is None else done
+
+    return asked
+
+
+def _require_hope(clients: Clients, waiting: Waiting, tries: int, error: Exception) -> None:
+    if waiting.trouble is Trouble.FINAL:
+        raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
+    if waiting.trouble is Trouble.CREDENTIALS and tries >= clients.patience.credentials:
+        raise EnvironmentProblem(
+            f"{waiting.what}: {waiting.reason}; renew your AWS credentials, such as with `aws sso login`"
+        ) from error
+    if time.time() + waiting.again_in - waiting.since > clients.patience.total:
+        lasted = time.time() - waiting.since
+        raise ServiceProblem(f"{waiting.what}: {waiting.reason} ({tries} tries in {lasted:.0f} s)") from error
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Turn botocore's errors into ours, with ``what`` in front."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise ServiceProblem(f"{what}: {reason(error)}") from error

@@ -1,0 +1,62 @@
+"""The lines that a job's hosts have written so far, or those of them that are asked for."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from smdp_launch.jobs.asking import ask
+from smdp_launch.jobs.clients import Clients
+from smdp_launch.jobs.follow import LogLine, plain_line
+from smdp_launch.jobs.merge import Merge
+from smdp_launch.jobs.streams import Streams
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which lines.
+
+    Args:
+        since: with a time zone; None for all.
+        host: such as ``algo-2``.
+        rank: of the worker that wrote it.
+        grep: what the text holds, a pattern of Python's ``re``.
+        tail: the last so many of those that fit the rest.
+    """
+
+    since: datetime | None = None
+    host: str | None = None
+    rank: int | None = None
+    grep: re.Pattern[str] | None = None
+    tail: int | None = None
+
+    def takes(self, line: LogLine) -> bool:
+        return (self.rank is None or line.rank == self.rank) and (
+            self.grep is None or self.grep.search(line.text) is not None
+        )
+
+
+def read_lines(clients: Clients, job: str, wanted: Wanted) -> Iterator[LogLine]:
+    """By time, event lines as they were written; none is later than the moment of the call.
+
+    Raises:
+        ServiceProblem: the service refused, or did not answer.
+        EnvironmentProblem: the credentials have expired.
+    """
+    found = (line for line in _all(clients, job, wanted) if wanted.takes(line))
+    return iter(deque(found, wanted.tail)) if wanted.tail is not None else found
+
+
+def _all(clients: Clients, job: str, wanted: Wanted) -> Iterator[LogLine]:
+    since = int(wanted.since.timestamp() * 1000) if wanted.since is not None else None
+    streams = Streams(clients, job, partial(ask, clients), wanted.host, since)
+    merge: Merge[LogLine] = Merge(window=0)
+    streams.look()
+    while (page := streams.page()) is not None:
+        merge.add(page.stream, (plain_line(page.host, text, at) for at, text in page.messages))
+        yield from merge.take(streams.behind)
+    yield from merge.rest()

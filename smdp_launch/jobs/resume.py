@@ -1,0 +1,138 @@
+"""A new job from an old one's request, which goes on from the old one's checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from smdp_launch.errors import Refused
+from smdp_launch.jobs.asking import ask
+from smdp_launch.jobs.clients import Clients
+from smdp_launch.jobs.description import Description, described, description
+from smdp_launch.jobs.history import Cost, find_launch, remember
+from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.jobs.submit import create
+from smdp_launch.request.build import PLAN_TAG, Request
+from smdp_launch.request.hyperparameters import encode_value
+from smdp_launch.request.names import S3Location, job_name
+
+#: The tag of a resumed job, with the name of the one that it goes on from.
+RESUMES_TAG = "smdp-launch:resumes"
+
+_NAME = re.compile(r"(?P<base>.+)-\d{14}-[0-9a-f]{4}")
+_LONGEST_BASE = 43  # characters, so that the whole name has no more than the service's 63
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """What lies at a job's checkpoint location. ``newest`` is None where there is nothing."""
+
+    where: str
+    files: int
+    newest: datetime | None
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A job about to be resumed. ``request`` is what will be submitted."""
+
+    old: Description
+    ended: Outcome
+    request: Request
+    checkpoints: Checkpoints
+
+    @property
+    def job(self) -> str:
+        return str(self.request["TrainingJobName"])
+
+
+def prepare(clients: Clients, job: str) -> Resumption:
+    """The request of ``job`` under a new name, with the same checkpoint location.
+
+    Raises:
+        Refused: the job runs, has completed, or has no checkpoints.
+        ServiceProblem: the service refused, does not know the job, or did not answer.
+        EnvironmentProblem: the credentials have expired.
+    """
+    answer, now = described(clients, job), datetime.now(timezone.utc)
+    old = description(answer, now)
+    ended = _require_resumable(old)
+    request = _request(clients, answer, now)
+    where = str(old.checkpoints)
+    found = ask(clients, f"the checkpoints of {job} cannot be listed", lambda: _checkpoints(clients, where))
+    return Resumption(old, ended, request, found)
+
+
+def resume(clients: Clients, prepared: Resumption, where: str) -> None:
+    """Write the launch down, as one of the old job's file, and create the job, once.
+
+    Raises:
+        ServiceProblem: the service refused, or did not answer.
+        EnvironmentProblem: the credentials have expired.
+    """
+    launched = find_launch(prepared.old.job)
+    job_file = launched.job_file if launched is not None else "job.yaml"
+    price = launched.price if launched is not None else None
+    most = launched.most_usd if launched is not None else None
+    cost = Cost(prepared.old.hosts, price, most)
+    remember(prepared.job, where, job_file, _tag(prepared.request), datetime.now(timezone.utc), cost)
+    create(clients, prepared.request)
+
+
+def _require_resumable(old: Description) -> Outcome:
+    if old.checkpoints is None:
+        raise Refused(
+            f"{old.job} has no checkpoints to go on from: say where they go (checkpoint: {{s3: ...}}) and launch anew"
+        )
+    if old.outcome is None:
+        raise Refused(f"{old.job} is still at it ({old.secondary}): smdp-launch stop {old.job}, and resume it then")
+    if old.status == "Completed":
+        raise Refused(f"{old.job} has completed: there is nothing left to go on with")
+    return old.outcome
+
+
+def _request(clients: Clients, answer: Mapping[str, Any], now: datetime) -> Request:
+    """The members of the old request, which the service's description repeats among others."""
+    old = str(answer["TrainingJobName"])
+    known = clients.sagemaker.meta.service_model.operation_model("CreateTrainingJob").input_shape.members
+    request: Request = {name: value for name, value in answer.items() if name in known and name != "Tags"}
+    match = _NAME.fullmatch(old)
+    base = (match["base"] if match else old)[:_LONGEST_BASE]
+    request["TrainingJobName"] = job_name(base, now, secrets.randbelow(1 << 16))
+    request["OutputDataConfig"] = {name: value for name, value in answer["OutputDataConfig"].items() if value != ""}
+    parameters = dict(request.get("HyperParameters", {}))
+    if "sagemaker_job_name" in parameters:
+        parameters["sagemaker_job_name"] = encode_value(request["TrainingJobName"])
+        request["HyperParameters"] = parameters
+    tags = ask(clients, f"the tags of {old} cannot be read", lambda: _tags(clients, answer["TrainingJobArn"]))
+    ours = [{"Key": RESUMES_TAG, "Value": old}, {"Key": PLAN_TAG, "Value": _hash(request)}]
+    return {**request, "Tags": [*tags, *ours]}
+
+
+def _tags(clients: Clients, arn: str) -> list[dict[str, str]]:
+    """The person's own."""
+    pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
+    found = [tag for page in pages for tag in page["Tags"]]
+    return [one for one in found if one["Key"] not in (PLAN_TAG, RESUMES_TAG) and not one["Key"].startswith("aws:")]
+
+
+def _hash(request: Request) -> str:
+    return hashlib.sha256(json.dumps(request, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _tag(request: Request) -> str:
+    return next(str(tag["Value"]) for tag in request["Tags"] if tag["Key"] == PLAN_TAG)
+
+
+def _checkpoints(clients: Clients, where: str) -> Checkpoints:
+    location = S3Location.parse(where)
+    prefix = f"{location.key.rstrip('/')}/" if location.key else ""
+    pages = clients.s3.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=prefix)
+    times = [one["LastModified"] for page in pages for one in page.get("Contents", [])]
+    return Checkpoints(where, len(times), max(times, default=None))

@@ -1,0 +1,163 @@
+"""A job that was cut off goes on under a new name from its checkpoints; the history has what was paid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from smdp_launch import Refused, attach
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.history import STATE_FOLDER, Cost, ends, find_launch, remember, remember_end, state_folder
+from smdp_launch.jobs.outcome import outcome
+from smdp_launch.jobs.resume import RESUMES_TAG
+from smdp_launch.localcloud.client import private
+from smdp_launch.request.build import PLAN_TAG
+from tests.conftest import JOB, Command, write_job
+from tests.launcher.test_json_documents import the_document
+from tests.launcher.test_verbs import name_of, service
+from tests.localcloud.cloud import wait_for
+
+__all__ = ["service"]
+
+NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
+CHECKPOINT = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3').replace(
+    "instance_count: 2", "instance_count: 1"
+)
+#: Writes one more file each time, and ends by itself at the second.
+COUNTS = """\
+import os, time
+folder = "/opt/ml/checkpoints"
+there = sorted(os.listdir(folder))
+print("found", there, flush=True)
+open(os.path.join(folder, f"step-{len(there)}"), "w").close()
+while not there:
+    time.sleep(0.05)
+"""
+HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1", "--detach"]
+
+
+@pytest.fixture
+def here(job_folder: Path) -> Iterator[Path]:
+    with private(state_folder(job_folder) / "local"):  # or each command would start one
+        yield job_folder
+
+
+def stored(folder: Path) -> list[Path]:
+    return list((folder / STATE_FOLDER / "local" / "s3" / "bucket").glob("checkpoints/*/step-*"))
+
+
+def stopped_job(folder: Path, smdp_launch: Command) -> str:
+    write_job(folder, CHECKPOINT, COUNTS)
+    assert smdp_launch(*HERE).returncode == ExitCode.OK
+    wait_for(lambda: stored(folder), "the first checkpoint")
+    assert smdp_launch("stop").returncode == ExitCode.OK
+    assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
+    return name_of(folder)
+
+
+def test_a_stopped_job_goes_on_from_its_checkpoints(here: Path, smdp_launch: Command) -> None:
+    old = stopped_job(here, smdp_launch)
+    assert smdp_launch("status").stderr == "next: smdp-launch resume\n"
+    shown = smdp_launch("resume", "--dry-run")
+    assert shown.returncode == ExitCode.OK
+    assert f"  from {old}, which stopped\n" in shown.stdout
+    assert f"checkpoints  s3://bucket/checkpoints/{old}\n             1 file, the newest of " in shown.stdout
+    ran = smdp_launch("resume")
+    assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
+    assert "| found ['step-0']" in ran.stdout
+    new = name_of(here)
+    assert new != old
+    assert new.rsplit("-", 2)[0] == old.rsplit("-", 2)[0] == "small"
+    requests = [
+        json.loads((here / STATE_FOLDER / "local" / "jobs" / one / "request.json").read_text()) for one in (old, new)
+    ]
+    tags = [{tag["Key"]: tag["Value"] for tag in one.pop("Tags")} for one in requests]
+    assert tags[1][RESUMES_TAG] == old
+    assert tags[0][PLAN_TAG] != tags[1][PLAN_TAG]
+    assert json.loads(requests[1]["HyperParameters"]["sagemaker_job_name"]) == new
+    for one in requests:
+        del one["TrainingJobName"], one["HyperParameters"]["sagemaker_job_name"]
+    given, taken = requests
+    assert given == {name: taken[name] for name in given}
+    assert {name for name in taken if name not in given and taken[name]} == set()
+    again = smdp_launch("resume")
+    assert (again.returncode, again.stdout) == (ExitCode.REFUSED, "")
+    assert "has completed" in again.stderr
+
+
+def test_a_job_that_cannot_go_on_is_refused_with_the_reason(here: Path, smdp_launch: Command) -> None:
+    write_job(here, JOB, "import time\ntime.sleep(300)\n")
+    assert smdp_launch(*HERE).returncode == ExitCode.OK
+    ran = smdp_launch("resume")
+    assert (ran.returncode, ran.stdout) == (ExitCode.REFUSED, "")
+    assert "has no checkpoints to go on from" in ran.stderr
+    smdp_launch("stop")
+    write_job(here, CHECKPOINT, COUNTS)
+    assert smdp_launch(*HERE).returncode == ExitCode.OK
+    ran = smdp_launch("resume")
+    assert ran.returncode == ExitCode.REFUSED
+    assert "is still at it" in ran.stderr
+    smdp_launch("stop")
+    assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
+
+
+def test_from_python_too(here: Path, smdp_launch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here)
+    old = attach(stopped_job(here, smdp_launch))
+    new = old.resume()
+    assert new.wait(timeout=60).exit_code is ExitCode.OK
+    assert [one.text for one in new.logs(rank=0)] == ["found ['step-0']"]
+    with pytest.raises(Refused, match="has completed"):
+        new.resume()
+
+
+def test_on_the_service_nobody_is_charged_unasked(
+    smdp_launch: Command, job_folder: Path, service: dict[str, str]
+) -> None:
+    write_job(job_folder, CHECKPOINT, "raise ValueError\n")
+    assert smdp_launch("launch", "--yes", env=service).returncode == ExitCode.JOB_FAILED
+    old = name_of(job_folder)
+    ran = smdp_launch("resume", env=service)
+    assert ran.returncode == ExitCode.REFUSED
+    assert "nothing is there: it starts from the beginning" in ran.stdout
+    assert "add --yes" in ran.stderr
+    assert name_of(job_folder) == old
+    ran = smdp_launch("resume", "--yes", "--detach", env=service)
+    assert (ran.returncode, ran.stderr) == (ExitCode.OK, "next: smdp-launch follow\n")
+    assert smdp_launch("follow", "--quiet", env=service).returncode == ExitCode.JOB_FAILED
+    listed = the_document(smdp_launch("list", "--json", env=service), "list")["jobs"]
+    assert [one["training_job_status"] for one in listed] == ["Failed", "Failed"]
+
+
+def test_the_end_of_a_job_is_written_once_with_what_it_cost(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_folder)
+    remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW, Cost(hosts=2, price=32.77, most_usd=131.08))
+    ended = outcome({"TrainingJobStatus": "Completed", "BillableTimeInSeconds": 1800})
+    for _ in range(2):
+        remember_end("one-1", ended, NOW)
+    remember_end("of-another-folder", ended, NOW)
+    assert list(ends()) == ["one-1"]
+    assert ends()["one-1"].usd == pytest.approx(32.77)
+    launched = find_launch()
+    assert launched is not None
+    assert (launched.job, launched.most_usd) == ("one-1", 131.08)
+    assert len((job_folder / STATE_FOLDER / "history.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_launch_with_prices_is_listed_with_what_it_cost_beside_what_it_might_have(
+    smdp_launch: Command, job_folder: Path, service: dict[str, str]
+) -> None:
+    prices = "date: 2026-11-01\nsource: ours\nprices: {us-east-1: {ml.p4d.24xlarge: 3600.0}}\n"
+    (job_folder / "prices.yaml").write_text(prices)
+    text = JOB.replace("instance_count: 2", "instance_count: 1") + "budget: {prices: prices.yaml}\n"
+    write_job(job_folder, text, "print(1)\n")
+    assert smdp_launch("launch", "--yes", env=service).returncode == ExitCode.OK
+    (listed,) = the_document(smdp_launch("list", "--json", env=service), "list")["jobs"]
+    assert listed["usd"] == listed["billable_seconds"] >= 1  # a dollar a second
+    assert listed["most_usd"] == 600
+    told = smdp_launch("list", env=service).stdout
+    assert f"x 1 host billed; {listed['usd']:.2f} USD of at most 600.00\n" in told

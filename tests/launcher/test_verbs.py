@@ -1,0 +1,302 @@
+"""A job is followed, asked, read and stopped by its name alone, here and as one of the service."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from smdp_launch import Ended, JobEvent, ServiceProblem, StatusChanged, WaitTimedOut, attach
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.history import STATE_FOLDER, state_folder
+from smdp_launch.localcloud.client import private
+from tests.conftest import LAUNCHER, Command, clean_environment, write_job
+from tests.launcher.test_json_documents import the_document
+from tests.launcher.test_next_command import last_lines
+from tests.localcloud.cloud import client_of, wait_for
+
+HERE = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
+SPEAKS = """\
+import os
+from smdp_engine import progress
+for step in range(1, 4):
+    print("step", step, "of rank", os.environ["RANK"], flush=True)
+if os.environ["RANK"] == "0":
+    progress.step(3, 3, loss=0.5)
+"""
+WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
+FAILS = """\
+import os, time
+if os.environ["RANK"] == "1":
+    try:
+        raise KeyError("first")
+    except KeyError as error:
+        raise ValueError("no such luck " + 2000 * "x") from error
+time.sleep(60)
+"""
+
+
+def name_of(folder: Path) -> str:
+    line = (folder / STATE_FOLDER / "history.jsonl").read_text().splitlines()[-1]
+    return str(json.loads(line)["job"])
+
+
+@pytest.fixture
+def launched(job_folder: Path, smdp_launch: Command) -> Iterator[Callable[[str], str]]:
+    """Launches a script on two hosts and leaves it; gives the job's name. What still runs at the end is stopped."""
+
+    def launch(script: str) -> str:
+        write_job(job_folder, script=script)
+        ran = smdp_launch(*HERE, "--detach")
+        assert ran.returncode == ExitCode.OK, ran.stderr
+        return name_of(job_folder)
+
+    with private(state_folder(job_folder) / "local"):  # or each command would start one
+        yield launch
+        smdp_launch("stop")
+        smdp_launch("follow", "--quiet")
+
+
+def test_a_job_that_was_left_is_followed_to_its_end(launched: Callable[[str], str], smdp_launch: Command) -> None:
+    job = launched(SPEAKS)
+    ran = smdp_launch("follow")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    for host, rank in (("algo-1", 0), ("algo-2", 1)):
+        lines = [line.partition("| ")[2] for line in ran.stdout.splitlines() if line.startswith(f"{host}:{rank} ")]
+        assert lines == [f"step {step} of rank {rank}" for step in (1, 2, 3)]
+    assert "step 3/3  loss 0.5" in ran.stdout.splitlines()
+    statuses = re.findall(r"^ *\d+\.\d s  (\w+)", ran.stdout, re.MULTILINE)
+    assert statuses == ["Pending", "Downloading", "Training", "Uploading", "Completed"]
+    assert re.search(r"Training: .* \(Downloading took \d+\.\d s\)", ran.stdout)
+    assert f"{job} completed" in ran.stdout
+
+
+def test_a_quiet_follower_shows_status_and_progress_alone(launched: Callable[[str], str], smdp_launch: Command) -> None:
+    launched(SPEAKS)
+    ran = smdp_launch("follow", "--quiet")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert "algo-" not in ran.stdout
+    assert "step 3/3  loss 0.5" in ran.stdout.splitlines()
+
+
+def test_a_job_is_waited_for_no_longer_than_was_asked(launched: Callable[[str], str], smdp_launch: Command) -> None:
+    job = launched(WAITS)
+    ran = smdp_launch("follow", "--timeout", "1")
+    assert ran.returncode == ExitCode.WAIT_TIMED_OUT
+    assert ran.stderr == (f"next: smdp-launch follow\nsmdp-launch: {job} has not ended within 1 s; it goes on\n")
+    assert smdp_launch("status", job).stdout.startswith(f"{job}  Training\n")
+
+
+def test_a_job_is_stopped_and_its_follower_leaves_with_the_code_of_that(
+    launched: Callable[[str], str], smdp_launch: Command
+) -> None:
+    job = launched(WAITS)
+    ran = smdp_launch("stop", job)
+    assert (ran.returncode, ran.stderr) == (ExitCode.OK, "next: smdp-launch follow\n")
+    assert ran.stdout.startswith(f"{job}  Stopping: ")
+    followed = smdp_launch("follow")
+    assert followed.returncode == ExitCode.JOB_STOPPED
+    again = smdp_launch("stop")
+    assert (again.returncode, again.stdout) == (ExitCode.OK, f"{job}  Stopped: has ended already\n")
+    assert smdp_launch("list").stdout.startswith(f"{job}  stopped, here, ")
+
+
+def test_status_tells_the_reason_whole_and_the_follower_the_traceback_that_the_service_cuts(
+    launched: Callable[[str], str], smdp_launch: Command
+) -> None:
+    launched(FAILS)
+    followed = smdp_launch("follow", "--quiet")
+    assert followed.returncode == ExitCode.JOB_FAILED
+    end = followed.stdout[followed.stdout.index("reason") :]
+    assert "rank 1  on algo-2:\n" in end
+    assert "KeyError: 'first'" in end
+    assert "The above exception was the direct cause" in end
+    assert f"ValueError: no such luck {2000 * 'x'}" in end
+    told = smdp_launch("status")
+    assert told.returncode == ExitCode.OK
+    assert re.search(r"^reason +AlgorithmError: ValueError: no such luck", told.stdout, re.MULTILINE)
+    assert told.stderr == "next: smdp-launch logs\n"
+
+
+def test_the_documents_are_as_their_schemas_say(launched: Callable[[str], str], smdp_launch: Command) -> None:
+    job = launched(SPEAKS)
+    the_document(smdp_launch("status", "--json"), "status")
+    assert smdp_launch("follow").returncode == ExitCode.OK
+    status = the_document(smdp_launch("status", "--json"), "status")
+    assert (status["job"], status["where"], status["hosts"]) == (job, "local", 2)
+    assert status["outcome"]["exit_code"] == 0
+    assert the_document(smdp_launch("stop", "--json"), "stop")["training_job_status"] == "Completed"
+    (listed,) = the_document(smdp_launch("list", "--json"), "list")["jobs"]
+    assert (listed["job"], listed["training_job_status"], listed["hosts"]) == (job, "Completed", 2)
+    assert listed["billable_seconds"] == status["outcome"]["billable_seconds"]
+    logs = the_document(smdp_launch("logs", "--json", "--rank", "1"), "logs")
+    assert [one["text"] for one in logs["lines"]] == [f"step {step} of rank 1" for step in (1, 2, 3)]
+
+
+def test_lines_are_chosen(launched: Callable[[str], str], smdp_launch: Command) -> None:
+    launched(SPEAKS)
+    began = datetime.now(timezone.utc)
+    assert smdp_launch("follow", "--quiet").returncode == ExitCode.OK
+
+    def texts(*arguments: str) -> list[str]:
+        ran = smdp_launch("logs", *arguments)
+        assert ran.returncode == ExitCode.OK, ran.stderr
+        assert ran.stderr == "next: smdp-launch status\n"
+        return [line.partition(" | ")[2] for line in ran.stdout.splitlines()]
+
+    every = texts()
+    assert len(every) > 6
+    assert sum('{"smdp_event":' in one for one in every) >= 3
+    assert texts("--grep", "^step [12] of") == [one for one in every if re.match("step [12] of", one)]
+    assert texts("--rank", "0", "--grep", "of rank") == [f"step {step} of rank 0" for step in (1, 2, 3)]
+    assert texts("--host", "algo-2", "--grep", "of rank", "--tail", "1") == ["step 3 of rank 1"]
+    assert texts("--tail", "0") == []
+    assert texts("--since", "1h") == every
+    assert texts("--since", "2099-01-01T00:00") == []
+    assert texts("--host", "algo-9") == []
+    shown = smdp_launch("logs", "--tail", "1", "--utc").stdout
+    assert abs(datetime.fromisoformat(shown[:23] + "+00:00") - began).total_seconds() < 120
+    environment = clean_environment(TZ="Asia/Kolkata")
+    assert "+0530 algo-" in smdp_launch("logs", "--tail", "1", "--local", env=environment).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["logs", "--since", "yesterday"], "is neither a time"),
+        (["logs", "--grep", "("], "is no pattern"),
+        (["follow", "--timeout", "-1"], "--timeout"),
+        (["list", "--limit", "0"], "--limit"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_usage_error(smdp_launch: Command, arguments: list[str], told: str) -> None:
+    ran = smdp_launch(*arguments)
+    assert ran.returncode == ExitCode.USAGE
+    assert told in ran.stderr
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of somebody whose AWS is a local cloud of its own."""
+    with private(tmp_path / "cloud") as endpoint:
+        s3 = client_of(endpoint, "s3")
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+        yield clean_environment(
+            HOME=str(tmp_path),
+            AWS_ENDPOINT_URL=endpoint.url,
+            AWS_ACCESS_KEY_ID=endpoint.access_key,
+            AWS_SECRET_ACCESS_KEY=endpoint.secret_key,
+        )
+
+
+def test_a_job_of_the_service_is_found_by_its_name_from_any_folder(
+    smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
+) -> None:
+    write_job(job_folder, script=SPEAKS)
+    ran = smdp_launch("launch", "--yes", "--detach", env=service)
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (ExitCode.OK, "next: smdp-launch follow")
+    job = name_of(job_folder)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    def asked(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return smdp_launch(*arguments, "--region", "us-east-1", env=service, cwd=elsewhere)
+
+    assert asked("follow", job).returncode == ExitCode.OK
+    assert asked("status", job).stdout.startswith(f"{job}  completed\nwhere    us-east-1, 2 hosts")
+    assert "of rank 1" in asked("logs", job, "--tail", "40").stdout
+    assert asked("stop", job).returncode == ExitCode.OK
+    assert asked("list").stdout.startswith(f"{job}  Completed, us-east-1, ")
+    assert last_lines(asked("logs", job)).endswith(f"next: smdp-launch status {job} --region us-east-1\n")
+    assert not (elsewhere / STATE_FOLDER).exists()
+    assert smdp_launch("list", env=service).stdout.startswith(f"{job}  completed, us-east-1, ")
+
+
+@pytest.mark.parametrize("verb", ["follow", "status", "logs", "stop"])
+def test_a_job_that_the_service_does_not_know_is_a_problem_of_the_service(
+    smdp_launch: Command, service: dict[str, str], verb: str
+) -> None:
+    ran = smdp_launch(verb, "nobody", "--region", "us-east-1", env=service)
+    assert ran.returncode == ExitCode.SERVICE
+    assert "Requested resource not found." in ran.stderr
+
+
+def test_a_job_that_nobody_can_be_asked_about_is_listed_all_the_same(
+    smdp_launch: Command, job_folder: Path, service: dict[str, str]
+) -> None:
+    write_job(job_folder, script=SPEAKS)
+    assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
+    environment = clean_environment(HOME=str(job_folder), AWS_EC2_METADATA_DISABLED="true")
+    ran = smdp_launch("list", env=environment)
+    assert ran.returncode == ExitCode.OK
+    assert ran.stdout.startswith(f"{name_of(job_folder)}  unknown, us-east-1, ")
+    assert "unknown: no AWS credentials were found" in ran.stderr
+    assert smdp_launch("follow", env=service).returncode == ExitCode.OK
+
+
+def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
+    launched: Callable[[str], str], job_folder: Path, smdp_launch: Command
+) -> None:
+    launched(WAITS)
+    with subprocess.Popen(
+        [LAUNCHER, "follow"],
+        cwd=job_folder,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        assert any("waiting" in line for line in running.stdout)
+        running.terminate()
+        assert "which goes on" in running.stdout.read()
+        assert running.wait(60) == ExitCode.INTERRUPTED
+    assert "InProgress" in smdp_launch("list").stdout
+
+
+def test_the_python_job_has_the_same(
+    launched: Callable[[str], str], job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
+    job = attach(launched(WAITS))
+    wait_for(lambda: [line.text for line in job.logs(rank=1)] == ["waiting"], "the first line")
+    assert job.status() == "Training"
+    with pytest.raises(WaitTimedOut):
+        job.wait(timeout=0.5)
+    assert job.stop() == "Stopping"
+    seen = list(job.follow(timeout=60))
+    assert isinstance(seen[-1], Ended)
+    assert seen[-1].outcome.exit_code is ExitCode.JOB_STOPPED
+    assert [one.status for one in seen if isinstance(one, StatusChanged)][-1] == "Stopped"
+    assert {one.name for one in seen if isinstance(one, JobEvent)} >= {"workers_started"}
+    found = job.describe()
+    assert found.outcome == job.outcome == seen[-1].outcome
+    assert [step.status for step in found.steps][:3] == ["Pending", "Downloading", "Training"]
+    assert sum(step.seconds for step in found.steps) < 60
+    assert job.logs(grep="nothing of this kind") == []
+
+
+def test_stopping_a_job_that_is_not_there_is_a_problem_not_a_success(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch, launched: Callable[[str], str]
+) -> None:
+    monkeypatch.chdir(job_folder)
+    launched(SPEAKS)
+    found = attach()
+    found.name = "nobody"
+    with pytest.raises(ServiceProblem, match="not found"):
+        found.stop()
+
+
+def test_a_follower_tells_the_end_once(launched: Callable[[str], str], job_folder: Path, smdp_launch: Command) -> None:
+    launched(SPEAKS)
+    for _ in range(2):
+        assert smdp_launch("follow", "--quiet").returncode == ExitCode.OK
+    assert smdp_launch("status").returncode == ExitCode.OK
+    lines = [json.loads(one) for one in (job_folder / STATE_FOLDER / "history.jsonl").read_text().splitlines()]
+    assert [set(one) & {"where", "ended"} for one in lines] == [{"where"}, {"ended"}]
