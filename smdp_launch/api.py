@@ -19,8 +19,9 @@ from smdp_launch.diagnostics import Diagnostics
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.jobs.clients import Clients, connect_aws, connect_endpoint
-from smdp_launch.jobs.history import LOCAL, find_launch, remember, state_folder
+from smdp_launch.jobs.history import LOCAL, find_launch, remember
 from smdp_launch.jobs.job import Connect, Job
+from smdp_launch.jobs.local import local_cloud_folder
 from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
 from smdp_launch.planning.given import JobLike, checked, plan_of, planned
@@ -146,7 +147,7 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
         raise Refused("no job was launched from this folder: give the name of one")
     if region is None and launched is not None:
         if launched.where == LOCAL:
-            return Job(job, LOCAL, None, _local_cloud(state_folder() / "local"))
+            return Job(job, LOCAL, None, _local_cloud(local_cloud_folder()))
         region = launched.where
     return Job(job, region or "AWS", None, lambda: nullcontext(connect_aws(region)))
 
@@ -176,7 +177,7 @@ def _plan_here(job: CheckedJob, asked: LocalRequest) -> Plan:
 
 
 def _launch_here(made: Plan, data: Mapping[str, Path]) -> Job:
-    connect = _local_cloud(state_folder() / "local")
+    connect = _local_cloud(local_cloud_folder())
     with connect() as clients:
         seed(clients, made, data)
         remember(made.job, LOCAL, made.job_file, made.hash, datetime.now(timezone.utc))

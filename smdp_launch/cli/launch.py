@@ -99,7 +99,8 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
     from smdp_launch.cli.render.plan import show_plan
     from smdp_launch.errors import EnvironmentProblem, ExitCode
     from smdp_launch.jobs.clients import connect_endpoint
-    from smdp_launch.jobs.history import remember, state_folder
+    from smdp_launch.jobs.history import remember
+    from smdp_launch.jobs.local import local_cloud_folder
     from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
     from smdp_launch.planning.prepare import local_run, make_plan, with_note
@@ -119,7 +120,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> Ex
         say_next(_without_dry_run())
         return ExitCode.OK
     show_local_start(plan)
-    state = state_folder() / "local"
+    state = local_cloud_folder()
     try:
         with localcloud.private(state) as endpoint:
             clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)

@@ -30,6 +30,7 @@ COMMANDS = {
     "schema": "Print the job file's schema, for editors.",
     "launch": "Run a job here (--local) or on SageMaker, and follow it to its end.",
     "download": "Fetch the model and output of a job that has ended.",
+    "local": "Keep a local cloud up for other tools: up, down, status.",
     "explain": "Tell more about a code such as SMDP301.",
     "image": "Build, push and inspect training images.",
     "catalog": "Show which instances, frameworks and images there are.",

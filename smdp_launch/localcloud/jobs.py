@@ -32,6 +32,7 @@ class JobStore:
     def __init__(self, state: StateFolder, credentials: Credentials) -> None:
         self.endpoint_url = ""  # known once the server's socket is bound
         self.credentials = credentials
+        self._state = state
         self._root = state.jobs
         self._lock = threading.Lock()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -40,9 +41,7 @@ class JobStore:
         self._watched = {folder.name for folder in self.folders()}
 
     def folders(self) -> Iterator[JobFolder]:
-        for path in sorted(self._root.iterdir()):
-            if path.is_dir() and not path.name.startswith("."):
-                yield JobFolder(path)
+        return self._state.job_folders()
 
     def folder(self, name: str) -> JobFolder | None:
         """`name` may be anything that a client sent."""

@@ -44,6 +44,8 @@ ENDS = [
     (["download"], JOB, WORKS, "give the name of one"),
     (HERE, JOB, FAILS, "next    mend it, then: smdp-launch launch --local\n"),
     (["launch"], JOB, WORKS, "add --yes"),
+    (["local", "status"], JOB, WORKS, "next: smdp-launch local up\n"),
+    (["local", "down", "--user"], JOB, WORKS, "next: smdp-launch local up --user\n"),
     (["explain"], JOB, WORKS, "next: smdp-launch explain SMDP"),
     (["explain", "301"], JOB, WORKS, "next: smdp-launch validate"),
     (["catalog", "instances"], JOB, WORKS, "next: smdp-launch catalog frameworks"),
@@ -106,6 +108,7 @@ def test_every_command_is_among_those_that_name_the_next() -> None:
     [
         (["vaildate"], "did you mean validate?"),
         (["catalog", "framework"], "did you mean frameworks?"),
+        (["local", "stauts"], "did you mean status?"),
         (["image", "inspct"], "did you mean inspect?"),
         (["validate", "--jsn"], "--json"),
         (["plan", "--orgins"], "--origins"),
