@@ -4,6 +4,7 @@ server.lock     held by the server for its life          server.json    how to r
 clients.lock    shared by all who need a server          spawn.lock     held while one is being started
 server.log      output of the server                     s3/BUCKET/...  objects, see `objects`
 jobs/NAME/      one folder a job, see `JobFolder`
+account.yaml    what the account has, see `account`; the person's
 announced.json  exists while the server is to stay without clients and jobs
 registry/        images and repositories, once asked for
 """

@@ -15,17 +15,16 @@ from typing import Any
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import ThreadedWSGIServer
 
+from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.auth import Credentials
-from smdp_launch.localcloud.ecr import RegistryService
 from smdp_launch.localcloud.files import Lock, read_json, write_json
 from smdp_launch.localcloud.gateway import Gateway
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import StateFolder
-from smdp_launch.localcloud.logs import LogService
 from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.registry import Registry
 from smdp_launch.localcloud.s3 import ObjectStore
-from smdp_launch.localcloud.sagemaker import TrainingService
+from smdp_launch.localcloud.services import services
 
 ADDRESS = "127.0.0.1"
 _TICK = 0.1  # seconds between looks at jobs and clients
@@ -79,12 +78,9 @@ def serve(state: StateFolder) -> int:
     credentials = _credentials(previous)
     jobs = JobStore(state, credentials)
     registry = Registry(state.registry)
-    actions = {
-        "sagemaker": TrainingService(jobs).actions(),
-        "logs": LogService(jobs).actions(),
-        "ecr": RegistryService(registry).actions(),
-    }
-    gateway = Gateway(credentials, actions, ObjectStore(state.objects), state.spool)
+    gateway = Gateway(
+        credentials, services(jobs, registry, AccountFile(state.root)), ObjectStore(state.objects), state.spool
+    )
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"
     jobs.endpoint_url = f"http://{gateway.authority}"
