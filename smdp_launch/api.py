@@ -9,7 +9,7 @@ plan is one of a run on this machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from os import PathLike
@@ -22,6 +22,7 @@ from smdp_launch.jobs.clients import Clients, connect_aws, connect_endpoint
 from smdp_launch.jobs.history import LOCAL, find_launch, remember
 from smdp_launch.jobs.job import Connect, Job
 from smdp_launch.jobs.local import local_cloud_folder
+from smdp_launch.jobs.preflight import require_account
 from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
 from smdp_launch.planning.given import JobLike, checked, plan_of, planned
@@ -104,15 +105,19 @@ def plan(
     return planned(checked(job, settings))
 
 
-def launch(job: Plan | JobLike) -> Job:
+def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
     """Submit a plan, or the plan of a job, or one that ``plan --out`` saved; returns while the job runs.
 
     A plan of a run on this machine starts the private local cloud of the current folder. The job's name is written to
     ``.smdp/history.jsonl`` here before it is submitted. A plan that is launched twice is still one job.
 
+    Args:
+        ignore: codes of the checks of the AWS account that are left out (docs/preflight.md).
+
     Raises:
         JobFileRefused: the job has errors.
-        Refused: placeholders are left in it, or the source folder changed since the plan was made.
+        Refused: placeholders are left in it, the source folder changed since the plan was made, or the account is not
+            ready for it.
         EnvironmentProblem: no credentials, or a local cloud that does not start.
         ServiceProblem: the service refused.
 
@@ -123,7 +128,7 @@ def launch(job: Plan | JobLike) -> Job:
     """
     made = _plan(job)
     require_unchanged(made)
-    return _launch_on_aws(made) if made.local is None else _launch_here(made, made.local.data)
+    return _launch_on_aws(made, ignore) if made.local is None else _launch_here(made, made.local.data)
 
 
 def attach(name: str | None = None, *, region: str | None = None) -> Job:
@@ -158,11 +163,12 @@ def _plan(job: Plan | JobLike) -> Plan:
     return plan_of(job)
 
 
-def _launch_on_aws(made: Plan) -> Job:
+def _launch_on_aws(made: Plan, ignore: Collection[str]) -> Job:
     if made.placeholders:
         raise Refused("fill these in before you launch on AWS; local=True runs the job as it is", made.placeholders)
     region = made.spec.region
     clients = connect_aws(region)
+    require_account(clients, made, ignore)
     remember(made.job, region, made.job_file, made.hash, datetime.now(timezone.utc))
     submit(clients, made)
     return Job(made.job, region, made.spec.output.s3, lambda: nullcontext(clients))

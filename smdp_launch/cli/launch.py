@@ -46,6 +46,7 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
     help="With --local: the data of a channel on this machine; may be repeated.",
 )
 @click.option("--containers", is_flag=True, help="With --local: run the hosts from the job's image (needs root).")
+@options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @click.option("--yes", "-y", is_flag=True, help="Launch without asking.")
 def command(
@@ -56,6 +57,7 @@ def command(
     workers_per_host: int | None,
     data: dict[str, Path],
     containers: bool,
+    ignore: tuple[str, ...],
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -82,13 +84,13 @@ def command(
     if is_saved_plan(job_file):
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
-        return _launch_saved(job_file, dry_run, yes)
+        return _launch_saved(job_file, dry_run, yes, ignore)
     asked = LocalRequest(hosts, workers_per_host, data, containers) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
         return _launch_local(checked, asked, dry_run)
-    return _launch_aws(checked, dry_run, yes)
+    return _launch_aws(checked, dry_run, yes, ignore)
 
 
 def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool) -> ExitCode:
@@ -150,21 +152,21 @@ def _require_image(plan: Plan) -> None:
         raise EnvironmentProblem(f"{error}; another image is chosen with --set image=NAME:TAG") from error
 
 
-def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool) -> ExitCode:
+def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool, ignore: Sequence[str]) -> ExitCode:
     from smdp_launch.planning.prepare import make_plan, require_launchable
 
     plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
-    return _submit_plan(plan, dry_run, yes, lambda: require_launchable(checked))
+    return _submit_plan(plan, dry_run, yes, ignore, lambda: require_launchable(checked))
 
 
-def _launch_saved(path: Path, dry_run: bool, yes: bool) -> ExitCode:
+def _launch_saved(path: Path, dry_run: bool, yes: bool, ignore: Sequence[str]) -> ExitCode:
     """What ``plan --out`` wrote. Whatever was wrong with it was told then."""
     from smdp_launch.planning.saved import load
 
-    return _submit_plan(load(path), dry_run, yes, lambda: None)
+    return _submit_plan(load(path), dry_run, yes, ignore, lambda: None)
 
 
-def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], None]) -> ExitCode:
+def _submit_plan(plan: Plan, dry_run: bool, yes: bool, ignore: Sequence[str], require: Callable[[], None]) -> ExitCode:
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_end
@@ -173,6 +175,7 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], Non
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import connect_aws
     from smdp_launch.jobs.history import remember
+    from smdp_launch.jobs.preflight import require_account
 
     show_diagnostics(plan.diagnostics)
     show_plan(plan)
@@ -182,6 +185,7 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, require: Callable[[], Non
     require()
     _confirm(yes)
     clients = connect_aws(plan.spec.region)
+    require_account(clients, plan, ignore)
     remember(plan.job, plan.spec.region, plan.job_file, plan.hash, datetime.now(timezone.utc))
     result = submit_and_follow(clients, plan)
     if result is None:

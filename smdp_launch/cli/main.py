@@ -28,6 +28,7 @@ COMMANDS = {
     "validate": "Find every mistake in a job file.",
     "plan": "Show exactly what a launch would submit. No network, no credentials.",
     "schema": "Print the job file's schema, for editors.",
+    "preflight": "Ask AWS what would stand in a launch's way.",
     "launch": "Run a job here (--local) or on SageMaker, and follow it to its end.",
     "download": "Fetch the model and output of a job that has ended.",
     "local": "Keep a local cloud up for other tools: up, down, status.",

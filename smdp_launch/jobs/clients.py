@@ -18,12 +18,14 @@ class Clients:
 
     Args:
         poll: seconds between two looks at a job. DescribeTrainingJob is throttled per account on AWS.
+        service: a client of any other service, by botocore's name.
     """
 
     sagemaker: Any
     s3: Any
     logs: Any
     poll: float
+    service: Callable[[str], Any]
 
 
 def connect_aws(region: str | None) -> Clients:
@@ -93,4 +95,4 @@ def connect_endpoint(url: str, region: str, access_key: str, secret_key: str) ->
 
 def _clients(session: Any, poll: float, **settings: Any) -> Clients:
     sagemaker, s3, logs = (session.create_client(name, **settings) for name in ("sagemaker", "s3", "logs"))
-    return Clients(sagemaker, s3, logs, poll)
+    return Clients(sagemaker, s3, logs, poll, lambda name: session.create_client(name, **settings))

@@ -81,11 +81,13 @@ def _group() -> SecurityGroup:
 
 class Account(_Model):
     """`roles`: None for any. `quotas`: instances of training jobs at once, by type. `denied`: calls that the caller may
-    not make, such as `iam:GetRole` or `ec2:*`."""
+    not make, such as `iam:GetRole` or `ec2:*`. `images`: NAME:TAG of all that other accounts' registries hold; None
+    where they may not be asked."""
 
     caller: str = "user/local"
     denied: tuple[str, ...] = ()
     roles: dict[str, Role] | None = None
+    images: tuple[str, ...] | None = None
     quotas: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     quota: Annotated[int, Field(ge=0)] = 1000
     subnets: dict[str, Subnet] = Field(default_factory=lambda: {SUBNET: Subnet()})

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from smdp_launch.localcloud.account import Account, AccountFile, Rule, SecurityGroup, Subnet
+from smdp_launch.localcloud.account import Account, AccountFile, Fsx, Rule, SecurityGroup, Subnet
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.filesystems import interface_of
 from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 
@@ -21,8 +22,8 @@ class NetworkService:
         self._account = account
 
     def actions(self) -> dict[str, Action]:
-        calls = (self.DescribeSubnets, self.DescribeSecurityGroups, self.DescribeRouteTables, self.DescribeVpcEndpoints)
-        return checked("ec2", *calls)
+        hosts = (self.DescribeSubnets, self.DescribeSecurityGroups, self.DescribeNetworkInterfaces)
+        return checked("ec2", *hosts, self.DescribeRouteTables, self.DescribeVpcEndpoints)
 
     def DescribeSubnets(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         account = self._account.read()
@@ -33,6 +34,13 @@ class NetworkService:
         account = self._account.read()
         found = _chosen(account.security_groups, request.get("GroupIds"), "InvalidGroup.NotFound", "security group")
         return {"SecurityGroups": [_group(account, *one) for one in found]}
+
+    def DescribeNetworkInterfaces(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        account = self._account.read()
+        known = {interface_of(name): one for name, one in account.fsx.items()}
+        wanted = request.get("NetworkInterfaceIds")
+        found = _chosen(known, wanted, "InvalidNetworkInterfaceID.NotFound", "networkInterface ID")
+        return {"NetworkInterfaces": [_interface(*one) for one in found]}
 
     def DescribeRouteTables(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         account, filters = self._account.read(), _filters(request, {"association.subnet-id", "vpc-id"})
@@ -106,6 +114,11 @@ def _permission(account: Account, rule: Rule) -> dict[str, Any]:
         return {"IpProtocol": _ALL, **peer}
     first, _, last = rule.ports.partition("-")
     return {"IpProtocol": "tcp", "FromPort": int(first), "ToPort": int(last or first), **peer}
+
+
+def _interface(name: str, lustre: Fsx) -> dict[str, Any]:
+    groups = [{"GroupId": one, "GroupName": one} for one in lustre.groups]
+    return {"NetworkInterfaceId": name, "SubnetId": lustre.subnets[0], "Groups": groups, "Status": "in-use"}
 
 
 def _route_table(name: str, subnet: Subnet) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import read_json, write_json
@@ -25,8 +26,9 @@ _KINDS = "application/vnd.docker.distribution.manifest.v2+json, application/vnd.
 
 
 class RegistryService:
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, account: AccountFile) -> None:
         self._registry = registry
+        self._account = account
         self._lock = threading.Lock()
 
     def actions(self) -> dict[str, Action]:
@@ -63,12 +65,24 @@ class RegistryService:
     def DescribeImages(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         name = request["repositoryName"]
         if request.get("registryId", ACCOUNT) != ACCOUNT:
-            raise _refused("AccessDeniedException", "The local cloud has the images of its own account alone.")
-        self._registry.require()
+            return self._elsewhere(request)
         _require(name, self._repositories())
+        self._registry.require()
         wanted = [one.get("imageTag") or one.get("imageDigest", "") for one in request.get("imageIds", [])]
         found = [self._image(name, reference) for reference in wanted or self._tags(name)]
         return {"imageDetails": found}
+
+    def _elsewhere(self, request: Parameters) -> Mapping[str, Any]:
+        """Another account's images: those that the account's file lists, if it lists any."""
+        name, listed = request["repositoryName"], self._account.read().images
+        if listed is None:
+            raise _refused("AccessDeniedException", "The local cloud has the images of its own account alone.")
+        _require(name, {one.partition(":")[0]: 0.0 for one in listed})
+        tags = [one.get("imageTag", "") for one in request.get("imageIds", [])]
+        for tag in tags:
+            if f"{name}:{tag}" not in listed:
+                raise _refused("ImageNotFoundException", f"The image with imageId {tag!r} does not exist in '{name}'")
+        return {"imageDetails": [{"repositoryName": name, "imageTags": [tag]} for tag in tags]}
 
     def _image(self, name: str, reference: str) -> dict[str, Any]:
         answer = self._ask(f"{name}/manifests/{reference}")

@@ -67,10 +67,14 @@ def _lustre(account: Account, name: str, one: Fsx) -> dict[str, Any]:
         "OwnerId": ACCOUNT,
         "CreationTime": _CREATED,
         "SubnetIds": list(one.subnets),
-        "NetworkInterfaceIds": [],
+        "NetworkInterfaceIds": [interface_of(name)],
         "ResourceARN": f"arn:aws:fsx:{REGION}:{ACCOUNT}:file-system/{name}",
         "LustreConfiguration": {"MountName": one.mount_name},
     }
+
+
+def interface_of(name: str) -> str:
+    return f"eni-{name.removeprefix('fs-')}"
 
 
 def _known(account: Account, name: str | None) -> dict[str, Efs]:

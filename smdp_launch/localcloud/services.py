@@ -29,7 +29,7 @@ def services(jobs: JobStore, registry: Registry, account: AccountFile) -> dict[s
         "sagemaker": TrainingService(jobs, account).actions(),
         "logs": LogService(jobs).actions(),
         "monitoring": MetricService(jobs).actions(),
-        "ecr": RegistryService(registry).actions(),
+        "ecr": RegistryService(registry, account).actions(),
         "sts": TokenService(account).actions(),
         "iam": RoleService(account).actions(),
         "ec2": NetworkService(account).actions(),

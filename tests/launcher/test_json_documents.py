@@ -43,6 +43,7 @@ REFUSED = [
     (["plan"], "plan"),
     (["plan", "--origins"], "plan"),
     (["plan", "nowhere.yaml"], "plan"),
+    (["preflight"], "preflight"),
 ]
 IMPOSSIBLE = [
     (["vaildate"], ExitCode.USAGE),
@@ -55,6 +56,7 @@ IMPOSSIBLE = [
     (["catalog", "instances", "--policy", "lax"], ExitCode.USAGE),
     (["catalog", "frameworks", "--engine", "gloo"], ExitCode.USAGE),
     (["catalog", "images"], ExitCode.USAGE),
+    (["preflight", "--ignore", "E501"], ExitCode.USAGE),
     (["local", "status", "--usr"], ExitCode.USAGE),
     (["local", "down", "--grace", "-1"], ExitCode.USAGE),
     (["image", "inspect"], ExitCode.USAGE),

@@ -44,6 +44,7 @@ ENDS = [
     (["download"], JOB, WORKS, "give the name of one"),
     (HERE, JOB, FAILS, "next    mend it, then: smdp-launch launch --local\n"),
     (["launch"], JOB, WORKS, "add --yes"),
+    (["preflight", "--ignore", "SMDP300"], JOB, WORKS, "one of SMDP811"),
     (["local", "status"], JOB, WORKS, "next: smdp-launch local up\n"),
     (["local", "down", "--user"], JOB, WORKS, "next: smdp-launch local up --user\n"),
     (["explain"], JOB, WORKS, "next: smdp-launch explain SMDP"),
@@ -108,6 +109,7 @@ def test_every_command_is_among_those_that_name_the_next() -> None:
     [
         (["vaildate"], "did you mean validate?"),
         (["catalog", "framework"], "did you mean frameworks?"),
+        (["preflihgt"], "did you mean preflight?"),
         (["local", "stauts"], "did you mean status?"),
         (["image", "inspct"], "did you mean inspect?"),
         (["validate", "--jsn"], "--json"),

@@ -1,4 +1,4 @@
-"""The server killed in mid-job: the next one finds the job, or reports it failed. `make test-soak` kills it more often."""
+"""The server killed in mid-job: the next one finds the job, or reports it failed. `make test-soak` does it often."""
 
 from __future__ import annotations
 
