@@ -13,6 +13,7 @@ from typing import Any
 
 from smdp_launch.cli.render.follow import FollowView
 from smdp_launch.cli.render.next import say_next
+from smdp_launch.cli.render.upload import UploadView
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.follow import Ended, Follower, JobEvent
 from smdp_launch.jobs.outcome import Outcome
@@ -40,7 +41,8 @@ def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
     From before the job exists an interrupt is a question about the job: none can come between the two.
     """
     with _interrupts() as interrupted:
-        submit(clients, plan)
+        with UploadView() as upload:
+            submit(clients, plan, upload.show)
         try:
             return _follow(clients, plan, interrupted)
         except BrokenPipeError:

@@ -10,6 +10,7 @@ from typing import Any
 
 from smdp_launch.errors import ServiceProblem
 from smdp_launch.jobs.clients import Clients
+from smdp_launch.jobs.upload import Progress, unseen, upload
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG
 from smdp_launch.request.names import S3Location, source_location
@@ -20,14 +21,17 @@ from smdp_launch.source.scan import data_files
 _IN_MEMORY = 16 << 20
 
 
-def submit(clients: Clients, plan: Plan) -> None:
+def submit(clients: Clients, plan: Plan, progress: Progress = unseen) -> None:
     """Upload the source and create the job.
+
+    Args:
+        progress: told of the source archive's upload.
 
     Raises:
         ServiceProblem: the service refused, or the name belongs to another job.
     """
     with told("the source archive could not be uploaded"):
-        upload_source(clients, plan)
+        upload_source(clients, plan, progress)
     from botocore.exceptions import ClientError
 
     with told(f"job {plan.job} could not be created"):
@@ -51,12 +55,13 @@ def stop(clients: Clients, job: str) -> None:
                 raise
 
 
-def upload_source(clients: Clients, plan: Plan) -> None:
+def upload_source(clients: Clients, plan: Plan, progress: Progress = unseen) -> None:
     where = source_location(plan.spec.output.s3, plan.job)
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as packed:
         write_archive(plan.source, packed)
+        size = packed.tell()
         packed.seek(0)
-        clients.s3.put_object(Bucket=where.bucket, Key=where.key, Body=packed)
+        upload(clients.s3, packed, size, where, progress)
 
 
 def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
