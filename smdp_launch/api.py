@@ -22,7 +22,8 @@ from smdp_launch.jobs.clients import Clients, connect_aws, connect_endpoint
 from smdp_launch.jobs.history import LOCAL, find_launch, remember
 from smdp_launch.jobs.job import Connect, Job
 from smdp_launch.jobs.local import local_cloud_folder
-from smdp_launch.jobs.preflight import require_account
+from smdp_launch.jobs.preflight import Preflight, require_account
+from smdp_launch.jobs.preflight import preflight as ask_account
 from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
 from smdp_launch.planning.given import JobLike, checked, plan_of, planned
@@ -103,6 +104,21 @@ def plan(
     if asked != LocalRequest():
         raise ValueError("hosts, workers_per_host and data go with local=True")
     return planned(checked(job, settings))
+
+
+def preflight(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Preflight:
+    """Ask the AWS account what would stand in a launch's way; nothing is made or changed (docs/preflight.md).
+
+    Args:
+        ignore: codes of checks to leave out.
+
+    Raises:
+        JobFileRefused: the job has errors.
+        EnvironmentProblem: no credentials.
+        ServiceProblem: AWS cannot be reached.
+    """
+    made = _plan(job)
+    return ask_account(connect_aws(made.spec.region), made, ignore)
 
 
 def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:

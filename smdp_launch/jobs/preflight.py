@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.errors import Refused
+from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.jobs.checks import account, network
 from smdp_launch.jobs.checks.check import Account, Check, Result, run
 from smdp_launch.jobs.clients import Clients
@@ -48,15 +48,18 @@ def preflight(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> Pr
     Raises:
         ServiceProblem: AWS cannot be reached.
     """
-    return Preflight(tuple(run(CHECKS, Account(plan, clients), ignored)))
+    results = run(CHECKS, Account(plan, clients), ignored)
+    silent = next((one for one in results if not one.answered), None)
+    if silent is not None:
+        raise ServiceProblem(f"the account cannot be asked: {silent.note}")
+    return Preflight(tuple(results))
 
 
 def require_account(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> None:
-    """The checks of identity, role, buckets and image, before an upload.
+    """The checks of identity, role, buckets and image, before an upload. An outage is left to the upload to tell.
 
     Raises:
         Refused: one of them found something.
-        ServiceProblem: AWS cannot be reached.
     """
     checks = [one for one in CHECKS if one.before_launch]
     found = [one for each in run(checks, Account(plan, clients), ignored) for one in each.problems]

@@ -135,10 +135,20 @@ def test_a_launch_goes_on_where_the_check_is_ignored(run: Callable[..., Ran]) ->
 def test_from_python(cloud: LocalCloud, job_folder: Path) -> None:
     (cloud.state / "account.yaml").write_text(NOBODY)
     plan = library.plan(job_folder / "job.yaml")
+    assert [one.code for one in library.preflight(plan).problems] == ["SMDP812"]
+    assert library.preflight(job_folder / "job.yaml", ignore=["SMDP812"]).problems == []
     with pytest.raises(library.Refused) as refused:
         library.launch(plan)
     assert [one.code for one in refused.value.diagnostics] == ["SMDP812"]
     assert library.launch(plan, ignore=["SMDP812"]).wait(timeout=60).status == "Completed"
+
+
+def test_an_account_that_cannot_be_reached_is_told_so(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    ran = run("preflight", "--json")
+    assert ran.returncode == ExitCode.SERVICE
+    assert "the account cannot be asked: Could not connect" in the_document(ran, "error")["message"]
 
 
 def test_running_jobs_count_against_the_quota(run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path) -> None:

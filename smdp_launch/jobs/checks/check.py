@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.errors import ServiceProblem
 from smdp_launch.jobfile.document import Document
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.planning.plan import Plan
@@ -45,7 +44,7 @@ class Check:
 
     Args:
         before_launch: asked by ``launch`` before anything is uploaded, not by ``preflight`` alone.
-        look: findings, or what is well in a few words as its return value; raises NotChecked or botocore's errors.
+        look: yields what is wrong as findings, and what is well in a few words; raises NotChecked or botocore's errors.
     """
 
     code: str
@@ -56,25 +55,31 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """``problems`` are empty where all is well or nothing could be told; ``note`` says which in words."""
+    """``problems`` are empty where all is well or nothing could be told; ``note`` says which in words.
+
+    Args:
+        answered: False where AWS could not be reached.
+    """
 
     code: str
     subject: str
     checked: bool
     problems: tuple[Diagnostic, ...] = ()
     note: str = ""
+    answered: bool = True
 
 
 def run(checks: Sequence[Check], account: Account, ignored: Collection[str] = ()) -> list[Result]:
-    """Every check that is not ignored, in order.
-
-    Raises:
-        ServiceProblem: AWS cannot be reached at all.
-    """
-    return [
-        Result(one.code, one.subject, False, note="ignored") if one.code in ignored else _result(one, account)
-        for one in checks
-    ]
+    """Every check that is not ignored, in order; none after one for which AWS could not be reached."""
+    results: list[Result] = []
+    for one in checks:
+        if one.code in ignored:
+            results.append(Result(one.code, one.subject, False, note="ignored"))
+        elif results and not results[-1].answered:
+            results.append(Result(one.code, one.subject, False, note=results[-1].note, answered=False))
+        else:
+            results.append(_result(one, account))
+    return results
 
 
 def _result(check: Check, account: Account) -> Result:
@@ -87,12 +92,11 @@ def _result(check: Check, account: Account) -> Result:
     except ClientError as error:
         return Result(check.code, check.subject, False, note=_why_not(error))
     except BotoCoreError as error:
-        raise ServiceProblem(f"the account cannot be asked: {error}") from error
+        return Result(check.code, check.subject, False, note=str(error), answered=False)
     document: Document | None = account.plan.spec.document
     problems = [placed(document, check.code, one) for one in said if isinstance(one, Finding)]
-    return Result(
-        check.code, check.subject, True, tuple(problems), "; ".join(one for one in said if isinstance(one, str))
-    )
+    note = "; ".join(one for one in said if isinstance(one, str))
+    return Result(check.code, check.subject, True, tuple(problems), note)
 
 
 def _why_not(error: Any) -> str:
