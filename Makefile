@@ -60,6 +60,8 @@ test-containers: $(VENV)/.ready wheels ## whole tier: the image built, pushed an
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check 'awscli>=1.40,<2'
 	@touch $@
 
+SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.py)
+
 # The SageMaker SDK and the AWS CLI want botocore's versions of their own.
 .venv-sdk/.ready: Makefile pyproject.toml
 	@test -x .venv-sdk/bin/python || $(PYTHON) -m venv .venv-sdk
@@ -68,8 +70,8 @@ test-containers: $(VENV)/.ready wheels ## whole tier: the image built, pushed an
 	@touch $@
 
 test-clients: $(VENV)/.ready .venv-clients/.ready .venv-sdk/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
-	$(PYTEST) -q -m clients --ignore tests/clients/test_estimator.py --ignore tests/clients/test_notebook.py
-	.venv-sdk/bin/python -m pytest -q -m clients tests/clients/test_estimator.py tests/clients/test_notebook.py
+	$(PYTEST) -q -m clients $(addprefix --ignore ,$(SDK_TESTS))
+	.venv-sdk/bin/python -m pytest -q -m clients $(SDK_TESTS)
 
 test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by value
 	$(PYTEST) -q -m conformance

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from smdp_launch.api import attach, launch, load, plan, validate
+    from smdp_launch.api import attach, launch, load, plan, preflight, validate
     from smdp_launch.diagnostics import Diagnostic, Severity, Span
     from smdp_launch.errors import (
         EnvironmentProblem,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, StatusChanged
     from smdp_launch.jobs.job import Job
     from smdp_launch.jobs.outcome import Outcome
+    from smdp_launch.jobs.preflight import Preflight
     from smdp_launch.planning.plan import Plan
     from smdp_launch.sdk.estimator import build_estimator
     from smdp_launch.sdk.inputs import build_inputs
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": ("attach", "launch", "load", "plan", "validate"),
+    "api": ("attach", "launch", "load", "plan", "preflight", "validate"),
     "diagnostics": ("Diagnostic", "Severity", "Span"),
     "errors": (
         "EnvironmentProblem",
@@ -52,6 +53,7 @@ _HOMES = {
     "jobs.follow": ("Ended", "JobEvent", "LogLine", "Reached", "StatusChanged"),
     "jobs.job": ("Job",),
     "jobs.outcome": ("Outcome",),
+    "jobs.preflight": ("Preflight",),
     "planning.plan": ("Plan",),
     "sdk.estimator": ("build_estimator",),
     "sdk.inputs": ("build_inputs",),
@@ -73,6 +75,7 @@ __all__ = [
     "NoResults",
     "Outcome",
     "Plan",
+    "Preflight",
     "Reached",
     "Refused",
     "ServiceProblem",
@@ -89,6 +92,7 @@ __all__ = [
     "launch",
     "load",
     "plan",
+    "preflight",
     "validate",
 ]
 

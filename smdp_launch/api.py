@@ -9,7 +9,7 @@ plan is one of a run on this machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timezone
 from os import PathLike
@@ -21,6 +21,8 @@ from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.jobs.clients import connect_aws, connection
 from smdp_launch.jobs.history import LOCAL, find_launch, remember_plan
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
+from smdp_launch.jobs.preflight import Preflight, require_account
+from smdp_launch.jobs.preflight import preflight as ask_account
 from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
 from smdp_launch.planning.given import JobLike, checked, plan_of, planned
@@ -103,15 +105,34 @@ def plan(
     return planned(checked(job, settings))
 
 
-def launch(job: Plan | JobLike) -> Job:
+def preflight(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Preflight:
+    """Ask the AWS account what would stand in a launch's way; nothing is made or changed (docs/preflight.md).
+
+    Args:
+        ignore: codes of checks to leave out.
+
+    Raises:
+        JobFileRefused: the job has errors.
+        EnvironmentProblem: no credentials.
+        ServiceProblem: AWS cannot be reached.
+    """
+    made = _plan(job)
+    return ask_account(connect_aws(made.spec.region), made, ignore)
+
+
+def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
     """Submit a plan, or the plan of a job, or one that ``plan --out`` saved; returns while the job runs.
 
     A plan of a run on this machine starts the private local cloud of the current folder. The job's name is written to
     ``.smdp/history.jsonl`` here before it is submitted. A plan that is launched twice is still one job.
 
+    Args:
+        ignore: codes of the checks of the AWS account that are left out (docs/preflight.md).
+
     Raises:
         JobFileRefused: the job has errors.
-        Refused: placeholders are left in it, or the source folder changed since the plan was made.
+        Refused: placeholders are left in it, the source folder changed since the plan was made, or the account is not
+            ready for it.
         EnvironmentProblem: no credentials, or a local cloud that does not start.
         ServiceProblem: the service refused.
 
@@ -122,7 +143,7 @@ def launch(job: Plan | JobLike) -> Job:
     """
     made = _plan(job)
     require_unchanged(made)
-    return _launch_on_aws(made) if made.local is None else _launch_here(made, made.local.data)
+    return _launch_on_aws(made, ignore) if made.local is None else _launch_here(made, made.local.data)
 
 
 def attach(name: str | None = None, *, region: str | None = None) -> Job:
@@ -154,11 +175,12 @@ def _plan(job: Plan | JobLike) -> Plan:
     return plan_of(job)
 
 
-def _launch_on_aws(made: Plan) -> Job:
+def _launch_on_aws(made: Plan, ignore: Collection[str]) -> Job:
     if made.placeholders:
         raise Refused("fill these in before you launch on AWS; local=True runs the job as it is", made.placeholders)
     region = made.spec.region
     clients = connect_aws(region)
+    require_account(clients, made, ignore)
     remember_plan(made, datetime.now(timezone.utc))
     submit(clients, made)
     return Job(made.job, region, made.spec.output.s3, lambda: nullcontext(clients))

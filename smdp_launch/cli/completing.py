@@ -34,6 +34,13 @@ def codes(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comple
     return [CompletionItem(one, help=pages.title(one)) for one in pages.codes() if one.startswith(start)]
 
 
+def account_codes(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from smdp_launch.jobs.preflight import CHECKS
+
+    start = incomplete.upper()
+    return [CompletionItem(one.code, help=one.subject) for one in CHECKS if one.code.startswith(start)]
+
+
 def starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(one) for one in words if one.startswith(incomplete)]
 

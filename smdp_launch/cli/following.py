@@ -16,6 +16,7 @@ from typing import Any
 
 from smdp_launch.cli.render.follow import FollowView, Shape
 from smdp_launch.cli.render.next import command_for_job, say_next
+from smdp_launch.cli.render.upload import UploadView
 from smdp_launch.errors import WaitTimedOut
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.follow import Ended, Follower, JobEvent, Seen
@@ -47,7 +48,8 @@ def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
     From before the job exists an interrupt is a question about the job: none can come between the two.
     """
     with interrupts() as interrupted:
-        submit(clients, plan)
+        with UploadView() as upload:
+            submit(clients, plan, upload.show)
         following = Following(clients, plan.job, Shape.of_plan(plan), interrupted, Answer.STOP)
         try:
             return following.run()

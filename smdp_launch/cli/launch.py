@@ -47,6 +47,7 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
 )
 @click.option("--containers", is_flag=True, help="With --local: run the hosts from the job's image (needs root).")
 @click.option("--detach", "-d", is_flag=True, help="Launch it and leave it: `follow` shows it later.")
+@options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @click.option("--yes", "-y", is_flag=True, help="Launch without asking.")
 def command(
@@ -58,6 +59,7 @@ def command(
     data: dict[str, Path],
     containers: bool,
     detach: bool,
+    ignore: tuple[str, ...],
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -84,13 +86,13 @@ def command(
     if is_saved_plan(job_file):
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
-        return _launch_saved(job_file, dry_run, yes, detach)
+        return _launch_saved(job_file, dry_run, yes, detach, ignore)
     asked = LocalRequest(hosts, workers_per_host, data, containers) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
         return _launch_local(checked, asked, dry_run, detach)
-    return _launch_aws(checked, dry_run, yes, detach)
+    return _launch_aws(checked, dry_run, yes, detach, ignore)
 
 
 def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detach: bool) -> ExitCode:
@@ -102,7 +104,8 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
     from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import connection
-    from smdp_launch.jobs.history import LOCAL, remember_plan, state_folder
+    from smdp_launch.jobs.history import LOCAL, remember_plan
+    from smdp_launch.jobs.local import local_cloud_folder
     from smdp_launch.jobs.submit import seed, submit
     from smdp_launch.localcloud import client as localcloud
     from smdp_launch.planning.prepare import local_run, make_plan, with_note
@@ -122,7 +125,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
         say_next(_without_dry_run())
         return ExitCode.OK
     show_local_start(plan)
-    state = state_folder() / "local"
+    state = local_cloud_folder()
     with connection(LOCAL)() as clients:
         clients.tell = show_waiting
         seed(clients, plan, run.data)
@@ -155,21 +158,23 @@ def _require_image(plan: Plan) -> None:
         raise EnvironmentProblem(f"{error}; another image is chosen with --set image=NAME:TAG") from error
 
 
-def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool, detach: bool) -> ExitCode:
+def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool, detach: bool, ignore: Sequence[str]) -> ExitCode:
     from smdp_launch.planning.prepare import make_plan, require_launchable
 
     plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
-    return _submit_plan(plan, dry_run, yes, detach, lambda: require_launchable(checked))
+    return _submit_plan(plan, dry_run, yes, detach, ignore, lambda: require_launchable(checked))
 
 
-def _launch_saved(path: Path, dry_run: bool, yes: bool, detach: bool) -> ExitCode:
+def _launch_saved(path: Path, dry_run: bool, yes: bool, detach: bool, ignore: Sequence[str]) -> ExitCode:
     """What ``plan --out`` wrote. Whatever was wrong with it was told then."""
     from smdp_launch.planning.saved import load
 
-    return _submit_plan(load(path), dry_run, yes, detach, lambda: None)
+    return _submit_plan(load(path), dry_run, yes, detach, ignore, lambda: None)
 
 
-def _submit_plan(plan: Plan, dry_run: bool, yes: bool, detach: bool, require: Callable[[], None]) -> ExitCode:
+def _submit_plan(
+    plan: Plan, dry_run: bool, yes: bool, detach: bool, ignore: Sequence[str], require: Callable[[], None]
+) -> ExitCode:
     from smdp_launch.cli.confirming import confirm
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.diagnostics import show_diagnostics
@@ -180,6 +185,7 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, detach: bool, require: Ca
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import connect_aws
     from smdp_launch.jobs.history import remember_plan
+    from smdp_launch.jobs.preflight import require_account
     from smdp_launch.jobs.submit import submit
 
     show_diagnostics(plan.diagnostics)
@@ -191,6 +197,7 @@ def _submit_plan(plan: Plan, dry_run: bool, yes: bool, detach: bool, require: Ca
     confirm(yes)
     clients = connect_aws(plan.spec.region)
     clients.tell = show_waiting
+    require_account(clients, plan, ignore)
     remember_plan(plan, datetime.now(timezone.utc))
     if detach:
         submit(clients, plan)

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from smdp_launch.cli.completing import job_files, launched_jobs
+from smdp_launch.cli.completing import account_codes, job_files, launched_jobs
+
+
+def _checks(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    if not values:
+        return ()
+    from smdp_launch.jobs.preflight import CHECKS
+
+    known = [one.code for one in CHECKS]
+    for value in values:
+        if value.upper() not in known:
+            raise click.BadParameter(f"{value!r} is no check of the account: one of {', '.join(known)}")
+    return tuple(value.upper() for value in values)
+
 
 #: Whether the file can be read is told as a diagnostic, like everything else about it.
 job_file = click.argument(
@@ -23,6 +37,15 @@ settings = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     help="Say otherwise than the job file, such as compute.max_run=3600; may be repeated.",
+)
+
+ignore = click.option(
+    "--ignore",
+    metavar="CODE",
+    multiple=True,
+    callback=_checks,
+    shell_complete=account_codes,
+    help="Leave out the check of the account with this code, such as SMDP814; may be repeated.",
 )
 
 job_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=launched_jobs)

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.asking import Patience, Waiting
-from smdp_launch.jobs.history import LOCAL, state_folder
+from smdp_launch.jobs.history import LOCAL
+from smdp_launch.jobs.local import local_cloud_folder
 from smdp_launch.jobs.troubles import Trouble
 
 _Connected = TypeVar("_Connected")
@@ -27,6 +28,7 @@ class Clients:
 
     Args:
         poll: seconds between two looks at a job. DescribeTrainingJob is throttled per account on AWS.
+        service: a client of any other service, by botocore's name.
         patience: how long a question is asked again.
         again: makes the clients anew, with what the credentials are by then; None if they cannot change.
         lost: the troubles that call for that.
@@ -37,6 +39,7 @@ class Clients:
     s3: Any
     logs: Any
     poll: float
+    service: Callable[[str], Any]
     patience: Patience = field(default_factory=Patience)
     again: Callable[[], Clients] | None = None
     lost: frozenset[Trouble] = frozenset({Trouble.CREDENTIALS})
@@ -48,7 +51,7 @@ class Clients:
             return
         with suppress(EnvironmentProblem):
             made = self.again()
-            self.sagemaker, self.s3, self.logs = made.sagemaker, made.s3, made.logs
+            self.sagemaker, self.s3, self.logs, self.service = made.sagemaker, made.s3, made.logs, made.service
 
 
 #: Opens what a job is reached through, and leaves it again: a private local cloud lives no longer than it is needed.
@@ -62,7 +65,7 @@ def connection(where: str | None) -> Connect:
         where: as in the history: a region, or ``local`` for the local cloud of the current folder. None for the region
             of the person's AWS configuration.
     """
-    return local_cloud(state_folder() / LOCAL) if where == LOCAL else lambda: nullcontext(connect_aws(where))
+    return local_cloud(local_cloud_folder()) if where == LOCAL else lambda: nullcontext(connect_aws(where))
 
 
 def local_cloud(state: Path) -> Connect:
@@ -155,4 +158,4 @@ def connect_endpoint(url: str, region: str, access_key: str, secret_key: str) ->
 
 def _clients(session: Any, poll: float, **settings: Any) -> Clients:
     sagemaker, s3, logs = (session.create_client(name, **settings) for name in ("sagemaker", "s3", "logs"))
-    return Clients(sagemaker, s3, logs, poll)
+    return Clients(sagemaker, s3, logs, poll, lambda name: session.create_client(name, **settings))

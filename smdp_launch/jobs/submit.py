@@ -9,6 +9,7 @@ from pathlib import Path
 from smdp_launch.jobs.asking import ask, told
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.outcome import ENDED
+from smdp_launch.jobs.upload import Progress, unseen, upload
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.names import S3Location, source_location
@@ -20,14 +21,17 @@ _IN_MEMORY = 16 << 20
 _NOT_RUNNING = ENDED | {"Stopping"}
 
 
-def submit(clients: Clients, plan: Plan) -> None:
+def submit(clients: Clients, plan: Plan, progress: Progress = unseen) -> None:
     """Upload the source and create the job, once, however often the service has to be asked.
+
+    Args:
+        progress: told of the source archive's upload.
 
     Raises:
         ServiceProblem: the service refused, did not answer, or the name belongs to another job.
         EnvironmentProblem: the credentials have expired.
     """
-    ask(clients, "the source archive could not be uploaded", lambda: upload_source(clients, plan))
+    ask(clients, "the source archive could not be uploaded", lambda: upload_source(clients, plan, progress))
     create(clients, plan.request)
 
 
@@ -86,12 +90,13 @@ def stop(clients: Clients, job: str) -> str:
     return ask(clients, f"job {job} could not be stopped", question, unsure)
 
 
-def upload_source(clients: Clients, plan: Plan) -> None:
+def upload_source(clients: Clients, plan: Plan, progress: Progress = unseen) -> None:
     where = source_location(plan.spec.output.s3, plan.job)
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as packed:
         write_archive(plan.source, packed)
+        size = packed.tell()
         packed.seek(0)
-        clients.s3.put_object(Bucket=where.bucket, Key=where.key, Body=packed)
+        upload(clients.s3, packed, size, where, progress)
 
 
 def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:

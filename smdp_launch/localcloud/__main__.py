@@ -1,4 +1,4 @@
-"""`python -m smdp_launch.localcloud --state DIR [--private]`: the server process. Started by `client`."""
+"""`python -m smdp_launch.localcloud --state DIR`: the server process. Started by `client`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from smdp_launch.localcloud.environment import isolate
 def main() -> int:
     parser = argparse.ArgumentParser(prog="smdp_launch.localcloud")
     parser.add_argument("--state", type=Path, required=True, help="folder that holds objects, jobs and logs")
-    parser.add_argument("--private", action="store_true", help="end when no client and no job is left")
     arguments = parser.parse_args()
     isolate()  # before the server's imports: moto reads its settings from the environment when imported
     from smdp_launch.localcloud.layout import StateFolder
     from smdp_launch.localcloud.server import serve
 
-    return serve(StateFolder(arguments.state.resolve()), private=arguments.private)
+    return serve(StateFolder(arguments.state.resolve()))
 
 
 if __name__ == "__main__":

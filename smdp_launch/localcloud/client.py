@@ -139,7 +139,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _spawn(state: StateFolder) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "smdp_launch.localcloud", "--state", str(state.root), "--private"]
+    command = [sys.executable, "-m", "smdp_launch.localcloud", "--state", str(state.root)]
     with state.server_log.open("ab") as log:
         # A session of its own: Ctrl-C in the client's terminal reaches neither the server nor its jobs.
         return subprocess.Popen(
@@ -182,7 +182,9 @@ def _see_off(state: StateFolder, process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_needed(state: StateFolder) -> bool:
-    """Whether other clients, or the supervisors of running jobs, share the clients' lock."""
+    """Whether it is announced, or other clients, or the supervisors of running jobs, share the clients' lock."""
+    if state.is_announced:
+        return True
     clients = Lock(state.clients_lock)
     try:
         return not clients.take() and clients.take(shared=True)

@@ -9,33 +9,31 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import read_json, write_json
+from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.registry import USER, Registry
-from smdp_launch.localcloud.requests import check_shape
-from smdp_launch.localcloud.sagemaker import REGION
+from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 _NAME = re.compile(r"(?=.{2,256}$)[a-z0-9]+(?:[._-][a-z0-9]+)*(?:/[a-z0-9]+(?:[._-][a-z0-9]+)*)*")  # the service's own
 _TOKEN_LIFE = 12 * 3600  # seconds, as the service
 _KINDS = "application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json"
 
-Parameters = Mapping[str, Any]
-Action = Callable[[Parameters], Mapping[str, Any]]
-
 
 class RegistryService:
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, account: AccountFile) -> None:
         self._registry = registry
+        self._account = account
         self._lock = threading.Lock()
 
     def actions(self) -> dict[str, Action]:
-        calls: list[Action] = [self.GetAuthorizationToken, self.CreateRepository]
-        calls += [self.DescribeRepositories, self.DescribeImages]
-        return {call.__name__: _checked(call) for call in calls}
+        calls = (self.GetAuthorizationToken, self.CreateRepository, self.DescribeRepositories, self.DescribeImages)
+        return checked("ecr", *calls)
 
     def GetAuthorizationToken(self, _: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         host = self._registry.require()
@@ -66,11 +64,25 @@ class RegistryService:
 
     def DescribeImages(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         name = request["repositoryName"]
-        self._registry.require()
+        if request.get("registryId", ACCOUNT) != ACCOUNT:
+            return self._elsewhere(request)
         _require(name, self._repositories())
+        self._registry.require()
         wanted = [one.get("imageTag") or one.get("imageDigest", "") for one in request.get("imageIds", [])]
         found = [self._image(name, reference) for reference in wanted or self._tags(name)]
         return {"imageDetails": found}
+
+    def _elsewhere(self, request: Parameters) -> Mapping[str, Any]:
+        """Another account's images: those that the account's file lists, if it lists any."""
+        name, listed = request["repositoryName"], self._account.read().images
+        if listed is None:
+            raise _refused("AccessDeniedException", "The local cloud has the images of its own account alone.")
+        _require(name, {one.partition(":")[0]: 0.0 for one in listed})
+        tags = [one.get("imageTag", "") for one in request.get("imageIds", [])]
+        for tag in tags:
+            if f"{name}:{tag}" not in listed:
+                raise _refused("ImageNotFoundException", f"The image with imageId {tag!r} does not exist in '{name}'")
+        return {"imageDetails": [{"repositoryName": name, "imageTags": [tag]} for tag in tags]}
 
     def _image(self, name: str, reference: str) -> dict[str, Any]:
         answer = self._ask(f"{name}/manifests/{reference}")
@@ -125,11 +137,3 @@ def _require(name: str, known: Mapping[str, float]) -> None:
 
 def _refused(code: str, message: str) -> ServiceError:
     return ServiceError(code, message)
-
-
-def _checked(call: Action) -> Action:
-    def checked(parameters: Parameters) -> Mapping[str, Any]:
-        check_shape(call.__name__, parameters, "ecr")
-        return call(parameters)
-
-    return checked

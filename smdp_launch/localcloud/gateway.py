@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
+from typing import Protocol as Interface
 
 from smdp_launch.localcloud import auth
-from smdp_launch.localcloud.errors import ServiceError, as_json, as_xml
+from smdp_launch.localcloud.errors import ServiceError, as_xml
+from smdp_launch.localcloud.protocols import Reply, protocol, unknown
 
 JSON_BODY_LIMIT = 4 * 1024 * 1024
 _BLOCK = 1024 * 1024
-_JSON_TYPE = "application/x-amz-json-1.1"
 
 StartResponse = Callable[..., Any]
 Environ = dict[str, Any]
 JsonAction = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-class ObjectService(Protocol):
+class ObjectService(Interface):
     """The S3 side: gets a verified request and its whole body, and answers as a WSGI application."""
 
     def __call__(self, environ: Environ, body: IO[bytes], start_response: StartResponse) -> Iterable[bytes]: ...
@@ -104,18 +104,12 @@ class Gateway:
         return body
 
     def _run_action(self, service: str, head: auth.Head, data: bytes, start_response: StartResponse) -> Iterable[bytes]:
-        name = head.one("x-amz-target").rpartition(".")[2]
+        spoken = protocol(service, head)
+        name, parameters = spoken.read(head, data)
         action = self._actions[service].get(name)
-        if head.method != "POST" or head.path != "/" or action is None:
-            raise ServiceError("UnknownOperationException", f"The local cloud does not have {service} {name!r}.")
-        try:
-            parameters = json.loads(data or b"{}")
-        except (ValueError, RecursionError):
-            raise ServiceError("SerializationException", "The body is not JSON, or nested without end.") from None
-        if not isinstance(parameters, dict):
-            raise ServiceError("SerializationException", "The body is not a JSON object.")
-        answer = json.dumps(action(parameters)).encode()
-        return _answer(start_response, 200, _JSON_TYPE, answer)
+        if action is None:
+            raise unknown(service, name)
+        return _answer(start_response, 200, spoken.answer(name, action(parameters)))
 
 
 def _content_length(head: auth.Head) -> int:
@@ -140,16 +134,15 @@ def _receive(environ: Environ, length: int) -> bytes:
     return data
 
 
-def _answer(start_response: StartResponse, status: int, content_type: str, body: bytes) -> Iterable[bytes]:
-    start_response(f"{status} -", [("Content-Type", content_type), ("Content-Length", str(len(body)))])
-    return [body]
+def _answer(start_response: StartResponse, status: int, reply: Reply) -> Iterable[bytes]:
+    headers = [("Content-Type", reply.content_type), ("Content-Length", str(len(reply.body))), *reply.headers.items()]
+    start_response(f"{status} -", headers)
+    return [reply.body]
 
 
 def _refuse(head: auth.Head, error: ServiceError, start_response: StartResponse) -> Iterable[bytes]:
-    if auth.service_hint(head) == "s3":
+    service = auth.service_hint(head)
+    if service == "s3":
         body = b"" if head.method == "HEAD" else as_xml(error, head.path)
-        return _answer(start_response, error.status, "application/xml", body)
-    headers = [("Content-Type", _JSON_TYPE), ("x-amzn-ErrorType", error.code)]
-    body = as_json(error)
-    start_response(f"{error.status} -", [*headers, ("Content-Length", str(len(body)))])
-    return [body]
+        return _answer(start_response, error.status, Reply("application/xml", body))
+    return _answer(start_response, error.status, protocol(service, head).refuse(error))

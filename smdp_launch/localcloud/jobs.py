@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from smdp_launch.localcloud import containers
@@ -32,6 +32,7 @@ class JobStore:
     def __init__(self, state: StateFolder, credentials: Credentials) -> None:
         self.endpoint_url = ""  # known once the server's socket is bound
         self.credentials = credentials
+        self._state = state
         self._root = state.jobs
         self._lock = threading.Lock()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -40,9 +41,7 @@ class JobStore:
         self._watched = {folder.name for folder in self.folders()}
 
     def folders(self) -> Iterator[JobFolder]:
-        for path in sorted(self._root.iterdir()):
-            if path.is_dir() and not path.name.startswith("."):
-                yield JobFolder(path)
+        return self._state.job_folders()
 
     def folder(self, name: str) -> JobFolder | None:
         """`name` may be anything that a client sent."""
@@ -65,9 +64,7 @@ class JobStore:
                     draft.root.rename(folder.root)
                 except OSError:
                     remove_tree(draft.root)
-                    raise ServiceError(
-                        "ResourceInUse", "Training job names must be unique within an AWS account and region."
-                    ) from None
+                    raise taken() from None
                 self._watched.add(name)
                 self._processes[name] = _start_supervisor(folder, lock)
         finally:
@@ -89,13 +86,20 @@ class JobStore:
         if not folder.stop.exists():
             write_json(folder.stop, {"time": time.time()})
 
+    def update(self, folder: JobFolder, changed: Mapping[str, Any]) -> None:
+        """Members of the request to replace; the running job does not look at it any more."""
+        with self._lock:
+            write_json(folder.request, {**self.request(folder), **changed})
+
     def tags(self, folder: JobFolder) -> dict[str, str]:
         given = {tag["Key"]: tag["Value"] for tag in self.request(folder).get("Tags", [])}
-        return {**given, **(read_json(folder.tags) or {})}
+        changed: dict[str, str | None] = read_json(folder.tags) or {}
+        return {key: value for key, value in {**given, **changed}.items() if value is not None}
 
-    def add_tags(self, folder: JobFolder, tags: Mapping[str, str]) -> None:
+    def change_tags(self, folder: JobFolder, added: Mapping[str, str], removed: Iterable[str]) -> None:
         with self._lock:
-            write_json(folder.tags, {**(read_json(folder.tags) or {}), **tags})
+            before = read_json(folder.tags) or {}
+            write_json(folder.tags, {**before, **dict.fromkeys(removed), **added})
 
     def active(self) -> bool:
         """Whether some job, or the supervisor of an ended one, is still at work."""
@@ -131,6 +135,10 @@ class JobStore:
             state.fail(f"{reason}{folder.supervisor_log}", time.time())
             job_state.write(folder.state, state)
         return True
+
+
+def taken() -> ServiceError:
+    return ServiceError("ResourceInUse", "Training job names must be unique within an AWS account and region.")
 
 
 def _start_supervisor(folder: JobFolder, lock: Lock) -> subprocess.Popen[bytes]:

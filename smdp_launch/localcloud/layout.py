@@ -4,16 +4,19 @@ server.lock     held by the server for its life          server.json    how to r
 clients.lock    shared by all who need a server          spawn.lock     held while one is being started
 server.log      output of the server                     s3/BUCKET/...  objects, see `objects`
 jobs/NAME/      one folder a job, see `JobFolder`
+account.yaml    what the account has, see `account`; the person's
+announced.json  exists while the server is to stay without clients and jobs
 registry/        images and repositories, once asked for
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from smdp_launch.localcloud.files import write_bytes
+from smdp_launch.localcloud.files import read_json, write_bytes, write_json
 
 JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the service's own pattern
 
@@ -60,6 +63,24 @@ class StateFolder:
     def jobs(self) -> Path:
         return self.root / "jobs"
 
+    @property
+    def announced(self) -> Path:
+        return self.root / "announced.json"
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether somebody wants the server to stay; what was wanted before this machine started again is over."""
+        mark = read_json(self.announced)
+        return bool(mark) and mark.get("boot") == _boot()
+
+    def announce(self) -> None:
+        write_json(self.announced, {"boot": _boot()})
+
+    def job_folders(self) -> Iterator[JobFolder]:
+        for path in sorted(self.jobs.iterdir()):
+            if path.is_dir() and not path.name.startswith("."):
+                yield JobFolder(path)
+
     def prepare(self) -> None:
         """Make the directory, private to the user and invisible to git, unless it is there."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,6 +90,10 @@ class StateFolder:
             write_bytes(ignore, b"*\n")
         for folder in (self.objects, self.jobs, self.spool):
             folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 @dataclass(frozen=True)
@@ -96,7 +121,7 @@ class JobFolder:
 
     @property
     def stop(self) -> Path:
-        """Exists once a stop has been asked for."""
+        """Exists once a stop has been asked for. Its `grace`, if it has one, is the seconds that the hosts get."""
         return self.root / "stop.json"
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +17,18 @@ from typing import Any
 
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.filtering import page, pattern
 from smdp_launch.localcloud.jobs import JobStore
+from smdp_launch.localcloud.mirror import REGION
+from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 GROUP = "/aws/sagemaker/TrainingJobs"
+_GROUP_ARN = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{GROUP}"
 SUFFIX = ".jsonl"
 _MOST_EVENTS = 10_000  # the service's page limits
 _MOST_BYTES = 1024 * 1024
 _TOKEN = re.compile(r"([fb])/(\d{1,18})")
 _STREAMS_PER_PAGE = 50
-
-Parameters = Mapping[str, Any]
-Action = Callable[[Parameters], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,17 @@ class LogService:
         self._jobs = jobs
 
     def actions(self) -> dict[str, Action]:
-        return {"DescribeLogStreams": self.describe_log_streams, "GetLogEvents": self.get_log_events}
+        calls = (self.DescribeLogGroups, self.DescribeLogStreams, self.GetLogEvents, self.FilterLogEvents)
+        return checked("logs", *calls)
 
-    def describe_log_streams(self, request: Parameters) -> Mapping[str, Any]:
+    def DescribeLogGroups(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
+        prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
+        if not GROUP.startswith(prefix) or part not in GROUP or not self._all_streams():
+            return {"logGroups": []}
+        group = {"logGroupName": GROUP, "arn": f"{_GROUP_ARN}:*", "logGroupArn": _GROUP_ARN, "storedBytes": 0}
+        return {"logGroups": [group]}
+
+    def DescribeLogStreams(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         streams = self._streams(request)
         prefix = str(request.get("logStreamNamePrefix", ""))
         names = sorted(name for name in streams if name.startswith(prefix))
@@ -95,7 +104,7 @@ class LogService:
             answer["nextToken"] = str(end)
         return answer
 
-    def get_log_events(self, request: Parameters) -> Mapping[str, Any]:
+    def GetLogEvents(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         path = self._streams(request).get(str(request.get("logStreamName", "")))
         if path is None:
             raise _not_found("The specified log stream does not exist.")
@@ -112,16 +121,41 @@ class LogService:
             "nextBackwardToken": f"b/{page.start}",
         }
 
+    def FilterLogEvents(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        streams, prefix = self._streams(request), request.get("logStreamNamePrefix", "")
+        names = request.get("logStreamNames", streams)
+        if any(name not in streams for name in names):
+            raise _not_found("The specified log stream does not exist.")
+        chosen = {name: streams[name] for name in names if name.startswith(prefix)}
+        since, until = request.get("startTime", 0), request.get("endTime", float("inf"))
+        fits = pattern(request.get("filterPattern", ""))
+        events, token = page(
+            chosen,
+            request.get("nextToken"),
+            _limit(request, _MOST_EVENTS),
+            lambda event: since <= event["timestamp"] <= until and fits(event["message"]),
+        )
+        answer: dict[str, Any] = {"events": events, "searchedLogStreams": []}
+        return answer if token is None else {**answer, "nextToken": token}
+
     def _streams(self, request: Parameters) -> dict[str, Path]:
-        group = request.get("logGroupName") or str(request.get("logGroupIdentifier", "")).rpartition(":")[2]
-        streams = {
+        group = request.get("logGroupName") or _group_of(request.get("logGroupIdentifier", ""))
+        streams = self._all_streams()
+        if group != GROUP or not streams:
+            raise _not_found("The specified log group does not exist.")
+        return streams
+
+    def _all_streams(self) -> dict[str, Path]:
+        return {
             f"{folder.name}/{path.stem}": path
             for folder in self._jobs.folders()
             for path in folder.logs.glob(f"*{SUFFIX}")
         }
-        if group != GROUP or not streams:
-            raise _not_found("The specified log group does not exist.")
-        return streams
+
+
+def _group_of(identifier: str) -> str:
+    """A name, or an ARN that ends in one."""
+    return identifier.removesuffix(":*").rpartition(":")[2]
 
 
 def _read(data: bytes | mmap.mmap, request: Parameters) -> Page:
@@ -160,7 +194,7 @@ def _describe(name: str, path: Path) -> dict[str, Any]:
     stream: dict[str, Any] = {
         "logStreamName": name,
         "creationTime": created,
-        "arn": f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:{GROUP}:log-stream:{name}",
+        "arn": f"{_GROUP_ARN}:log-stream:{name}",
         "storedBytes": 0,
     }
     with _mapped(path) as data:

@@ -4,7 +4,7 @@ the service checks beyond its shape, then what only this machine cannot do."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,8 +14,12 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
+from smdp_launch.localcloud.constraints import report, violations
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.layout import JOB_NAME
+
+Parameters = Mapping[str, Any]
+Action = Callable[[Parameters], Mapping[str, Any]]
 
 MAX_HOSTS = 254  # addresses 127.A.B.1 to 127.A.B.254
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -23,19 +27,38 @@ _ML = PurePosixPath("/opt/ml")
 _RESERVED = [_ML / name for name in ("input", "model", "output", "code")]
 
 
-@lru_cache(maxsize=2)
-def _service_model(service: str) -> ServiceModel:
+@lru_cache(maxsize=16)
+def service_model(service: str) -> ServiceModel:
     # Only the models that botocore ships: the user's ~/.aws/models must not change what is valid.
     loader = Loader(extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
     return ServiceModel(loader.load_service_model(service, "service-2"))
 
 
 def check_shape(operation: str, parameters: Mapping[str, Any], service: str = "sagemaker") -> None:
-    """Required members, types, unknown members and lower bounds, in botocore's words."""
-    shape = _service_model(service).operation_model(operation).input_shape
-    report = ParamValidator().validate(parameters, shape)
-    if report.has_errors():
-        raise validation(report.generate_report())
+    """Required members, types, unknown members and lower bounds, in botocore's words; then the rest of what the
+    service's model says of values, in the service's."""
+    shape = service_model(service).operation_model(operation).input_shape
+    if shape is None:
+        return
+    found = ParamValidator().validate(parameters, shape)
+    if found.has_errors():
+        raise validation(found.generate_report())
+    broken = list(violations(shape, parameters))
+    if broken:
+        raise validation(report(broken))
+
+
+def checked(service: str, *calls: Action) -> dict[str, Action]:
+    """The calls by their names, each given only what the service's model (botocore's name of it) allows."""
+
+    def check(call: Action) -> Action:
+        def asked(parameters: Parameters) -> Mapping[str, Any]:
+            check_shape(call.__name__, parameters, service)
+            return call(parameters)
+
+        return asked
+
+    return {call.__name__: check(call) for call in calls}
 
 
 def check_training_job(request: Mapping[str, Any]) -> None:

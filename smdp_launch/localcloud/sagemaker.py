@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from smdp_launch.localcloud import metrics, quotas
+from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.environment import ACCOUNT
-from smdp_launch.localcloud.errors import validation
-from smdp_launch.localcloud.jobs import JobStore
+from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.jobs import JobStore, taken
 from smdp_launch.localcloud.layout import JobFolder
-from smdp_launch.localcloud.requests import check_shape, check_training_job
+from smdp_launch.localcloud.mirror import REGION
+from smdp_launch.localcloud.requests import Action, Parameters, check_training_job, checked
 from smdp_launch.localcloud.state import JobState
 
-REGION = "us-east-1"
 _PAGE = 100  # as the service: the most, and here also the default, of a page of jobs
-
-Parameters = Mapping[str, Any]
-Action = Callable[[Parameters], Mapping[str, Any]]
 
 
 def arn(name: str) -> str:
@@ -25,22 +27,43 @@ def arn(name: str) -> str:
 
 
 class TrainingService:
-    def __init__(self, jobs: JobStore) -> None:
+    def __init__(self, jobs: JobStore, account: AccountFile) -> None:
         self._jobs = jobs
+        self._account = account
+        self._admission = threading.Lock()  # between a look at the quota and the job that uses it
 
     def actions(self) -> dict[str, Action]:
-        calls: list[Action] = [self.CreateTrainingJob, self.DescribeTrainingJob, self.StopTrainingJob]
-        calls += [self.ListTrainingJobs, self.ListTags, self.AddTags]
-        return {call.__name__: _checked(call) for call in calls}
+        life = (self.CreateTrainingJob, self.DescribeTrainingJob, self.UpdateTrainingJob, self.StopTrainingJob)
+        return checked("sagemaker", *life, self.ListTrainingJobs, self.ListTags, self.AddTags, self.DeleteTags)
 
     def CreateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         check_training_job(request)
-        self._jobs.create(request)
+        with self._admission:
+            self._admit(request)
+            self._jobs.create(request)
         return {"TrainingJobArn": arn(request["TrainingJobName"])}
 
     def DescribeTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         folder = self._find(request["TrainingJobName"])
-        return describe(self._jobs.request(folder), self._jobs.state(folder), time.time())
+        state = self._jobs.state(folder)
+        answer = describe(self._jobs.request(folder), state, time.time())
+        values = metrics.final(folder) if state.has_ended else []
+        return {**answer, "FinalMetricDataList": values} if values else answer
+
+    def UpdateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        name = request["TrainingJobName"]
+        folder = self._jobs.folder(name)
+        if folder is None:
+            raise ServiceError("ResourceNotFound", "Requested resource not found.")
+        status = self._jobs.state(folder).status
+        changed = {one: request[one] for one in ("ProfilerConfig", "RemoteDebugConfig") if one in request}
+        if status != "InProgress" and changed:
+            raise validation(f"The request was rejected because the training job is in status {status}.")
+        if "ResourceConfig" in request:
+            kept = self._jobs.request(folder)["ResourceConfig"]
+            changed["ResourceConfig"] = {**kept, **request["ResourceConfig"]}
+        self._jobs.update(folder, changed)
+        return {"TrainingJobArn": arn(name)}
 
     def StopTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         folder = self._find(request["TrainingJobName"])
@@ -53,25 +76,45 @@ class TrainingService:
     def ListTrainingJobs(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         states = [(folder.name, self._jobs.state(folder)) for folder in self._jobs.folders()]
         chosen = [(name, state) for name, state in states if _is_wanted(name, state, request)]
-        by_name = request.get("SortBy") == "Name"
-        chosen.sort(
-            key=lambda item: (0.0 if by_name else item[1].created, item[0]),
-            reverse=request.get("SortOrder") == "Descending",
-        )
-        start = _offset(request.get("NextToken", "0"))
-        end = start + min(int(request.get("MaxResults", _PAGE)), _PAGE)
-        answer: dict[str, Any] = {"TrainingJobSummaries": [_summary(*item) for item in chosen[start:end]]}
-        if end < len(chosen):
-            answer["NextToken"] = str(end)
-        return answer
+        by, descending = request.get("SortBy", "CreationTime"), request.get("SortOrder") == "Descending"
+        places = sorted(((_place(by, *one), one) for one in chosen), key=lambda one: one[0], reverse=descending)
+        if "NextToken" in request:
+            last = _read_token(request["NextToken"])
+            places = [one for one in places if (one[0] < last if descending else one[0] > last)]
+        size = min(int(request.get("MaxResults", _PAGE)), _PAGE)
+        answer: dict[str, Any] = {"TrainingJobSummaries": [_summary(*one) for _, one in places[:size]]}
+        return {**answer, "NextToken": _token(places[size - 1][0])} if size < len(places) else answer
 
     def ListTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         return {"Tags": _tag_list(self._jobs.tags(self._find_arn(request["ResourceArn"])))}
 
     def AddTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         folder = self._find_arn(request["ResourceArn"])
-        self._jobs.add_tags(folder, {tag["Key"]: tag["Value"] for tag in request["Tags"]})
+        self._jobs.change_tags(folder, {tag["Key"]: tag["Value"] for tag in request["Tags"]}, ())
         return {"Tags": _tag_list(self._jobs.tags(folder))}
+
+    def DeleteTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        self._jobs.change_tags(self._find_arn(request["ResourceArn"]), {}, request["TagKeys"])
+        return {}
+
+    def _admit(self, request: Parameters) -> None:
+        """Raises ServiceError where the name is taken or the account has no room for the instances."""
+        if self._jobs.folder(request["TrainingJobName"]) is not None:
+            raise taken()
+        resources, spot = request["ResourceConfig"], bool(request.get("EnableManagedSpotTraining"))
+        kind, wanted = resources["InstanceType"], resources["InstanceCount"]
+        room, used = self._account.read().room(kind), self._used(kind, spot)
+        if used + wanted > room:
+            raise quotas.refusal(kind, room=room, used=used, wanted=wanted, spot=spot)
+
+    def _used(self, kind: str, spot: bool) -> int:
+        """Instances of the type that jobs have now."""
+        requests = [self._jobs.request(one) for one in self._jobs.folders() if not self._jobs.state(one).has_ended]
+        return sum(
+            one["ResourceConfig"]["InstanceCount"]
+            for one in requests
+            if one["ResourceConfig"]["InstanceType"] == kind and bool(one.get("EnableManagedSpotTraining")) == spot
+        )
 
     def _find(self, name: str) -> JobFolder:
         folder = self._jobs.folder(name)
@@ -81,14 +124,6 @@ class TrainingService:
 
     def _find_arn(self, resource: str) -> JobFolder:
         return self._find(resource.removeprefix(arn("")) if resource.startswith(arn("")) else "")
-
-
-def _checked(call: Action) -> Action:
-    def checked(parameters: Parameters) -> Mapping[str, Any]:
-        check_shape(call.__name__, parameters)
-        return call(parameters)
-
-    return checked
 
 
 def describe(request: Parameters, state: JobState, now: float) -> dict[str, Any]:
@@ -133,15 +168,32 @@ def _summary(name: str, state: JobState) -> dict[str, Any]:
 
 
 def _is_wanted(name: str, state: JobState, request: Parameters) -> bool:
-    status = request.get("StatusEquals")
-    return request.get("NameContains", "").lower() in name.lower() and status in (None, state.status)
+    times = {"CreationTime": state.created, "LastModifiedTime": state.modified}
+    return (
+        request.get("NameContains", "").lower() in name.lower()
+        and request.get("StatusEquals") in (None, state.status)
+        and not {"WarmPoolStatusEquals", "TrainingPlanArnEquals"} & request.keys()  # no job here has either
+        and all(time > request.get(f"{one}After", float("-inf")) for one, time in times.items())
+        and all(time < request.get(f"{one}Before", float("inf")) for one, time in times.items())
+    )
+
+
+def _place(by: str, name: str, state: JobState) -> tuple[str | float, str]:
+    """Where a job stands in the list, for good: a page goes on behind it whatever has come or gone meanwhile."""
+    return {"Name": name, "Status": state.status}.get(by, state.created), name
+
+
+def _token(place: tuple[str | float, str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+
+
+def _read_token(token: str) -> tuple[str | float, str]:
+    try:
+        first, name = json.loads(base64.urlsafe_b64decode(token))
+    except (ValueError, TypeError):
+        raise validation("Invalid NextToken.") from None
+    return first, name
 
 
 def _tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
-
-
-def _offset(token: str) -> int:
-    if not (token.isascii() and token.isdecimal()):
-        raise validation("Invalid NextToken.")
-    return int(token)

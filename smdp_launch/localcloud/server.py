@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import secrets
+import signal
 import sys
 import tempfile
 import threading
@@ -14,17 +15,16 @@ from typing import Any
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import ThreadedWSGIServer
 
+from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.auth import Credentials
-from smdp_launch.localcloud.ecr import RegistryService
 from smdp_launch.localcloud.files import Lock, read_json, write_json
 from smdp_launch.localcloud.gateway import Gateway
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import StateFolder
-from smdp_launch.localcloud.logs import LogService
 from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.registry import Registry
 from smdp_launch.localcloud.s3 import ObjectStore
-from smdp_launch.localcloud.sagemaker import TrainingService
+from smdp_launch.localcloud.services import services
 
 ADDRESS = "127.0.0.1"
 _TICK = 0.1  # seconds between looks at jobs and clients
@@ -63,8 +63,10 @@ class RequestHandler(MotoRequestHandler):
         """Requests are not logged: keys and job names are nobody's business, and polling would fill the disk."""
 
 
-def serve(state: StateFolder, *, private: bool) -> int:
-    """Run until nobody needs the server (or, if it is not private, until a signal); the exit status."""
+def serve(state: StateFolder) -> int:
+    """Run until nobody needs the server, or until SIGTERM; the exit status."""
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
     state.prepare()
     lock = Lock(state.server_lock)
     if not lock.wait(time.monotonic() + _LOCK_WAIT):
@@ -76,12 +78,9 @@ def serve(state: StateFolder, *, private: bool) -> int:
     credentials = _credentials(previous)
     jobs = JobStore(state, credentials)
     registry = Registry(state.registry)
-    actions = {
-        "sagemaker": TrainingService(jobs).actions(),
-        "logs": LogService(jobs).actions(),
-        "ecr": RegistryService(registry).actions(),
-    }
-    gateway = Gateway(credentials, actions, ObjectStore(state.objects), state.spool)
+    gateway = Gateway(
+        credentials, services(jobs, registry, AccountFile(state.root)), ObjectStore(state.objects), state.spool
+    )
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"
     jobs.endpoint_url = f"http://{gateway.authority}"
@@ -96,24 +95,34 @@ def serve(state: StateFolder, *, private: bool) -> int:
             "pid": os.getpid(),
         },
     )
-    _watch(state, jobs, registry, private=private)
+    _watch(state, jobs, registry, ended)
     registry.close()
-    state.server_file.unlink(missing_ok=True)
+    if not jobs.active():  # else the next server goes on with address and keys, which the jobs know
+        state.server_file.unlink(missing_ok=True)
     server.shutdown()
     return 0
 
 
-def _watch(state: StateFolder, jobs: JobStore, registry: Registry, *, private: bool) -> None:
-    """Look after the jobs and the registry. A private server returns once no job runs and no client holds the
-    clients' lock, and returns holding that lock: a client that comes now waits for the end of this server and
-    starts another."""
-    clients = Lock(state.clients_lock)
-    while True:
+def _watch(state: StateFolder, jobs: JobStore, registry: Registry, ended: threading.Event) -> None:
+    """Look after the jobs and the registry until nobody needs the server.
+
+    That is when no job runs, it is not announced and no client holds the clients' lock. Returns holding that lock:
+    a client that comes now waits for the end of this server and starts another.
+    """
+    while not ended.wait(_TICK):
         jobs.reap()
         registry.look()
-        if private and not jobs.active() and clients.take():
+        if not jobs.active() and not state.is_announced and _is_last(state):
             return
-        time.sleep(_TICK)
+
+
+def _is_last(state: StateFolder) -> bool:
+    clients = Lock(state.clients_lock)
+    # Whoever announces the server holds the lock meanwhile, so there is no announcement to miss once it is ours.
+    if clients.take() and not state.is_announced:
+        return True
+    clients.release()
+    return False
 
 
 def _settle(state: StateFolder) -> None:

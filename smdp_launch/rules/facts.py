@@ -103,15 +103,17 @@ class Rule:
         """What is wrong; nothing where a field that the rule reads has a schema error."""
         if all(facts.loaded.has(*map(str, need)) for need in self.needs):
             for one in self.check(facts):
-                yield self._placed(facts.document, one)
+                yield placed(facts.document, self.code, one, self.severity)
 
-    def _placed(self, document: Document, one: Finding) -> Diagnostic:
-        if not one.at:
-            return Diagnostic(self.code, one.message, one.place, one.text or "", one.help, self.severity)
-        entry, written = document.entry(one.at), document.written(one.at)
-        span = entry.key if one.on_key or not written else entry.value
-        text = str(one.at[-1]) if one.on_key and written else entry.text if written else ""
-        return Diagnostic(self.code, one.message, span, text if one.text is None else one.text, one.help, self.severity)
+
+def placed(document: Document | None, code: str, one: Finding, severity: Severity = Severity.ERROR) -> Diagnostic:
+    """The finding at its place in the job file; without a place if there is no file."""
+    if not one.at or document is None:
+        return Diagnostic(code, one.message, one.place, one.text or "", one.help, severity)
+    entry, written = document.entry(one.at), document.written(one.at)
+    span = entry.key if one.on_key or not written else entry.value
+    text = str(one.at[-1]) if one.on_key and written else entry.text if written else ""
+    return Diagnostic(code, one.message, span, text if one.text is None else one.text, one.help, severity)
 
 
 def rule(

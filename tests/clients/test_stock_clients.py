@@ -30,7 +30,12 @@ class Aws:
     home: Path
 
     def run(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        environment = {
+        return subprocess.run(
+            [AWS, *arguments], env=self.environment(), capture_output=True, text=True, check=check, timeout=120
+        )
+
+    def environment(self) -> dict[str, str]:
+        return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.home),
             "AWS_ACCESS_KEY_ID": self.endpoint.access_key,
@@ -39,9 +44,6 @@ class Aws:
             "AWS_REGION": self.endpoint.region,
             "AWS_DEFAULT_REGION": self.endpoint.region,
         }
-        return subprocess.run(
-            [AWS, *arguments], env=environment, capture_output=True, text=True, check=check, timeout=120
-        )
 
     def json(self, *arguments: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.run(*arguments, "--output", "json").stdout)
@@ -115,6 +117,51 @@ def test_a_job_is_stopped(aws: Aws, tmp_path: Path) -> None:
     assert ended(aws, job)["TrainingJobStatus"] == "Stopped"
     listed = aws.json("sagemaker", "list-training-jobs", "--status-equals", "Stopped")["TrainingJobSummaries"]
     assert [one["TrainingJobName"] for one in listed] == [job]
+
+
+def test_the_lines_of_a_job_are_tailed(aws: Aws, tmp_path: Path) -> None:
+    job, request = request_file(tmp_path, "import os\nprint('line of', os.environ['RANK'])\n")
+    prepare(aws, tmp_path, job)
+    aws.run("sagemaker", "create-training-job", "--cli-input-json", f"file://{request}")
+    ended(aws, job)
+    tail = ("logs", "tail", "/aws/sagemaker/TrainingJobs", "--log-stream-name-prefix", f"{job}/", "--since", "1h")
+    lines = aws.run(*tail, "--format", "short").stdout.splitlines()
+    told = [line.partition(" ")[2] for line in lines if "line of" in line]
+    assert sorted(told) == ["[algo-1:0] line of 0", "[algo-1:1] line of 1"]
+    filtered = aws.run(*tail, "--filter-pattern", '"line of 1"').stdout.splitlines()
+    assert [line.rpartition("] ")[2] for line in filtered] == ["line of 1"]
+
+
+def test_a_tail_follows_a_job_until_it_is_left(aws: Aws, tmp_path: Path) -> None:
+    script = "import time\nfor step in range(20):\n    print('step', step, flush=True)\n    time.sleep(0.3)\n"
+    job, request = request_file(tmp_path, script)
+    prepare(aws, tmp_path, job)
+    aws.run("sagemaker", "create-training-job", "--cli-input-json", f"file://{request}")
+    deadline = time.monotonic() + 60
+    while not aws.json("logs", "describe-log-groups")["logGroups"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    follow = ("logs", "tail", "/aws/sagemaker/TrainingJobs", "--follow", "--format", "short", "--since", "1h")
+    seen: list[str] = []
+    with subprocess.Popen([AWS, *follow], env=aws.environment(), stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        for line in following.stdout:
+            if "algo-1:0] step" in line:
+                seen.append(line.rpartition("step ")[2].strip())
+            if "algo-1:0] step 19" in line:
+                following.terminate()
+                break
+    assert seen == [str(step) for step in range(20)]
+
+
+def test_the_account_answers(aws: Aws, tmp_path: Path) -> None:
+    assert aws.json("sts", "get-caller-identity")["Account"] == "000000000000"
+    assert aws.json("iam", "get-role", "--role-name", "any")["Role"]["RoleName"] == "any"
+    assert len(aws.json("ec2", "describe-subnets")["Subnets"]) == 1
+    assert aws.json("efs", "describe-file-systems")["FileSystems"] == []
+    assert aws.json("cloudwatch", "list-metrics")["Metrics"] == []
+    quotas = aws.json("service-quotas", "list-service-quotas", "--service-code", "sagemaker")["Quotas"]
+    assert "ml.p4d.24xlarge for training job usage" in [one["QuotaName"] for one in quotas]
 
 
 def test_errors_reach_the_client_as_aws_words_them(aws: Aws, tmp_path: Path) -> None:

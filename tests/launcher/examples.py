@@ -11,12 +11,17 @@ Comment lines at its head say what else there is:
     # folder PATH, link PATH to X  an empty folder, a link
     # defaults TEXT                in place of the first line of the defaults
     # no file                      there is no job file
+    # preflight                    the account is asked too: a local cloud with s3://bucket/train/part-0
+    # account LINE                 of that account's file
+    # credentials wrong            that are none of that account's
     # alone                        `schema: 1` is not put before it
 """
 
 from __future__ import annotations
 
+import os
 import re
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +29,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.planning.prepare import LocalRequest, check_job, placeholders
+from smdp_launch.jobs.clients import connect_aws
+from smdp_launch.jobs.preflight import preflight
+from smdp_launch.planning.prepare import LocalRequest, check_job, make_plan, placeholders
+from smdp_launch.testing import local_cloud
 from tests.conftest import JOB, ROOT, write_job
 
 PAGES = sorted((ROOT / "docs" / "errors").glob("*.md"))
@@ -63,9 +71,28 @@ def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch) -> list[Di
         Path("smdp-defaults.yaml").write_text("\n".join([text, *lines[1:]]) + "\n")
     written = example if "alone" in asked or re.search("^schema:", example, re.MULTILINE) else f"schema: 1\n{example}"
     Path("job.yaml").unlink() if "no file" in asked else Path("job.yaml").write_text(written)
+    if "preflight" in asked:
+        account = [one.removeprefix("account ") for one in asked if one.startswith("account ")]
+        return account_findings("\n".join(account), wrong_credentials="credentials wrong" in asked)
     local = LocalRequest() if "launch --local" in asked else None
     job = check_job(Path("job.yaml"), local, settings=settings, environ=environ)
     return [*job.diagnostics, *(placeholders(job) if "launch" in asked else [])]
+
+
+def account_findings(account: str, *, wrong_credentials: bool = False) -> list[Diagnostic]:
+    """What is told about ``job.yaml`` in the current folder, and about an account for it."""
+    with local_cloud() as cloud:
+        (cloud.state / "account.yaml").write_text(account)
+        clients = connect_aws(cloud.region)
+        clients.s3.create_bucket(Bucket="bucket")
+        clients.s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0")
+        if wrong_credentials:
+            os.environ["AWS_SECRET_ACCESS_KEY"] = "wrong"
+            clients = connect_aws(cloud.region)
+        job = check_job(Path("job.yaml"), environ={})
+        job.require()
+        plan = make_plan(job, datetime.now(timezone.utc), 0)
+        return [*job.diagnostics, *preflight(clients, plan).problems]
 
 
 def _make(word: str, rest: str) -> None:

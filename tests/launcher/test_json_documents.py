@@ -26,6 +26,8 @@ SOUND = [
     (["validate"], "validate"),
     (["plan"], "plan"),
     (["plan", "--origins", "--set", "compute.max_run=700"], "plan"),
+    (["local", "status"], "local"),
+    (["local", "down"], "local"),
     (["explain"], "explain"),
     (["explain", "301"], "explain"),
     (["catalog", "instances"], "catalog-instances"),
@@ -41,6 +43,7 @@ REFUSED = [
     (["plan"], "plan"),
     (["plan", "--origins"], "plan"),
     (["plan", "nowhere.yaml"], "plan"),
+    (["preflight"], "preflight"),
 ]
 IMPOSSIBLE = [
     (["vaildate"], ExitCode.USAGE),
@@ -53,6 +56,9 @@ IMPOSSIBLE = [
     (["catalog", "instances", "--policy", "lax"], ExitCode.USAGE),
     (["catalog", "frameworks", "--engine", "gloo"], ExitCode.USAGE),
     (["catalog", "images"], ExitCode.USAGE),
+    (["preflight", "--ignore", "E501"], ExitCode.USAGE),
+    (["local", "status", "--usr"], ExitCode.USAGE),
+    (["local", "down", "--grace", "-1"], ExitCode.USAGE),
     (["image", "inspect"], ExitCode.USAGE),
     (["image", "inspect", "127.0.0.1:1/nothing:here"], ExitCode.SERVICE),
     (["image", "inspect", "no image"], ExitCode.SERVICE),

@@ -49,6 +49,9 @@ ENDS = [
     (["list"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
     (HERE, JOB, FAILS, "next    mend it, then: smdp-launch launch --local\n"),
     (["launch"], JOB, WORKS, "add --yes"),
+    (["preflight", "--ignore", "SMDP300"], JOB, WORKS, "one of SMDP811"),
+    (["local", "status"], JOB, WORKS, "next: smdp-launch local up\n"),
+    (["local", "down", "--user"], JOB, WORKS, "next: smdp-launch local up --user\n"),
     (["explain"], JOB, WORKS, "next: smdp-launch explain SMDP"),
     (["explain", "301"], JOB, WORKS, "next: smdp-launch validate"),
     (["catalog", "instances"], JOB, WORKS, "next: smdp-launch catalog frameworks"),
@@ -106,6 +109,8 @@ def test_every_command_is_among_those_that_name_the_next() -> None:
     [
         (["vaildate"], "did you mean validate?"),
         (["catalog", "framework"], "did you mean frameworks?"),
+        (["preflihgt"], "did you mean preflight?"),
+        (["local", "stauts"], "did you mean status?"),
         (["image", "inspct"], "did you mean inspect?"),
         (["validate", "--jsn"], "--json"),
         (["plan", "--orgins"], "--origins"),

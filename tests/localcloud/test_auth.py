@@ -221,7 +221,10 @@ def test_a_presigned_address_is_refused(wire: Wire, unchanged: None) -> None:
 
 
 def test_an_unknown_service_is_named(shared_cloud: Cloud) -> None:
-    with pytest.raises(ClientError, match="has ecr, logs, s3, sagemaker"):
+    with pytest.raises(
+        ClientError,
+        match="has ec2, ecr, elasticfilesystem, fsx, iam, logs, monitoring, s3, sagemaker, servicequotas, sts,",
+    ):
         client_of(shared_cloud.endpoint, "sqs").list_queues()
 
 

@@ -309,7 +309,7 @@ REFUSED = [
     ("ResourceConfig.InstanceCount", "2", "Invalid type"),
     ("TrainingJobName", "under_score", "regular expression pattern"),
     ("TrainingJobName", "../up", "regular expression pattern"),
-    ("OutputDataConfig.S3OutputPath", "/tmp/out", "must be an S3 address"),
+    ("OutputDataConfig.S3OutputPath", "/tmp/out", "Member must satisfy regular expression pattern"),
     ("CheckpointConfig", {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/../../etc"}, "LocalPath"),
     ("CheckpointConfig", {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/model"}, "overlaps"),
     ("InputDataConfig", [{"ChannelName": "..", "DataSource": {"S3DataSource": PREFIX}}], "channel name"),

@@ -1,0 +1,86 @@
+"""The local cloud's standing for a person, for a shell and for a program."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.text import Text
+
+from smdp_launch.cli.render.console import Console
+from smdp_launch.cli.render.next import say_next
+from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.localcloud.client import Endpoint
+from smdp_launch.localcloud.shared import Standing
+from smdp_launch.localcloud.variables import variables
+from smdp_launch.units import count, short, titled
+
+#: Version of ``local ... --json``; raised when a member changes its meaning or goes.
+_VERSION = 1
+
+
+def show_up(endpoint: Endpoint, wanted: Mapping[str, str | None], user: bool) -> None:
+    """Commands for a POSIX shell on standard output, the announcement on standard error."""
+    for name, value in wanted.items():
+        click.echo(f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}")
+    where = f"{endpoint.url}, process {endpoint.pid}, state in {short(endpoint.state_dir)}"
+    click.echo(f"the local cloud is up: {where}", err=True)
+    click.echo("It stays up until: " + _command("down", user), err=True)
+    say_next(f'eval "$({_command("up", user)})" points the AWS clients of this shell to it')
+
+
+def show_down(before: Standing, stopped: Sequence[str], user: bool) -> None:
+    if before.endpoint is None and not stopped:
+        click.echo("the local cloud was not up")
+    else:
+        click.echo(f"the local cloud is down{_stopped(stopped)}")
+    say_next(_command("up", user))
+
+
+def _stopped(names: Sequence[str]) -> str:
+    return f"; stopped with it: {', '.join(names)}" if names else ""
+
+
+def show_status(standing: Standing, user: bool) -> None:
+    console = Console(highlight=False)
+    console.print(Text("local cloud", "bold"), _in_words(standing), sep="  ")
+    rows = [("state", short(standing.state_dir))]
+    if standing.endpoint is not None:
+        rows[:0] = [("address", standing.endpoint.url), ("process", str(standing.endpoint.pid))]
+    rows += titled("running", standing.running) or [("running", "no job")]
+    rows.append(("ended", count(standing.ended, "job")))
+    print_rows(console, rows)
+    say_next(_command("down" if standing.announced else "up", user))
+
+
+def _in_words(standing: Standing) -> str:
+    if standing.endpoint is None:
+        return "down: it was killed, and the next command starts it again" if standing.announced else "down"
+    return "up until it is told to go" if standing.announced else "up for as long as a command or a job needs it"
+
+
+def show_document(standing: Standing, stopped: Sequence[str] = ()) -> None:
+    click.echo(json.dumps(as_document(standing, stopped), indent=2, ensure_ascii=False))
+
+
+def as_document(standing: Standing, stopped: Sequence[str] = ()) -> dict[str, Any]:
+    endpoint = standing.endpoint
+    return {
+        "local": _VERSION,
+        "up": endpoint is not None,
+        "announced": standing.announced,
+        "state": str(standing.state_dir),
+        "pid": endpoint.pid if endpoint is not None else None,
+        "url": endpoint.url if endpoint is not None else None,
+        "environment": variables(endpoint, {}) if endpoint is not None else {},
+        "running": list(standing.running),
+        "ended": standing.ended,
+        "stopped": list(stopped),
+    }
+
+
+def _command(verb: str, user: bool) -> str:
+    return f"smdp-launch local {verb}{' --user' if user else ''}"

@@ -1,0 +1,1 @@
+"""What AWS would find wrong with a launch, asked before anything is uploaded. `check` is the door."""

@@ -1,0 +1,149 @@
+"""What the account of a local cloud has: `account.yaml` in the state folder, typed, read anew when it changed.
+
+Without the file the account takes any role, has room for a thousand instances of every type, and one VPC with one
+subnet, one security group that is fit for EFA, FSx and EFS, and a route to S3.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import threading
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from smdp_launch.localcloud.environment import ACCOUNT
+from smdp_launch.localcloud.errors import ServiceError
+
+FILE = "account.yaml"
+VPC = "vpc-00000000000000001"
+SUBNET = "subnet-00000000000000001"
+GROUP = "sg-00000000000000001"
+
+Ports = Annotated[str, StringConstraints(pattern=r"^(all|\d{1,5}(-\d{1,5})?)$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Role(_Model):
+    """`trusts`: services that may take the role. `denied`: actions it may not do, such as `s3:*`."""
+
+    trusts: tuple[str, ...] = ("sagemaker.amazonaws.com",)
+    denied: tuple[str, ...] = ()
+
+
+class Subnet(_Model):
+    """`addresses`: how many are free. `s3`: whether a route leads to S3, through a gateway endpoint of the VPC."""
+
+    vpc: str = VPC
+    zone: str = "us-east-1a"
+    addresses: int = 250
+    s3: bool = True
+
+
+class Rule(_Model):
+    """`ports`: `988`, `1018-1023` or `all`, which is every protocol. `peer`: a security group or a range of
+    addresses."""
+
+    ports: Ports
+    peer: str
+
+
+class SecurityGroup(_Model):
+    vpc: str = VPC
+    inbound: tuple[Rule, ...] = ()
+    outbound: tuple[Rule, ...] = (Rule(ports="all", peer="0.0.0.0/0"),)
+
+
+class Fsx(_Model):
+    subnets: tuple[str, ...] = (SUBNET,)
+    groups: tuple[str, ...] = (GROUP,)
+    mount_name: str = "fsx"
+
+
+class Efs(_Model):
+    """`targets`: security groups of the mount target in each subnet."""
+
+    targets: dict[str, tuple[str, ...]] = Field(default={SUBNET: (GROUP,)})
+
+
+def _group() -> SecurityGroup:
+    itself = Rule(ports="all", peer=GROUP)
+    return SecurityGroup(inbound=(itself,), outbound=(itself, Rule(ports="all", peer="0.0.0.0/0")))
+
+
+class Account(_Model):
+    """`roles`: None for any. `quotas`: instances of training jobs at once, by type. `denied`: calls that the caller may
+    not make, such as `iam:GetRole` or `ec2:*`. `images`: NAME:TAG of all that other accounts' registries hold; None
+    where they may not be asked."""
+
+    caller: str = "user/local"
+    denied: tuple[str, ...] = ()
+    roles: dict[str, Role] | None = None
+    images: tuple[str, ...] | None = None
+    quotas: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    quota: Annotated[int, Field(ge=0)] = 1000
+    subnets: dict[str, Subnet] = Field(default_factory=lambda: {SUBNET: Subnet()})
+    security_groups: dict[str, SecurityGroup] = Field(default_factory=lambda: {GROUP: _group()})
+    fsx: dict[str, Fsx] = Field(default_factory=dict)
+    efs: dict[str, Efs] = Field(default_factory=dict)
+
+    @property
+    def caller_arn(self) -> str:
+        return f"arn:aws:iam::{ACCOUNT}:{self.caller}"
+
+    def room(self, instance_type: str) -> int:
+        return self.quotas.get(instance_type, self.quota)
+
+
+def matches(action: str, patterns: tuple[str, ...]) -> bool:
+    """As IAM compares: `*` and `?`, capitals are no different."""
+    return any(fnmatch.fnmatchcase(action.lower(), one.lower()) for one in patterns)
+
+
+class AccountFile:
+    """The account as the file says now."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, int] | None = None
+        self._account = Account()
+
+    def read(self) -> Account:
+        """Raises ServiceError with the file's mistake, which every call is answered with until it is mended."""
+        with self._lock:
+            try:
+                status = self._path.stat()
+            except OSError:
+                self._stamp, self._account = None, Account()
+                return self._account
+            stamp = (status.st_mtime_ns, status.st_size)
+            if stamp != self._stamp:
+                self._account = _parsed(self._path)
+                self._stamp = stamp
+            return self._account
+
+
+def _parsed(path: Path) -> Account:
+    try:
+        return Account.model_validate(_as_tuples(YAML(typ="safe", pure=True).load(StringIO(path.read_text())) or {}))
+    except ValidationError as error:
+        told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    except (YAMLError, UnicodeDecodeError, OSError) as error:
+        told = re.sub(r"\s+", " ", str(error))
+    raise ServiceError("InternalFailure", f"{path} cannot be used: {told}", 500)
+
+
+def _as_tuples(value: Any) -> Any:
+    """A sequence of YAML is a list, which strict models take for no tuple."""
+    if isinstance(value, list):
+        return tuple(map(_as_tuples, value))
+    return {name: _as_tuples(one) for name, one in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,57 @@
+"""All services but S3, by the names that their requests are signed with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from smdp_launch.localcloud.account import AccountFile, matches
+from smdp_launch.localcloud.ec2 import NetworkService
+from smdp_launch.localcloud.ecr import RegistryService
+from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.filesystems import LustreService, NfsService
+from smdp_launch.localcloud.identity import RoleService, TokenService
+from smdp_launch.localcloud.jobs import JobStore
+from smdp_launch.localcloud.logs import LogService
+from smdp_launch.localcloud.metrics import MetricService
+from smdp_launch.localcloud.quotas import QuotaService
+from smdp_launch.localcloud.registry import Registry
+from smdp_launch.localcloud.requests import Action, Parameters
+from smdp_launch.localcloud.sagemaker import TrainingService
+
+#: How actions of a service are named in policies, where that is not its name here.
+_PREFIXES = {"monitoring": "cloudwatch"}
+_DENIALS = {"ec2": ("UnauthorizedOperation", 403), "sts": ("AccessDenied", 403), "iam": ("AccessDenied", 403)}
+
+
+def services(jobs: JobStore, registry: Registry, account: AccountFile) -> dict[str, dict[str, Action]]:
+    known = {
+        "sagemaker": TrainingService(jobs, account).actions(),
+        "logs": LogService(jobs).actions(),
+        "monitoring": MetricService(jobs).actions(),
+        "ecr": RegistryService(registry, account).actions(),
+        "sts": TokenService(account).actions(),
+        "iam": RoleService(account).actions(),
+        "ec2": NetworkService(account).actions(),
+        "fsx": LustreService(account).actions(),
+        "elasticfilesystem": NfsService(account).actions(),
+        "servicequotas": QuotaService(account).actions(),
+    }
+    return {
+        service: {name: _permitted(account, service, name, call) for name, call in calls.items()}
+        for service, calls in known.items()
+    }
+
+
+def _permitted(account: AccountFile, service: str, name: str, call: Action) -> Action:
+    """The call, unless the account's file denies it to the caller."""
+    action = f"{_PREFIXES.get(service, service)}:{name}"
+
+    def asked(parameters: Parameters) -> Mapping[str, Any]:
+        known = account.read()
+        if matches(action, known.denied):
+            code, status = _DENIALS.get(service, ("AccessDeniedException", 400))
+            raise ServiceError(code, f"User: {known.caller_arn} is not authorized to perform: {action}", status)
+        return call(parameters)
+
+    return asked

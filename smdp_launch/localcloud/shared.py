@@ -1,0 +1,113 @@
+"""A local cloud that stays until it is told to go: announced in its state folder, and kept through that alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from smdp_launch.localcloud import state as job_state
+from smdp_launch.localcloud.client import Endpoint, LocalCloudError, private, running
+from smdp_launch.localcloud.files import is_locked, read_json, write_json
+from smdp_launch.localcloud.layout import JobFolder, StateFolder
+from smdp_launch.localcloud.processes import start_time
+
+_CLEANING = 30.0  # seconds that a stopped job has for its upload and its cleaning up
+_LEAVING = 10.0  # seconds for a server to end
+_TICK = 0.05
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`endpoint` is None while no server runs, though it may be announced: then one that was killed is meant."""
+
+    state_dir: Path
+    endpoint: Endpoint | None
+    announced: bool
+    running: tuple[str, ...]
+    ended: int
+
+
+def look(state_dir: Path) -> Standing:
+    """What is there; nothing is started, nothing is made."""
+    state = StateFolder(state_dir.resolve())
+    if not state.jobs.is_dir():
+        return Standing(state.root, None, False, (), 0)
+    names = [folder.name for folder in state.job_folders()]
+    going = tuple(folder.name for folder in _unended(state))
+    return Standing(state.root, running(state), state.is_announced, going, len(names) - len(going))
+
+
+def up(state_dir: Path, *, timeout: float = 30) -> Endpoint:
+    """The server on `state_dir`, from now on there until `down`; started unless one runs. Raises LocalCloudError."""
+    with private(state_dir, timeout=timeout) as endpoint:
+        StateFolder(endpoint.state_dir).announce()
+    return endpoint
+
+
+def down(state_dir: Path, *, grace: float = 10) -> tuple[str, ...]:
+    """End the server on `state_dir` and all its jobs; the names of those that still ran.
+
+    `grace` (seconds) is what their scripts get after SIGTERM. What has not ended half a minute later is killed.
+    Raises LocalCloudError where even that does not help.
+    """
+    state = StateFolder(state_dir.resolve())
+    if not state.jobs.is_dir():
+        return ()
+    state.announced.unlink(missing_ok=True)
+    stopped: tuple[str, ...] = ()
+    if _unended(state):
+        with private(state_dir):  # a server that was killed is needed to keep what the jobs leave
+            stopped = _end_jobs(state, grace)
+    _end_server(state)
+    return stopped
+
+
+def _unended(state: StateFolder) -> list[JobFolder]:
+    """Jobs with work left, be it only that of the server for one whose supervisor died."""
+    found = [(folder, job_state.read(folder.state)) for folder in state.job_folders()]
+    return [folder for folder, known in found if is_locked(folder.lock) or (known and not known.has_ended)]
+
+
+def _end_jobs(state: StateFolder, grace: float) -> tuple[str, ...]:
+    asked: dict[str, None] = {}
+    deadline = time.monotonic() + grace + _CLEANING
+    while going := _unended(state):
+        for folder in going:
+            if folder.name not in asked:
+                write_json(folder.stop, {"time": time.time(), "grace": grace})
+                asked[folder.name] = None
+        if time.monotonic() > deadline + _LEAVING:
+            raise LocalCloudError(f"Job {going[0].name} does not end; see {going[0].supervisor_log}.")
+        if time.monotonic() > deadline:
+            for folder in going:
+                _kill_supervisor(folder)
+        time.sleep(_TICK)
+    return tuple(asked)
+
+
+def _kill_supervisor(folder: JobFolder) -> None:
+    """Its hosts end with it, and the server writes down that it died."""
+    record = read_json(folder.pid)
+    with suppress(OSError):
+        if record and start_time(record["pid"]) == record["start_time"]:
+            os.kill(record["pid"], signal.SIGKILL)
+
+
+def _end_server(state: StateFolder) -> None:
+    deadline = time.monotonic() + _LEAVING
+    endpoint = running(state)
+    sent: signal.Signals | None = None
+    while is_locked(state.server_lock):
+        endpoint = running(state) or endpoint
+        wanted = signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL
+        if endpoint is not None and wanted is not sent:
+            with suppress(ProcessLookupError):
+                os.kill(endpoint.pid, wanted)
+            sent = wanted
+        if time.monotonic() > deadline + _LEAVING:
+            raise LocalCloudError(f"The local cloud on {state.root} does not end: process {endpoint and endpoint.pid}.")
+        time.sleep(_TICK)

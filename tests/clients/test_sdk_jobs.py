@@ -1,0 +1,121 @@
+"""The SageMaker SDK's estimator trains in the local cloud, with nothing but the environment that points to it.
+
+`make test-clients` makes the SDK's environment and runs this there.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from smdp_launch.testing import LocalCloud, local_cloud
+from tests.localcloud.cloud import wait_for
+
+# The SDK's own warnings are no faults of ours.
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
+
+TRAINS = """\
+import os
+for step in range(3):
+    print("step", step, "on", os.environ["SM_CURRENT_HOST"], "loss=%.2f" % (1 / (step + 1)), flush=True)
+numbers = open(os.path.join(os.environ["SM_CHANNEL_TRAIN"], "numbers.txt")).read()
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "model.txt"), "w") as file:
+    file.write(f"trained on {numbers}")
+"""
+
+
+@pytest.fixture
+def cloud() -> Iterator[LocalCloud]:
+    with local_cloud() as made:
+        s3 = boto3.client("s3")
+        s3.create_bucket(Bucket="mine")
+        s3.put_object(Bucket="mine", Key="train/numbers.txt", Body=b"1 2 3")
+        yield made
+
+
+def estimator(cloud: LocalCloud, folder: Path, script: str, **more: Any) -> Any:
+    from sagemaker.estimator import Estimator
+    from sagemaker.session import Session
+
+    (folder / "src").mkdir(exist_ok=True)
+    (folder / "src" / "train.py").write_text(script)
+    return Estimator(
+        image_uri="image",
+        role=cloud.role,
+        instance_count=2,
+        instance_type="ml.p4d.24xlarge",
+        entry_point="train.py",
+        source_dir=str(folder / "src"),
+        output_path="s3://mine/output",
+        code_location="s3://mine/code",
+        environment={"SMDP_WORKERS_PER_HOST": "1"},
+        sagemaker_session=Session(default_bucket="mine"),
+        **more,
+    )
+
+
+def test_fit_waits_shows_every_line_and_knows_the_model(
+    cloud: LocalCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = estimator(cloud, tmp_path, TRAINS, metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}])
+    made.fit({"train": "s3://mine/train"}, wait=True, logs="All")
+    shown = capsys.readouterr().out
+    for host in ("algo-1", "algo-2"):
+        lines = [line for line in shown.splitlines() if f"on {host} " in line]
+        assert [line.partition("step ")[2][0] for line in lines] == ["0", "1", "2"], shown
+    bucket, _, key = made.model_data.removeprefix("s3://").partition("/")
+    packed = boto3.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        member = archive.extractfile("model.txt")
+        assert member is not None
+        assert member.read() == b"trained on 1 2 3"
+    described = made.latest_training_job.describe()
+    assert described["FinalMetricDataList"][0]["MetricName"] == "loss"
+    assert described["BillableTimeInSeconds"] > 0
+
+
+def test_attach_finds_a_job_by_its_name_alone(cloud: LocalCloud, tmp_path: Path) -> None:
+    from sagemaker.estimator import Estimator
+    from sagemaker.session import Session
+
+    made = estimator(cloud, tmp_path, TRAINS)
+    made.fit({"train": "s3://mine/train"}, wait=False)
+    name = made.latest_training_job.name
+    found = Estimator.attach(name, sagemaker_session=Session(default_bucket="mine"))
+    assert found.latest_training_job.name == name
+    assert found.model_data == made.model_data
+    assert found.model_data.endswith(f"{name}/output/model.tar.gz")
+
+
+def test_a_job_that_is_stopped_is_told_as_stopped(cloud: LocalCloud, tmp_path: Path) -> None:
+    from sagemaker.exceptions import UnexpectedStatusException
+
+    made = estimator(cloud, tmp_path, "import time\nprint('asleep', flush=True)\ntime.sleep(600)\n")
+    made.fit({"train": "s3://mine/train"}, wait=False)
+    job = made.latest_training_job
+    logs = cloud.state / "jobs" / job.name / "logs"
+    wait_for(lambda: any("asleep" in path.read_text() for path in logs.glob("*.jsonl")), "the script's first line")
+    stopping = threading.Timer(1, job.stop)
+    stopping.start()
+    try:
+        job.wait(logs=False)
+    except UnexpectedStatusException as told:
+        assert told.actual_status == "Stopped"
+    stopping.join()
+    assert job.describe()["TrainingJobStatus"] == "Stopped"
+
+
+def test_a_failure_is_told_with_its_reason(cloud: LocalCloud, tmp_path: Path) -> None:
+    from sagemaker.exceptions import UnexpectedStatusException
+
+    made = estimator(cloud, tmp_path, "raise ValueError('no such luck')\n")
+    with pytest.raises(UnexpectedStatusException, match="no such luck") as failed:
+        made.fit({"train": "s3://mine/train"})
+    assert failed.value.actual_status == "Failed"

@@ -1,0 +1,114 @@
+"""`smdp-launch local`: a shell points any AWS client to the local cloud, and `launch --local` uses the same one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smdp_launch.errors import ExitCode
+from tests.conftest import LAUNCHER, Command, clean_environment, write_job
+from tests.launcher.terminal import on_a_terminal
+from tests.launcher.test_json_documents import the_document
+from tests.localcloud.conftest import assert_nothing_runs
+
+RUN = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
+
+
+@pytest.fixture
+def home(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home of the test's own; what was left up there or in the job's folder fails the test."""
+    monkeypatch.setenv("HOME", str(job_folder))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    yield job_folder
+    assert_nothing_runs(str(job_folder))
+
+
+def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    path = f"{LAUNCHER.parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=clean_environment(PATH=path, **variables),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
+    )
+
+
+LISTS = """python -c "
+import boto3
+boto3.client('s3').create_bucket(Bucket='mine')
+print(boto3.client('sts').meta.endpoint_url, [one['Name'] for one in boto3.client('s3').list_buckets()['Buckets']])
+"
+"""
+
+
+@pytest.mark.parametrize("user", ["", " --user"])
+def test_a_shell_points_boto3_to_it(home: Path, user: str) -> None:
+    script = f'eval "$(smdp-launch local up{user})"\n{LISTS}smdp-launch local down{user}\n'
+    ran = shell(script, home, AWS_PROFILE="nobody", AWS_ENDPOINT_URL_S3="http://127.0.0.1:1")
+    assert ran.returncode == 0, ran.stderr
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+ \['mine'\]", ran.stdout.splitlines()[0])
+    kept = home / (".local/state/smdp-launch/local" if user else ".smdp/local")
+    assert (kept / "s3" / "mine").is_dir()
+
+
+def test_the_exports_steer_local_runs_of_every_folder(home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    write_job(other)
+    run = " ".join(["smdp-launch", *RUN])
+    script = f'eval "$(smdp-launch local up --user)"\ncd {other}\n{run}\nsmdp-launch local down\n'
+    ran = shell(script, home)
+    assert ran.returncode == 0, ran.stderr
+    assert not (other / ".smdp" / "local").exists()
+    assert len(list((home / ".local/state/smdp-launch/local/jobs").iterdir())) == 1
+
+
+def test_a_local_run_joins_the_one_that_is_up_and_leaves_it_up(smdp_launch: Command, home: Path) -> None:
+    up = json.loads(smdp_launch("local", "up", "--json").stdout)
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    after = the_document(smdp_launch("local", "status", "--json"), "local")
+    assert {**up, "ended": 1} == after
+    down: dict[str, Any] = the_document(smdp_launch("local", "down", "--json"), "local")
+    assert (down["up"], down["environment"], down["ended"]) == (False, {}, 1)
+
+
+def test_up_twice_is_the_same_one(smdp_launch: Command, home: Path) -> None:
+    first = smdp_launch("local", "up")
+    assert smdp_launch("local", "up").stdout == first.stdout
+    assert all(re.fullmatch(r"(export \w+=\S+|unset \w+)", line) for line in first.stdout.splitlines())
+    assert smdp_launch("local", "down").stdout == "the local cloud is down\n"
+    assert smdp_launch("local", "down").stdout == "the local cloud was not up\n"
+
+
+def test_a_folder_that_cannot_be_used_is_named(smdp_launch: Command, home: Path) -> None:
+    (home / "file").touch()
+    ran = smdp_launch("local", "up", env=clean_environment(SMDP_LOCAL_STATE=str(home / "file" / "state")))
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "file/state" in ran.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_standing_fits_the_terminal(smdp_launch: Command, home: Path, columns: int) -> None:
+    smdp_launch("local", "up")
+    try:
+        shown = on_a_terminal(home, ["local", "status"], columns, NO_COLOR="1")
+    finally:
+        smdp_launch("local", "down")
+    assert re.fullmatch(
+        r"local cloud  up until it is told to go\n"
+        r"address  http://127\.0\.0\.1:\d+\nprocess  \d+\nstate    \.smdp/local\n"
+        r"running  no job\nended    0 jobs\nnext: smdp-launch local down\n",
+        shown,
+    )
+    assert all(len(line) <= columns for line in shown.splitlines())

@@ -1,0 +1,178 @@
+"""`preflight`, and what `launch` asks before it uploads: told with a fix, ignored by code, never refused unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import smdp_launch as library
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.preflight import CHECKS
+from smdp_launch.testing import LocalCloud, local_cloud
+from tests.conftest import JOB, LAUNCHER, ROOT, write_job
+from tests.launcher.terminal import on_a_terminal
+from tests.launcher.test_json_documents import the_document
+
+NET = "network: {subnets: [subnet-00000000000000001], security_groups: [sg-00000000000000001]}\n"
+NOBODY = "roles: {}\n"
+Ran = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def cloud(job_folder: Path) -> Iterator[LocalCloud]:
+    """An account with the job's bucket and data."""
+    with local_cloud() as made:
+        boto3.client("s3").create_bucket(Bucket="bucket")
+        boto3.client("s3").put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+        yield made
+
+
+@pytest.fixture
+def run(cloud: LocalCloud, job_folder: Path) -> Callable[..., Ran]:
+    """The command as it meets that account."""
+
+    def command(*arguments: str, account: str = "", job: str = JOB) -> Ran:
+        write_job(job_folder, job)
+        (cloud.state / "account.yaml").write_text(account)
+        return subprocess.run(
+            [LAUNCHER, *arguments],
+            cwd=job_folder,
+            env={**os.environ, "COLUMNS": "100"},
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            check=False,
+        )
+
+    return command
+
+
+def states(document: dict[str, Any]) -> dict[str, str]:
+    return {one["subject"]: one["state"] for one in document["checks"]}
+
+
+def test_an_account_that_is_ready(run: Callable[..., Ran]) -> None:
+    ran = run("preflight", "--json", job=JOB + NET)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    document = the_document(ran, "preflight")
+    assert document["passed"]
+    assert [(one["number"], one["code"]) for one in document["checks"]] == [
+        (number, one.code) for number, one in enumerate(CHECKS, 1)
+    ]
+    wanted = dict.fromkeys((one.subject for one in CHECKS), "ok")
+    assert states(document) == wanted | {"image": "not checked", "FSx": "not checked", "EFS": "not checked"}
+
+
+def test_every_problem_comes_at_once_with_a_fix(run: Callable[..., Ran]) -> None:
+    account = f"{NOBODY}quotas: {{ml.p4d.24xlarge: 1}}\nimages: []\nsecurity_groups: {{sg-00000000000000001: {{}}}}\n"
+    account += "subnets: {subnet-00000000000000001: {s3: false, addresses: 1}}\n"
+    ran = run("preflight", account=account, job=JOB.replace("s3://bucket/", "s3://elsewhere/") + NET)
+    assert ran.returncode == ExitCode.REFUSED
+    told = re.findall(r"^error\[(SMDP\d+)\]", ran.stderr, re.MULTILINE)
+    assert told == ["SMDP812", "SMDP813", "SMDP814", "SMDP816", "SMDP817", "SMDP818", "SMDP821"]
+    assert len(re.findall(r"= help: ", ran.stderr)) == len(told)
+    assert "7 problems" in ran.stdout
+
+
+def test_what_may_not_be_asked_is_noted_and_refuses_nothing(run: Callable[..., Ran]) -> None:
+    denied = "denied: ['iam:*', 'ecr:*', 'servicequotas:*', 'ec2:*', 'sts:*']"
+    ran = run("preflight", "--json", account=denied, job=JOB + NET)
+    document = the_document(ran, "preflight")
+    assert ran.returncode == ExitCode.OK
+    assert {one for one, state in states(document).items() if state == "ok"} == {"buckets", "data"}
+    notes = {one["subject"]: one["note"] for one in document["checks"]}
+    assert notes["network"] == "no permission for DescribeSubnets"
+    assert notes["role"] == "who you are is not known"
+    assert run("launch", "--yes", account=denied).returncode == ExitCode.OK
+
+
+def test_a_check_is_left_out_by_its_code(run: Callable[..., Ran]) -> None:
+    assert run("preflight", account=NOBODY).returncode == ExitCode.REFUSED
+    ran = run("preflight", "--ignore", "smdp812", "--json", account=NOBODY)
+    assert ran.returncode == ExitCode.OK
+    assert states(the_document(ran, "preflight"))["role"] == "ignored"
+
+
+@pytest.mark.parametrize(
+    ("account", "job", "code"),
+    [
+        (NOBODY, JOB, "SMDP812"),
+        ("roles: {training: {trusts: [ec2.amazonaws.com]}}", JOB, "SMDP812"),
+        ("images: []", JOB, "SMDP814"),
+        ("", JOB.replace("s3://bucket/output", "s3://nowhere/output"), "SMDP813"),
+    ],
+)
+def test_a_launch_is_refused_before_anything_is_uploaded(
+    run: Callable[..., Ran], cloud: LocalCloud, account: str, job: str, code: str
+) -> None:
+    before = objects(cloud)
+    ran = run("launch", "--yes", account=account, job=job)
+    assert ran.returncode == ExitCode.REFUSED
+    assert f"error[{code}]" in ran.stderr
+    assert f"launch with --ignore {code}" in ran.stderr.splitlines()[-1]
+    assert objects(cloud) == before
+    assert not list((cloud.state / "jobs").iterdir())
+
+
+def objects(cloud: LocalCloud) -> set[str]:
+    return {str(one) for one in (cloud.state / "s3").rglob("*")}
+
+
+def test_a_launch_goes_on_where_the_check_is_ignored(run: Callable[..., Ran]) -> None:
+    ran = run("launch", "--yes", "--ignore", "SMDP812", account=NOBODY)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+
+
+def test_from_python(cloud: LocalCloud, job_folder: Path) -> None:
+    (cloud.state / "account.yaml").write_text(NOBODY)
+    plan = library.plan(job_folder / "job.yaml")
+    assert [one.code for one in library.preflight(plan).problems] == ["SMDP812"]
+    assert library.preflight(job_folder / "job.yaml", ignore=["SMDP812"]).problems == []
+    with pytest.raises(library.Refused) as refused:
+        library.launch(plan)
+    assert [one.code for one in refused.value.diagnostics] == ["SMDP812"]
+    assert library.launch(plan, ignore=["SMDP812"]).wait(timeout=60).status == "Completed"
+
+
+def test_an_account_that_cannot_be_reached_is_told_so(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    ran = run("preflight", "--json")
+    assert ran.returncode == ExitCode.SERVICE
+    assert "the account cannot be asked: Could not connect" in the_document(ran, "error")["message"]
+
+
+def test_running_jobs_count_against_the_quota(run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path) -> None:
+    (job_folder / "src" / "train.py").write_text("import time\ntime.sleep(600)\n")
+    library.launch(library.plan(job_folder / "job.yaml"))
+    ran = run("preflight", account="quotas: {ml.p4d.24xlarge: 3}")
+    assert "no room for 2 x ml.p4d.24xlarge: limit 3, in use 2, needed 2" in ran.stderr
+
+
+def test_the_guide_has_every_check() -> None:
+    page = (ROOT / "docs" / "preflight.md").read_text()
+    assert re.findall(r"\| \[(SMDP\d+)\]", page) == [one.code for one in CHECKS]
+    assert json.loads((ROOT / "docs" / "schemas" / "preflight.schema.json").read_text())
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_checks_fit_the_terminal(
+    run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path, columns: int
+) -> None:
+    run("validate", account=NOBODY)
+    kept = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    shown = on_a_terminal(job_folder, ["preflight"], columns, NO_COLOR="1", **kept)
+    assert re.search(r"^ 1 SMDP811 identity +ok: arn:aws:iam::", shown, re.MULTILINE)
+    assert re.search(r"^ 2 SMDP812 role +problem: there is no role training", shown, re.MULTILINE)
+    assert re.search(r"^ 7 SMDP817 network +not checked: ", shown, re.MULTILINE)
+    assert shown.splitlines()[-1] == "next: mend that, then: smdp-launch preflight"
+    assert all(len(line) <= columns for line in shown.splitlines())
