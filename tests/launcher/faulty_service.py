@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from botocore.config import Config
 
@@ -48,9 +49,12 @@ def first_of_each_two(fault: Fault) -> Policy:
 def clients_through(proxy: Proxy, cloud: Cloud) -> Clients:
     """Without botocore's own retries: what fails, fails before our eyes."""
     config = Config(proxies={"http": proxy.url}, retries={"total_max_attempts": 1}, read_timeout=20)
-    services = [client_of(cloud.endpoint, name, config=config) for name in ("sagemaker", "s3", "logs")]
+
+    def service(name: str) -> Any:
+        return client_of(cloud.endpoint, name, config=config)
+
     patience = Patience(first=0.01, longest=0.05, total=60, credentials=40)
-    made = Clients(*services, poll=0.05, patience=patience)
+    made = Clients(service("sagemaker"), service("s3"), service("logs"), 0.05, service, patience)
     made.again = lambda: made
     return made
 
