@@ -6,9 +6,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.asking import ask, told
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.outcome import ENDED
+from smdp_launch.jobs.troubles import Trouble, trouble
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.names import S3Location, source_location
@@ -52,7 +54,12 @@ def create(clients: Clients, request: Request) -> None:
             if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, request):
                 raise
 
-    ask(clients, f"job {job} could not be created", question)
+    try:
+        ask(clients, f"job {job} could not be created", question)
+    except SmdpError as error:
+        if trouble(error.__cause__) is Trouble.FINAL:
+            raise
+        raise type(error)(f"{error}; smdp-launch status {job} tells whether it is there all the same") from error
 
 
 def stop(clients: Clients, job: str) -> str:
