@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from smdp_launch.errors import SmdpError
-from smdp_launch.jobs.asking import ask, told
+from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.outcome import ENDED
 from smdp_launch.jobs.troubles import Trouble, trouble
@@ -114,11 +114,14 @@ def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
     buckets = {one.bucket for one in locations.values()} | {S3Location.parse(plan.spec.output.s3).bucket}
     if plan.spec.checkpoint is not None:
         buckets.add(S3Location.parse(plan.spec.checkpoint.s3).bucket)
-    with told("the local cloud could not take the channels' data"):
+
+    def put() -> None:
         for bucket in sorted(buckets):
             clients.s3.create_bucket(Bucket=bucket)
         for name, path in data.items():
             _replace(clients, locations[name], path)
+
+    ask(clients, "the local cloud could not take the channels' data", put)
 
 
 def _replace(clients: Clients, where: S3Location, path: Path) -> None:

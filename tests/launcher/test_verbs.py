@@ -18,7 +18,7 @@ from smdp_launch.localcloud.client import private
 from tests.conftest import LAUNCHER, Command, clean_environment, write_job
 from tests.launcher.test_json_documents import the_document
 from tests.launcher.test_next_command import last_lines
-from tests.localcloud.cloud import client_of, wait_for
+from tests.localcloud.cloud import client_of, kill, wait_for
 
 HERE = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
 SPEAKS = """\
@@ -258,6 +258,30 @@ def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
         assert "which goes on" in running.stdout.read()
         assert running.wait(60) == ExitCode.INTERRUPTED
     assert "InProgress" in smdp_launch("list").stdout
+
+
+def test_a_follower_outlives_the_local_cloud(launched: Callable[[str], str], job_folder: Path) -> None:
+    """It starts another, under which the job goes on; no line is lost or shown twice."""
+    launched("import time\nfor number in range(60):\n    print('line', number, flush=True)\n    time.sleep(0.1)\n")
+    with subprocess.Popen(
+        [LAUNCHER, "follow"],
+        cwd=job_folder,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        shown = []
+        for line in running.stdout:
+            shown.append(line)
+            if line.endswith("| line 5\n") and line.startswith("algo-1:0"):
+                record = json.loads((job_folder / STATE_FOLDER / "local" / "server.json").read_text())
+                kill(int(record["pid"]))
+        assert running.wait(60) == ExitCode.OK, shown
+    for rank in (0, 1):
+        lines = [one.partition("| ")[2] for one in shown if re.match(rf"algo-\d:{rank} ", one)]
+        assert lines == [f"line {number}\n" for number in range(60)]
 
 
 def test_the_python_job_has_the_same(
