@@ -23,7 +23,8 @@ class Patience:
     """How long, in seconds, a question is asked again.
 
     Args:
-        first, longest: gap before the second try, and the most that it grows to; each try doubles it.
+        first: gap before the second try; each try doubles it.
+        longest: the most that it grows to.
         total: of one question, where what is in the way may pass.
         credentials: tries with credentials that are read anew, before they are taken to have expired for good.
     """

@@ -37,7 +37,8 @@ class StatusChanged:
     """The service's secondary status, such as Downloading, with its message.
 
     Args:
-        before, lasted: the status that it follows, and the seconds that one lasted; None for the first.
+        before: the status that it follows; None for the first.
+        lasted: seconds that the one before lasted.
     """
 
     status: str

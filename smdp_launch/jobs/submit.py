@@ -6,9 +6,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from smdp_launch.jobs.asking import ask, told
+from smdp_launch.errors import SmdpError
+from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.outcome import ENDED
+from smdp_launch.jobs.troubles import Trouble, trouble
 from smdp_launch.jobs.upload import Progress, unseen, upload
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request
@@ -56,7 +58,12 @@ def create(clients: Clients, request: Request) -> None:
             if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, request):
                 raise
 
-    ask(clients, f"job {job} could not be created", question)
+    try:
+        ask(clients, f"job {job} could not be created", question)
+    except SmdpError as error:
+        if trouble(error.__cause__) is Trouble.FINAL:
+            raise
+        raise type(error)(f"{error}; smdp-launch status {job} tells whether it is there all the same") from error
 
 
 def stop(clients: Clients, job: str) -> str:
@@ -112,11 +119,14 @@ def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
     buckets = {one.bucket for one in locations.values()} | {S3Location.parse(plan.spec.output.s3).bucket}
     if plan.spec.checkpoint is not None:
         buckets.add(S3Location.parse(plan.spec.checkpoint.s3).bucket)
-    with told("the local cloud could not take the channels' data"):
+
+    def put() -> None:
         for bucket in sorted(buckets):
             clients.s3.create_bucket(Bucket=bucket)
         for name, path in data.items():
             _replace(clients, locations[name], path)
+
+    ask(clients, "the local cloud could not take the channels' data", put)
 
 
 def _replace(clients: Clients, where: S3Location, path: Path) -> None:

@@ -49,7 +49,7 @@ _EXPIRED = frozenset(
 )
 
 
-def trouble(error: Exception) -> Trouble:
+def trouble(error: BaseException | None) -> Trouble:
     """What kind of trouble one of botocore's errors is, or an EnvironmentProblem of a connection made anew."""
     from botocore import exceptions as botocore
 

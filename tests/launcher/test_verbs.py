@@ -10,15 +10,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from smdp_launch import Ended, JobEvent, ServiceProblem, StatusChanged, WaitTimedOut, attach
+from smdp_launch.cli.main import smdp_launch as command_line
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.history import STATE_FOLDER, state_folder
 from smdp_launch.localcloud.client import private
 from tests.conftest import LAUNCHER, Command, clean_environment, write_job
 from tests.launcher.test_json_documents import the_document
 from tests.launcher.test_next_command import last_lines
-from tests.localcloud.cloud import client_of, wait_for
+from tests.localcloud.cloud import ENDED, client_of, kill, wait_for
 
 HERE = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
 SPEAKS = """\
@@ -138,14 +140,17 @@ def test_the_documents_are_as_their_schemas_say(launched: Callable[[str], str], 
     assert [one["text"] for one in logs["lines"]] == [f"step {step} of rank 1" for step in (1, 2, 3)]
 
 
-def test_lines_are_chosen(launched: Callable[[str], str], smdp_launch: Command) -> None:
+def test_lines_are_chosen(
+    launched: Callable[[str], str], smdp_launch: Command, job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
     launched(SPEAKS)
     began = datetime.now(timezone.utc)
     assert smdp_launch("follow", "--quiet").returncode == ExitCode.OK
 
     def texts(*arguments: str) -> list[str]:
-        ran = smdp_launch("logs", *arguments)
-        assert ran.returncode == ExitCode.OK, ran.stderr
+        ran = CliRunner().invoke(command_line, ["logs", *arguments], standalone_mode=False)
+        assert ran.exception is None, ran.output
         assert ran.stderr == "next: smdp-launch status\n"
         return [line.partition(" | ")[2] for line in ran.stdout.splitlines()]
 
@@ -178,6 +183,12 @@ def test_what_cannot_be_asked_is_a_usage_error(smdp_launch: Command, arguments: 
     ran = smdp_launch(*arguments)
     assert ran.returncode == ExitCode.USAGE
     assert told in ran.stderr
+
+
+def await_end(tmp_path: Path, job: str) -> None:
+    """Of a job of ``service``, without a follower's gaps between its looks."""
+    state = tmp_path / "cloud" / "jobs" / job / "state.json"
+    wait_for(lambda: json.loads(state.read_text())["status"] in ENDED, f"the end of {job}")
 
 
 @pytest.fixture
@@ -228,7 +239,7 @@ def test_a_job_that_the_service_does_not_know_is_a_problem_of_the_service(
 
 
 def test_a_job_that_nobody_can_be_asked_about_is_listed_all_the_same(
-    smdp_launch: Command, job_folder: Path, service: dict[str, str]
+    smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
 ) -> None:
     write_job(job_folder, script=SPEAKS)
     assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
@@ -237,7 +248,7 @@ def test_a_job_that_nobody_can_be_asked_about_is_listed_all_the_same(
     assert ran.returncode == ExitCode.OK
     assert ran.stdout.startswith(f"{name_of(job_folder)}  unknown, us-east-1, ")
     assert "unknown: no AWS credentials were found" in ran.stderr
-    assert smdp_launch("follow", env=service).returncode == ExitCode.OK
+    await_end(tmp_path, name_of(job_folder))
 
 
 def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
@@ -258,6 +269,30 @@ def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
         assert "which goes on" in running.stdout.read()
         assert running.wait(60) == ExitCode.INTERRUPTED
     assert "InProgress" in smdp_launch("list").stdout
+
+
+def test_a_follower_outlives_the_local_cloud(launched: Callable[[str], str], job_folder: Path) -> None:
+    """It starts another, under which the job goes on; no line is lost or shown twice."""
+    launched("import time\nfor number in range(60):\n    print('line', number, flush=True)\n    time.sleep(0.1)\n")
+    with subprocess.Popen(
+        [LAUNCHER, "follow"],
+        cwd=job_folder,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        shown = []
+        for line in running.stdout:
+            shown.append(line)
+            if line.endswith("| line 5\n") and line.startswith("algo-1:0"):
+                record = json.loads((job_folder / STATE_FOLDER / "local" / "server.json").read_text())
+                kill(int(record["pid"]))
+        assert running.wait(60) == ExitCode.OK, shown
+    for rank in (0, 1):
+        lines = [one.partition("| ")[2] for one in shown if re.match(rf"algo-\d:{rank} ", one)]
+        assert lines == [f"line {number}\n" for number in range(60)]
 
 
 def test_the_python_job_has_the_same(
