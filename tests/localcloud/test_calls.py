@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
@@ -175,13 +174,24 @@ def test_events_are_of_a_span(ran: Cloud) -> None:
     assert [*before, *after] == whole
 
 
-def test_a_follower_finds_only_what_is_new(ran: Cloud) -> None:
-    """As `aws logs tail --follow` does: it asks again from the last time, and knows events by their ids."""
-    began = int(time.time() * 1000)
-    ran.run("later", "print('new')")
-    found = ran.logs.filter_log_events(logGroupName=GROUP, startTime=began)["events"]
-    assert "[algo-1:0] new" in [one["message"] for one in found]
-    assert {one["logStreamName"].partition("/")[0] for one in found} == {"later"}
+def test_a_follower_sees_every_line_once(ran: Cloud) -> None:
+    """As `aws logs tail --follow` asks: again and again from the newest time, and knows events by their ids."""
+    script = "import time\nfor step in range(30):\n    print('step', step, flush=True)\n    time.sleep(0.02)\n"
+    ran.start("followed", script)
+    since, seen, told = 0, set(), []
+    while True:
+        over = ran.describe("followed")["TrainingJobStatus"] == "Completed"
+        pages = ran.logs.get_paginator("filter_log_events").paginate(
+            logGroupName=GROUP, logStreamNamePrefix="followed/", startTime=since, interleaved=True
+        )
+        for event in (one for page in pages for one in page["events"]):
+            since = max(since, event["timestamp"])
+            if event["eventId"] not in seen:
+                seen.add(event["eventId"])
+                told.append(event["message"])
+        if over:
+            break
+    assert [one for one in told if " step " in one] == [f"[algo-1:0] step {step}" for step in range(30)]
 
 
 @pytest.mark.parametrize(
