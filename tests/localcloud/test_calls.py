@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from smdp_launch.localcloud.constraints import violations
+from smdp_launch.localcloud.requests import service_model
 from tests.localcloud.cloud import Cloud, client_of
 from tests.localcloud.conftest import open_cloud_on
 
@@ -240,3 +242,18 @@ def test_metrics_are_listed_and_read(ran: Cloud) -> None:
     told = cloudwatch.get_metric_statistics(**metric, **span, Period=86400, Statistics=["Average", "Sum"])
     assert sum(one["Sum"] for one in told["Datapoints"]) == pytest.approx(2 * (1 + 0.5 + 0.333 + 0.25))
     assert cloudwatch.get_metric_data(MetricDataQueries=[], **span)["MetricDataResults"] == []
+
+
+@pytest.mark.parametrize(("kind", "sound"), [("ml.p4d.24xlarge", True), ("ml.p3.24xlarge", False)])
+def test_instance_types_are_those_of_the_model_and_of_the_catalogue(kind: str, sound: bool) -> None:
+    shape = service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
+    broken = list(violations(shape, {"ResourceConfig": {"InstanceType": kind}}))
+    assert (broken == []) == sound
+    # As an older model would have it, which lacks the type.
+    member = shape.members["ResourceConfig"].members["InstanceType"]
+    known = member.metadata["enum"]
+    try:
+        member.metadata["enum"] = [one for one in known if one != kind]
+        assert (list(violations(member, kind, "type")) == []) == sound
+    finally:
+        member.metadata["enum"] = known
