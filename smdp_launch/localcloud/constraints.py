@@ -7,6 +7,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from smdp_launch.catalog.limits import known_instance_types
+
+#: An older botocore knows fewer types than the catalogue.
+_GROWING = "TrainingInstanceType"
 _SHOWN = 100  # characters of a value in an error
 
 
@@ -34,15 +38,15 @@ def report(found: list[str]) -> str:
 def _own(shape: Any, value: Any, place: str) -> Iterator[str]:
     kind, limits = shape.type_name, shape.metadata
     if kind == "string":
-        yield from _text(limits, value, place)
+        yield from _text(limits, value, place, known_instance_types() if shape.name == _GROWING else frozenset())
     if kind in ("string", "list", "map"):
         yield from _size(limits, value, place)
     elif kind in ("integer", "long", "float", "double"):
         yield from _range(limits, value, place)
 
 
-def _text(limits: Mapping[str, Any], value: str, place: str) -> Iterator[str]:
-    if limits.get("enum") and value not in limits["enum"]:
+def _text(limits: Mapping[str, Any], value: str, place: str, more: frozenset[str]) -> Iterator[str]:
+    if limits.get("enum") and value not in limits["enum"] and value not in more:
         yield _failed(value, place, f"satisfy enum value set: [{', '.join(limits['enum'])}]")
     pattern = _compiled(limits["pattern"]) if "pattern" in limits else None
     if pattern is not None and not pattern.fullmatch(value):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from smdp_launch.localcloud.constraints import violations
+from smdp_launch.localcloud.requests import service_model
 from tests.localcloud.cloud import Cloud, client_of
 from tests.localcloud.conftest import open_cloud_on
 
@@ -175,13 +176,24 @@ def test_events_are_of_a_span(ran: Cloud) -> None:
     assert [*before, *after] == whole
 
 
-def test_a_follower_finds_only_what_is_new(ran: Cloud) -> None:
-    """As `aws logs tail --follow` does: it asks again from the last time, and knows events by their ids."""
-    began = int(time.time() * 1000)
-    ran.run("later", "print('new')")
-    found = ran.logs.filter_log_events(logGroupName=GROUP, startTime=began)["events"]
-    assert "[algo-1:0] new" in [one["message"] for one in found]
-    assert {one["logStreamName"].partition("/")[0] for one in found} == {"later"}
+def test_a_follower_sees_every_line_once(ran: Cloud) -> None:
+    """As `aws logs tail --follow` asks: again and again from the newest time, and knows events by their ids."""
+    script = "import time\nfor step in range(30):\n    print('step', step, flush=True)\n    time.sleep(0.02)\n"
+    ran.start("followed", script)
+    since, seen, told = 0, set(), []
+    while True:
+        over = ran.describe("followed")["TrainingJobStatus"] == "Completed"
+        pages = ran.logs.get_paginator("filter_log_events").paginate(
+            logGroupName=GROUP, logStreamNamePrefix="followed/", startTime=since, interleaved=True
+        )
+        for event in (one for page in pages for one in page["events"]):
+            since = max(since, event["timestamp"])
+            if event["eventId"] not in seen:
+                seen.add(event["eventId"])
+                told.append(event["message"])
+        if over:
+            break
+    assert [one for one in told if " step " in one] == [f"[algo-1:0] step {step}" for step in range(30)]
 
 
 @pytest.mark.parametrize(
@@ -230,3 +242,18 @@ def test_metrics_are_listed_and_read(ran: Cloud) -> None:
     told = cloudwatch.get_metric_statistics(**metric, **span, Period=86400, Statistics=["Average", "Sum"])
     assert sum(one["Sum"] for one in told["Datapoints"]) == pytest.approx(2 * (1 + 0.5 + 0.333 + 0.25))
     assert cloudwatch.get_metric_data(MetricDataQueries=[], **span)["MetricDataResults"] == []
+
+
+@pytest.mark.parametrize(("kind", "sound"), [("ml.p4d.24xlarge", True), ("ml.p3.24xlarge", False)])
+def test_instance_types_are_those_of_the_model_and_of_the_catalogue(kind: str, sound: bool) -> None:
+    shape = service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
+    broken = list(violations(shape, {"ResourceConfig": {"InstanceType": kind}}))
+    assert (broken == []) == sound
+    # As an older model would have it, which lacks the type.
+    member = shape.members["ResourceConfig"].members["InstanceType"]
+    known = member.metadata["enum"]
+    try:
+        member.metadata["enum"] = [one for one in known if one != kind]
+        assert (list(violations(member, kind, "type")) == []) == sound
+    finally:
+        member.metadata["enum"] = known
