@@ -42,14 +42,19 @@ class Answer(Enum):
     GO_ON = "go on"
 
 
+def submit_shown(clients: Clients, plan: Plan) -> None:
+    """Create the job, with a bar for a source archive that takes its time."""
+    with UploadView() as upload:
+        submit(clients, plan, upload.show)
+
+
 def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
     """Create the job and show it until it ends. None if the person left it running.
 
     From before the job exists an interrupt is a question about the job: none can come between the two.
     """
     with interrupts() as interrupted:
-        with UploadView() as upload:
-            submit(clients, plan, upload.show)
+        submit_shown(clients, plan)
         following = Following(clients, plan.job, Shape.of_plan(plan), interrupted, Answer.STOP)
         try:
             return following.run()

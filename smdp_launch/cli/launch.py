@@ -96,7 +96,7 @@ def command(
 
 
 def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detach: bool) -> ExitCode:
-    from smdp_launch.cli.following import submit_and_follow
+    from smdp_launch.cli.following import submit_and_follow, submit_shown
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_detached, show_local_end, show_local_start
     from smdp_launch.cli.render.next import say_next
@@ -106,7 +106,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
     from smdp_launch.jobs.clients import connection
     from smdp_launch.jobs.history import LOCAL, remember_plan
     from smdp_launch.jobs.local import local_cloud_folder
-    from smdp_launch.jobs.submit import seed, submit
+    from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
     from smdp_launch.planning.prepare import local_run, make_plan, with_note
 
@@ -131,7 +131,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
         seed(clients, plan, run.data)
         remember_plan(plan, now)
         if detach:
-            submit(clients, plan)
+            submit_shown(clients, plan)
         else:
             result = submit_and_follow(clients, plan)
     if detach:
@@ -176,7 +176,7 @@ def _submit_plan(
     plan: Plan, dry_run: bool, yes: bool, detach: bool, ignore: Sequence[str], require: Callable[[], None]
 ) -> ExitCode:
     from smdp_launch.cli.confirming import confirm
-    from smdp_launch.cli.following import submit_and_follow
+    from smdp_launch.cli.following import submit_and_follow, submit_shown
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_detached, show_end
     from smdp_launch.cli.render.next import say_next
@@ -186,7 +186,6 @@ def _submit_plan(
     from smdp_launch.jobs.clients import connect_aws
     from smdp_launch.jobs.history import remember_plan
     from smdp_launch.jobs.preflight import require_account
-    from smdp_launch.jobs.submit import submit
 
     show_diagnostics(plan.diagnostics)
     show_plan(plan)
@@ -200,7 +199,7 @@ def _submit_plan(
     require_account(clients, plan, ignore)
     remember_plan(plan, datetime.now(timezone.utc))
     if detach:
-        submit(clients, plan)
+        submit_shown(clients, plan)
         show_detached(plan.job)
         return ExitCode.OK
     result = submit_and_follow(clients, plan)
