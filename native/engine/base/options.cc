@@ -4,9 +4,9 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 namespace smdp {
 namespace {
@@ -57,14 +57,14 @@ const std::array kRows = {
 // Options that take one of a few words.
 struct Choice {
   std::string_view option;
-  std::vector<std::string_view> words;
+  std::span<const std::string_view> words;
   std::string_view allowed;
 };
-const std::array kChoices = {
-    Choice{"SMDP_KERNELS",
-           {"auto", "portable", "avx2", "avx512", "neon"},
-           "one of auto, portable, avx2, avx512, neon"},
-    Choice{"SMDP_WIRE_DTYPE", {"", "bfloat16", "float16"}, "bfloat16, float16 or empty"},
+constexpr std::array<std::string_view, 5> kKernels = {"auto", "portable", "avx2", "avx512", "neon"};
+constexpr std::array<std::string_view, 3> kWireDTypes = {"", "bfloat16", "float16"};
+constexpr std::array kChoices = {
+    Choice{"SMDP_KERNELS", kKernels, "one of auto, portable, avx2, avx512, neon"},
+    Choice{"SMDP_WIRE_DTYPE", kWireDTypes, "bfloat16, float16 or empty"},
 };
 
 Status bad(const Row& row, const std::string& value, const std::string& allowed) {
