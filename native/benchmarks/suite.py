@@ -31,7 +31,8 @@ CASES = {
         )
         for dtype in ("float32", "float16", "bfloat16")
     },
-    "acceptance": f"--shape 2x8 --rate 1000 --trace acceptance --backward-ms 0 --dtype float16 --iterations 3 "
+    # Half a GB for each rank, twice.
+    "acceptance": f"--shape 2x4 --rate 1000 --trace acceptance --backward-ms 0 --dtype float16 --iterations 3 "
     f"--contenders {PEERS}",
     "mask-rcnn": f"--shape 2x8 --rate 1000 --trace mask-rcnn --iterations 3 --contenders {PEERS}",
     "bert-large": "--shape 2x4 --trace bert-large --dtype float16 --iterations 2 --contenders smdp,gloo,gloo4",
