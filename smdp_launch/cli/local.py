@@ -56,7 +56,7 @@ def up(user: bool, as_json: bool) -> None:
     with _told():
         endpoint = shared.up(folder)
     if as_json:
-        show_document(shared.look(folder))
+        show_document(shared.look(folder), keys=True)
     else:
         show_up(endpoint, variables(endpoint, os.environ), user)
 

@@ -78,9 +78,16 @@ def test_a_local_run_joins_the_one_that_is_up_and_leaves_it_up(smdp_launch: Comm
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.OK, ran.stderr
     after = the_document(smdp_launch("local", "status", "--json"), "local")
-    assert {**up, "ended": 1} == after
+    assert {**up, "ended": 1, "environment": {}} == after
     down: dict[str, Any] = the_document(smdp_launch("local", "down", "--json"), "local")
     assert (down["up"], down["environment"], down["ended"]) == (False, {}, 1)
+
+
+def test_only_up_gives_the_keys_away(smdp_launch: Command, home: Path) -> None:
+    given = json.loads(smdp_launch("local", "up", "--json").stdout)["environment"]
+    told = [smdp_launch("local", *one) for one in (["status", "--json"], ["status"], ["down", "--json"])]
+    for key in (given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"]):
+        assert not [one.args for one in told if key in one.stdout + one.stderr]
 
 
 def test_up_twice_is_the_same_one(smdp_launch: Command, home: Path) -> None:

@@ -62,11 +62,12 @@ def _in_words(standing: Standing) -> str:
     return "up until it is told to go" if standing.announced else "up for as long as a command or a job needs it"
 
 
-def show_document(standing: Standing, stopped: Sequence[str] = ()) -> None:
-    click.echo(json.dumps(as_document(standing, stopped), indent=2, ensure_ascii=False))
+def show_document(standing: Standing, stopped: Sequence[str] = (), *, keys: bool = False) -> None:
+    click.echo(json.dumps(as_document(standing, stopped, keys=keys), indent=2, ensure_ascii=False))
 
 
-def as_document(standing: Standing, stopped: Sequence[str] = ()) -> dict[str, Any]:
+def as_document(standing: Standing, stopped: Sequence[str] = (), *, keys: bool = False) -> dict[str, Any]:
+    """Without ``keys`` the environment stays empty, so that a standing can be shown and kept anywhere."""
     endpoint = standing.endpoint
     return {
         "local": _VERSION,
@@ -75,7 +76,7 @@ def as_document(standing: Standing, stopped: Sequence[str] = ()) -> dict[str, An
         "state": str(standing.state_dir),
         "pid": endpoint.pid if endpoint is not None else None,
         "url": endpoint.url if endpoint is not None else None,
-        "environment": variables(endpoint, {}) if endpoint is not None else {},
+        "environment": variables(endpoint, {}) if keys and endpoint is not None else {},
         "running": list(standing.running),
         "ended": standing.ended,
         "stopped": list(stopped),
