@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_launch.localcloud import state as job_state
-from smdp_launch.localcloud.client import Endpoint, LocalCloudError, private, running
+from smdp_launch.localcloud.client import Endpoint, LocalCloudError, in_use, private, running
 from smdp_launch.localcloud.files import is_locked, read_json, write_json
 from smdp_launch.localcloud.layout import JobFolder, StateFolder
 from smdp_launch.localcloud.processes import start_time
@@ -46,6 +47,22 @@ def up(state_dir: Path, *, timeout: float = 30) -> Endpoint:
     with private(state_dir, timeout=timeout) as endpoint:
         StateFolder(endpoint.state_dir).announce()
     return endpoint
+
+
+@contextmanager
+def alone(state_dir: Path) -> Iterator[Endpoint]:
+    """A server that nobody had before and that ends with the context, and its jobs with it.
+
+    Raises LocalCloudError where one runs on `state_dir`, was announced, or has jobs that still run.
+    """
+    before = look(state_dir)
+    if before.announced or before.running:
+        raise in_use(StateFolder(before.state_dir))
+    with private(state_dir, join=False) as endpoint:
+        try:
+            yield endpoint
+        finally:
+            down(state_dir, grace=0)
 
 
 def down(state_dir: Path, *, grace: float = 10) -> tuple[str, ...]:
