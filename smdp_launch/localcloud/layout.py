@@ -2,6 +2,7 @@
 
 server.lock     held by the server for its life          server.json    how to reach it (0600)
 clients.lock    shared by all who need a server          spawn.lock     held while one is being started
+going.lock      held while it is being ended, and by each job for the moment of its creation
 server.log      output of the server                     s3/BUCKET/...  objects, see `objects`
 jobs/NAME/      one folder a job, see `JobFolder`
 account.yaml    what the account has, see `account`; the person's
@@ -36,6 +37,10 @@ class StateFolder:
     @property
     def spawn_lock(self) -> Path:
         return self.root / "spawn.lock"
+
+    @property
+    def going_lock(self) -> Path:
+        return self.root / "going.lock"
 
     @property
     def server_file(self) -> Path:
