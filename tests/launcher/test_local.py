@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,27 @@ def test_a_folder_that_cannot_be_used_is_named(smdp_launch: Command, home: Path)
     ran = smdp_launch("local", "up", env=clean_environment(SMDP_LOCAL_STATE=str(home / "file" / "state")))
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert "file/state" in ran.stderr
+
+
+def test_a_job_is_found_in_the_cloud_that_it_was_launched_into(smdp_launch: Command, home: Path) -> None:
+    elsewhere = home / "elsewhere"
+    assert smdp_launch(*RUN, env=clean_environment(SMDP_LOCAL_STATE=str(elsewhere))).returncode == ExitCode.OK
+    status = the_document(smdp_launch("status", "--json"), "status")
+    assert status["training_job_status"] == "Completed"
+    assert not (home / ".smdp" / "local").exists()
+    shutil.rmtree(elsewhere)
+    ran = smdp_launch("status")
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert f"there is no folder {elsewhere}" in ran.stderr.replace("\n", " ")
+    assert not elsewhere.exists()
+
+
+def test_a_folder_takes_its_jobs_along(smdp_launch: Command, home: Path) -> None:
+    assert smdp_launch(*RUN).returncode == ExitCode.OK
+    moved = home.rename(home.with_name("moved"))
+    status = the_document(smdp_launch("status", "--json", cwd=moved), "status")
+    moved.rename(home)
+    assert status["training_job_status"] == "Completed"
 
 
 @pytest.mark.parametrize("columns", [80, 140])
