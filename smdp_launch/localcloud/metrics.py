@@ -128,7 +128,7 @@ class MetricService:
             raise ServiceError("InvalidParameterValue", f"The local cloud does not have the statistic {unknown[0]!r}.")
         spans: dict[int, list[float]] = {}
         for one in self._points(metric):
-            if _seconds(window["StartTime"]) <= one.time < _seconds(window["EndTime"]):
+            if window["StartTime"] <= one.time < window["EndTime"]:
                 spans.setdefault(int(one.time // period) * period, []).append(one.value)
         return [
             {"Timestamp": float(start), **{name: float(_FUNCTIONS[name](values)) for name in statistics}}
@@ -149,10 +149,6 @@ def _is_listed(request: Parameters, job: str, name: str) -> bool:
         and request.get("MetricName", name) == name
         and all(one["Name"] == _DIMENSION and one.get("Value", job) == job for one in wanted)
     )
-
-
-def _seconds(time: Any) -> float:
-    return float(time)
 
 
 def _offset(request: Parameters) -> int:

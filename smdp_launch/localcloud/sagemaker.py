@@ -79,7 +79,7 @@ class TrainingService:
         by, descending = request.get("SortBy", "CreationTime"), request.get("SortOrder") == "Descending"
         places = sorted(((_place(by, *one), one) for one in chosen), key=lambda one: one[0], reverse=descending)
         if "NextToken" in request:
-            last = _read_token(request["NextToken"])
+            last = _read_token(request["NextToken"], by)
             places = [one for one in places if (one[0] < last if descending else one[0] > last)]
         size = min(int(request.get("MaxResults", _PAGE)), _PAGE)
         answer: dict[str, Any] = {"TrainingJobSummaries": [_summary(*one) for _, one in places[:size]]}
@@ -187,11 +187,14 @@ def _token(place: tuple[str | float, str]) -> str:
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
-def _read_token(token: str) -> tuple[str | float, str]:
+def _read_token(token: str, by: str) -> tuple[str | float, str]:
+    """A client's, so it may be anything: what comes back can be compared with the places of this order."""
     try:
         first, name = json.loads(base64.urlsafe_b64decode(token))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise validation("Invalid NextToken.") from None
+    if not isinstance(first, str if by in ("Name", "Status") else int | float) or not isinstance(name, str):
+        raise validation("Invalid NextToken.")
     return first, name
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
@@ -136,6 +138,47 @@ def test_requests_are_held_against_the_services_model(ran: Cloud, changes: dict[
     with pytest.raises(ClientError, match="ValidationException") as caught:
         ran.sagemaker.list_training_jobs(**changes)
     assert told in caught.value.response["Error"]["Message"]
+
+
+def sent(cloud: Cloud, body: dict[str, Any]) -> list[str]:
+    """The jobs that are listed for a body which no client of AWS's would make."""
+    sagemaker = client_of(cloud.endpoint, "sagemaker")
+    encoded = json.dumps(body).encode()
+    sagemaker.meta.events.register(
+        "before-call.sagemaker.ListTrainingJobs", lambda params, **_: params.update(body=encoded)
+    )
+    return [one["TrainingJobName"] for one in sagemaker.list_training_jobs()["TrainingJobSummaries"]]
+
+
+def test_a_time_may_be_a_text(ran: Cloud) -> None:
+    created: datetime = ran.describe("a-2")["CreationTime"]
+    assert sent(ran, {"CreationTimeBefore": created.isoformat()}) == ["a-1"]
+    assert sent(ran, {"CreationTimeBefore": created.timestamp()}) == ["a-1"]
+
+
+def token(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"CreationTimeAfter": "tomorrow"},
+        {"CreationTimeAfter": [1]},
+        {"CreationTimeAfter": 1e300},
+        {"CreationTimeAfter": float("inf")},
+        {"NextToken": token([1, 2])},
+        {"NextToken": token(["x", "a-1"])},
+        {"NextToken": token([1, "a-1"]), "SortBy": "Name"},
+        {"NextToken": token([None, "a-1"]), "SortBy": "Status"},
+        {"NextToken": token(5)},
+        {"NextToken": base64.urlsafe_b64encode(b"[" * 6000).decode()},
+    ],
+    ids=range(10),
+)
+def test_times_and_tokens_that_cannot_be_are_refused(ran: Cloud, body: dict[str, Any]) -> None:
+    with pytest.raises(ClientError, match="ValidationException"):
+        sent(ran, body)
 
 
 def test_events_of_all_streams_come_in_order_of_time_and_once(ran: Cloud) -> None:
