@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud.constraints import violations
+from smdp_launch.localcloud.filtering import pattern
 from smdp_launch.localcloud.requests import service_model
 from tests.localcloud.cloud import Cloud, client_of
 from tests.localcloud.conftest import open_cloud_on
@@ -151,9 +153,10 @@ def sent(cloud: Cloud, body: dict[str, Any]) -> list[str]:
 
 
 def test_a_time_may_be_a_text(ran: Cloud) -> None:
-    created: datetime = ran.describe("a-2")["CreationTime"]
-    assert sent(ran, {"CreationTimeBefore": created.isoformat()}) == ["a-1"]
-    assert sent(ran, {"CreationTimeBefore": created.timestamp()}) == ["a-1"]
+    first, second = (ran.describe(name)["CreationTime"] for name in ("a-1", "a-2"))
+    between = first + (second - first) / 2
+    assert sent(ran, {"CreationTimeBefore": between.isoformat()}) == ["a-1"]
+    assert sent(ran, {"CreationTimeBefore": between.timestamp()}) == ["a-1"]
 
 
 def token(value: object) -> str:
@@ -239,6 +242,34 @@ def test_a_follower_sees_every_line_once(ran: Cloud) -> None:
     assert [one for one in told if " step " in one] == [f"[algo-1:0] step {step}" for step in range(30)]
 
 
+def place_token(text: bytes) -> str:
+    return base64.urlsafe_b64encode(zlib.compress(text)).decode()
+
+
+@pytest.mark.parametrize("place", [-1, 3, 10**6, 10**30])
+def test_a_page_goes_on_at_a_lines_beginning_alone(ran: Cloud, place: int) -> None:
+    stream = ran.logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix="a-1/")["logStreams"][0]
+    token = place_token(json.dumps({stream["logStreamName"]: place}).encode())
+    with pytest.raises(ClientError, match=r"\(InvalidParameterException\).*nextToken is invalid"):
+        ran.logs.filter_log_events(logGroupName=GROUP, nextToken=token)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "fits"),
+    [
+        ("can't", "it can't be", True),
+        ("can't -won't", "it can't and won't be", False),
+        ("it's \"don't go\"", "don't go, it's late", True),
+        ('"say \\"no\\""', 'they say "no"', True),
+        ('"-x"', "an -x", True),
+        ('-"a b"', "a b", False),
+        ("", "anything", True),
+    ],
+)
+def test_a_pattern_is_of_words_and_of_what_double_quotes_hold(text: str, message: str, fits: bool) -> None:
+    assert pattern(text)(message) == fits
+
+
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
@@ -247,8 +278,11 @@ def test_a_follower_sees_every_line_once(ran: Cloud) -> None:
         ({"logGroupName": GROUP, "filterPattern": "{ $.a = 1 }"}, "InvalidParameterException"),
         ({"logGroupName": GROUP, "filterPattern": "%(%"}, "InvalidParameterException"),
         ({"logGroupName": GROUP, "filterPattern": '"open'}, "InvalidParameterException"),
+        ({"logGroupName": GROUP, "filterPattern": 'a"b"'}, "InvalidParameterException"),
         ({"logGroupName": GROUP, "nextToken": "x"}, "InvalidParameterException"),
+        ({"logGroupName": GROUP, "nextToken": place_token(b"[" * 100_000)}, "InvalidParameterException"),
     ],
+    ids=range(8),
 )
 def test_a_filter_that_cannot_be_is_refused(ran: Cloud, request_: dict[str, Any], code: str) -> None:
     with pytest.raises(ClientError) as caught:
