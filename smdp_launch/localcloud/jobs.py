@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from smdp_launch.localcloud import containers
+from smdp_launch.localcloud import containers, meter
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.environment import server_environment
@@ -143,6 +143,7 @@ class JobStore:
         if state is not None and not state.has_ended:
             reason = "InternalServerError: the job's supervisor died (killed, or out of memory); see "
             state.fail(f"{reason}{folder.supervisor_log}", time.time())
+            state.metrics = meter.final(folder)
             job_state.write(folder.state, state)
         return True
 

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from smdp_launch.localcloud.files import read_json, write_bytes, write_json
 
+LOG_SUFFIX = ".jsonl"  # of a stream's file
+
 JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the service's own pattern
 
 
@@ -149,6 +151,11 @@ class JobFolder:
     @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+    @property
+    def metrics(self) -> Path:
+        """What the metric definitions found, one value a line."""
+        return self.root / "metrics.jsonl"
 
     @property
     def hosts(self) -> Path:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from smdp_launch.localcloud import metrics, quotas
+from smdp_launch.localcloud import quotas
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError, validation
@@ -46,9 +46,7 @@ class TrainingService:
     def DescribeTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         folder = self._find(request["TrainingJobName"])
         state = self._jobs.state(folder)
-        answer = describe(self._jobs.request(folder), state, time.time())
-        values = metrics.final(folder) if state.has_ended else []
-        return {**answer, "FinalMetricDataList": values} if values else answer
+        return describe(self._jobs.request(folder), state, time.time())
 
     def UpdateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         name = request["TrainingJobName"]
@@ -152,6 +150,8 @@ def describe(request: Parameters, state: JobState, now: float) -> dict[str, Any]
         answer["FailureReason"] = state.failure
     if state.model is not None:
         answer["ModelArtifacts"] = {"S3ModelArtifacts": state.model}
+    if state.metrics:
+        answer["FinalMetricDataList"] = state.metrics
     return answer
 
 

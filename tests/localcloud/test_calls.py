@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from smdp_launch.localcloud.constraints import violations
 from smdp_launch.localcloud.filtering import pattern
 from smdp_launch.localcloud.requests import service_model
-from tests.localcloud.cloud import Cloud, client_of
+from tests.localcloud.cloud import Cloud, client_of, wait_for
 from tests.localcloud.conftest import open_cloud_on
 
 GROUP = "/aws/sagemaker/TrainingJobs"
@@ -302,6 +302,36 @@ def test_the_last_value_of_each_metric_is_described(ran: Cloud) -> None:
     values = {one["MetricName"]: one["Value"] for one in ran.describe("a-1")["FinalMetricDataList"]}
     assert values == {"loss": 0.25, "rate": 0.001}
     assert "FinalMetricDataList" not in ran.describe("b-1")
+
+
+def measured(*more: dict[str, str]) -> dict[str, Any]:
+    algorithm = {"TrainingImage": "image", "TrainingInputMode": "File", "MetricDefinitions": [*METRICS, *more]}
+    return {"AlgorithmSpecification": algorithm}
+
+
+def test_the_last_values_are_found_once_at_the_end(ran: Cloud) -> None:
+    before = ran.run("measured", LOSSES, **measured())["FinalMetricDataList"]
+    for stream in (ran.state_dir / "jobs/measured/logs").iterdir():
+        stream.unlink()
+    assert ran.describe("measured")["FinalMetricDataList"] == before
+
+
+def test_an_expression_without_end_costs_its_own_metric_alone(ran: Cloud) -> None:
+    endless = {"Name": "endless", "Regex": "(a+)+$"}
+    script = "print('loss=2', flush=True)\nprint('a' * 100 + '!', flush=True)\nprint('loss=1', flush=True)\n"
+    answer = ran.run("endless", script, **measured(endless))
+    assert answer["TrainingJobStatus"] == "Completed"
+    assert {one["MetricName"]: one["Value"] for one in answer["FinalMetricDataList"]} == {"loss": 1.0}
+
+
+def test_metrics_of_a_running_job_are_read(ran: Cloud) -> None:
+    cloudwatch = client_of(ran.endpoint, "cloudwatch")
+    ran.start("running", "import time\nprint('loss=2', flush=True)\ntime.sleep(600)\n", **measured())
+    dimensions = [{"Name": "TrainingJobName", "Value": "running"}]
+    found = wait_for(lambda: cloudwatch.list_metrics(Dimensions=dimensions)["Metrics"], "the first value")
+    assert [one["MetricName"] for one in found] == ["loss"]
+    ran.sagemaker.stop_training_job(TrainingJobName="running")
+    assert {one["Value"] for one in ran.wait("running")["FinalMetricDataList"]} == {2.0}
 
 
 def test_metrics_are_listed_and_read(ran: Cloud) -> None:
