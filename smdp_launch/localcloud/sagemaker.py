@@ -19,7 +19,7 @@ from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.requests import Action, Parameters, check_training_job, checked
 from smdp_launch.localcloud.state import JobState
 
-_PAGE = 100  # as the service: the most, and here also the default, of a page of jobs
+_PAGE = 10  # jobs, as the service where the request names no number
 
 
 def arn(name: str) -> str:
@@ -79,7 +79,7 @@ class TrainingService:
         if "NextToken" in request:
             last = _read_token(request["NextToken"], by)
             places = [one for one in places if (one[0] < last if descending else one[0] > last)]
-        size = min(int(request.get("MaxResults", _PAGE)), _PAGE)
+        size = int(request.get("MaxResults", _PAGE))
         answer: dict[str, Any] = {"TrainingJobSummaries": [_summary(*one) for _, one in places[:size]]}
         return {**answer, "NextToken": _token(places[size - 1][0])} if size < len(places) else answer
 

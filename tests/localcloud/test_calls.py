@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import zlib
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -86,6 +87,19 @@ def test_pages_lose_and_double_nothing_when_jobs_come_in_between(ran: Cloud, ord
     assert len(names) == len(set(names))
     assert {"a-1", "a-2", "b-1"} <= set(names)
     assert (new in names) == (order == "Ascending")
+
+
+def test_a_page_has_ten_jobs_unless_more_are_asked_for(ran: Cloud) -> None:
+    jobs = ran.state_dir / "jobs"
+    copies = [shutil.copytree(jobs / "a-1", jobs / f"copy-{number}") for number in range(12)]
+    try:
+        assert (len(listed(ran, NameContains="copy-")), len(listed(ran, NameContains="copy-", MaxResults=100))) == (
+            10,
+            12,
+        )
+    finally:
+        for one in copies:
+            shutil.rmtree(one)
 
 
 def test_the_paginator_goes_through_all(ran: Cloud) -> None:
