@@ -63,6 +63,17 @@ def test_a_shell_points_boto3_to_it(home: Path, user: str) -> None:
     assert (kept / "s3" / "mine").is_dir()
 
 
+def test_a_shell_that_points_to_one_that_is_down_is_told_how_to_leave_it(home: Path) -> None:
+    up = 'eval "$(smdp-launch local up)"'
+    ran = shell(f"{up}\nsmdp-launch local down\nenv -u SMDP_LOCAL_STATE smdp-launch local down\n", home)
+    leaving, up_again = ran.stderr.splitlines()[-2:]
+    assert up_again == "next: smdp-launch local up"
+    unset = re.fullmatch(r"next: (unset .*) frees this shell, which still points there", leaving)
+    assert unset is not None
+    left = shell(f"{up}\nsmdp-launch local down\n{unset[1]}\nenv\n", home).stdout
+    assert not re.findall(r"^(?:AWS|SMDP)_.*", left, re.MULTILINE)
+
+
 def test_the_exports_steer_local_runs_of_every_folder(home: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_job(other)

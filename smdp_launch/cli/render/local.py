@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from smdp_launch.cli.render.next import say_next
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.localcloud.client import Endpoint
 from smdp_launch.localcloud.shared import Standing
-from smdp_launch.localcloud.variables import variables
+from smdp_launch.localcloud.variables import NAMES, STATE, variables
 from smdp_launch.units import count, short, titled
 
 #: Version of ``local ... --json``; raised when a member changes its meaning or goes.
@@ -32,12 +33,15 @@ def show_up(endpoint: Endpoint, wanted: Mapping[str, str | None], user: bool) ->
     say_next(f'eval "$({_command("up", user)})" points the AWS clients of this shell to it')
 
 
-def show_down(before: Standing, stopped: Sequence[str], user: bool) -> None:
+def show_down(before: Standing, stopped: Sequence[str], user: bool, environ: Mapping[str, str]) -> None:
     if before.endpoint is None and not stopped:
         click.echo("the local cloud was not up")
     else:
         click.echo(f"the local cloud is down{_stopped(stopped)}")
-    say_next(_command("up", user))
+    if environ.get(STATE) and Path(environ[STATE]).expanduser().resolve() == before.state_dir:
+        say_next(f"unset {' '.join(NAMES)} frees this shell, which still points there")
+    else:
+        say_next(_command("up", user))
 
 
 def _stopped(names: Sequence[str]) -> str:
