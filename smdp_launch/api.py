@@ -18,9 +18,10 @@ from pathlib import Path
 from smdp_launch.diagnostics import Diagnostics
 from smdp_launch.errors import Refused
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.jobs.clients import connect_aws, connection
+from smdp_launch.jobs.clients import connect_aws, connection, local_cloud
 from smdp_launch.jobs.history import LOCAL, find_launch, remember_plan
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
+from smdp_launch.jobs.local import local_cloud_folder
 from smdp_launch.jobs.preflight import Preflight, require_account
 from smdp_launch.jobs.preflight import preflight as ask_account
 from smdp_launch.jobs.submit import seed, submit
@@ -156,6 +157,7 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
 
     Raises:
         Refused: no name is given, and no job was launched from here.
+        EnvironmentProblem: it ran in a local cloud whose state folder is gone.
 
     Examples:
         >>> attach().status()
@@ -166,7 +168,8 @@ def attach(name: str | None = None, *, region: str | None = None) -> Job:
     if job is None:
         raise Refused("no job was launched from this folder: give the name of one")
     where = launched.where if region is None and launched is not None else region
-    return Job(job, where or UNKNOWN_REGION, None, connection(where))
+    state = launched.state if launched is not None else None
+    return Job(job, where or UNKNOWN_REGION, None, connection(where, state))
 
 
 def _plan(job: Plan | JobLike) -> Plan:
@@ -195,9 +198,10 @@ def _plan_here(job: CheckedJob, asked: LocalRequest) -> Plan:
 
 
 def _launch_here(made: Plan, data: Mapping[str, Path]) -> Job:
-    connect = connection(LOCAL)
+    state = local_cloud_folder()
+    connect = local_cloud(state)
     with connect() as clients:
         seed(clients, made, data)
-        remember_plan(made, datetime.now(timezone.utc))
+        remember_plan(made, datetime.now(timezone.utc), state)
         submit(clients, made)
     return Job(made.job, LOCAL, made.spec.output.s3, connect)

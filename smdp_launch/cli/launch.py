@@ -103,8 +103,8 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
     from smdp_launch.cli.render.plan import show_plan
     from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode
-    from smdp_launch.jobs.clients import connection
-    from smdp_launch.jobs.history import LOCAL, remember_plan
+    from smdp_launch.jobs.clients import local_cloud
+    from smdp_launch.jobs.history import remember_plan
     from smdp_launch.jobs.local import local_cloud_folder
     from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
@@ -126,10 +126,10 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
         return ExitCode.OK
     show_local_start(plan)
     state = local_cloud_folder()
-    with connection(LOCAL)() as clients:
+    with local_cloud(state)() as clients:
         clients.tell = show_waiting
         seed(clients, plan, run.data)
-        remember_plan(plan, now)
+        remember_plan(plan, now, state)
         if detach:
             submit_shown(clients, plan)
         else:

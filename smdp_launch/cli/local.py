@@ -56,7 +56,7 @@ def up(user: bool, as_json: bool) -> None:
     with _told():
         endpoint = shared.up(folder)
     if as_json:
-        show_document(shared.look(folder))
+        show_document(shared.look(folder), keys=True)
     else:
         show_up(endpoint, variables(endpoint, os.environ), user)
 
@@ -84,7 +84,7 @@ def down(user: bool, grace: float, as_json: bool) -> None:
     if as_json:
         show_document(shared.look(folder), stopped)
     else:
-        show_down(before, stopped, user)
+        show_down(before, stopped, user, os.environ)
 
 
 @command.command("status", short_help="Whether it is up, where, and what runs in it.")

@@ -58,14 +58,27 @@ class Clients:
 Connect = Callable[[], AbstractContextManager[Clients]]
 
 
-def connection(where: str | None) -> Connect:
+def connection(where: str | None, state: str | None = None) -> Connect:
     """To the service that runs a job.
 
     Args:
-        where: as in the history: a region, or ``local`` for the local cloud of the current folder. None for the region
-            of the person's AWS configuration.
+        where: as in the history: a region, or ``local`` for a local cloud. None for the region of the person's AWS
+            configuration.
+        state: as in the history: the local cloud's state folder. None for the one that is meant here and now.
+
+    Raises:
+        EnvironmentProblem: there is no such folder any more.
     """
-    return local_cloud(local_cloud_folder()) if where == LOCAL else lambda: nullcontext(connect_aws(where))
+    if where != LOCAL:
+        return lambda: nullcontext(connect_aws(where))
+    return local_cloud(local_cloud_folder() if state is None else _kept(Path(state).absolute()))
+
+
+def _kept(state: Path) -> Path:
+    """Not made anew, as a launch would: an empty one knows no job."""
+    if not state.is_dir():
+        raise EnvironmentProblem(f"the local cloud that the job ran in is gone: there is no folder {state}")
+    return state
 
 
 def local_cloud(state: Path) -> Connect:

@@ -48,7 +48,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Launch:
-    """``where`` is the AWS region, or "local"; the rest of the cost is None where no price is known."""
+    """``where`` is the AWS region, or "local"; the rest of the cost is None where no price is known.
+
+    ``state`` is the state folder of the local cloud that a job of this machine runs in, seen from the folder of the
+    history where it lies below that, so that both can be moved together.
+    """
 
     job: str
     where: str
@@ -58,6 +62,7 @@ class Launch:
     hosts: int | None = None
     price: float | None = None
     most_usd: float | None = None
+    state: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,19 +104,27 @@ def state_folder(beside: Path | None = None) -> Path:
     return folder
 
 
-def remember_plan(plan: Plan, now: datetime) -> None:
-    """The launch of ``plan``, which is about to be submitted."""
+def remember_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
+    """The launch of ``plan``, which is about to be submitted: to the local cloud on ``state``, or to AWS."""
     if plan.local is not None:
-        remember(plan.job, LOCAL, plan.job_file, plan.hash, now, Cost(plan.hosts))
+        remember(plan.job, LOCAL, plan.job_file, plan.hash, now, Cost(plan.hosts), state)
     else:
         bill = plan.billing
         cost = Cost(plan.hosts, bill.price, bill.usd)
         remember(plan.job, plan.spec.region, plan.job_file, plan.hash, now, cost)
 
 
-def remember(job: str, where: str, job_file: str, plan_hash: str, now: datetime, cost: Cost | None = None) -> None:
+def remember(
+    job: str,
+    where: str,
+    job_file: str,
+    plan_hash: str,
+    now: datetime,
+    cost: Cost | None = None,
+    state: Path | None = None,
+) -> None:
     known = asdict(cost) if cost is not None else {}
-    entry = Launch(job, where, job_file, plan_hash, _stamp(now), **known)
+    entry = Launch(job, where, job_file, plan_hash, _stamp(now), **known, state=_from_here(state))
     with _opened(state_folder() / _FILE) as file:
         _append(file, entry)
 
@@ -168,6 +181,13 @@ def _usd(launched: Launch, billable: int | None) -> float | None:
     if launched.price is None or launched.hosts is None or billable is None:
         return None
     return round(launched.price * launched.hosts * billable / 3600, 6)
+
+
+def _from_here(state: Path | None) -> str | None:
+    if state is None:
+        return None
+    here = Path.cwd()
+    return str(state.relative_to(here) if state.is_relative_to(here) else state.absolute())
 
 
 def _stamp(now: datetime) -> str:

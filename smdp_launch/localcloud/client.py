@@ -6,6 +6,7 @@ releases the locks of whoever dies.
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -53,8 +54,10 @@ class Isolation:
 
 
 @contextmanager
-def private(state_dir: Path, *, timeout: float = 30) -> Iterator[Endpoint]:
+def private(state_dir: Path, *, timeout: float = 30, join: bool = True) -> Iterator[Endpoint]:
     """Use the server on `state_dir`, starting one if none runs; it stays as long as the context does.
+
+    Without `join` one that runs already is an error.
 
     After the last context, and after the last job, a private server ends by itself; whoever started it waits a
     moment for that. `timeout` (seconds) bounds the start. Raises LocalCloudError.
@@ -68,7 +71,7 @@ def private(state_dir: Path, *, timeout: float = 30) -> Iterator[Endpoint]:
                 f"The local cloud on {state.root} has been ending for {timeout:.0f} s. "
                 f"End process {_pid(state)} and try again."
             )
-        endpoint, process = _join_or_start(state, deadline)
+        endpoint, process = _join_or_start(state, deadline, join)
         try:
             yield endpoint
         finally:
@@ -103,13 +106,15 @@ def _prepared(state_dir: Path) -> StateFolder:
     return state
 
 
-def _join_or_start(state: StateFolder, deadline: float) -> tuple[Endpoint, subprocess.Popen[bytes] | None]:
+def _join_or_start(state: StateFolder, deadline: float, join: bool) -> tuple[Endpoint, subprocess.Popen[bytes] | None]:
     spawning = Lock(state.spawn_lock)
     try:
         if not spawning.wait(deadline):
             raise LocalCloudError(f"Another command is still starting the local cloud on {state.root}; try again.")
         endpoint = running(state)
         if endpoint is not None:
+            if not join:
+                raise in_use(state)
             return endpoint, None
         process = _spawn(state)
         try:
@@ -128,6 +133,13 @@ def running(state: StateFolder) -> Endpoint | None:
     if not record or not is_locked(state.server_lock) or not _is_alive(record["pid"]):
         return None
     return Endpoint(**record, state_dir=state.root)
+
+
+def in_use(state: StateFolder) -> LocalCloudError:
+    return LocalCloudError(
+        f"The local cloud on {state.root} is in use: choose another folder, or end it first "
+        f"(SMDP_LOCAL_STATE={shlex.quote(str(state.root))} smdp-launch local down)."
+    )
 
 
 def _is_alive(pid: int) -> bool:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 import heapq
 import json
+import os
 import re
-import shlex
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from smdp_launch.localcloud.errors import ServiceError
 
 _MOST_BYTES = 1024 * 1024  # the service's limit of a page
+
+_TERM = re.compile(r'([?-]?)(?:"((?:[^"\\]|\\.)*)"|([^\s"]+))(?:\s+|$)')
+_ESCAPED = re.compile(r"\\(.)")
 
 Places = dict[str, int]  # byte of each stream's file that is to be read next
 
@@ -30,19 +33,27 @@ def pattern(text: str) -> Callable[[str], bool]:
         raise _refused("The local cloud does not have patterns of JSON or of columns.")
     if len(text) > 1 and text[0] == text[-1] == "%":
         return _expression(text[1:-1])
-    try:
-        terms = shlex.split(text, posix=True)
-    except ValueError as error:
-        raise _refused(f"Invalid filter pattern: {error}") from None
-    some = [one[1:] for one in terms if one.startswith("?")]
-    none = [one[1:] for one in terms if one.startswith("-")]
-    every = [one for one in terms if one[:1] not in ("?", "-")]
+    terms = _terms(text)
+    some, none, every = ([word for sign, word in terms if sign == kind] for kind in ("?", "-", ""))
 
     def fits(message: str) -> bool:
         wanted = all(one in message for one in every) and (not some or any(one in message for one in some))
         return wanted and not any(one in message for one in none)
 
     return fits
+
+
+def _terms(text: str) -> list[tuple[str, str]]:
+    """Sign and word of each. Double quotes alone hold words together: an apostrophe is a letter like any other."""
+    terms, place = [], 0
+    while place < len(text):
+        match = _TERM.match(text, place)
+        if match is None:
+            raise _refused(f"Invalid filter pattern: {text[place:]!r} is no term; a quote may be open.")
+        sign, quoted, word = match.groups()
+        terms.append((sign, word if quoted is None else _ESCAPED.sub(r"\1", quoted)))
+        place = match.end()
+    return terms
 
 
 def _expression(text: str) -> Callable[[str], bool]:
@@ -81,13 +92,24 @@ def page(
 def _events(name: str, path: Path, place: int) -> Iterator[tuple[int, str, int, int, dict[str, Any]]]:
     """Time, stream, first byte, byte behind it, and the event."""
     with path.open("rb") as file:
-        file.seek(place)
+        _seek_line(file, place)
         for line in file:
             if not line.endswith(b"\n"):  # still on its way to the disk
                 return
             event = json.loads(line)
             yield event["timestamp"], name, place, place + len(line), event
             place += len(line)
+
+
+def _seek_line(file: IO[bytes], place: int) -> None:
+    """Raises ServiceError where no line begins at `place`, which a client's token named."""
+    if place == 0:
+        return
+    if place <= os.fstat(file.fileno()).st_size:
+        file.seek(place - 1)
+        if file.read(1) == b"\n":
+            return
+    raise _refused("The specified nextToken is invalid.")
 
 
 def _token(places: Places) -> str:
@@ -99,7 +121,7 @@ def _places(token: str | None) -> Places:
         return {}
     try:
         found = json.loads(zlib.decompressobj().decompress(base64.urlsafe_b64decode(token), _MOST_BYTES))
-    except (ValueError, zlib.error):
+    except (ValueError, RecursionError, zlib.error):
         raise _refused("The specified nextToken is invalid.") from None
     if not isinstance(found, dict) or not all(isinstance(one, int) and one >= 0 for one in found.values()):
         raise _refused("The specified nextToken is invalid.")

@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from smdp_launch.localcloud import containers
+from smdp_launch.localcloud import containers, meter
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.environment import server_environment
-from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.files import Lock, is_locked, read_json, remove_tree, write_json
 from smdp_launch.localcloud.layout import JOB_NAME, JobFolder, StateFolder
 from smdp_launch.localcloud.processes import kill_processes_below
@@ -49,7 +49,17 @@ class JobStore:
         return folder if JOB_NAME.fullmatch(name) and folder.state.exists() else None
 
     def create(self, request: Mapping[str, Any]) -> None:
-        """Write the job down and start its supervisor. ResourceInUse where the name is taken."""
+        """Write the job down and start its supervisor. ResourceInUse where the name is taken, and refused once the
+        local cloud is going down: whoever ends it would not look for the job again."""
+        going = Lock(self._state.going_lock)
+        try:
+            if not going.take(shared=True):
+                raise validation("The local cloud is going down; start the job when it is up again.")
+            self._create(request)
+        finally:
+            going.release()
+
+    def _create(self, request: Mapping[str, Any]) -> None:
         name = str(request["TrainingJobName"])
         draft = JobFolder(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
         draft.logs.mkdir(mode=0o700, parents=True)
@@ -133,6 +143,7 @@ class JobStore:
         if state is not None and not state.has_ended:
             reason = "InternalServerError: the job's supervisor died (killed, or out of memory); see "
             state.fail(f"{reason}{folder.supervisor_log}", time.time())
+            state.metrics = meter.final(folder)
             job_state.write(folder.state, state)
         return True
 

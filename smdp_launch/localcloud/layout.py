@@ -2,6 +2,7 @@
 
 server.lock     held by the server for its life          server.json    how to reach it (0600)
 clients.lock    shared by all who need a server          spawn.lock     held while one is being started
+going.lock      held while it is being ended, and by each job for the moment of its creation
 server.log      output of the server                     s3/BUCKET/...  objects, see `objects`
 jobs/NAME/      one folder a job, see `JobFolder`
 account.yaml    what the account has, see `account`; the person's
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_launch.localcloud.files import read_json, write_bytes, write_json
+
+LOG_SUFFIX = ".jsonl"  # of a stream's file
 
 JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the service's own pattern
 
@@ -36,6 +39,10 @@ class StateFolder:
     @property
     def spawn_lock(self) -> Path:
         return self.root / "spawn.lock"
+
+    @property
+    def going_lock(self) -> Path:
+        return self.root / "going.lock"
 
     @property
     def server_file(self) -> Path:
@@ -144,6 +151,11 @@ class JobFolder:
     @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+    @property
+    def metrics(self) -> Path:
+        """What the metric definitions found, one value a line."""
+        return self.root / "metrics.jsonl"
 
     @property
     def hosts(self) -> Path:

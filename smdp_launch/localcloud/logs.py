@@ -19,12 +19,12 @@ from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.filtering import page, pattern
 from smdp_launch.localcloud.jobs import JobStore
+from smdp_launch.localcloud.layout import LOG_SUFFIX
 from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 _GROUP_ARN = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{GROUP}"
-SUFFIX = ".jsonl"
 _MOST_EVENTS = 10_000  # the service's page limits
 _MOST_BYTES = 1024 * 1024
 _TOKEN = re.compile(r"([fb])/(\d{1,18})")
@@ -149,7 +149,7 @@ class LogService:
         return {
             f"{folder.name}/{path.stem}": path
             for folder in self._jobs.folders()
-            for path in folder.logs.glob(f"*{SUFFIX}")
+            for path in folder.logs.glob(f"*{LOG_SUFFIX}")
         }
 
 

@@ -1,18 +1,15 @@
-"""What a job's metric definitions find in its log, and the CloudWatch calls that read it."""
+"""The CloudWatch calls that read what a job's metric definitions found."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from smdp_launch.localcloud.errors import ServiceError
-from smdp_launch.localcloud.files import read_json
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import JobFolder
-from smdp_launch.localcloud.logs import GROUP, SUFFIX
+from smdp_launch.localcloud.logs import GROUP
+from smdp_launch.localcloud.meter import Point, points
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 NAMESPACE = GROUP
@@ -27,60 +24,6 @@ _FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
 }
 
 
-@dataclass(frozen=True)
-class Point:
-    """`time` in seconds since 1970."""
-
-    name: str
-    time: float
-    value: float
-
-
-def points(folder: JobFolder) -> Iterator[Point]:
-    """Every value so far, log after log."""
-    request: Mapping[str, Any] = read_json(folder.request) or {}
-    definitions = request.get("AlgorithmSpecification", {}).get("MetricDefinitions", [])
-    expressions = [(one["Name"], _compiled(one["Regex"])) for one in definitions]
-    if not expressions:
-        return
-    for path in sorted(folder.logs.glob(f"*{SUFFIX}")):
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                if line.endswith("\n"):  # else it is still on its way to the disk
-                    yield from _matches(expressions, json.loads(line))
-
-
-def final(folder: JobFolder) -> list[dict[str, Any]]:
-    """FinalMetricDataList: the last value of each metric."""
-    last: dict[str, Point] = {}
-    for one in points(folder):
-        if one.name not in last or one.time >= last[one.name].time:
-            last[one.name] = one
-    return [{"MetricName": one.name, "Value": one.value, "Timestamp": one.time} for one in last.values()]
-
-
-def _compiled(expression: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(expression)
-    except re.error:
-        return None
-
-
-def _matches(expressions: Sequence[tuple[str, re.Pattern[str] | None]], event: Mapping[str, Any]) -> Iterator[Point]:
-    for name, expression in expressions:
-        match = expression.search(event["message"]) if expression is not None else None
-        value = _number(match.group(1)) if match is not None and match.re.groups else None
-        if value is not None:
-            yield Point(name, event["timestamp"] / 1000, value)
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text is not None else None
-    except ValueError:
-        return None
-
-
 class MetricService:
     def __init__(self, jobs: JobStore) -> None:
         self._jobs = jobs
@@ -92,7 +35,7 @@ class MetricService:
         found = [
             {"Namespace": NAMESPACE, "MetricName": name, "Dimensions": [{"Name": _DIMENSION, "Value": folder.name}]}
             for folder in self._jobs.folders()
-            for name in dict.fromkeys(one.name for one in points(folder))
+            for name in self._names(folder)
             if _is_listed(request, folder.name, name)
         ]
         start = _offset(request)
@@ -119,6 +62,12 @@ class MetricService:
         made = self._statistics(request, request["Period"], request.get("Statistics", []), request)
         return {"Label": request["MetricName"], "Datapoints": [{**one, "Unit": "None"} for one in made]}
 
+    def _names(self, folder: JobFolder) -> Iterable[str]:
+        state = self._jobs.state(folder)
+        if state.has_ended:
+            return [one["MetricName"] for one in state.metrics]
+        return dict.fromkeys(one.name for one in points(folder))
+
     def _statistics(
         self, metric: Parameters, period: int, statistics: Sequence[str], window: Parameters
     ) -> list[dict[str, Any]]:
@@ -128,7 +77,7 @@ class MetricService:
             raise ServiceError("InvalidParameterValue", f"The local cloud does not have the statistic {unknown[0]!r}.")
         spans: dict[int, list[float]] = {}
         for one in self._points(metric):
-            if _seconds(window["StartTime"]) <= one.time < _seconds(window["EndTime"]):
+            if window["StartTime"] <= one.time < window["EndTime"]:
                 spans.setdefault(int(one.time // period) * period, []).append(one.value)
         return [
             {"Timestamp": float(start), **{name: float(_FUNCTIONS[name](values)) for name in statistics}}
@@ -149,10 +98,6 @@ def _is_listed(request: Parameters, job: str, name: str) -> bool:
         and request.get("MetricName", name) == name
         and all(one["Name"] == _DIMENSION and one.get("Value", job) == job for one in wanted)
     )
-
-
-def _seconds(time: Any) -> float:
-    return float(time)
 
 
 def _offset(request: Parameters) -> int:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from smdp_launch.localcloud import cbor, query
 from smdp_launch.localcloud.auth import Head
 from smdp_launch.localcloud.errors import ServiceError, as_json
-from smdp_launch.localcloud.requests import service_model
+from smdp_launch.localcloud.requests import service_model, with_times
 
 #: botocore's name of a service whose requests are signed with another.
 MODELS = {"elasticfilesystem": "efs", "servicequotas": "service-quotas", "monitoring": "cloudwatch"}
@@ -117,7 +117,7 @@ class Cbor:
 
     def answer(self, operation: str, result: Mapping[str, Any]) -> Reply:
         shape = service_model(MODELS.get(self.service, self.service)).operation_model(operation).output_shape
-        return Reply("application/cbor", cbor.encode(_with_times(shape, result)), self._HEADERS)
+        return Reply("application/cbor", cbor.encode(with_times(shape, result, cbor.Timestamp)), self._HEADERS)
 
     def refuse(self, error: ServiceError) -> Reply:
         body = cbor.encode({"__type": error.code, "message": error.message})
@@ -148,14 +148,3 @@ def _object(data: bytes) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise ServiceError("SerializationException", "The body is not a JSON object.")
     return parameters
-
-
-def _with_times(shape: Any, value: Any) -> Any:
-    """The same value with what its shape says is a time marked as one."""
-    if shape is None or value is None:
-        return value
-    if shape.type_name == "structure":
-        return {name: _with_times(shape.members.get(name), one) for name, one in value.items()}
-    if shape.type_name == "list":
-        return [_with_times(shape.member, one) for one in value]
-    return cbor.Timestamp(value) if shape.type_name == "timestamp" else value

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
+from botocore.utils import parse_to_aware_datetime
 from botocore.validate import ParamValidator
 
 from smdp_launch.localcloud.constraints import report, violations
@@ -40,7 +41,10 @@ def check_shape(operation: str, parameters: Mapping[str, Any], service: str = "s
     shape = service_model(service).operation_model(operation).input_shape
     if shape is None:
         return
-    found = ParamValidator().validate(parameters, shape)
+    try:
+        found = ParamValidator().validate(parameters, shape)
+    except (OverflowError, RuntimeError):  # botocore at a time that no calendar has
+        raise validation("Parameter validation failed: a time is out of range.") from None
     if found.has_errors():
         raise validation(found.generate_report())
     broken = list(violations(shape, parameters))
@@ -49,16 +53,35 @@ def check_shape(operation: str, parameters: Mapping[str, Any], service: str = "s
 
 
 def checked(service: str, *calls: Action) -> dict[str, Action]:
-    """The calls by their names, each given only what the service's model (botocore's name of it) allows."""
+    """The calls by their names, each given only what the service's model (botocore's name of it) allows, and times as
+    seconds since 1970, however they were sent."""
 
     def check(call: Action) -> Action:
         def asked(parameters: Parameters) -> Mapping[str, Any]:
             check_shape(call.__name__, parameters, service)
-            return call(parameters)
+            shape = service_model(service).operation_model(call.__name__).input_shape
+            seconds: Parameters = with_times(shape, parameters, _seconds)
+            return call(seconds)
 
         return asked
 
     return {call.__name__: check(call) for call in calls}
+
+
+def with_times(shape: Any, value: Any, convert: Callable[[Any], float]) -> Any:
+    """The same value with what its shape says is a time converted."""
+    if shape is None or value is None:
+        return value
+    if shape.type_name == "structure":
+        return {name: with_times(shape.members.get(name), one, convert) for name, one in value.items()}
+    if shape.type_name == "list":
+        return [with_times(shape.member, one, convert) for one in value]
+    return convert(value) if shape.type_name == "timestamp" else value
+
+
+def _seconds(time: Any) -> float:
+    seconds: float = time if isinstance(time, int | float) else parse_to_aware_datetime(time).timestamp()
+    return seconds
 
 
 def check_training_job(request: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from smdp_launch.localcloud import metrics, quotas
+from smdp_launch.localcloud import quotas
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError, validation
@@ -19,7 +19,7 @@ from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.requests import Action, Parameters, check_training_job, checked
 from smdp_launch.localcloud.state import JobState
 
-_PAGE = 100  # as the service: the most, and here also the default, of a page of jobs
+_PAGE = 10  # jobs, as the service where the request names no number
 
 
 def arn(name: str) -> str:
@@ -46,9 +46,7 @@ class TrainingService:
     def DescribeTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         folder = self._find(request["TrainingJobName"])
         state = self._jobs.state(folder)
-        answer = describe(self._jobs.request(folder), state, time.time())
-        values = metrics.final(folder) if state.has_ended else []
-        return {**answer, "FinalMetricDataList": values} if values else answer
+        return describe(self._jobs.request(folder), state, time.time())
 
     def UpdateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         name = request["TrainingJobName"]
@@ -79,9 +77,9 @@ class TrainingService:
         by, descending = request.get("SortBy", "CreationTime"), request.get("SortOrder") == "Descending"
         places = sorted(((_place(by, *one), one) for one in chosen), key=lambda one: one[0], reverse=descending)
         if "NextToken" in request:
-            last = _read_token(request["NextToken"])
+            last = _read_token(request["NextToken"], by)
             places = [one for one in places if (one[0] < last if descending else one[0] > last)]
-        size = min(int(request.get("MaxResults", _PAGE)), _PAGE)
+        size = int(request.get("MaxResults", _PAGE))
         answer: dict[str, Any] = {"TrainingJobSummaries": [_summary(*one) for _, one in places[:size]]}
         return {**answer, "NextToken": _token(places[size - 1][0])} if size < len(places) else answer
 
@@ -152,6 +150,8 @@ def describe(request: Parameters, state: JobState, now: float) -> dict[str, Any]
         answer["FailureReason"] = state.failure
     if state.model is not None:
         answer["ModelArtifacts"] = {"S3ModelArtifacts": state.model}
+    if state.metrics:
+        answer["FinalMetricDataList"] = state.metrics
     return answer
 
 
@@ -187,11 +187,14 @@ def _token(place: tuple[str | float, str]) -> str:
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
-def _read_token(token: str) -> tuple[str | float, str]:
+def _read_token(token: str, by: str) -> tuple[str | float, str]:
+    """A client's, so it may be anything: what comes back can be compared with the places of this order."""
     try:
         first, name = json.loads(base64.urlsafe_b64decode(token))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise validation("Invalid NextToken.") from None
+    if not isinstance(first, str if by in ("Name", "Status") else int | float) or not isinstance(name, str):
+        raise validation("Invalid NextToken.")
     return first, name
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_launch.localcloud import state as job_state
-from smdp_launch.localcloud.client import Endpoint, LocalCloudError, private, running
-from smdp_launch.localcloud.files import is_locked, read_json, write_json
+from smdp_launch.localcloud.client import Endpoint, LocalCloudError, in_use, private, running
+from smdp_launch.localcloud.files import Lock, is_locked, read_json, write_json
 from smdp_launch.localcloud.layout import JobFolder, StateFolder
 from smdp_launch.localcloud.processes import start_time
 
@@ -48,19 +49,45 @@ def up(state_dir: Path, *, timeout: float = 30) -> Endpoint:
     return endpoint
 
 
+@contextmanager
+def alone(state_dir: Path) -> Iterator[Endpoint]:
+    """A server that nobody had before and that ends with the context, and its jobs with it.
+
+    Raises LocalCloudError where one runs on `state_dir`, was announced, or has jobs that still run.
+    """
+    before = look(state_dir)
+    if before.announced or before.running:
+        raise in_use(StateFolder(before.state_dir))
+    with private(state_dir, join=False) as endpoint:
+        try:
+            yield endpoint
+        finally:
+            down(state_dir, grace=0)
+
+
 def down(state_dir: Path, *, grace: float = 10) -> tuple[str, ...]:
     """End the server on `state_dir` and all its jobs; the names of those that still ran.
 
     `grace` (seconds) is what their scripts get after SIGTERM. What has not ended half a minute later is killed.
-    Raises LocalCloudError where even that does not help.
+    No job can be created meanwhile. Raises LocalCloudError where even that does not help.
     """
     state = StateFolder(state_dir.resolve())
     if not state.jobs.is_dir():
         return ()
+    going = Lock(state.going_lock)
+    try:
+        if not going.wait(time.monotonic() + grace + _CLEANING + 2 * _LEAVING):
+            raise LocalCloudError(f"Another command has not done ending the local cloud on {state.root}; try again.")
+        return _down(state, grace)
+    finally:
+        going.release()
+
+
+def _down(state: StateFolder, grace: float) -> tuple[str, ...]:
     state.announced.unlink(missing_ok=True)
     stopped: tuple[str, ...] = ()
     if _unended(state):
-        with private(state_dir):  # a server that was killed is needed to keep what the jobs leave
+        with private(state.root):  # a server that was killed is needed to keep what the jobs leave
             stopped = _end_jobs(state, grace)
     _end_server(state)
     return stopped

@@ -25,6 +25,7 @@ class JobState:
     failure: str | None = None
     model: str | None = None  # S3 address of the model, once it lies there
     transitions: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)  # FinalMetricDataList, once it has ended
 
     @property
     def has_ended(self) -> bool:

@@ -24,12 +24,13 @@ from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
 from smdp_launch.localcloud.hosts import Host, HostLog, wait_until
 from smdp_launch.localcloud.launch import Grounds, Launch
-from smdp_launch.localcloud.layout import JobFolder
-from smdp_launch.localcloud.logs import SUFFIX
+from smdp_launch.localcloud.layout import LOG_SUFFIX, JobFolder
+from smdp_launch.localcloud.meter import Meter, final
 from smdp_launch.localcloud.outcome import Ending, JobFailed, JobStopped
 from smdp_launch.localcloud.tree import HostTree, host_names, plant
 
 _TICK = 0.05  # seconds between looks at hosts, clock and stop mark
+_MEASURING = 1.0  # seconds between looks at the log
 _REPORT_WAIT = 1.0  # seconds for the other hosts to say what they saw
 _FAILURE_GRACE = 2.0  # seconds for the other hosts to end by themselves
 _STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL, as on the platform
@@ -48,6 +49,7 @@ class Supervisor:
         names = host_names(self._request["ResourceConfig"]["InstanceCount"])
         self._trees = [HostTree(name, folder.hosts / name) for name in names]
         self._resources = ExitStack()
+        self._meter = Meter(folder, self._request)
 
     def run(self) -> None:
         """Run the job; whatever happens, its state ends and nothing of it stays."""
@@ -68,6 +70,8 @@ class Supervisor:
             _note_exception()
             ending = outcome.failed(f"InternalServerError: the local cloud failed; see {self._folder.supervisor_log}")
         self._clean_up()
+        self._meter.look()
+        self._state.metrics = final(self._folder)
         now = time.time()
         if ending.failure is not None:
             self._state.fail(ending.failure, now)
@@ -139,7 +143,7 @@ class Supervisor:
         )
         began = int(time.time())
         for tree in self._trees:
-            log = HostLog(self._folder.logs / f"{tree.name}-{began}{SUFFIX}")
+            log = HostLog(self._folder.logs / f"{tree.name}-{began}{LOG_SUFFIX}")
             if refusal:
                 log.write(f"[{tree.name}] {warning}Use the SM_* variables.")
             self._hosts.append(Host(tree, launch.order(tree), log))
@@ -160,7 +164,11 @@ class Supervisor:
     def _watch(self) -> Ending:
         limit = self._request["StoppingCondition"].get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME)
         deadline = (self._state.started or time.time()) + limit
+        measured = time.monotonic()
         while True:
+            if time.monotonic() > measured + _MEASURING:
+                self._meter.look()
+                measured = time.monotonic()
             ended = [host for host in self._hosts if host.has_ended]
             if any(host.code != 0 for host in ended):
                 return self._fail()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.localcloud import shared
-from smdp_launch.localcloud.client import LocalCloudError, private
+from smdp_launch.localcloud.client import LocalCloudError
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.variables import variables
 
@@ -50,7 +50,7 @@ def local_cloud(state: str | os.PathLike[str] | None = None) -> Iterator[LocalCl
         state: a folder to keep, for what lies in its buckets; one that goes with the block by default.
 
     Raises:
-        EnvironmentProblem: the local cloud does not start.
+        EnvironmentProblem: the local cloud does not start, or ``state`` is that of one which somebody else uses.
 
     Examples:
         >>> import boto3
@@ -63,10 +63,9 @@ def local_cloud(state: str | os.PathLike[str] | None = None) -> Iterator[LocalCl
     with ExitStack() as stack:
         folder = Path(state) if state is not None else _scratch(stack)
         try:
-            endpoint = stack.enter_context(private(folder))
+            endpoint = stack.enter_context(shared.alone(folder))
         except LocalCloudError as error:
             raise EnvironmentProblem(str(error)) from error
-        stack.callback(shared.down, folder, grace=0)
         stack.enter_context(_environment({**variables(endpoint, os.environ), **_ALONE}))
         stack.enter_context(_new_default_session())
         role = f"arn:aws:iam::{ACCOUNT}:role/training"

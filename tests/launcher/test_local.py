@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,17 @@ def test_a_shell_points_boto3_to_it(home: Path, user: str) -> None:
     assert (kept / "s3" / "mine").is_dir()
 
 
+def test_a_shell_that_points_to_one_that_is_down_is_told_how_to_leave_it(home: Path) -> None:
+    up = 'eval "$(smdp-launch local up)"'
+    ran = shell(f"{up}\nsmdp-launch local down\nenv -u SMDP_LOCAL_STATE smdp-launch local down\n", home)
+    leaving, up_again = ran.stderr.splitlines()[-2:]
+    assert up_again == "next: smdp-launch local up"
+    unset = re.fullmatch(r"next: (unset .*) frees this shell, which still points there", leaving)
+    assert unset is not None
+    left = shell(f"{up}\nsmdp-launch local down\n{unset[1]}\nenv\n", home).stdout
+    assert not re.findall(r"^(?:AWS|SMDP)_.*", left, re.MULTILINE)
+
+
 def test_the_exports_steer_local_runs_of_every_folder(home: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_job(other)
@@ -78,9 +90,16 @@ def test_a_local_run_joins_the_one_that_is_up_and_leaves_it_up(smdp_launch: Comm
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.OK, ran.stderr
     after = the_document(smdp_launch("local", "status", "--json"), "local")
-    assert {**up, "ended": 1} == after
+    assert {**up, "ended": 1, "environment": {}} == after
     down: dict[str, Any] = the_document(smdp_launch("local", "down", "--json"), "local")
     assert (down["up"], down["environment"], down["ended"]) == (False, {}, 1)
+
+
+def test_only_up_gives_the_keys_away(smdp_launch: Command, home: Path) -> None:
+    given = json.loads(smdp_launch("local", "up", "--json").stdout)["environment"]
+    told = [smdp_launch("local", *one) for one in (["status", "--json"], ["status"], ["down", "--json"])]
+    for key in (given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"]):
+        assert not [one.args for one in told if key in one.stdout + one.stderr]
 
 
 def test_up_twice_is_the_same_one(smdp_launch: Command, home: Path) -> None:
@@ -96,6 +115,27 @@ def test_a_folder_that_cannot_be_used_is_named(smdp_launch: Command, home: Path)
     ran = smdp_launch("local", "up", env=clean_environment(SMDP_LOCAL_STATE=str(home / "file" / "state")))
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert "file/state" in ran.stderr
+
+
+def test_a_job_is_found_in_the_cloud_that_it_was_launched_into(smdp_launch: Command, home: Path) -> None:
+    elsewhere = home / "elsewhere"
+    assert smdp_launch(*RUN, env=clean_environment(SMDP_LOCAL_STATE=str(elsewhere))).returncode == ExitCode.OK
+    status = the_document(smdp_launch("status", "--json"), "status")
+    assert status["training_job_status"] == "Completed"
+    assert not (home / ".smdp" / "local").exists()
+    shutil.rmtree(elsewhere)
+    ran = smdp_launch("status")
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert f"there is no folder {elsewhere}" in ran.stderr.replace("\n", " ")
+    assert not elsewhere.exists()
+
+
+def test_a_folder_takes_its_jobs_along(smdp_launch: Command, home: Path) -> None:
+    assert smdp_launch(*RUN).returncode == ExitCode.OK
+    moved = home.rename(home.with_name("moved"))
+    status = the_document(smdp_launch("status", "--json", cwd=moved), "status")
+    moved.rename(home)
+    assert status["training_job_status"] == "Completed"
 
 
 @pytest.mark.parametrize("columns", [80, 140])

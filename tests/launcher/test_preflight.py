@@ -83,6 +83,16 @@ def test_every_problem_comes_at_once_with_a_fix(run: Callable[..., Ran]) -> None
     assert "7 problems" in ran.stdout
 
 
+@pytest.mark.parametrize(
+    ("kind", "state"), [("ml.p3.16xlarge", "ok"), ("ml.p4d.24xlarge", "problem")], ids=["without EFA", "with EFA"]
+)
+def test_a_vpcs_default_group_lets_hosts_talk_but_for_efa(run: Callable[..., Ran], kind: str, state: str) -> None:
+    """Inbound all from itself, outbound everything to every address: what AWS gives each new VPC."""
+    account = "security_groups: {sg-00000000000000001: {inbound: [{ports: all, peer: sg-00000000000000001}]}}\n"
+    ran = run("preflight", "--json", account=account, job=JOB.replace("ml.p4d.24xlarge", kind) + NET)
+    assert states(the_document(ran, "preflight"))["hosts together"] == state
+
+
 def test_what_may_not_be_asked_is_noted_and_refuses_nothing(run: Callable[..., Ran]) -> None:
     denied = "denied: ['iam:*', 'ecr:*', 'servicequotas:*', 'ec2:*', 'sts:*']"
     ran = run("preflight", "--json", account=denied, job=JOB + NET)

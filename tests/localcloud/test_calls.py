@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import shutil
+import zlib
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
@@ -10,8 +14,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud.constraints import violations
+from smdp_launch.localcloud.filtering import pattern
 from smdp_launch.localcloud.requests import service_model
-from tests.localcloud.cloud import Cloud, client_of
+from tests.localcloud.cloud import Cloud, client_of, wait_for
 from tests.localcloud.conftest import open_cloud_on
 
 GROUP = "/aws/sagemaker/TrainingJobs"
@@ -84,6 +89,19 @@ def test_pages_lose_and_double_nothing_when_jobs_come_in_between(ran: Cloud, ord
     assert (new in names) == (order == "Ascending")
 
 
+def test_a_page_has_ten_jobs_unless_more_are_asked_for(ran: Cloud) -> None:
+    jobs = ran.state_dir / "jobs"
+    copies = [shutil.copytree(jobs / "a-1", jobs / f"copy-{number}") for number in range(12)]
+    try:
+        assert (len(listed(ran, NameContains="copy-")), len(listed(ran, NameContains="copy-", MaxResults=100))) == (
+            10,
+            12,
+        )
+    finally:
+        for one in copies:
+            shutil.rmtree(one)
+
+
 def test_the_paginator_goes_through_all(ran: Cloud) -> None:
     pages = ran.sagemaker.get_paginator("list_training_jobs").paginate(PaginationConfig={"PageSize": 1})
     names = [one["TrainingJobName"] for page in pages for one in page["TrainingJobSummaries"]]
@@ -136,6 +154,48 @@ def test_requests_are_held_against_the_services_model(ran: Cloud, changes: dict[
     with pytest.raises(ClientError, match="ValidationException") as caught:
         ran.sagemaker.list_training_jobs(**changes)
     assert told in caught.value.response["Error"]["Message"]
+
+
+def sent(cloud: Cloud, body: dict[str, Any]) -> list[str]:
+    """The jobs that are listed for a body which no client of AWS's would make."""
+    sagemaker = client_of(cloud.endpoint, "sagemaker")
+    encoded = json.dumps(body).encode()
+    sagemaker.meta.events.register(
+        "before-call.sagemaker.ListTrainingJobs", lambda params, **_: params.update(body=encoded)
+    )
+    return [one["TrainingJobName"] for one in sagemaker.list_training_jobs()["TrainingJobSummaries"]]
+
+
+def test_a_time_may_be_a_text(ran: Cloud) -> None:
+    first, second = (ran.describe(name)["CreationTime"] for name in ("a-1", "a-2"))
+    between = first + (second - first) / 2
+    assert sent(ran, {"CreationTimeBefore": between.isoformat()}) == ["a-1"]
+    assert sent(ran, {"CreationTimeBefore": between.timestamp()}) == ["a-1"]
+
+
+def token(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"CreationTimeAfter": "tomorrow"},
+        {"CreationTimeAfter": [1]},
+        {"CreationTimeAfter": 1e300},
+        {"CreationTimeAfter": float("inf")},
+        {"NextToken": token([1, 2])},
+        {"NextToken": token(["x", "a-1"])},
+        {"NextToken": token([1, "a-1"]), "SortBy": "Name"},
+        {"NextToken": token([None, "a-1"]), "SortBy": "Status"},
+        {"NextToken": token(5)},
+        {"NextToken": base64.urlsafe_b64encode(b"[" * 6000).decode()},
+    ],
+    ids=range(10),
+)
+def test_times_and_tokens_that_cannot_be_are_refused(ran: Cloud, body: dict[str, Any]) -> None:
+    with pytest.raises(ClientError, match="ValidationException"):
+        sent(ran, body)
 
 
 def test_events_of_all_streams_come_in_order_of_time_and_once(ran: Cloud) -> None:
@@ -196,6 +256,34 @@ def test_a_follower_sees_every_line_once(ran: Cloud) -> None:
     assert [one for one in told if " step " in one] == [f"[algo-1:0] step {step}" for step in range(30)]
 
 
+def place_token(text: bytes) -> str:
+    return base64.urlsafe_b64encode(zlib.compress(text)).decode()
+
+
+@pytest.mark.parametrize("place", [-1, 3, 10**6, 10**30])
+def test_a_page_goes_on_at_a_lines_beginning_alone(ran: Cloud, place: int) -> None:
+    stream = ran.logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix="a-1/")["logStreams"][0]
+    token = place_token(json.dumps({stream["logStreamName"]: place}).encode())
+    with pytest.raises(ClientError, match=r"\(InvalidParameterException\).*nextToken is invalid"):
+        ran.logs.filter_log_events(logGroupName=GROUP, nextToken=token)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "fits"),
+    [
+        ("can't", "it can't be", True),
+        ("can't -won't", "it can't and won't be", False),
+        ("it's \"don't go\"", "don't go, it's late", True),
+        ('"say \\"no\\""', 'they say "no"', True),
+        ('"-x"', "an -x", True),
+        ('-"a b"', "a b", False),
+        ("", "anything", True),
+    ],
+)
+def test_a_pattern_is_of_words_and_of_what_double_quotes_hold(text: str, message: str, fits: bool) -> None:
+    assert pattern(text)(message) == fits
+
+
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
@@ -204,8 +292,11 @@ def test_a_follower_sees_every_line_once(ran: Cloud) -> None:
         ({"logGroupName": GROUP, "filterPattern": "{ $.a = 1 }"}, "InvalidParameterException"),
         ({"logGroupName": GROUP, "filterPattern": "%(%"}, "InvalidParameterException"),
         ({"logGroupName": GROUP, "filterPattern": '"open'}, "InvalidParameterException"),
+        ({"logGroupName": GROUP, "filterPattern": 'a"b"'}, "InvalidParameterException"),
         ({"logGroupName": GROUP, "nextToken": "x"}, "InvalidParameterException"),
+        ({"logGroupName": GROUP, "nextToken": place_token(b"[" * 100_000)}, "InvalidParameterException"),
     ],
+    ids=range(8),
 )
 def test_a_filter_that_cannot_be_is_refused(ran: Cloud, request_: dict[str, Any], code: str) -> None:
     with pytest.raises(ClientError) as caught:
@@ -225,6 +316,36 @@ def test_the_last_value_of_each_metric_is_described(ran: Cloud) -> None:
     values = {one["MetricName"]: one["Value"] for one in ran.describe("a-1")["FinalMetricDataList"]}
     assert values == {"loss": 0.25, "rate": 0.001}
     assert "FinalMetricDataList" not in ran.describe("b-1")
+
+
+def measured(*more: dict[str, str]) -> dict[str, Any]:
+    algorithm = {"TrainingImage": "image", "TrainingInputMode": "File", "MetricDefinitions": [*METRICS, *more]}
+    return {"AlgorithmSpecification": algorithm}
+
+
+def test_the_last_values_are_found_once_at_the_end(ran: Cloud) -> None:
+    before = ran.run("measured", LOSSES, **measured())["FinalMetricDataList"]
+    for stream in (ran.state_dir / "jobs/measured/logs").iterdir():
+        stream.unlink()
+    assert ran.describe("measured")["FinalMetricDataList"] == before
+
+
+def test_an_expression_without_end_costs_its_own_metric_alone(ran: Cloud) -> None:
+    endless = {"Name": "endless", "Regex": "(a+)+$"}
+    script = "print('loss=2', flush=True)\nprint('a' * 100 + '!', flush=True)\nprint('loss=1', flush=True)\n"
+    answer = ran.run("endless", script, **measured(endless))
+    assert answer["TrainingJobStatus"] == "Completed"
+    assert {one["MetricName"]: one["Value"] for one in answer["FinalMetricDataList"]} == {"loss": 1.0}
+
+
+def test_metrics_of_a_running_job_are_read(ran: Cloud) -> None:
+    cloudwatch = client_of(ran.endpoint, "cloudwatch")
+    ran.start("running", "import time\nprint('loss=2', flush=True)\ntime.sleep(600)\n", **measured())
+    dimensions = [{"Name": "TrainingJobName", "Value": "running"}]
+    found = wait_for(lambda: cloudwatch.list_metrics(Dimensions=dimensions)["Metrics"], "the first value")
+    assert [one["MetricName"] for one in found] == ["loss"]
+    ran.sagemaker.stop_training_job(TrainingJobName="running")
+    assert {one["Value"] for one in ran.wait("running")["FinalMetricDataList"]} == {2.0}
 
 
 def test_metrics_are_listed_and_read(ran: Cloud) -> None:

@@ -15,6 +15,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 import smdp_launch
+from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.localcloud import shared
+from smdp_launch.localcloud.client import private
 from smdp_launch.testing import LocalCloud, local_cloud
 from smdp_launch.testing import cloud as module
 from tests.conftest import ROOT, write_job
@@ -76,6 +79,28 @@ def test_two_blocks_are_two_accounts_and_a_named_folder_stays(tmp_path: Path) ->
         assert boto3.client("s3").list_buckets()["Buckets"] == []
     with local_cloud(tmp_path / "kept"):
         assert [one["Name"] for one in boto3.client("s3").list_buckets()["Buckets"]] == ["mine"]
+
+
+def test_a_folder_that_somebody_uses_is_refused_and_stays_up(tmp_path: Path) -> None:
+    used = shared.up(tmp_path / "used")
+    try:
+        with pytest.raises(EnvironmentProblem, match="is in use"), local_cloud(tmp_path / "used"):
+            pytest.fail("it took the other's cloud")
+        assert shared.look(tmp_path / "used").endpoint == used
+        os.kill(used.pid, 9)
+        wait_for(lambda: not is_running(used.pid), "the end of the server")
+        with pytest.raises(EnvironmentProblem, match="is in use"), local_cloud(tmp_path / "used"):
+            pytest.fail("it took the other's cloud")
+        assert shared.look(tmp_path / "used").announced
+    finally:
+        shared.down(tmp_path / "used", grace=0)
+
+
+def test_a_cloud_that_a_command_uses_is_refused_and_stays_up(tmp_path: Path) -> None:
+    with private(tmp_path / "used") as used:
+        with pytest.raises(EnvironmentProblem, match="is in use"), local_cloud(tmp_path / "used"):
+            pytest.fail("it took the other's cloud")
+        assert is_running(used.pid)
 
 
 def test_it_decorates_a_function() -> None:

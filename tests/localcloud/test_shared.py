@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud import shared
 from smdp_launch.localcloud.client import private
@@ -58,6 +60,26 @@ def test_a_script_that_does_not_mind_has_no_more_than_the_grace(announced: Cloud
     announced.sagemaker.stop_training_job(TrainingJobName="stubborn")  # with 120 s
     assert shared.down(announced.state_dir, grace=0.5) == ("stubborn",)
     assert json.loads((announced.state_dir / "jobs/stubborn/state.json").read_text())["status"] == "Stopped"
+
+
+def test_no_job_slips_in_while_it_goes_down(announced: Cloud) -> None:
+    announced.start("stubborn", STUBBORN)
+    announced.await_log("stubborn", "asleep")
+    with ThreadPoolExecutor(1) as other:
+        going = other.submit(shared.down, announced.state_dir, grace=3)
+        wait_for((announced.state_dir / "jobs/stubborn/stop.json").exists, "the start of the end")
+        with pytest.raises(ClientError, match="going down"):
+            announced.start("late", SLEEPS)
+        assert going.result() == ("stubborn",)
+    assert not (announced.state_dir / "jobs/late").exists()
+
+
+def test_two_may_end_it_at_once(announced: Cloud) -> None:
+    announced.start("asleep", SLEEPS)
+    announced.await_log("asleep", "asleep")
+    with ThreadPoolExecutor(2) as both:
+        ended = list(both.map(shared.down, [announced.state_dir] * 2))
+    assert sorted(ended) == [(), ("asleep",)]
 
 
 def test_a_killed_one_is_told_and_comes_back_at_its_address(announced: Cloud) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from smdp_launch.cli.render.next import say_next
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.localcloud.client import Endpoint
 from smdp_launch.localcloud.shared import Standing
-from smdp_launch.localcloud.variables import variables
+from smdp_launch.localcloud.variables import NAMES, STATE, variables
 from smdp_launch.units import count, short, titled
 
 #: Version of ``local ... --json``; raised when a member changes its meaning or goes.
@@ -32,12 +33,15 @@ def show_up(endpoint: Endpoint, wanted: Mapping[str, str | None], user: bool) ->
     say_next(f'eval "$({_command("up", user)})" points the AWS clients of this shell to it')
 
 
-def show_down(before: Standing, stopped: Sequence[str], user: bool) -> None:
+def show_down(before: Standing, stopped: Sequence[str], user: bool, environ: Mapping[str, str]) -> None:
     if before.endpoint is None and not stopped:
         click.echo("the local cloud was not up")
     else:
         click.echo(f"the local cloud is down{_stopped(stopped)}")
-    say_next(_command("up", user))
+    if environ.get(STATE) and Path(environ[STATE]).expanduser().resolve() == before.state_dir:
+        say_next(f"unset {' '.join(NAMES)} frees this shell, which still points there")
+    else:
+        say_next(_command("up", user))
 
 
 def _stopped(names: Sequence[str]) -> str:
@@ -62,11 +66,12 @@ def _in_words(standing: Standing) -> str:
     return "up until it is told to go" if standing.announced else "up for as long as a command or a job needs it"
 
 
-def show_document(standing: Standing, stopped: Sequence[str] = ()) -> None:
-    click.echo(json.dumps(as_document(standing, stopped), indent=2, ensure_ascii=False))
+def show_document(standing: Standing, stopped: Sequence[str] = (), *, keys: bool = False) -> None:
+    click.echo(json.dumps(as_document(standing, stopped, keys=keys), indent=2, ensure_ascii=False))
 
 
-def as_document(standing: Standing, stopped: Sequence[str] = ()) -> dict[str, Any]:
+def as_document(standing: Standing, stopped: Sequence[str] = (), *, keys: bool = False) -> dict[str, Any]:
+    """Without ``keys`` the environment stays empty, so that a standing can be shown and kept anywhere."""
     endpoint = standing.endpoint
     return {
         "local": _VERSION,
@@ -75,7 +80,7 @@ def as_document(standing: Standing, stopped: Sequence[str] = ()) -> dict[str, An
         "state": str(standing.state_dir),
         "pid": endpoint.pid if endpoint is not None else None,
         "url": endpoint.url if endpoint is not None else None,
-        "environment": variables(endpoint, {}) if endpoint is not None else {},
+        "environment": variables(endpoint, {}) if keys and endpoint is not None else {},
         "running": list(standing.running),
         "ended": standing.ended,
         "stopped": list(stopped),

@@ -45,12 +45,13 @@ def hosts_together(account: Account) -> Iterator[Finding | str]:
     groups = _groups(account, _wanted(account, "SecurityGroupIds"))
     if account.plan.hosts == 1:
         raise NotChecked("one host alone")
-    if any(not closed(groups, [name], [name], EVERYTHING) for name in groups):
+    known = instance(account.plan.spec.compute.instance_type)
+    efa = known is not None and known.efa_interfaces > 0
+    addresses = () if efa else _addresses(account)  # EFA's rules must name the group; a range will not do
+    if any(not closed(groups, [name], [name], EVERYTHING, addresses) for name in groups):
         yield f"all traffic among {', '.join(groups)}"
         return
-    kind = account.plan.spec.compute.instance_type
-    known = instance(kind)
-    who = "EFA needs" if known is not None and known.efa_interfaces else "the hosts need"
+    who = "EFA needs" if efa else "the hosts need"
     first = next(iter(groups))
     help_ = f"let {first} allow all traffic from itself and to itself (protocol -1, peer {first})"
     yield Finding(_GROUPS, f"{who} a group that lets its members talk to each other, and none does", help_)
@@ -89,8 +90,7 @@ def _reachable(
 ) -> Iterator[Finding | str]:
     mine = _wanted(account, "SecurityGroupIds")
     groups = _groups(account, [*mine, *behind])
-    addresses = [str(one["CidrBlock"]) for one in _subnets(account)]
-    shut = [one for one in ports if closed(groups, mine, behind, one, addresses)]
+    shut = [one for one in ports if closed(groups, mine, behind, one, _addresses(account))]
     if shut:
         told = ", ".join(f"{low}-{high}" if low != high else str(low) for low, high in shut)
         help_ = f"open TCP {told} from {mine[0]}: outbound there, inbound in {', '.join(behind) or 'a group of it'}"
@@ -144,6 +144,10 @@ def _outside() -> list[str]:
 
 def _subnets(account: Account) -> list[dict[str, Any]]:
     return list(account.service("ec2").describe_subnets(SubnetIds=_wanted(account, "Subnets"))["Subnets"])
+
+
+def _addresses(account: Account) -> list[str]:
+    return [str(one["CidrBlock"]) for one in _subnets(account)]
 
 
 def _groups(account: Account, names: Sequence[str]) -> Groups:
