@@ -23,7 +23,7 @@ def command(name: str | None, quiet: bool, timeout: float | None, region: str | 
     how the job ended (docs/exit-codes.md).
     """
     from smdp_launch.api import attach
-    from smdp_launch.cli.following import Answer, Following, interrupts
+    from smdp_launch.cli.following import Answer, Following, interrupts_held
     from smdp_launch.cli.render.follow import Shape
     from smdp_launch.cli.render.launch import show_followed
     from smdp_launch.cli.render.next import command_for_job, say_next
@@ -33,9 +33,9 @@ def command(name: str | None, quiet: bool, timeout: float | None, region: str | 
 
     job = attach(name, region=region)
     job.tell = show_waiting
-    with job.reached() as clients, interrupts() as interrupted:
+    with job.reached() as clients, interrupts_held(clients):
         shape = Shape.of_description(describe(clients, job.name))
-        following = Following(clients, job.name, shape, interrupted, Answer.DETACH, timeout, quiet)
+        following = Following(clients, job.name, shape, Answer.DETACH, timeout, quiet)
         try:
             followed = following.run()
         except WaitTimedOut:

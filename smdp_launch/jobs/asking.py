@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from smdp_launch.errors import EnvironmentProblem, ServiceProblem
+from smdp_launch.errors import EnvironmentProblem, Interrupted, ServiceProblem
 from smdp_launch.jobs.troubles import Trouble, reason, trouble
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def ask(
     Raises:
         ServiceProblem: refused, or no answer within ``clients.patience``.
         EnvironmentProblem: the credentials have expired.
+        Interrupted: ``clients.interrupted`` was set before there was an answer.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -105,8 +106,9 @@ def ask(
         except (ClientError, BotoCoreError) as error:
             waiting = outage.goes_on(what, error)
             _require_hope(clients, waiting, outage.tries, error)
-        clients.tell(waiting)
-        time.sleep(waiting.again_in)
+            clients.tell(waiting)
+            if clients.interrupted.wait(waiting.again_in):
+                raise Interrupted(f"{waiting.what}: interrupted after {waiting.reason}") from error
         clients.renew(waiting.trouble)
         if unsure is not None:
             asked = _after(unsure, question)

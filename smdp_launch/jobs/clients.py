@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ class Clients:
         again: makes the clients anew, with what the credentials are by then; None if they cannot change.
         lost: the troubles that call for that.
         tell: told of each wait for an answer.
+        interrupted: once it is set, no question is put again.
     """
 
     sagemaker: Any
@@ -44,6 +46,7 @@ class Clients:
     again: Callable[[], Clients] | None = None
     lost: frozenset[Trouble] = frozenset({Trouble.CREDENTIALS})
     tell: Callable[[Waiting], None] = tell_nobody
+    interrupted: threading.Event = field(default_factory=threading.Event)
 
     def renew(self, trouble: Trouble) -> None:
         """Make the clients anew if that may help; if they cannot be, the next question says why."""
