@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from typing import Any
 from smdp_launch.cli.render.follow import FollowView, Shape
 from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.cli.render.upload import UploadView
-from smdp_launch.errors import WaitTimedOut
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.follow import Ended, Follower, JobEvent, Seen
 from smdp_launch.jobs.history import remember_end
@@ -76,6 +74,7 @@ def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
 @dataclass
 class Following:
     """Args:
+    shape: None for what the service says of the job.
     unasked: what an interrupt means where nobody can be asked, or is asked twice.
     timeout: seconds to follow at most.
     quiet: without the hosts' lines.
@@ -83,7 +82,7 @@ class Following:
 
     clients: Clients
     job: str
-    shape: Shape
+    shape: Shape | None
     unasked: Answer
     timeout: float | None = None
     quiet: bool = False
@@ -98,19 +97,18 @@ class Following:
             ServiceProblem: the service refused, or does not know the job.
             WaitTimedOut: it has not ended by then.
         """
-        deadline = None if self.timeout is None else time.monotonic() + self.timeout
-        follower = Follower(self.clients, self.job)
+        follower = Follower(self.clients, self.job, self.timeout)
         with FollowView(self.shape, quiet=self.quiet) as view:
             while True:
                 for seen in follower.look():
+                    if self.shape is None and follower.description is not None:
+                        self.shape = view.shape = Shape.of_description(follower.description)
                     self._show(view, seen)
                     if isinstance(seen, Ended):
                         remember_end(self.job, seen.outcome, datetime.now(timezone.utc))
                         return Followed(seen.outcome, self._results, self._tracebacks.first)
-                if self.clients.interrupted.wait(follower.pause_until(deadline)) and self._leaves(view):
+                if self.clients.interrupted.wait(follower.pause) and self._leaves(view):
                     return None
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise WaitTimedOut(f"{self.job} has not ended within {self.timeout:g} s; it goes on")
 
     def _show(self, view: FollowView, seen: Seen) -> None:
         view.show(seen)

@@ -44,7 +44,8 @@ def send_source(clients: Clients, plan: Plan, progress: Progress = unseen) -> No
         ServiceProblem: S3 refused, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
-    ask(clients, "the source archive could not be uploaded", lambda: _upload_source(clients, plan, progress))
+    doing = "the source archive could not be uploaded"
+    ask(clients, doing, lambda: _upload_source(clients, plan, progress), is_transfer=True)
 
 
 def create(clients: Clients, request: Request) -> None:
@@ -137,7 +138,7 @@ def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
         for name, path in data.items():
             _replace(clients, locations[name], path)
 
-    ask(clients, "the local cloud could not take the channels' data", put)
+    ask(clients, "the local cloud could not take the channels' data", put, is_transfer=True)
 
 
 def _replace(clients: Clients, where: S3Location, path: Path) -> None:
