@@ -7,6 +7,7 @@
      +-- Refused             6   we could, but will not: placeholders, no confirmation, a stale plan
      +-- NoResults    6, 10-13   a job that has ended left nothing to fetch; the code is that of its ending
      +-- WaitTimedOut       14   a job was waited for as long as was asked, and goes on
+     +-- Interrupted       130   the person wanted no more of it while an answer was waited for
 
 Any other exception that reaches the top is our bug (exit code 1). Nothing here prints.
 """
@@ -75,3 +76,7 @@ class NoResults(SmdpError):
 
 class WaitTimedOut(SmdpError):
     exit_code = ExitCode.WAIT_TIMED_OUT
+
+
+class Interrupted(SmdpError):
+    exit_code = ExitCode.INTERRUPTED

@@ -23,19 +23,16 @@ def command(name: str | None, quiet: bool, timeout: float | None, region: str | 
     how the job ended (docs/exit-codes.md).
     """
     from smdp_launch.api import attach
-    from smdp_launch.cli.following import Answer, Following, interrupts
-    from smdp_launch.cli.render.follow import Shape
+    from smdp_launch.cli.following import Answer, Following, interrupts_held
     from smdp_launch.cli.render.launch import show_followed
     from smdp_launch.cli.render.next import command_for_job, say_next
     from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode, WaitTimedOut
-    from smdp_launch.jobs.description import describe
 
     job = attach(name, region=region)
     job.tell = show_waiting
-    with job.reached() as clients, interrupts() as interrupted:
-        shape = Shape.of_description(describe(clients, job.name))
-        following = Following(clients, job.name, shape, interrupted, Answer.DETACH, timeout, quiet)
+    with job.reached() as clients, interrupts_held(clients):
+        following = Following(clients, job.name, None, Answer.DETACH, timeout, quiet)
         try:
             followed = following.run()
         except WaitTimedOut:

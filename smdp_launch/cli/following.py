@@ -5,24 +5,23 @@ from __future__ import annotations
 import select
 import signal
 import sys
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
+from threading import Event
+from types import FrameType
 from typing import Any
 
 from smdp_launch.cli.render.follow import FollowView, Shape
 from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.cli.render.upload import UploadView
-from smdp_launch.errors import WaitTimedOut
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.follow import Ended, Follower, JobEvent, Seen
 from smdp_launch.jobs.history import remember_end
 from smdp_launch.jobs.outcome import Outcome
-from smdp_launch.jobs.submit import stop, submit
+from smdp_launch.jobs.submit import create, send_source, stop, submit
 from smdp_launch.jobs.tracebacks import Tracebacks, Worker
 from smdp_launch.planning.plan import Plan
 
@@ -51,11 +50,18 @@ def submit_shown(clients: Clients, plan: Plan) -> None:
 def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
     """Create the job and show it until it ends. None if the person left it running.
 
-    From before the job exists an interrupt is a question about the job: none can come between the two.
+    While the source travels an interrupt breaks in, and there is no job. From right before the job is created one is a
+    question about the job: none can come between the two.
+
+    Raises:
+        KeyboardInterrupt: no job was created.
+        Interrupted: the service did not answer, so that there may be one.
     """
-    with interrupts() as interrupted:
-        submit_shown(clients, plan)
-        following = Following(clients, plan.job, Shape.of_plan(plan), interrupted, Answer.STOP)
+    with terminated_like_interrupted(), UploadView() as upload:
+        send_source(clients, plan, upload.show)
+    with interrupts_held(clients):
+        create(clients, plan.request)
+        following = Following(clients, plan.job, Shape.of_plan(plan), Answer.STOP)
         try:
             return following.run()
         except BrokenPipeError:
@@ -68,6 +74,7 @@ def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
 @dataclass
 class Following:
     """Args:
+    shape: None for what the service says of the job.
     unasked: what an interrupt means where nobody can be asked, or is asked twice.
     timeout: seconds to follow at most.
     quiet: without the hosts' lines.
@@ -75,8 +82,7 @@ class Following:
 
     clients: Clients
     job: str
-    shape: Shape
-    interrupted: threading.Event
+    shape: Shape | None
     unasked: Answer
     timeout: float | None = None
     quiet: bool = False
@@ -91,19 +97,18 @@ class Following:
             ServiceProblem: the service refused, or does not know the job.
             WaitTimedOut: it has not ended by then.
         """
-        deadline = None if self.timeout is None else time.monotonic() + self.timeout
-        follower = Follower(self.clients, self.job)
+        follower = Follower(self.clients, self.job, self.timeout)
         with FollowView(self.shape, quiet=self.quiet) as view:
             while True:
                 for seen in follower.look():
+                    if self.shape is None and follower.description is not None:
+                        self.shape = view.shape = Shape.of_description(follower.description)
                     self._show(view, seen)
                     if isinstance(seen, Ended):
                         remember_end(self.job, seen.outcome, datetime.now(timezone.utc))
                         return Followed(seen.outcome, self._results, self._tracebacks.first)
-                if self.interrupted.wait(follower.pause_until(deadline)) and self._leaves(view):
+                if self.clients.interrupted.wait(follower.pause) and self._leaves(view):
                     return None
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise WaitTimedOut(f"{self.job} has not ended within {self.timeout:g} s; it goes on")
 
     def _show(self, view: FollowView, seen: Seen) -> None:
         view.show(seen)
@@ -113,8 +118,9 @@ class Following:
 
     def _leaves(self, view: FollowView) -> bool:
         """Whether an interrupt ends the following; asks, at the first one."""
-        self.interrupted.clear()
-        answer = Answer.DETACH if self._stopping else _ask(view, self.job, self.interrupted, self.unasked)
+        interrupted = self.clients.interrupted
+        interrupted.clear()
+        answer = Answer.DETACH if self._stopping else _ask(view, self.job, interrupted, self.unasked)
         if answer is Answer.DETACH:
             view.say(f"left {self.job}, which {'is being stopped' if self._stopping else 'goes on'}")
             say_next(command_for_job("follow", self.job))
@@ -127,18 +133,31 @@ class Following:
 
 
 @contextmanager
-def interrupts() -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM set an event instead of breaking in: no line is lost between reading and showing it."""
-    arrived = threading.Event()
-    previous = {one: signal.signal(one, lambda *_: arrived.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+def interrupts_held(clients: Clients) -> Iterator[None]:
+    """SIGINT and SIGTERM set ``clients.interrupted`` instead of breaking in: a job that is created is known, and no
+    line is lost between reading and showing it."""
+    with _handled(lambda *_: clients.interrupted.set(), signal.SIGINT, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM breaks in as SIGINT does, so that what was begun is taken away again."""
+    with _handled(signal.default_int_handler, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], object], *signals: signal.Signals) -> Iterator[None]:
+    previous = {one: signal.signal(one, handler) for one in signals}
     try:
-        yield arrived
+        yield
     finally:
-        for one, handler in previous.items():
-            signal.signal(one, handler)
+        for one, before in previous.items():
+            signal.signal(one, before)
 
 
-def _ask(view: FollowView, job: str, interrupted: threading.Event, unasked: Answer) -> Answer:
+def _ask(view: FollowView, job: str, interrupted: Event, unasked: Answer) -> Answer:
     """Asks once. ``unasked`` is what a second Ctrl-C means, and a Ctrl-C where nobody can be asked."""
     if sys.stdin is None or not sys.stdin.isatty():
         return unasked

@@ -24,7 +24,7 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
     """
     from smdp_launch.api import attach
     from smdp_launch.cli.confirming import confirm
-    from smdp_launch.cli.following import Answer, Following, interrupts
+    from smdp_launch.cli.following import Answer, Following, interrupts_held
     from smdp_launch.cli.render.follow import Shape
     from smdp_launch.cli.render.launch import show_detached, show_followed
     from smdp_launch.cli.render.next import command_for_job, say_next
@@ -44,14 +44,14 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
             return ExitCode.OK
         if old.where != LOCAL:
             confirm(yes)
-        with interrupts() as interrupted:
+        with interrupts_held(clients):
             resume(clients, prepared, old.where)
             job = old.named(prepared.job)
             if detach:
                 show_detached(job.name)
                 return ExitCode.OK
             shape = Shape.of_description(prepared.old)
-            followed = Following(clients, job.name, shape, interrupted, Answer.STOP).run()
+            followed = Following(clients, job.name, shape, Answer.STOP).run()
     if followed is None:
         return ExitCode.INTERRUPTED
     show_followed(job, followed)

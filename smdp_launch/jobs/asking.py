@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from smdp_launch.errors import EnvironmentProblem, ServiceProblem
+from smdp_launch.errors import EnvironmentProblem, Interrupted, ServiceProblem
 from smdp_launch.jobs.troubles import Trouble, reason, trouble
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Patience:
     Args:
         first: gap before the second try; each try doubles it.
         longest: the most that it grows to.
-        total: of one question, where what is in the way may pass.
+        total: of one question, from its first try to the beginning of its last, where what is in the way may pass.
         credentials: tries with credentials that are read anew, before they are taken to have expired for good.
     """
 
@@ -82,7 +82,12 @@ class Outage:
 
 
 def ask(
-    clients: Clients, what: str, question: Callable[[], _Answer], unsure: Callable[[], _Answer | None] | None = None
+    clients: Clients,
+    what: str,
+    question: Callable[[], _Answer],
+    unsure: Callable[[], _Answer | None] | None = None,
+    *,
+    is_transfer: bool = False,
 ) -> _Answer:
     """The answer to ``question``, which is asked again while what is in the way may pass.
 
@@ -90,23 +95,26 @@ def ask(
         what: said in front of the reason, such as ``job x cannot be described``.
         unsure: asked before ``question`` is put again: the service may have acted and only its answer was lost. What
             it returns, unless None, is the answer.
+        is_transfer: of more bytes than patience could bound, which counts from the first failure then.
 
     Raises:
         ServiceProblem: refused, or no answer within ``clients.patience``.
         EnvironmentProblem: the credentials have expired.
+        Interrupted: ``clients.interrupted`` was set before there was an answer.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    outage = Outage(clients.patience)
+    began, outage = time.time(), Outage(clients.patience)
     asked = question
     while True:
         try:
             return asked()
         except (ClientError, BotoCoreError) as error:
             waiting = outage.goes_on(what, error)
-            _require_hope(clients, waiting, outage.tries, error)
-        clients.tell(waiting)
-        time.sleep(waiting.again_in)
+            _require_hope(clients, waiting, outage.tries, waiting.since if is_transfer else began, error)
+            clients.tell(waiting)
+            if clients.interrupted.wait(waiting.again_in):
+                raise Interrupted(f"{waiting.what}: interrupted after {waiting.reason}") from error
         clients.renew(waiting.trouble)
         if unsure is not None:
             asked = _after(unsure, question)
@@ -120,15 +128,15 @@ def _after(unsure: Callable[[], _Answer | None], question: Callable[[], _Answer]
     return asked
 
 
-def _require_hope(clients: Clients, waiting: Waiting, tries: int, error: Exception) -> None:
+def _require_hope(clients: Clients, waiting: Waiting, tries: int, began: float, error: Exception) -> None:
     if waiting.trouble is Trouble.FINAL:
         raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
     if waiting.trouble is Trouble.CREDENTIALS and tries >= clients.patience.credentials:
         raise EnvironmentProblem(
             f"{waiting.what}: {waiting.reason}; renew your AWS credentials, such as with `aws sso login`"
         ) from error
-    if time.time() + waiting.again_in - waiting.since > clients.patience.total:
-        lasted = time.time() - waiting.since
+    lasted = time.time() - began
+    if lasted + waiting.again_in > clients.patience.total:
         raise ServiceProblem(f"{waiting.what}: {waiting.reason} ({tries} tries in {lasted:.0f} s)") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,10 @@ from smdp_launch.jobs.local import local_cloud_folder
 from smdp_launch.jobs.troubles import Trouble
 
 _Connected = TypeVar("_Connected")
+
+#: Seconds, for SageMaker and CloudWatch: `ask` and a follower put a question again themselves, and between two tries
+#: they can be left. The other services' clients try again by themselves.
+_CONNECTS, _ANSWERS = 5, 10
 
 
 def tell_nobody(_: Waiting) -> None:
@@ -33,6 +38,7 @@ class Clients:
         again: makes the clients anew, with what the credentials are by then; None if they cannot change.
         lost: the troubles that call for that.
         tell: told of each wait for an answer.
+        interrupted: once it is set, no question is put again.
     """
 
     sagemaker: Any
@@ -44,6 +50,7 @@ class Clients:
     again: Callable[[], Clients] | None = None
     lost: frozenset[Trouble] = frozenset({Trouble.CREDENTIALS})
     tell: Callable[[Waiting], None] = tell_nobody
+    interrupted: threading.Event = field(default_factory=threading.Event)
 
     def renew(self, trouble: Trouble) -> None:
         """Make the clients anew if that may help; if they cannot be, the next question says why."""
@@ -112,7 +119,7 @@ def connect_aws(region: str | None) -> Clients:
     Raises:
         EnvironmentProblem: no credentials, no region, or a profile that does not exist.
     """
-    made = _aws(lambda session, config: _clients(session, 5.0, region_name=region, config=config))
+    made = _aws(lambda session, config: _clients(session, 5.0, config, region_name=region))
     return replace(made, again=lambda: connect_aws(region))
 
 
@@ -166,9 +173,16 @@ def connect_endpoint(url: str, region: str, access_key: str, secret_key: str) ->
         read_timeout=60,
         s3={"addressing_style": "path"},
     )
-    return _clients(session, 0.2, region_name=region, endpoint_url=url, config=config)
+    return _clients(session, 0.2, config, region_name=region, endpoint_url=url)
 
 
-def _clients(session: Any, poll: float, **settings: Any) -> Clients:
-    sagemaker, s3, logs = (session.create_client(name, **settings) for name in ("sagemaker", "s3", "logs"))
-    return Clients(sagemaker, s3, logs, poll, lambda name: session.create_client(name, **settings))
+def _clients(session: Any, poll: float, config: Any, **settings: Any) -> Clients:
+    from botocore.config import Config
+
+    once = Config(retries={"total_max_attempts": 1}, connect_timeout=_CONNECTS, read_timeout=_ANSWERS)
+
+    def client(name: str, config: Any = config) -> Any:
+        return session.create_client(name, config=config, **settings)
+
+    sagemaker, logs = (client(name, config.merge(once)) for name in ("sagemaker", "logs"))
+    return Clients(sagemaker, client("s3"), logs, poll, client)

@@ -7,16 +7,18 @@ an outage is told and waited for.
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any
 
-from smdp_launch.errors import ServiceProblem
+from smdp_launch.errors import ServiceProblem, WaitTimedOut
 from smdp_launch.jobs.asking import Outage, Waiting
 from smdp_launch.jobs.clients import Clients
-from smdp_launch.jobs.description import hosts_of
+from smdp_launch.jobs.description import Description, description
 from smdp_launch.jobs.merge import WINDOW, Merge
 from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
 from smdp_launch.jobs.streams import Streams
@@ -111,14 +113,24 @@ def plain_line(host: str, message: str, time_ms: int) -> LogLine:
     return LogLine(host, rank, text, time_ms)
 
 
+class _BrokenOff(Exception):
+    """Somebody wants to say something before the next question."""
+
+
 @dataclass
 class Follower:
-    """Reads what is new of one job at each ``look``; ``pause`` tells the seconds until the next is due."""
+    """Reads what is new of one job at each ``look``; ``pause`` tells the seconds until the next is due.
+
+    Args:
+        timeout: seconds from now after which no question is put any more.
+    """
 
     clients: Clients
     job: str
+    timeout: float | None = None
     clock: Callable[[], float] = time.monotonic
     pause: float = field(default=0.0, init=False)
+    description: Description | None = field(default=None, init=False)
     _doing: str = ""
     _described: Mapping[str, Any] | None = None  # as of the look that goes on
     _is_listed: bool = False
@@ -128,6 +140,7 @@ class Follower:
     _settled: bool = False
 
     def __post_init__(self) -> None:
+        self._deadline = math.inf if self.timeout is None else self.clock() + self.timeout
         self._outage = Outage(self.clients.patience)
         self._streams = Streams(self.clients, self.job, self._put)
         self._merge: Merge[StatusChanged | LogLine | JobEvent] = Merge(clock=self.clock)
@@ -135,10 +148,12 @@ class Follower:
     def look(self) -> Iterator[Seen]:
         """What has happened since the last look, by time; ``Ended`` is the last of all. Exhaust it.
 
-        What cannot be read for now is a ``Waiting``, and the next look takes it up where it was.
+        What cannot be read for now is a ``Waiting``, and the next look takes it up where it was; as it does where
+        ``clients.interrupted`` ends this one.
 
         Raises:
             ServiceProblem: the service refuses, does not know the job, or has not answered for a day.
+            WaitTimedOut: the job has not ended within ``timeout``.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -154,16 +169,16 @@ class Follower:
             yield from self._merge.take(self._streams.behind)
             yield self._wait(error)
             return
+        except _BrokenOff:
+            return
+        finally:
+            self.pause = max(0.0, min(self.pause, self._deadline - self.clock()))
         yield from self._back()
         self._described, self._is_listed = None, False
         if described["TrainingJobStatus"] in ENDED and self._is_whole(described):
             yield from self._merge.rest()
             yield Ended(outcome(described))
         self._found = False
-
-    def pause_until(self, deadline: float | None) -> float:
-        """``pause``, but no longer than until ``deadline`` of time.monotonic."""
-        return self.pause if deadline is None else max(0.0, min(self.pause, deadline - time.monotonic()))
 
     def _begin(self) -> Mapping[str, Any]:
         """The job and its streams as of now; what was asked before a look was cut off is not asked again."""
@@ -174,7 +189,8 @@ class Follower:
                 f"job {self.job} cannot be followed",
                 lambda: self.clients.sagemaker.describe_training_job(TrainingJobName=self.job),
             )
-            self._merge.window = WINDOW if hosts_of(described) > 1 else 0
+            self.description = description(described, datetime.now(timezone.utc))
+            self._merge.window = WINDOW if self.description.hosts > 1 else 0
             for one in self._status_changes(described):
                 self._merge.note(one)
         if not self._is_listed:
@@ -183,6 +199,10 @@ class Follower:
         return described
 
     def _put(self, doing: str, question: Callable[[], Any]) -> Any:
+        if self.clock() >= self._deadline:
+            raise WaitTimedOut(f"{self.job} has not ended within {self.timeout:g} s; it goes on")
+        if self.clients.interrupted.is_set():
+            raise _BrokenOff
         self._doing = doing
         answer = question()
         lasted = self._outage.is_over()

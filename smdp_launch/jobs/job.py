@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from smdp_launch.card import card, marked, rows
-from smdp_launch.errors import WaitTimedOut
 from smdp_launch.jobs.asking import Waiting
 from smdp_launch.jobs.clients import Clients, Connect, tell_nobody
 from smdp_launch.jobs.description import Description, describe
@@ -83,18 +82,15 @@ class Job:
         Raises:
             WaitTimedOut: the job has not ended by then.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
         with self.reached() as clients:
-            follower = Follower(clients, self.name)
+            follower = Follower(clients, self.name, timeout)
             while True:
                 for seen in follower.look():
                     self._note(seen)
                     yield seen
                     if isinstance(seen, Ended):
                         return
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise WaitTimedOut(f"{self.name} has not ended within {timeout:g} s; it goes on")
-                time.sleep(follower.pause_until(deadline))
+                time.sleep(follower.pause)
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """How the job ends, be it well or not: ``exit_code`` and ``reason`` tell.

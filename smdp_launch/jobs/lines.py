@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def read_lines(clients: Clients, job: str, wanted: Wanted) -> Iterator[LogLine]:
 
 def _all(clients: Clients, job: str, wanted: Wanted) -> Iterator[LogLine]:
     since = int(wanted.since.timestamp() * 1000) if wanted.since is not None else None
-    streams = Streams(clients, job, partial(ask, clients), wanted.host, since)
+    streams = Streams(clients, job, partial(ask, clients), wanted.host, since, int(time.time() * 1000))
     merge: Merge[LogLine] = Merge(window=0)
     streams.look()
     while (page := streams.page()) is not None:

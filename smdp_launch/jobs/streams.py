@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,10 @@ from smdp_launch.jobs.clients import Clients
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 _STREAM = re.compile(r"(?P<host>algo-\d+)-\d+$")
+
+#: Of a page, half of what the service gives at most.
+_FULL, _FULL_CHARACTERS = 5_000, 1 << 19
+_NEWEST = 10_000  # milliseconds
 
 #: Puts a question; what cannot be done without its answer stands in front.
 Put = Callable[[str, Callable[[], Any]], Any]
@@ -39,6 +44,8 @@ class Streams:
         put: how a question is put, so that whoever reads decides what a refusal means.
         host: only the streams of this one.
         since: milliseconds since 1970; earlier lines are left out.
+        until: the same; later lines are left out, so that a stream that grows has an end. None to come again for them:
+            a stream that has been read up to the present is left alone until the next look.
     """
 
     clients: Clients
@@ -46,6 +53,7 @@ class Streams:
     put: Put
     host: str | None = None
     since: int | None = None
+    until: int | None = None
     _tokens: dict[str, str] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)
     _behind: list[str] = field(default_factory=list)
@@ -67,14 +75,24 @@ class Streams:
         stream = min(self._behind, key=lambda one: self._last.get(one, -1))
         answer = self.put(f"the log of {stream} cannot be read", lambda: self._get(stream))
         token = str(answer["nextForwardToken"])
+        every = [(int(one["timestamp"]), str(one["message"])) for one in answer["events"]]
+        messages = [one for one in every if self.until is None or one[0] <= self.until]
         # Only a token that comes back says that this was the end: pages may be empty on the way.
-        if token == self._tokens.get(stream):
+        if token == self._tokens.get(stream) or len(messages) < len(every) or self._is_present(messages):
             self._behind.remove(stream)
         self._tokens[stream] = token
-        messages = [(int(one["timestamp"]), str(one["message"])) for one in answer["events"]]
         if messages:
             self._last[stream] = max(messages[-1][0], self._last.get(stream, 0))
         return Page(stream, host_of(stream), messages)
+
+    def _is_present(self, messages: Sequence[tuple[int, str]]) -> bool:
+        """Whether more than the newest lines can hardly be behind this page."""
+        return (
+            self.until is None
+            and 0 < len(messages) < _FULL
+            and sum(len(text) for _, text in messages) < _FULL_CHARACTERS
+            and time.time() * 1000 - messages[-1][0] < _NEWEST
+        )
 
     def _get(self, stream: str) -> Any:
         place: dict[str, Any] = {"nextToken": self._tokens[stream]} if stream in self._tokens else {}

@@ -33,8 +33,19 @@ def submit(clients: Clients, plan: Plan, progress: Progress = unseen) -> None:
         ServiceProblem: the service refused, did not answer, or the name belongs to another job.
         EnvironmentProblem: the credentials have expired.
     """
-    ask(clients, "the source archive could not be uploaded", lambda: upload_source(clients, plan, progress))
+    send_source(clients, plan, progress)
     create(clients, plan.request)
+
+
+def send_source(clients: Clients, plan: Plan, progress: Progress = unseen) -> None:
+    """Upload the source archive: the first half of `submit`, before which no job is there.
+
+    Raises:
+        ServiceProblem: S3 refused, or did not answer.
+        EnvironmentProblem: the credentials have expired.
+    """
+    doing = "the source archive could not be uploaded"
+    ask(clients, doing, lambda: _upload_source(clients, plan, progress), is_transfer=True)
 
 
 def create(clients: Clients, request: Request) -> None:
@@ -46,6 +57,7 @@ def create(clients: Clients, request: Request) -> None:
     Raises:
         ServiceProblem: the service refused, did not answer, or the name belongs to another job.
         EnvironmentProblem: the credentials have expired.
+        Interrupted: between two tries, so that the job may be there.
     """
     from botocore.exceptions import ClientError
 
@@ -97,7 +109,7 @@ def stop(clients: Clients, job: str) -> str:
     return ask(clients, f"job {job} could not be stopped", question, unsure)
 
 
-def upload_source(clients: Clients, plan: Plan, progress: Progress = unseen) -> None:
+def _upload_source(clients: Clients, plan: Plan, progress: Progress) -> None:
     where = source_location(plan.spec.output.s3, plan.job)
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as packed:
         write_archive(plan.source, packed)
@@ -126,7 +138,7 @@ def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
         for name, path in data.items():
             _replace(clients, locations[name], path)
 
-    ask(clients, "the local cloud could not take the channels' data", put)
+    ask(clients, "the local cloud could not take the channels' data", put, is_transfer=True)
 
 
 def _replace(clients: Clients, where: S3Location, path: Path) -> None:

@@ -351,21 +351,21 @@ def test_no_ending_leaves_a_port_or_a_process(tmp_path: Path) -> None:
     assert told["ports"] == told["before"] == []
 
 
-@pytest.mark.parametrize("moment", ["submit", "create_training_job"])
+@pytest.mark.parametrize("moment", ["before", "after"])
 def test_an_interrupt_while_the_job_is_created_stops_it(job: Job, moment: str) -> None:
-    """Sent by the process itself: between the service's answer and the first look at the job."""
+    """Sent by the process itself: right before the call, or between its answer and the first look at the job."""
     job.write(WAITS)
     program = f"""
 import os, signal, sys
 from smdp_launch.cli import following, main
-from smdp_launch.jobs import submit
-real = submit.submit
+real = following.create
 def interrupted(*given):
-    if {moment!r} == "submit":
+    if {moment!r} == "before":
         os.kill(os.getpid(), signal.SIGINT)
     real(*given)
-    os.kill(os.getpid(), signal.SIGINT)
-following.submit = interrupted
+    if {moment!r} == "after":
+        os.kill(os.getpid(), signal.SIGINT)
+following.create = interrupted
 sys.argv = ["smdp-launch", "launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
 main()
 """

@@ -65,13 +65,14 @@ class FollowView:
     """Draws to standard output; a bar only if that is a terminal that may be told to move its cursor.
 
     Args:
+        shape: may be given later, before the first line.
         quiet: leave out the hosts' lines and what they start.
     """
 
-    def __init__(self, shape: Shape, console: Console | None = None, *, quiet: bool = False) -> None:
+    def __init__(self, shape: Shape | None, console: Console | None = None, *, quiet: bool = False) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._quiet = quiet
-        self._shape = shape
+        self.shape = shape or Shape(("algo-1",), 1)
         self._started = time.monotonic()
         self._created: int | None = None  # milliseconds since 1970, of the first status
         self._cursor: int | None = None  # the same, of the last line
@@ -137,7 +138,7 @@ class FollowView:
 
     def _line(self, line: LogLine) -> None:
         mark = f"late, {clock_time(line.time_ms)} | " if line.late else ""
-        text = Text(f"{self._shape.name(line.host, line.rank)} | {mark}", self._shape.style(line.host, line.rank))
+        text = Text(f"{self.shape.name(line.host, line.rank)} | {mark}", self.shape.style(line.host, line.rank))
         text.append_text(Text.from_ansi(without_controls(line.text)))
         self._console.print(text)
 
