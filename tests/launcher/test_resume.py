@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
+import boto3
 import pytest
 
 from smdp_launch import Refused, attach
-from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.history import STATE_FOLDER, Cost, ends, find_launch, remember, remember_end, state_folder
+from smdp_launch.errors import EnvironmentProblem, ExitCode
+from smdp_launch.jobs import history
+from smdp_launch.jobs.history import (
+    STATE_FOLDER,
+    Cost,
+    ends,
+    find_launch,
+    launches,
+    remember,
+    remember_end,
+    state_folder,
+)
 from smdp_launch.jobs.outcome import outcome
 from smdp_launch.jobs.resume import RESUMES_TAG
 from smdp_launch.localcloud.client import private
@@ -122,16 +135,56 @@ def test_on_the_service_nobody_is_charged_unasked(
     assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
     old = name_of(job_folder)
     await_end(tmp_path, old)
+    ran = smdp_launch("resume", "--yes", env=service)
+    assert (ran.returncode, ran.stdout) == (ExitCode.REFUSED, "")
+    assert f"left nothing at s3://bucket/checkpoints/{old}: there is nothing to go on from" in ran.stderr
+    put_object(service, f"checkpoints/{old}/step-0")
     ran = smdp_launch("resume", env=service)
     assert ran.returncode == ExitCode.REFUSED
-    assert "nothing is there: it starts from the beginning" in ran.stdout
     assert "add --yes" in ran.stderr
     assert name_of(job_folder) == old
     ran = smdp_launch("resume", "--yes", "--detach", env=service)
     assert (ran.returncode, ran.stderr) == (ExitCode.OK, "next: smdp-launch follow\n")
-    await_end(tmp_path, name_of(job_folder))
+    new = name_of(job_folder)
+    ran = smdp_launch("resume", old, "--yes", "--detach", env=service)
+    assert ran.returncode == ExitCode.REFUSED
+    assert re.search(
+        rf"{old} was resumed as {new} \(\w+\): smdp-launch (follow|resume) {new}$", ran.stderr, re.MULTILINE
+    )
+    await_end(tmp_path, new)
     listed = the_document(smdp_launch("list", "--json", env=service), "list")["jobs"]
     assert [one["training_job_status"] for one in listed] == ["Failed", "Failed"]
+
+
+def put_object(service: dict[str, str], key: str) -> None:
+    s3 = boto3.client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=service["AWS_ENDPOINT_URL"],
+        aws_access_key_id=service["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=service["AWS_SECRET_ACCESS_KEY"],
+    )
+    s3.put_object(Bucket="bucket", Key=key, Body=b"1")
+
+
+def test_an_entry_behind_a_torn_line_has_a_line_of_its_own(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_folder)
+    (state_folder() / "history.jsonl").write_text('{"job": "torn-1", "whe')
+    remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
+    assert [one.job for one in launches()] == ["one-1"]
+
+
+def test_a_history_that_another_process_keeps_is_not_waited_for_for_ever(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
+    monkeypatch.setattr(history, "_LOCK_WAIT", 0.1)
+    with (state_folder() / "history.jsonl").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(EnvironmentProblem, match="end it"):
+            remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
+    remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
+    assert [one.job for one in launches()] == ["one-1"]
 
 
 def test_the_end_of_a_job_is_written_once_with_what_it_cost(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
