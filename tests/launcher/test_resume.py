@@ -27,14 +27,14 @@ from smdp_launch.jobs.history import (
 )
 from smdp_launch.jobs.outcome import outcome
 from smdp_launch.jobs.resume import RESUMES_TAG
-from smdp_launch.localcloud.client import private
+from smdp_launch.localcloud.client import Endpoint, private
 from smdp_launch.request.build import PLAN_TAG
 from tests.conftest import JOB, Command, write_job
 from tests.launcher.test_json_documents import the_document
-from tests.launcher.test_verbs import await_end, name_of, service
+from tests.launcher.test_verbs import await_end, name_of, service, service_cloud
 from tests.localcloud.cloud import wait_for
 
-__all__ = ["service"]
+__all__ = ["service", "service_cloud"]
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 CHECKPOINT = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3').replace(
@@ -129,12 +129,12 @@ def test_from_python_too(here: Path, smdp_launch: Command, monkeypatch: pytest.M
 
 
 def test_on_the_service_nobody_is_charged_unasked(
-    smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
+    smdp_launch: Command, job_folder: Path, service_cloud: Endpoint, service: dict[str, str]
 ) -> None:
     write_job(job_folder, CHECKPOINT, "raise ValueError\n")
     assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
     old = name_of(job_folder)
-    await_end(tmp_path, old)
+    await_end(service_cloud, old)
     ran = smdp_launch("resume", "--yes", env=service)
     assert (ran.returncode, ran.stdout) == (ExitCode.REFUSED, "")
     assert f"left nothing at s3://bucket/checkpoints/{old}: there is nothing to go on from" in ran.stderr
@@ -151,7 +151,7 @@ def test_on_the_service_nobody_is_charged_unasked(
     assert re.search(
         rf"{old} was resumed as {new} \(\w+\): smdp-launch (follow|resume) {new}$", ran.stderr, re.MULTILINE
     )
-    await_end(tmp_path, new)
+    await_end(service_cloud, new)
     listed = the_document(smdp_launch("list", "--json", env=service), "list")["jobs"]
     assert [one["training_job_status"] for one in listed] == ["Failed", "Failed"]
 
@@ -203,14 +203,14 @@ def test_the_end_of_a_job_is_written_once_with_what_it_cost(job_folder: Path, mo
 
 
 def test_a_launch_with_prices_is_listed_with_what_it_cost_beside_what_it_might_have(
-    smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
+    smdp_launch: Command, job_folder: Path, service_cloud: Endpoint, service: dict[str, str]
 ) -> None:
     prices = "date: 2026-11-01\nsource: ours\nprices: {us-east-1: {ml.p4d.24xlarge: 3600.0}}\n"
     (job_folder / "prices.yaml").write_text(prices)
     text = JOB.replace("instance_count: 2", "instance_count: 1") + "budget: {prices: prices.yaml}\n"
     write_job(job_folder, text, "print(1)\n")
     assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
-    await_end(tmp_path, name_of(job_folder))
+    await_end(service_cloud, name_of(job_folder))
     (listed,) = the_document(smdp_launch("list", "--json", env=service), "list")["jobs"]
     assert listed["usd"] == listed["billable_seconds"] >= 1  # a dollar a second
     assert listed["most_usd"] == 600
