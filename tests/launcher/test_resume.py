@@ -14,7 +14,7 @@ import pytest
 
 from smdp_launch import Refused, attach
 from smdp_launch.errors import EnvironmentProblem, ExitCode
-from smdp_launch.jobs import history
+from smdp_launch.jobs import history, listing
 from smdp_launch.jobs.history import (
     STATE_FOLDER,
     Cost,
@@ -216,3 +216,17 @@ def test_a_launch_with_prices_is_listed_with_what_it_cost_beside_what_it_might_h
     assert listed["most_usd"] == 600
     told = smdp_launch("list", env=service).stdout
     assert f"x 1 host billed; {listed['usd']:.2f} USD of at most 600.00\n" in told
+
+
+def test_a_long_history_is_read_a_few_times_and_not_once_a_job(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
+    ended = outcome({"TrainingJobStatus": "Completed"})
+    for number in range(20):
+        remember(f"one-{number}", "us-east-1", "job.yaml", "0" * 64, NOW)
+        remember_end(f"one-{number}", ended, NOW)
+    reads = []
+    monkeypatch.setattr(listing, "ends", lambda: reads.append(1) or ends())
+    assert [one.job for one in listing.jobs_here(20)] == [f"one-{number}" for number in reversed(range(20))]
+    assert len(reads) == 2
