@@ -58,9 +58,12 @@ def job_folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def smdp_launch(job_folder: Path) -> Command:
     """The installed command in the job's folder; stdin is no terminal."""
+    return command_in(job_folder)
 
+
+def command_in(folder: Path) -> Command:
     def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-        settings = {"cwd": job_folder, "env": clean_environment(), "timeout": 120, **options}
+        settings = {"cwd": folder, "env": clean_environment(), "timeout": 120, **options}
         return subprocess.run(
             [LAUNCHER, *arguments], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, **settings
         )

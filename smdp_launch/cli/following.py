@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
 from threading import Event
@@ -17,12 +17,15 @@ from typing import Any
 from smdp_launch.cli.render.follow import FollowView, Shape
 from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.cli.render.upload import UploadView
+from smdp_launch.errors import SmdpError
+from smdp_launch.jobs.asking import Patience
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.follow import Ended, Follower, JobEvent, Seen
 from smdp_launch.jobs.history import remember_end
 from smdp_launch.jobs.outcome import Outcome
 from smdp_launch.jobs.submit import create, send_source, stop, submit
 from smdp_launch.jobs.tracebacks import Tracebacks, Worker
+from smdp_launch.jobs.troubles import Trouble, trouble
 from smdp_launch.planning.plan import Plan
 
 
@@ -89,6 +92,7 @@ class Following:
     _results: dict[str, Any] = field(default_factory=dict)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
     _stopping: bool = False
+    _owes_stop: bool = False  # the service has not taken it yet
 
     def run(self) -> Followed | None:
         """Show the job until it ends. None if the person left it running.
@@ -109,6 +113,8 @@ class Following:
                         return Followed(seen.outcome, self._results, self._tracebacks.first)
                 if self.clients.interrupted.wait(follower.pause) and self._leaves(view):
                     return None
+                if self._owes_stop:
+                    self._stop(view)
 
     def _show(self, view: FollowView, seen: Seen) -> None:
         view.show(seen)
@@ -126,10 +132,19 @@ class Following:
             say_next(command_for_job("follow", self.job))
             return True
         if answer is Answer.STOP:
-            self._stopping = True
-            stop(self.clients, self.job)
-            view.say("stopping: the script has 120 s to save what it needs; Ctrl-C again leaves it to that")
+            self._stopping = self._owes_stop = True
         return False
+
+    def _stop(self, view: FollowView) -> None:
+        """One try: what is in the way may pass until the next look, and a refusal ends the stopping alone."""
+        try:
+            stop(replace(self.clients, patience=Patience(total=0.0, credentials=1)), self.job)
+        except SmdpError as error:
+            self._owes_stop = self._stopping = trouble(error.__cause__) is not Trouble.FINAL
+            view.say(f"{error}; {'trying again' if self._owes_stop else 'it goes on'}")
+        else:
+            self._owes_stop = False
+            view.say("stopping: the script has 120 s to save what it needs; Ctrl-C again leaves it to that")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
     """Launch job NAME (default: the last launched from this folder) once more, from its request and its checkpoints.
 
     The new job has a name of its own and the old one's checkpoint location, data, source archive and limits. One that
-    has completed, still runs or has no checkpoints is refused.
+    has completed, still runs, has left no checkpoints or was resumed before is refused.
     """
     from smdp_launch.api import attach
     from smdp_launch.cli.confirming import confirm

@@ -98,6 +98,7 @@ def local_cloud(state: Path) -> Connect:
         with ExitStack() as held:
 
             def reach() -> Clients:
+                held.close()  # or each connection made anew would hold one more lock, and one more process
                 try:
                     endpoint = held.enter_context(client.private(state))
                 except client.LocalCloudError as error:

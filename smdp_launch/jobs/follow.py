@@ -56,7 +56,7 @@ class LogLine:
 
     Args:
         rank: None for what no worker wrote.
-        late: it came when later lines of other hosts, by more than two seconds, had been shown.
+        late: it came when a later line of another host had been shown, which is held back up to two seconds for it.
     """
 
     host: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 STATE_FOLDER = ".smdp"
 
 _FILE = "history.jsonl"
+_LOCK_WAIT = 10.0  # seconds; who writes needs milliseconds
 
 #: `where` of a job of this machine.
 LOCAL = "local"
@@ -137,7 +139,7 @@ def remember_end(job: str, outcome: Outcome, now: datetime) -> None:
     path = Path.cwd() / STATE_FOLDER / _FILE
     if not path.exists():
         return
-    with suppress(OSError), _opened(path) as file:
+    with suppress(OSError, EnvironmentProblem), _opened(path) as file:
         launched, ended = find_launch(job), ends()
         if launched is None or job in ended:
             return
@@ -163,18 +165,40 @@ def find_launch(job: str | None = None) -> Launch | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """For appending, one process at a time."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    """For appending, one process at a time.
+
+    Raises:
+        EnvironmentProblem: another process keeps it.
+    """
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _lock(file, path)
         yield file
     finally:
         os.close(file)
 
 
+def _lock(file: int, path: Path) -> None:
+    deadline = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise EnvironmentProblem(
+                    f"another process has held {path} for {_LOCK_WAIT:g} s: end it (`fuser {path}` names it), try again"
+                ) from None
+            time.sleep(0.02)
+        else:
+            return
+
+
 def _append(file: int, entry: Launch | End) -> None:
+    """On a line of its own, also behind one that a full disk or a power cut has torn."""
     known: dict[str, Any] = {name: value for name, value in asdict(entry).items() if value is not None}
-    os.write(file, (json.dumps(known) + "\n").encode())
+    size = os.fstat(file).st_size
+    torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+    os.write(file, ("\n" * torn + json.dumps(known) + "\n").encode())
 
 
 def _usd(launched: Launch, billable: int | None) -> float | None:

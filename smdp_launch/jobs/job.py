@@ -140,7 +140,7 @@ class Job:
         """Launch a new job from this one's request and checkpoints; it costs what a launch costs.
 
         Raises:
-            Refused: this one runs, has completed, or has no checkpoints.
+            Refused: this one runs, has completed, has no checkpoints, or was resumed before.
         """
         with self.reached() as clients:
             prepared = prepare(clients, self.name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,6 +17,7 @@ from smdp_launch.jobs.history import End, Launch, ends, launches, remember_end
 from smdp_launch.jobs.outcome import ENDED
 
 _PAGE = 100  # the service's most
+_CLOCKS = timedelta(days=1)  # that this machine's clock may be ahead of the service's
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ def jobs_of_region(region: str, most: int, tell: Callable[[Waiting], None] = tel
 def jobs_here(most: int, tell: Callable[[Waiting], None] = tell_nobody) -> list[Listed]:
     """Those that were launched from the current folder, the last first; where somebody has to be asked and cannot be,
     the status is unknown."""
-    wanted = launches()[-most:][::-1]
-    statuses, problems = _statuses([one for one in wanted if one.job not in ends()], tell)
-    ended = ends()
+    wanted, ended = launches()[-most:][::-1], ends()
+    statuses, problems = _statuses([one for one in wanted if one.job not in ended], tell)
+    ended = ends()  # with those that were found to have ended just now
     return [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(one.where)) for one in wanted]
 
 
@@ -79,7 +80,7 @@ def _statuses(running: Sequence[Launch], tell: Callable[[Waiting], None]) -> tup
         try:
             with connection(where)() as clients:
                 clients.tell = tell
-                found = _find(clients, {one.job for one in running if one.where == where})
+                found = _find(clients, [one for one in running if one.where == where])
                 _remember_ends(clients, found)
         except SmdpError as error:
             problems[where] = str(error)
@@ -106,10 +107,12 @@ def _listed(launch: Launch, end: End | None, status: str | None, problem: str | 
     )
 
 
-def _find(clients: Clients, jobs: Collection[str]) -> dict[str, str]:
-    """The statuses of those that the service knows."""
+def _find(clients: Clients, launched: Sequence[Launch]) -> dict[str, str]:
+    """The statuses of those that the service knows; jobs that are older than all of them are not asked for."""
+    jobs = {one.job for one in launched}
+    since = min(datetime.fromisoformat(one.time) for one in launched) - _CLOCKS
     found: dict[str, str] = {}
-    for one in _all(clients, _PAGE):
+    for one in _all(clients, _PAGE, CreationTimeAfter=since):
         if one.job in jobs:
             found[one.job] = one.status
         if len(found) == len(jobs):
@@ -117,15 +120,15 @@ def _find(clients: Clients, jobs: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _all(clients: Clients, size: int) -> Iterator[_Summary]:
-    place: dict[str, Any] = {}
+def _all(clients: Clients, size: int, **chosen: Any) -> Iterator[_Summary]:
+    place = chosen
     while True:
         answer = ask(clients, "the jobs cannot be listed", partial(_page, clients, size, place))
         for one in answer["TrainingJobSummaries"]:
             yield _Summary(str(one["TrainingJobName"]), str(one["TrainingJobStatus"]), one["CreationTime"])
         if "NextToken" not in answer:
             return
-        place = {"NextToken": answer["NextToken"]}
+        place = {**chosen, "NextToken": answer["NextToken"]}
 
 
 def _page(clients: Clients, size: int, place: dict[str, Any]) -> dict[str, Any]:

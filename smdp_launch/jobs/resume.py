@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -16,7 +15,7 @@ from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.description import Description, described, description
 from smdp_launch.jobs.history import Cost, find_launch, remember
-from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.jobs.outcome import ENDED, Outcome
 from smdp_launch.jobs.submit import create
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.hyperparameters import encode_value
@@ -31,11 +30,11 @@ _LONGEST_BASE = 43  # characters, so that the whole name has no more than the se
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """What lies at a job's checkpoint location. ``newest`` is None where there is nothing."""
+    """What lies at a job's checkpoint location."""
 
     where: str
     files: int
-    newest: datetime | None
+    newest: datetime
 
 
 @dataclass(frozen=True)
@@ -56,16 +55,19 @@ def prepare(clients: Clients, job: str) -> Resumption:
     """The request of ``job`` under a new name, with the same checkpoint location.
 
     Raises:
-        Refused: the job runs, has completed, or has no checkpoints.
+        Refused: the job runs, has completed, has no checkpoints, or was resumed before.
         ServiceProblem: the service refused, does not know the job, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
     answer, now = described(clients, job), datetime.now(timezone.utc)
     old = description(answer, now)
     ended = _require_resumable(old)
-    request = _request(clients, answer, now)
+    request = _request(clients, answer)
+    _require_first(clients, job, request["TrainingJobName"])
     where = str(old.checkpoints)
     found = ask(clients, f"the checkpoints of {job} cannot be listed", lambda: _checkpoints(clients, where))
+    if found is None:
+        raise Refused(f"{job} left nothing at {where}: there is nothing to go on from; launch it anew")
     return Resumption(old, ended, request, found)
 
 
@@ -97,14 +99,34 @@ def _require_resumable(old: Description) -> Outcome:
     return old.outcome
 
 
-def _request(clients: Clients, answer: Mapping[str, Any], now: datetime) -> Request:
+def _require_first(clients: Clients, old: str, new: str) -> None:
+    """A job is resumed once: two that go on from the same checkpoints would write over each other's."""
+    from botocore.exceptions import ClientError
+
+    def status() -> str | None:
+        try:
+            return str(clients.sagemaker.describe_training_job(TrainingJobName=new)["TrainingJobStatus"])
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ValidationException":
+                raise
+            return None
+
+    found = ask(clients, f"whether {old} was resumed before cannot be told", status)
+    if found is not None:
+        verb = "resume" if found in ENDED else "follow"
+        raise Refused(f"{old} was resumed as {new} ({found}): smdp-launch {verb} {new}")
+
+
+def _request(clients: Clients, answer: Mapping[str, Any]) -> Request:
     """The members of the old request, which the service's description repeats among others."""
     old = str(answer["TrainingJobName"])
     known = clients.sagemaker.meta.service_model.operation_model("CreateTrainingJob").input_shape.members
     request: Request = {name: value for name, value in answer.items() if name in known and name != "Tags"}
     match = _NAME.fullmatch(old)
     base = (match["base"] if match else old)[:_LONGEST_BASE]
-    request["TrainingJobName"] = job_name(base, now, secrets.randbelow(1 << 16))
+    # Of the old job alone: whoever asks twice, or again after an answer was lost, means one job.
+    ended = answer.get("TrainingEndTime") or answer["CreationTime"]
+    request["TrainingJobName"] = job_name(base, ended, int(hashlib.sha256(old.encode()).hexdigest()[:4], 16))
     request["OutputDataConfig"] = {name: value for name, value in answer["OutputDataConfig"].items() if value != ""}
     parameters = dict(request.get("HyperParameters", {}))
     if "sagemaker_job_name" in parameters:
@@ -130,9 +152,10 @@ def _tag(request: Request) -> str:
     return next(str(tag["Value"]) for tag in request["Tags"] if tag["Key"] == PLAN_TAG)
 
 
-def _checkpoints(clients: Clients, where: str) -> Checkpoints:
+def _checkpoints(clients: Clients, where: str) -> Checkpoints | None:
+    """None where there are none."""
     location = S3Location.parse(where)
     prefix = f"{location.key.rstrip('/')}/" if location.key else ""
     pages = clients.s3.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=prefix)
     times = [one["LastModified"] for page in pages for one in page.get("Contents", [])]
-    return Checkpoints(where, len(times), max(times, default=None))
+    return Checkpoints(where, len(times), max(times)) if times else None

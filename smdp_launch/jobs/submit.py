@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from smdp_launch.errors import SmdpError
+from smdp_launch.errors import ServiceProblem, SmdpError
 from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.outcome import ENDED
-from smdp_launch.jobs.troubles import Trouble, trouble
+from smdp_launch.jobs.troubles import Trouble, reason, trouble
 from smdp_launch.jobs.upload import Progress, unseen, upload
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request
@@ -67,7 +67,7 @@ def create(clients: Clients, request: Request) -> None:
         try:
             clients.sagemaker.create_training_job(**request)
         except ClientError as error:
-            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, request):
+            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_known_as_ours(clients, request):
                 raise
 
     try:
@@ -153,6 +153,24 @@ def _replace(clients: Clients, where: S3Location, path: Path) -> None:
     for key, file in wanted.items():
         with file.open("rb") as body:
             clients.s3.put_object(Bucket=where.bucket, Key=key, Body=body)
+
+
+def _is_known_as_ours(clients: Clients, request: Request) -> bool:
+    """Raises:
+    ServiceProblem: whose it is may not be asked.
+    """
+    from botocore.exceptions import ClientError
+
+    try:
+        return _is_ours(clients, request)
+    except ClientError as error:
+        if trouble(error) is not Trouble.FINAL:
+            raise
+        job = request["TrainingJobName"]
+        raise ServiceProblem(
+            f"there is a job {job}, but not whether it is of this launch ({reason(error)}): smdp-launch status {job} "
+            f"shows it, smdp-launch stop {job} stops it"
+        ) from error
 
 
 def _is_ours(clients: Clients, request: Request) -> bool:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from smdp_launch import ServiceProblem
+from smdp_launch.cli.following import Answer, Following
 from smdp_launch.errors import EnvironmentProblem, ExitCode
+from smdp_launch.jobs import listing
 from smdp_launch.jobs.asking import Patience
+from smdp_launch.jobs.clients import local_cloud
 from smdp_launch.jobs.history import STATE_FOLDER
 from smdp_launch.jobs.submit import create
+from smdp_launch.jobs.troubles import Trouble
 from tests.conftest import LAUNCHER, Command, clean_environment, write_job
 from tests.launcher.faults import Fault, Proxy
 from tests.launcher.faulty_service import clients_through, first_of_each_two, make, run, three_in_ten
@@ -24,6 +31,7 @@ from tests.localcloud.cloud import Cloud
 from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
 
 SEEDS = 20
+_FAST = 8
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +44,9 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     assert_nothing_runs(str(state))
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(one, marks=[pytest.mark.soak] if one >= _FAST else []) for one in range(SEEDS)]
+)
 def test_three_failing_calls_in_ten_change_nothing(cloud: Cloud, tmp_path: Path, seed: int) -> None:
     told = run(cloud, tmp_path, seed)
     assert told.outcome.exit_code is (ExitCode.JOB_STOPPED if seed % 2 else ExitCode.OK)
@@ -58,6 +68,66 @@ def test_a_name_that_another_job_has_is_no_job_of_ours(cloud: Cloud, tmp_path: P
         with pytest.raises(ServiceProblem, match=r"ResourceInUse: Training job names must be unique[^;]*$"):
             create(clients, plan.request)
     cloud.wait(plan.job)
+
+
+def test_a_job_that_may_be_ours_is_told_where_its_tags_may_not_be_read(cloud: Cloud, tmp_path: Path) -> None:
+    def deny(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "ListTags")
+
+    plan = make(tmp_path, 2004, "print(1)\n", 1)
+    with Proxy(first_of_each_two(Fault.RESET_AFTER)).running() as proxy:
+        clients = clients_through(proxy, cloud)
+        clients.sagemaker.meta.events.register("before-call.sagemaker.ListTags", deny)
+        told = rf"DeniedException: no\): smdp-launch status {plan.job} shows it, smdp-launch stop {plan.job} stops it"
+        with pytest.raises(ServiceProblem, match=told):
+            create(clients, plan.request)
+        assert proxy.accepted["CreateTrainingJob"] == 1
+    cloud.wait(plan.job)
+
+
+def test_a_stop_that_is_refused_for_now_is_asked_for_again_while_the_job_is_followed(cloud: Cloud) -> None:
+    refused = Counter[str]()
+
+    def policy(operation: str, _: str) -> Fault | None:
+        refused[operation] += 1
+        return Fault.EXPIRED if operation == "StopTrainingJob" and refused[operation] <= 3 else None
+
+    cloud.start("stubborn", "import time\ntime.sleep(300)\n")
+    with Proxy(policy).running() as proxy:
+        clients = clients_through(proxy, cloud)
+        clients.patience = Patience(first=0.01, longest=0.05, credentials=2)
+        clients.interrupted.set()
+        followed = Following(clients, "stubborn", None, Answer.STOP).run()
+    assert followed is not None
+    assert followed.outcome.exit_code is ExitCode.JOB_STOPPED
+    assert proxy.accepted["StopTrainingJob"] == 1
+
+
+def test_jobs_that_are_older_than_the_launches_are_not_listed_for_them(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.run("older-1", "")
+    cloud.run("older-2", "")
+    monkeypatch.setattr(listing, "_PAGE", 1)
+    later = datetime.now(timezone.utc) + timedelta(days=2)
+    launched = listing.Launch("never-taken", "us-east-1", "job.yaml", "0" * 64, later.isoformat())
+    with Proxy(lambda *_: None).running() as proxy:
+        assert listing._find(clients_through(proxy, cloud), [launched]) == {}
+        assert proxy.accepted["ListTrainingJobs"] == 1
+
+
+def test_a_connection_that_is_made_anew_lets_go_of_the_one_before(tmp_path: Path) -> None:
+    def held() -> int:
+        links = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+        return sum(str(one).startswith(str(tmp_path)) for one in links)
+
+    with local_cloud(tmp_path / "state")() as clients:
+        first = held()
+        for _ in range(3):
+            clients.renew(Trouble.TEMPORARY)
+        assert held() == first > 0
+        assert clients.s3.list_buckets()["Buckets"] == []
+    assert_nothing_runs(str(tmp_path / "state"))
 
 
 def test_a_service_that_stays_away_is_given_up(cloud: Cloud, tmp_path: Path) -> None:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
+import boto3
 import pytest
 
 from smdp_launch import Refused, attach
-from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.history import STATE_FOLDER, Cost, ends, find_launch, remember, remember_end, state_folder
+from smdp_launch.errors import EnvironmentProblem, ExitCode
+from smdp_launch.jobs import history, listing
+from smdp_launch.jobs.history import (
+    STATE_FOLDER,
+    Cost,
+    ends,
+    find_launch,
+    launches,
+    remember,
+    remember_end,
+    state_folder,
+)
 from smdp_launch.jobs.outcome import outcome
 from smdp_launch.jobs.resume import RESUMES_TAG
-from smdp_launch.localcloud.client import private
+from smdp_launch.localcloud.client import Endpoint, private
 from smdp_launch.request.build import PLAN_TAG
 from tests.conftest import JOB, Command, write_job
 from tests.launcher.test_json_documents import the_document
-from tests.launcher.test_verbs import await_end, name_of, service
+from tests.launcher.test_verbs import await_end, name_of, service, service_cloud
 from tests.localcloud.cloud import wait_for
 
-__all__ = ["service"]
+__all__ = ["service", "service_cloud"]
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 CHECKPOINT = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3').replace(
@@ -116,22 +129,62 @@ def test_from_python_too(here: Path, smdp_launch: Command, monkeypatch: pytest.M
 
 
 def test_on_the_service_nobody_is_charged_unasked(
-    smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
+    smdp_launch: Command, job_folder: Path, service_cloud: Endpoint, service: dict[str, str]
 ) -> None:
     write_job(job_folder, CHECKPOINT, "raise ValueError\n")
     assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
     old = name_of(job_folder)
-    await_end(tmp_path, old)
+    await_end(service_cloud, old)
+    ran = smdp_launch("resume", "--yes", env=service)
+    assert (ran.returncode, ran.stdout) == (ExitCode.REFUSED, "")
+    assert f"left nothing at s3://bucket/checkpoints/{old}: there is nothing to go on from" in ran.stderr
+    put_object(service, f"checkpoints/{old}/step-0")
     ran = smdp_launch("resume", env=service)
     assert ran.returncode == ExitCode.REFUSED
-    assert "nothing is there: it starts from the beginning" in ran.stdout
     assert "add --yes" in ran.stderr
     assert name_of(job_folder) == old
     ran = smdp_launch("resume", "--yes", "--detach", env=service)
     assert (ran.returncode, ran.stderr) == (ExitCode.OK, "next: smdp-launch follow\n")
-    await_end(tmp_path, name_of(job_folder))
+    new = name_of(job_folder)
+    ran = smdp_launch("resume", old, "--yes", "--detach", env=service)
+    assert ran.returncode == ExitCode.REFUSED
+    assert re.search(
+        rf"{old} was resumed as {new} \(\w+\): smdp-launch (follow|resume) {new}$", ran.stderr, re.MULTILINE
+    )
+    await_end(service_cloud, new)
     listed = the_document(smdp_launch("list", "--json", env=service), "list")["jobs"]
     assert [one["training_job_status"] for one in listed] == ["Failed", "Failed"]
+
+
+def put_object(service: dict[str, str], key: str) -> None:
+    s3 = boto3.client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=service["AWS_ENDPOINT_URL"],
+        aws_access_key_id=service["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=service["AWS_SECRET_ACCESS_KEY"],
+    )
+    s3.put_object(Bucket="bucket", Key=key, Body=b"1")
+
+
+def test_an_entry_behind_a_torn_line_has_a_line_of_its_own(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_folder)
+    (state_folder() / "history.jsonl").write_text('{"job": "torn-1", "whe')
+    remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
+    assert [one.job for one in launches()] == ["one-1"]
+
+
+def test_a_history_that_another_process_keeps_is_not_waited_for_for_ever(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
+    monkeypatch.setattr(history, "_LOCK_WAIT", 0.1)
+    with (state_folder() / "history.jsonl").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(EnvironmentProblem, match="end it"):
+            remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
+    remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
+    assert [one.job for one in launches()] == ["one-1"]
 
 
 def test_the_end_of_a_job_is_written_once_with_what_it_cost(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,16 +203,30 @@ def test_the_end_of_a_job_is_written_once_with_what_it_cost(job_folder: Path, mo
 
 
 def test_a_launch_with_prices_is_listed_with_what_it_cost_beside_what_it_might_have(
-    smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
+    smdp_launch: Command, job_folder: Path, service_cloud: Endpoint, service: dict[str, str]
 ) -> None:
     prices = "date: 2026-11-01\nsource: ours\nprices: {us-east-1: {ml.p4d.24xlarge: 3600.0}}\n"
     (job_folder / "prices.yaml").write_text(prices)
     text = JOB.replace("instance_count: 2", "instance_count: 1") + "budget: {prices: prices.yaml}\n"
     write_job(job_folder, text, "print(1)\n")
     assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
-    await_end(tmp_path, name_of(job_folder))
+    await_end(service_cloud, name_of(job_folder))
     (listed,) = the_document(smdp_launch("list", "--json", env=service), "list")["jobs"]
     assert listed["usd"] == listed["billable_seconds"] >= 1  # a dollar a second
     assert listed["most_usd"] == 600
     told = smdp_launch("list", env=service).stdout
     assert f"x 1 host billed; {listed['usd']:.2f} USD of at most 600.00\n" in told
+
+
+def test_a_long_history_is_read_a_few_times_and_not_once_a_job(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
+    ended = outcome({"TrainingJobStatus": "Completed"})
+    for number in range(20):
+        remember(f"one-{number}", "us-east-1", "job.yaml", "0" * 64, NOW)
+        remember_end(f"one-{number}", ended, NOW)
+    reads = []
+    monkeypatch.setattr(listing, "ends", lambda: reads.append(1) or ends())
+    assert [one.job for one in listing.jobs_here(20)] == [f"one-{number}" for number in reversed(range(20))]
+    assert len(reads) == 2

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -16,11 +17,12 @@ from smdp_launch import Ended, JobEvent, ServiceProblem, StatusChanged, WaitTime
 from smdp_launch.cli.main import smdp_launch as command_line
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.history import STATE_FOLDER, state_folder
-from smdp_launch.localcloud.client import private
-from tests.conftest import LAUNCHER, Command, clean_environment, write_job
+from smdp_launch.localcloud.client import Endpoint, private
+from smdp_launch.localcloud.variables import STATE
+from tests.conftest import LAUNCHER, Command, clean_environment, command_in, write_job
 from tests.launcher.test_json_documents import the_document
 from tests.launcher.test_next_command import last_lines
-from tests.localcloud.cloud import ENDED, client_of, kill, wait_for
+from tests.localcloud.cloud import ENDED, as_the_service, client_of, kill, wait_for
 
 HERE = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
 SPEAKS = """\
@@ -48,9 +50,48 @@ def name_of(folder: Path) -> str:
     return str(json.loads(line)["job"])
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A job that was launched from ``folder``, left, and followed to its end.
+
+    Args:
+        run: the command line there.
+        early: what ``status --json`` said right after the launch.
+        followed: what ``follow`` showed.
+    """
+
+    folder: Path
+    run: Command
+    job: str
+    launched: datetime
+    early: subprocess.CompletedProcess[str]
+    followed: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    folder = tmp_path_factory.mktemp("finished")
+    write_job(folder, script=SPEAKS)
+    run, now = command_in(folder), datetime.now(timezone.utc)
+    with private(state_folder(folder) / "local"):
+        ran = run(*HERE, "--detach")
+        assert ran.returncode == ExitCode.OK, ran.stderr
+        yield Finished(folder, run, name_of(folder), now, run("status", "--json"), run("follow"))
+
+
+@pytest.fixture(scope="module")
+def cloud_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    state = tmp_path_factory.mktemp("local") / "state"
+    with private(state):  # or each command would start one
+        yield state
+
+
 @pytest.fixture
-def launched(job_folder: Path, smdp_launch: Command) -> Iterator[Callable[[str], str]]:
+def launched(
+    job_folder: Path, smdp_launch: Command, cloud_of_all: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], str]]:
     """Launches a script on two hosts and leaves it; gives the job's name. What still runs at the end is stopped."""
+    monkeypatch.setenv(STATE, str(cloud_of_all))
 
     def launch(script: str) -> str:
         write_job(job_folder, script=script)
@@ -58,15 +99,13 @@ def launched(job_folder: Path, smdp_launch: Command) -> Iterator[Callable[[str],
         assert ran.returncode == ExitCode.OK, ran.stderr
         return name_of(job_folder)
 
-    with private(state_folder(job_folder) / "local"):  # or each command would start one
-        yield launch
-        smdp_launch("stop")
-        smdp_launch("follow", "--quiet")
+    yield launch
+    smdp_launch("stop")
+    smdp_launch("follow", "--quiet")
 
 
-def test_a_job_that_was_left_is_followed_to_its_end(launched: Callable[[str], str], smdp_launch: Command) -> None:
-    job = launched(SPEAKS)
-    ran = smdp_launch("follow")
+def test_a_job_that_was_left_is_followed_to_its_end(finished: Finished) -> None:
+    ran = finished.followed
     assert ran.returncode == ExitCode.OK, ran.stderr
     for host, rank in (("algo-1", 0), ("algo-2", 1)):
         lines = [line.partition("| ")[2] for line in ran.stdout.splitlines() if line.startswith(f"{host}:{rank} ")]
@@ -75,12 +114,11 @@ def test_a_job_that_was_left_is_followed_to_its_end(launched: Callable[[str], st
     statuses = re.findall(r"^ *\d+\.\d s  (\w+)", ran.stdout, re.MULTILINE)
     assert statuses == ["Pending", "Downloading", "Training", "Uploading", "Completed"]
     assert re.search(r"Training: .* \(Downloading took \d+\.\d s\)", ran.stdout)
-    assert f"{job} completed" in ran.stdout
+    assert f"{finished.job} completed" in ran.stdout
 
 
-def test_a_quiet_follower_shows_status_and_progress_alone(launched: Callable[[str], str], smdp_launch: Command) -> None:
-    launched(SPEAKS)
-    ran = smdp_launch("follow", "--quiet")
+def test_a_quiet_follower_shows_status_and_progress_alone(finished: Finished) -> None:
+    ran = finished.run("follow", "--quiet")
     assert ran.returncode == ExitCode.OK, ran.stderr
     assert "algo-" not in ran.stdout
     assert "step 3/3  loss 0.5" in ran.stdout.splitlines()
@@ -125,28 +163,22 @@ def test_status_tells_the_reason_whole_and_the_follower_the_traceback_that_the_s
     assert told.stderr == "next: smdp-launch logs\n"
 
 
-def test_the_documents_are_as_their_schemas_say(launched: Callable[[str], str], smdp_launch: Command) -> None:
-    job = launched(SPEAKS)
-    the_document(smdp_launch("status", "--json"), "status")
-    assert smdp_launch("follow").returncode == ExitCode.OK
-    status = the_document(smdp_launch("status", "--json"), "status")
+def test_the_documents_are_as_their_schemas_say(finished: Finished) -> None:
+    job, run = finished.job, finished.run
+    assert the_document(finished.early, "status")["outcome"] is None
+    status = the_document(run("status", "--json"), "status")
     assert (status["job"], status["where"], status["hosts"]) == (job, "local", 2)
     assert status["outcome"]["exit_code"] == 0
-    assert the_document(smdp_launch("stop", "--json"), "stop")["training_job_status"] == "Completed"
-    (listed,) = the_document(smdp_launch("list", "--json"), "list")["jobs"]
+    assert the_document(run("stop", "--json"), "stop")["training_job_status"] == "Completed"
+    (listed,) = the_document(run("list", "--json"), "list")["jobs"]
     assert (listed["job"], listed["training_job_status"], listed["hosts"]) == (job, "Completed", 2)
     assert listed["billable_seconds"] == status["outcome"]["billable_seconds"]
-    logs = the_document(smdp_launch("logs", "--json", "--rank", "1"), "logs")
+    logs = the_document(run("logs", "--json", "--rank", "1"), "logs")
     assert [one["text"] for one in logs["lines"]] == [f"step {step} of rank 1" for step in (1, 2, 3)]
 
 
-def test_lines_are_chosen(
-    launched: Callable[[str], str], smdp_launch: Command, job_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(job_folder)
-    launched(SPEAKS)
-    began = datetime.now(timezone.utc)
-    assert smdp_launch("follow", "--quiet").returncode == ExitCode.OK
+def test_lines_are_chosen(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(finished.folder)
 
     def texts(*arguments: str) -> list[str]:
         ran = CliRunner().invoke(command_line, ["logs", *arguments], standalone_mode=False)
@@ -164,10 +196,10 @@ def test_lines_are_chosen(
     assert texts("--since", "1h") == every
     assert texts("--since", "2099-01-01T00:00") == []
     assert texts("--host", "algo-9") == []
-    shown = smdp_launch("logs", "--tail", "1", "--utc").stdout
-    assert abs(datetime.fromisoformat(shown[:23] + "+00:00") - began).total_seconds() < 120
+    shown = finished.run("logs", "--tail", "1", "--utc").stdout
+    assert abs(datetime.fromisoformat(shown[:23] + "+00:00") - finished.launched).total_seconds() < 120
     environment = clean_environment(TZ="Asia/Kolkata")
-    assert "+0530 algo-" in smdp_launch("logs", "--tail", "1", "--local", env=environment).stdout
+    assert "+0530 algo-" in finished.run("logs", "--tail", "1", "--local", env=environment).stdout
 
 
 @pytest.mark.parametrize(
@@ -185,25 +217,25 @@ def test_what_cannot_be_asked_is_a_usage_error(smdp_launch: Command, arguments: 
     assert told in ran.stderr
 
 
-def await_end(tmp_path: Path, job: str) -> None:
+def await_end(cloud: Endpoint, job: str) -> None:
     """Of a job of ``service``, without a follower's gaps between its looks."""
-    state = tmp_path / "cloud" / "jobs" / job / "state.json"
+    state = cloud.state_dir / "jobs" / job / "state.json"
     wait_for(lambda: json.loads(state.read_text())["status"] in ENDED, f"the end of {job}")
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of somebody whose AWS is a local cloud of its own."""
-    with private(tmp_path / "cloud") as endpoint:
+@pytest.fixture(scope="module")
+def service_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    with private(tmp_path_factory.mktemp("service") / "cloud") as endpoint:
         s3 = client_of(endpoint, "s3")
         s3.create_bucket(Bucket="bucket")
         s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
-        yield clean_environment(
-            HOME=str(tmp_path),
-            AWS_ENDPOINT_URL=endpoint.url,
-            AWS_ACCESS_KEY_ID=endpoint.access_key,
-            AWS_SECRET_ACCESS_KEY=endpoint.secret_key,
-        )
+        yield endpoint
+
+
+@pytest.fixture
+def service(service_cloud: Endpoint, tmp_path: Path) -> dict[str, str]:
+    """The environment of somebody whose AWS is a local cloud."""
+    return as_the_service(service_cloud, tmp_path)
 
 
 def test_a_job_of_the_service_is_found_by_its_name_from_any_folder(
@@ -239,7 +271,7 @@ def test_a_job_that_the_service_does_not_know_is_a_problem_of_the_service(
 
 
 def test_a_job_that_nobody_can_be_asked_about_is_listed_all_the_same(
-    smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
+    smdp_launch: Command, job_folder: Path, service_cloud: Endpoint, service: dict[str, str]
 ) -> None:
     write_job(job_folder, script=SPEAKS)
     assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
@@ -248,7 +280,7 @@ def test_a_job_that_nobody_can_be_asked_about_is_listed_all_the_same(
     assert ran.returncode == ExitCode.OK
     assert ran.stdout.startswith(f"{name_of(job_folder)}  unknown, us-east-1, ")
     assert "unknown: no AWS credentials were found" in ran.stderr
-    await_end(tmp_path, name_of(job_folder))
+    await_end(service_cloud, name_of(job_folder))
 
 
 def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
@@ -271,7 +303,9 @@ def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
     assert "InProgress" in smdp_launch("list").stdout
 
 
-def test_a_follower_outlives_the_local_cloud(launched: Callable[[str], str], job_folder: Path) -> None:
+def test_a_follower_outlives_the_local_cloud(
+    launched: Callable[[str], str], job_folder: Path, cloud_of_all: Path
+) -> None:
     """It starts another, under which the job goes on; no line is lost or shown twice."""
     launched("import time\nfor number in range(60):\n    print('line', number, flush=True)\n    time.sleep(0.1)\n")
     with subprocess.Popen(
@@ -287,7 +321,7 @@ def test_a_follower_outlives_the_local_cloud(launched: Callable[[str], str], job
         for line in running.stdout:
             shown.append(line)
             if line.endswith("| line 5\n") and line.startswith("algo-1:0"):
-                record = json.loads((job_folder / STATE_FOLDER / "local" / "server.json").read_text())
+                record = json.loads((cloud_of_all / "server.json").read_text())
                 kill(int(record["pid"]))
         assert running.wait(60) == ExitCode.OK, shown
     for rank in (0, 1):
@@ -318,20 +352,17 @@ def test_the_python_job_has_the_same(
 
 
 def test_stopping_a_job_that_is_not_there_is_a_problem_not_a_success(
-    job_folder: Path, monkeypatch: pytest.MonkeyPatch, launched: Callable[[str], str]
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(job_folder)
-    launched(SPEAKS)
+    monkeypatch.chdir(finished.folder)
     found = attach()
     found.name = "nobody"
     with pytest.raises(ServiceProblem, match="not found"):
         found.stop()
 
 
-def test_a_follower_tells_the_end_once(launched: Callable[[str], str], job_folder: Path, smdp_launch: Command) -> None:
-    launched(SPEAKS)
-    for _ in range(2):
-        assert smdp_launch("follow", "--quiet").returncode == ExitCode.OK
-    assert smdp_launch("status").returncode == ExitCode.OK
-    lines = [json.loads(one) for one in (job_folder / STATE_FOLDER / "history.jsonl").read_text().splitlines()]
+def test_a_follower_tells_the_end_once(finished: Finished) -> None:
+    assert finished.run("follow", "--quiet").returncode == ExitCode.OK
+    assert finished.run("status").returncode == ExitCode.OK
+    lines = [json.loads(one) for one in (finished.folder / STATE_FOLDER / "history.jsonl").read_text().splitlines()]
     assert [set(one) & {"where", "ended"} for one in lines] == [{"where"}, {"ended"}]

@@ -30,6 +30,4 @@ def show_resumption(prepared: Resumption, where: str) -> None:
 
 
 def _told(found: Checkpoints) -> str:
-    if found.newest is None:
-        return "nothing is there: it starts from the beginning"
     return f"{count(found.files, 'file')}, the newest of {found.newest.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
