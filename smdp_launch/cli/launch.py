@@ -32,6 +32,17 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
     return paths
 
 
+def _link_speed(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    from smdp_launch.localcloud.network import bits_per_second
+
+    if text is not None:
+        try:
+            bits_per_second(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+    return text
+
+
 @click.command("launch", short_help="Run a job here or on SageMaker, and follow it to its end.")
 @options.job_file
 @options.settings
@@ -46,6 +57,12 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
     help="With --local: the data of a channel on this machine; may be repeated.",
 )
 @click.option("--containers", is_flag=True, help="With --local: run the hosts from the job's image (needs root).")
+@click.option(
+    "--network",
+    metavar="SPEED",
+    callback=_link_speed,
+    help="With --local: speed of each host's link, such as 1gbit (needs root).",
+)
 @click.option("--detach", "-d", is_flag=True, help="Launch it and leave it: `follow` shows it later.")
 @options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
@@ -58,6 +75,7 @@ def command(
     workers_per_host: int | None,
     data: dict[str, Path],
     containers: bool,
+    network: str | None,
     detach: bool,
     ignore: tuple[str, ...],
     dry_run: bool,
@@ -78,6 +96,7 @@ def command(
             ("--workers-per-host", workers_per_host),
             ("--data", data),
             ("--containers", containers),
+            ("--network", network),
         )
         if value
     ]
@@ -87,7 +106,7 @@ def command(
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
         return _launch_saved(job_file, dry_run, yes, detach, ignore)
-    asked = LocalRequest(hosts, workers_per_host, data, containers) if local else None
+    asked = LocalRequest(hosts, workers_per_host, data, containers, network) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
@@ -119,6 +138,8 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
     plan = make_plan(checked, now, secrets.randbelow(1 << 16), run)
     if asked.containers:
         _require_image(plan)
+    if asked.network is not None:
+        _require_links()
     if dry_run:
         show_plan(plan)
         show_local_start(plan)
@@ -141,6 +162,20 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
         return ExitCode.INTERRUPTED
     show_local_end(plan, result, lambda bucket, key: localcloud.object_path(state, bucket, key))
     return result.outcome.exit_code
+
+
+def _require_links() -> None:
+    """Now, not in the job: whether hosts can have links of a chosen speed here.
+
+    Raises:
+        EnvironmentProblem: they cannot.
+    """
+    from smdp_launch.errors import EnvironmentProblem
+    from smdp_launch.localcloud import network
+
+    reason = network.shaping_refusal()
+    if reason is not None:
+        raise EnvironmentProblem(f"{reason}; launch without --network for hosts that share this machine's loopback")
 
 
 def _require_image(plan: Plan) -> None:

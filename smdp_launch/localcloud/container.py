@@ -28,21 +28,17 @@ _READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs")
 
 @dataclass(frozen=True)
 class Container:
-    """The image and network of a host.
+    """The image of a host.
 
     Args:
         image: the mounted image, shared by the job's hosts and never written.
         layer: an empty folder of the host's own, for what it writes.
         folder: the image's working directory.
-        switch: process id of the job's switch.
     """
 
     image: Path
     layer: Path
     folder: str
-    switch: int
-    address: str
-    endpoint: str
 
 
 def arrange(container: Container, view: View) -> None:

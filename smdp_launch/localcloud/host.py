@@ -21,6 +21,7 @@ from smdp_launch.localcloud import container as containers
 from smdp_launch.localcloud import namespaces, network
 from smdp_launch.localcloud.container import Container
 from smdp_launch.localcloud.namespaces import View
+from smdp_launch.localcloud.network import Plug
 from smdp_launch.localcloud.processes import children, minds_sigterm
 
 _SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
@@ -29,7 +30,7 @@ _HANDLER_WAIT = 5.0  # seconds that a starting entrypoint has to care for SIGTER
 
 @dataclass(frozen=True)
 class Order:
-    """What the supervisor wants of a host; travels as JSON. `container` needs namespaces."""
+    """What the supervisor wants of a host; travels as JSON. `container` and `plug` need namespaces."""
 
     supervisor: int
     namespaces: bool
@@ -37,6 +38,7 @@ class Order:
     environment: dict[str, str]
     view: View
     container: Container | None = None
+    plug: Plug | None = None
 
     def write(self, path: Path) -> None:
         path.touch(mode=0o600)
@@ -48,18 +50,19 @@ class Order:
         view = record.pop("view")
         folders = {name: Path(view[name]) for name in ("ml", "tmp", "opt", "hosts_file")}
         visible = tuple(map(Path, view["visible"]))
-        container = record.pop("container")
+        container, plug = record.pop("container"), record.pop("plug")
         if container is not None:
             container |= {name: Path(container[name]) for name in ("image", "layer")}
             container = Container(**container)
-        return Order(**record, view=View(view["name"], **folders, visible=visible), container=container)
+        view = View(view["name"], **folders, visible=visible)
+        return Order(**record, view=view, container=container, plug=Plug(**plug) if plug is not None else None)
 
 
 def keep(order: Order) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     if order.namespaces:
-        if order.container is not None:
-            _join_network(order)  # starts processes, which must not become the host's first
+        if order.plug is not None:
+            _join_network(order, order.plug)  # starts processes, which must not become the host's first
         namespaces.enter()
         namespaces.die_with_parent(signal.SIGKILL)
     else:
@@ -75,12 +78,9 @@ def keep(order: Order) -> int:
             _end_all_children()
 
 
-def _join_network(order: Order) -> None:
-    container = order.container
-    if container is None:
-        return
+def _join_network(order: Order, plug: Plug) -> None:
     try:
-        network.join(container.switch, order.view.name, container.address, container.endpoint)
+        network.join(plug, order.view.name)
     except OSError as error:
         _tell(_output_folder(order), error)
         sys.exit(1)

@@ -20,6 +20,7 @@ from smdp_launch.localcloud.host import Order
 from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.lease import Lease
 from smdp_launch.localcloud.namespaces import View
+from smdp_launch.localcloud.network import Plug
 from smdp_launch.localcloud.sagemaker import arn
 from smdp_launch.localcloud.tree import HostTree
 
@@ -30,10 +31,16 @@ _LONGEST_TMP = 60  # characters; longer names leave no room for socket paths, wh
 
 @dataclass(frozen=True)
 class Grounds:
-    """What the hosts of a job stand on if they are containers: an open image, and the process of their switch."""
+    """What the hosts of a job stand on besides this machine.
 
-    image: Image
-    switch: int
+    Args:
+        image: an open one, if they are containers.
+        switch: the process of it, if they have a network of their own; `speed` is that of their links.
+    """
+
+    image: Image | None = None
+    switch: int | None = None
+    speed: int | None = None
 
 
 class Launch:
@@ -45,7 +52,7 @@ class Launch:
         endpoint: Endpoint,
         *,
         isolated: bool,
-        grounds: Grounds | None = None,
+        grounds: Grounds,
     ) -> None:
         self._request = request
         self._folder = folder
@@ -56,17 +63,22 @@ class Launch:
         self._token = secrets.token_hex(16)
 
     def order(self, tree: HostTree) -> Order:
-        if self._grounds is not None:
-            return self._container_order(tree, self._grounds)
+        plug = self._plug(tree)
+        if self._grounds.image is not None:
+            return self._container_order(tree, self._grounds.image, plug)
         view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, self._visible())
-        return Order(os.getpid(), self._isolated, COMMAND, self._environment(tree), view)
+        return Order(os.getpid(), self._isolated, COMMAND, self._environment(tree), view, plug=plug)
 
-    def _container_order(self, tree: HostTree, grounds: Grounds) -> Order:
-        image, address = grounds.image, network.address(tree.number)
-        container = Container(image.root, tree.layer, image.folder, grounds.switch, address, self._endpoint.url)
+    def _plug(self, tree: HostTree) -> Plug | None:
+        if self._grounds.switch is None:
+            return None
+        return Plug(self._grounds.switch, network.address(tree.number), self._endpoint.url, self._grounds.speed)
+
+    def _container_order(self, tree: HostTree, image: Image, plug: Plug | None) -> Order:
+        container = Container(image.root, tree.layer, image.folder)
         view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, ())
         environment = {"HOME": "/root", **image.environment, **self._job_environment()}
-        return Order(os.getpid(), True, image.command, environment, view, container)
+        return Order(os.getpid(), True, image.command, environment, view, container, plug)
 
     def _environment(self, tree: HostTree) -> dict[str, str]:
         environment = {

@@ -117,7 +117,7 @@ class Supervisor:
         return buckets
 
     def _plant(self, held: lease.Lease) -> None:
-        isolated = containers.wanted(self._request)
+        isolated = containers.wanted(self._request) or network.VARIABLE in self._request.get("Environment", {})
         address = network.address if isolated else held.address
         addresses = {tree.name: address(tree.number) for tree in self._trees}
         for tree in self._trees:
@@ -135,7 +135,7 @@ class Supervisor:
     def _train(self, held: lease.Lease, buckets: Buckets) -> Ending:
         self._proceed()
         refusal = namespaces.refusal()
-        grounds = self._open_image() if containers.wanted(self._request) else None
+        grounds = self._open_grounds()
         launch = Launch(self._request, self._folder, held, buckets.endpoint, isolated=refusal is None, grounds=grounds)
         warning = f"No namespaces here ({refusal}): scripts that write /opt/ml literally write to this machine's. "
         self._enter(
@@ -149,17 +149,23 @@ class Supervisor:
             self._hosts.append(Host(tree, launch.order(tree), log))
         return self._watch()
 
-    def _open_image(self) -> Grounds:
-        """The image and the network of hosts that are containers; let go of when the job ends."""
-        image: str = self._request["AlgorithmSpecification"]["TrainingImage"]
+    def _open_grounds(self) -> Grounds:
+        """The image and the network of hosts that have them; let go of when the job ends."""
         try:
-            self._resources.callback(containers.close, self._folder.name)
-            opened = containers.open_image(image, self._folder.name)
+            image = self._open_image() if containers.wanted(self._request) else None
+            speed = network.speed(self._request)
+            if image is None and speed is None:
+                return Grounds()
             switch = network.Switch()
         except (containers.ContainerError, network.NetworkError) as error:
             raise JobFailed(f"ClientError: {error}") from error
         self._resources.callback(switch.close)
-        return Grounds(opened, switch.pid)
+        return Grounds(image, switch.pid, speed)
+
+    def _open_image(self) -> containers.Image:
+        image: str = self._request["AlgorithmSpecification"]["TrainingImage"]
+        self._resources.callback(containers.close, self._folder.name)
+        return containers.open_image(image, self._folder.name)
 
     def _watch(self) -> Ending:
         limit = self._request["StoppingCondition"].get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME)

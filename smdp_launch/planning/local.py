@@ -18,6 +18,9 @@ WORKERS_VARIABLE = "SMDP_WORKERS_PER_HOST"
 #: Tells the local cloud to run the hosts from the request's image.
 HOSTS_VARIABLE = "SMDP_LOCAL_HOSTS"
 
+#: Tells the local cloud how fast each host's link is to be.
+NETWORK_VARIABLE = "SMDP_LOCAL_NETWORK"
+
 #: Holds the data of channels that are no bucket's.
 LOCAL_BUCKET = "smdp-local-data"
 
@@ -38,8 +41,9 @@ def local_request(request: Request, source: SourceTree, local: LocalRun) -> Requ
 
 
 def _environment(local: LocalRun) -> dict[str, str]:
-    workers = {WORKERS_VARIABLE: str(local.workers_per_host)}
-    return workers | {HOSTS_VARIABLE: "containers"} if local.containers else workers
+    hosts = {HOSTS_VARIABLE: "containers"} if local.containers else {}
+    network = {NETWORK_VARIABLE: local.network} if local.network is not None else {}
+    return {WORKERS_VARIABLE: str(local.workers_per_host), **hosts, **network}
 
 
 def not_honoured(spec: JobSpec, hosts: int, workers: int, *, containers: bool) -> Iterator[str]:

@@ -32,6 +32,7 @@ class LocalRun:
         data: channel to the folder or file that plays it.
         not_honoured: one sentence for each thing in the job that this run cannot do.
         containers: whether its hosts run from the job's image.
+        network: speed of each host's link, such as ``1gbit``; None for as fast as this machine is.
     """
 
     hosts: int
@@ -39,6 +40,7 @@ class LocalRun:
     data: Mapping[str, Path] = field(default_factory=dict)
     not_honoured: tuple[str, ...] = ()
     containers: bool = False
+    network: str | None = None
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,14 @@ VALIDATION_VERSION = 1
 
 @dataclass(frozen=True)
 class LocalRequest:
-    """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, and ``containers``
-    runs the hosts from the job's image."""
+    """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, ``containers`` runs the
+    hosts from the job's image, and ``network`` gives each a link of that speed, such as ``1gbit``."""
 
     hosts: int | None = None
     workers_per_host: int | None = None
     data: Mapping[str, Path] = field(default_factory=dict)
     containers: bool = False
+    network: str | None = None
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def local_run(job: CheckedJob, asked: LocalRequest, cores: int) -> LocalRun:
     hosts = asked.hosts or min(spec.compute.instance_count, 4)
     workers = asked.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
     left_out = tuple(not_honoured(spec, hosts, workers, containers=asked.containers))
-    return LocalRun(hosts, workers, _local_paths(job.loaded, spec, asked), left_out, asked.containers)
+    return LocalRun(hosts, workers, _local_paths(job.loaded, spec, asked), left_out, asked.containers, asked.network)
 
 
 def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:

@@ -30,7 +30,9 @@ def show_local_start(plan: Plan) -> None:
     hosts, workers = count(run.hosts, "host"), count(run.workers_per_host, "worker")
     console.print(Text(plan.job, "bold"), f"here: {hosts} x {workers}", sep="  ")
     data = [f"{channel}: {short(path)}" for channel, path in run.data.items()]
-    print_rows(console, [*rank_rows(plan), *titled("data", data), *titled("not here", run.not_honoured)])
+    links = [f"links of {run.network}"] if run.network is not None else []
+    rows = [*rank_rows(plan), *titled("data", data), *titled("network", links), *titled("not here", run.not_honoured)]
+    print_rows(console, rows)
 
 
 def show_local_end(plan: Plan, followed: Followed, object_path: ObjectPath) -> None:
