@@ -69,21 +69,29 @@ def jobs_here(most: int, tell: Callable[[Waiting], None] = tell_nobody) -> list[
     wanted, ended = launches()[-most:][::-1], ends()
     statuses, problems = _statuses([one for one in wanted if one.job not in ended], tell)
     ended = ends()  # with those that were found to have ended just now
-    return [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(one.where)) for one in wanted]
+    return [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(_place(one))) for one in wanted]
 
 
-def _statuses(running: Sequence[Launch], tell: Callable[[Waiting], None]) -> tuple[dict[str, str], dict[str, str]]:
+#: A region, or a local cloud by its state folder: arguments of `connection`.
+_Place = tuple[str, str | None]
+
+
+def _place(launch: Launch) -> _Place:
+    return launch.where, launch.state
+
+
+def _statuses(running: Sequence[Launch], tell: Callable[[Waiting], None]) -> tuple[dict[str, str], dict[_Place, str]]:
     """By job, and the reasons by place for what could not be asked. Ends that are found are written down."""
     statuses: dict[str, str] = {}
-    problems: dict[str, str] = {}
-    for where in dict.fromkeys(one.where for one in running):
+    problems: dict[_Place, str] = {}
+    for place in dict.fromkeys(_place(one) for one in running):
         try:
-            with connection(where)() as clients:
+            with connection(*place)() as clients:
                 clients.tell = tell
-                found = _find(clients, [one for one in running if one.where == where])
+                found = _find(clients, [one for one in running if _place(one) == place])
                 _remember_ends(clients, found)
         except SmdpError as error:
-            problems[where] = str(error)
+            problems[place] = str(error)
         else:
             statuses |= found
     return statuses, problems

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from smdp_launch.errors import Refused
@@ -82,8 +83,9 @@ def resume(clients: Clients, prepared: Resumption, where: str) -> None:
     job_file = launched.job_file if launched is not None else "job.yaml"
     price = launched.price if launched is not None else None
     most = launched.most_usd if launched is not None else None
+    state = Path(launched.state).absolute() if launched is not None and launched.state is not None else None
     cost = Cost(prepared.old.hosts, price, most)
-    remember(prepared.job, where, job_file, _tag(prepared.request), datetime.now(timezone.utc), cost)
+    remember(prepared.job, where, job_file, _tag(prepared.request), datetime.now(timezone.utc), cost, state)
     create(clients, prepared.request)
 
 

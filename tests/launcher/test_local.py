@@ -130,6 +130,17 @@ def test_a_job_is_found_in_the_cloud_that_it_was_launched_into(smdp_launch: Comm
     assert not elsewhere.exists()
 
 
+def test_a_list_asks_every_cloud_for_its_own_jobs(smdp_launch: Command, home: Path) -> None:
+    for name in ("one", "two"):
+        ran = smdp_launch(*RUN, "--detach", env=clean_environment(SMDP_LOCAL_STATE=str(home / name)))
+        assert ran.returncode == ExitCode.OK
+    listed = the_document(smdp_launch("list", "--json"), "list")["jobs"]
+    assert [one["training_job_status"] in ("InProgress", "Completed") for one in listed] == [True, True]
+    assert not (home / ".smdp" / "local").exists()
+    for one in listed:
+        assert smdp_launch("follow", one["job"]).returncode == ExitCode.OK
+
+
 def test_a_folder_takes_its_jobs_along(smdp_launch: Command, home: Path) -> None:
     assert smdp_launch(*RUN).returncode == ExitCode.OK
     moved = home.rename(home.with_name("moved"))

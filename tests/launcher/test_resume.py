@@ -85,6 +85,8 @@ def test_a_stopped_job_goes_on_from_its_checkpoints(here: Path, smdp_launch: Com
     new = name_of(here)
     assert new != old
     assert new.rsplit("-", 2)[0] == old.rsplit("-", 2)[0] == "small"
+    lines = [json.loads(line) for line in (here / STATE_FOLDER / "history.jsonl").read_text().splitlines()]
+    assert [line["state"] for line in lines if "job_file" in line] == [f"{STATE_FOLDER}/local"] * 2
     requests = [
         json.loads((here / STATE_FOLDER / "local" / "jobs" / one / "request.json").read_text()) for one in (old, new)
     ]
