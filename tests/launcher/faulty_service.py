@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,11 +24,22 @@ from smdp_launch.planning.prepare import check_job, make_plan
 from tests.conftest import JOB, write_job
 from tests.launcher.faults import Fault, Policy, Proxy
 from tests.localcloud.cloud import Cloud, client_of
+from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
 
 FAILING = 0.3
 LINES = "import os\nfor number in range(40):\n    print('line', os.environ['RANK'], number, flush=True)\n"
 WAITS = LINES + "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
 _STATUSES = ["Pending", "Downloading", "Training", "Uploading", "Completed"]
+
+
+@contextmanager
+def cloud_with_data(state: Path) -> Iterator[Cloud]:
+    """One on ``state``, in which the channel of the example job has something; nothing of it runs afterwards."""
+    with ExitStack() as stack:
+        cloud = open_cloud_on(state, stack)
+        cloud.s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+        yield cloud
+    assert_nothing_runs(str(state))
 
 
 def three_in_ten(seed: int) -> Policy:

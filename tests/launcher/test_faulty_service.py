@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -25,10 +24,10 @@ from smdp_launch.jobs.submit import create
 from smdp_launch.jobs.troubles import Trouble
 from tests.conftest import LAUNCHER, Command, clean_environment, write_job
 from tests.launcher.faults import Fault, Proxy
-from tests.launcher.faulty_service import clients_through, first_of_each_two, make, run, three_in_ten
+from tests.launcher.faulty_service import clients_through, cloud_with_data, first_of_each_two, make, run, three_in_ten
 from tests.launcher.test_verbs import name_of
 from tests.localcloud.cloud import Cloud
-from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
+from tests.localcloud.conftest import assert_nothing_runs
 
 SEEDS = 20
 _FAST = 8
@@ -36,12 +35,8 @@ _FAST = 8
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    state = tmp_path_factory.mktemp("faulty") / "state"
-    with ExitStack() as stack:
-        made = open_cloud_on(state, stack)
-        made.s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+    with cloud_with_data(tmp_path_factory.mktemp("faulty") / "state") as made:
         yield made
-    assert_nothing_runs(str(state))
 
 
 @pytest.mark.parametrize(

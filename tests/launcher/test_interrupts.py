@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,20 +14,16 @@ import pytest
 from smdp_launch.errors import ExitCode
 from tests.conftest import LAUNCHER, write_job
 from tests.launcher.faults import Fault, Policy, Proxy
+from tests.launcher.faulty_service import cloud_with_data
 from tests.launcher.test_faulty_service import environment
 from tests.launcher.test_verbs import name_of
 from tests.localcloud.cloud import Cloud
-from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
 
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    state = tmp_path_factory.mktemp("interrupts") / "state"
-    with ExitStack() as stack:
-        made = open_cloud_on(state, stack)
-        made.s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+    with cloud_with_data(tmp_path_factory.mktemp("interrupts") / "state") as made:
         yield made
-    assert_nothing_runs(str(state))
 
 
 @contextmanager

@@ -283,18 +283,23 @@ def test_a_job_that_nobody_can_be_asked_about_is_listed_all_the_same(
     await_end(service_cloud, name_of(job_folder))
 
 
-def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
-    launched: Callable[[str], str], job_folder: Path, smdp_launch: Command
-) -> None:
-    launched(WAITS)
-    with subprocess.Popen(
+def following(folder: Path) -> subprocess.Popen[str]:
+    """The last job of ``folder``, by a process that nobody can be asked by."""
+    return subprocess.Popen(
         [LAUNCHER, "follow"],
-        cwd=job_folder,
+        cwd=folder,
         env=clean_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
-    ) as running:
+    )
+
+
+def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
+    launched: Callable[[str], str], job_folder: Path, smdp_launch: Command
+) -> None:
+    launched(WAITS)
+    with following(job_folder) as running:
         assert running.stdout is not None
         assert any("waiting" in line for line in running.stdout)
         running.terminate()
@@ -308,14 +313,7 @@ def test_a_follower_outlives_the_local_cloud(
 ) -> None:
     """It starts another, under which the job goes on; no line is lost or shown twice."""
     launched("import time\nfor number in range(60):\n    print('line', number, flush=True)\n    time.sleep(0.1)\n")
-    with subprocess.Popen(
-        [LAUNCHER, "follow"],
-        cwd=job_folder,
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as running:
+    with following(job_folder) as running:
         assert running.stdout is not None
         shown = []
         for line in running.stdout:

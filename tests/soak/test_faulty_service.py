@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from smdp_launch.errors import ExitCode
-from tests.launcher.faulty_service import run
-from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
+from tests.launcher.faulty_service import cloud_with_data, run
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 SEEDS = int(os.environ.get("SMDP_SOAK_SEEDS", "200"))
@@ -20,13 +18,10 @@ SEEDS = int(os.environ.get("SMDP_SOAK_SEEDS", "200"))
 def test_every_seed_does_the_right_thing_once(tmp_path: Path) -> None:
     endings: Counter[str] = Counter()
     faults = 0
-    with ExitStack() as stack:
-        cloud = open_cloud_on(tmp_path / "state", stack)
-        cloud.s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+    with cloud_with_data(tmp_path / "state") as cloud:
         for seed in range(10_000, 10_000 + SEEDS):
             told = run(cloud, tmp_path / str(seed), seed)
             assert told.outcome.exit_code is (ExitCode.JOB_STOPPED if seed % 2 else ExitCode.OK), seed
             endings[told.outcome.summary] += 1
             faults += told.faults
-    assert_nothing_runs(str(tmp_path / "state"))
     print(f"\n{SEEDS} seeds, {faults} calls broken: {dict(endings)}")

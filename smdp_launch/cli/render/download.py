@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import TaskID
 from rich.text import Text
 
+from smdp_launch.cli.render.bars import TransferBars
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import DEFAULT_JOB_FILE, after_local_run, say_next
 from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.cli.render.status import place
 from smdp_launch.jobs.download import Download
 from smdp_launch.jobs.history import LOCAL, find_launch
 from smdp_launch.jobs.job import Job
@@ -24,31 +25,12 @@ from smdp_launch.units import short, size
 _VERSION = 1
 
 
-class DownloadView:
-    """A bar for each file on standard error, if that is a terminal that may be told to move its cursor."""
+class DownloadView(TransferBars):
+    """A bar for each file."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        super().__init__()
         self._tasks: dict[Result, TaskID] = {}
-        self._bars = Progress(
-            TextColumn("{task.description}", style="bold"),
-            BarColumn(bar_width=None),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            expand=True,
-            disable=not self._console.is_terminal or self._console.color_system is None,
-        )
-
-    def __enter__(self) -> DownloadView:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.stop()
 
     def show(self, result: Result, fetched: int) -> None:
         if result not in self._tasks:
@@ -58,8 +40,7 @@ class DownloadView:
 
 def show_download(job: Job, fetched: Download) -> None:
     console = Console(highlight=False)
-    where = "here" if job.where == LOCAL else job.where
-    console.print(Text(fetched.job, "bold"), Text(f"{fetched.outcome.summary}, {where}"), sep="  ")
+    console.print(Text(fetched.job, "bold"), Text(f"{fetched.outcome.summary}, {place(job.where)}"), sep="  ")
     rows = []
     for one in fetched.files:
         unpacked = f", unpacked to {short(one.unpacked)}" if one.unpacked is not None else ""
