@@ -5,25 +5,14 @@
 
 namespace {
 
-void half_to_float(const uint16_t* from, float* to, size_t n) {
-  size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
-  }
-  for (; i < n; ++i) {
-    to[i] = _cvtsh_ss(from[i]);
-  }
+using Floats = float __attribute__((vector_size(32)));
+
+inline Floats half_to_float(const uint16_t* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 
-void float_to_half(const float* from, uint16_t* to, size_t n) {
-  size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), halves);
-  }
-  for (; i < n; ++i) {
-    to[i] = static_cast<uint16_t>(_cvtss_sh(from[i], _MM_FROUND_TO_NEAREST_INT));
-  }
+inline void float_to_half(Floats values, uint16_t* to) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT));
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 //
 // Everything lives in an unnamed namespace and nothing of the standard library is called: a function that
 // two files emitted under one name would be merged by the linker, and an old processor could meet AVX2 in
-// it. The including file defines half_to_float(const uint16_t*, float*, n) and float_to_half(const float*,
-// uint16_t*, n).
+// it. The including file defines Floats, its vector of fp32, and for one vector of halves
+// Floats half_to_float(const uint16_t*) and void float_to_half(Floats, uint16_t*).
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include <type_traits>
 
 #include "kernels/reduce.h"
 
@@ -18,82 +20,123 @@ using smdp::DType;
 using smdp::ReduceFn;
 using smdp::ReduceOp;
 
-constexpr size_t kTile = 2048;  // elements; an fp32 accumulator of 8 KiB stays in the first-level cache
+constexpr size_t kTile = 2048;  // elements; an fp32 sum of 8 KiB stays in the first-level cache
 
-struct Half {
-  using Wire = uint16_t;
-  using Accumulator = float;
+using Words = uint32_t __attribute__((vector_size(sizeof(Floats))));
+
+// Two vectors of sums for one vector of brain floats: those in the low and those in the high half of each
+// word, which are parted and joined without a shuffle.
+struct Pairs {
+  Floats low;
+  Floats high;
 };
-struct Brain {
-  using Wire = uint16_t;
-  using Accumulator = float;
-};
-struct Truth {
-  using Wire = uint8_t;
-  using Accumulator = uint8_t;
-};
+
+// Wire is an element as it lies in memory, Accumulator what it is summed in, and Lanes the accumulators that
+// are treated at once. Of single ones the compiler makes vectors by itself, but not of the halves'
+// conversions; and for floats it would ask at each block whether a source and the sum overlap.
 template <class T>
 struct Plain {
   using Wire = T;
   using Accumulator = T;
+  using Lanes = T;
 };
-
-inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
-inline uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
+template <>
+struct Plain<float> {
+  using Wire = float;
+  using Accumulator = float;
+  using Lanes = Floats;
+};
+struct Half {
+  using Wire = uint16_t;
+  using Accumulator = float;
+  using Lanes = Floats;
+};
+struct Brain {
+  using Wire = uint16_t;
+  using Accumulator = float;
+  using Lanes = Pairs;
+};
+// For conversions, where each element has its place in both arrays.
+struct SingleBrain {
+  using Wire = uint16_t;
+  using Accumulator = float;
+  using Lanes = float;
+};
+struct Truth {
+  using Wire = uint8_t;
+  using Accumulator = uint8_t;
+  using Lanes = uint8_t;
+};
+template <class Type>
+constexpr size_t kLanes = sizeof(typename Type::Lanes) / sizeof(typename Type::Accumulator);
 
 constexpr uint32_t kQuietNan32 = 0x7fc00000U;
 constexpr uint64_t kQuietNan64 = 0x7ff8000000000000U;
+constexpr uint32_t kHighHalf = 0xffff0000U;
 
-inline float canonical(float value) { return value != value ? float_of(kQuietNan32) : value; }
-inline double canonical(double value) {
-  return value != value ? __builtin_bit_cast(double, kQuietNan64) : value;
+template <class Float, class Bits>
+inline Float with_quiet_nans(Float values, Bits quiet) {
+  return values != values ? __builtin_bit_cast(Float, quiet) : values;
 }
+inline Floats canonical(Floats values) { return with_quiet_nans(values, Words{} + kQuietNan32); }
+inline float canonical(float value) { return with_quiet_nans(value, kQuietNan32); }
+inline double canonical(double value) { return with_quiet_nans(value, kQuietNan64); }
 template <class T>
 inline T canonical(T value) {
   return value;
 }
 
-template <class T>
-inline void load(Plain<T>, const T* from, T* to, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    to[i] = from[i];
+template <class Lanes, class T>
+inline Lanes read(const T* from) {
+  if constexpr (std::is_same_v<T, Lanes>) {
+    return *from;
+  } else {
+    Lanes values;
+    __builtin_memcpy(&values, from, sizeof(values));
+    return values;
   }
 }
-inline void load(Truth, const uint8_t* from, uint8_t* to, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    to[i] = from[i] != 0 ? 1 : 0;
-  }
-}
-inline void load(Half, const uint16_t* from, float* to, size_t n) { half_to_float(from, to, n); }
-inline void load(Brain, const uint16_t* from, float* to, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    to[i] = float_of(static_cast<uint32_t>(from[i]) << 16U);
+template <class Lanes, class T>
+inline void write(Lanes values, T* to) {
+  if constexpr (std::is_same_v<T, Lanes>) {
+    *to = values;
+  } else {
+    __builtin_memcpy(to, &values, sizeof(values));
   }
 }
 
 template <class T>
-inline void store(Plain<T>, const T* from, T* to, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    to[i] = canonical(from[i]);
-  }
+inline typename Plain<T>::Lanes load(Plain<T>, const T* from) {
+  return read<typename Plain<T>::Lanes>(from);
 }
-inline void store(Truth, const uint8_t* from, uint8_t* to, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    to[i] = from[i];
-  }
+inline uint8_t load(Truth, const uint8_t* from) { return *from != 0 ? 1 : 0; }
+inline Floats load(Half, const uint16_t* from) { return half_to_float(from); }
+inline Pairs load(Brain, const uint16_t* from) {
+  const auto words = read<Words>(from);
+  return {__builtin_bit_cast(Floats, words << 16U), __builtin_bit_cast(Floats, words & kHighHalf)};
 }
-inline void store(Half, float* from, uint16_t* to, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    from[i] = canonical(from[i]);
-  }
-  float_to_half(from, to, n);
+inline float load(SingleBrain, const uint16_t* from) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(*from) << 16U);
 }
-inline void store(Brain, const float* from, uint16_t* to, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    const uint32_t bits = bits_of(canonical(from[i]));
-    const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U;  // to nearest, ties to even
-    to[i] = static_cast<uint16_t>(from[i] != from[i] ? kQuietNan32 >> 16U : rounded);
-  }
+
+template <class T>
+inline void store(Plain<T>, typename Plain<T>::Lanes values, T* to) {
+  write(canonical(values), to);
+}
+inline void store(Truth, uint8_t value, uint8_t* to) { *to = value; }
+inline void store(Half, Floats values, uint16_t* to) { float_to_half(canonical(values), to); }
+// The high half of each result is the brain float nearest to the value, of two as near the even one.
+template <class Bits>
+inline Bits rounded_to_brain(Bits bits) {
+  return bits + 0x7fffU + ((bits >> 16U) & 1U);
+}
+inline void store(Brain, Pairs values, uint16_t* to) {
+  const Words low = rounded_to_brain(__builtin_bit_cast(Words, canonical(values.low)));
+  const Words high = rounded_to_brain(__builtin_bit_cast(Words, canonical(values.high)));
+  write((low >> 16U) | (high & kHighHalf), to);
+}
+inline void store(SingleBrain, float value, uint16_t* to) {
+  *to = static_cast<uint16_t>(rounded_to_brain(__builtin_bit_cast(uint32_t, canonical(value))) >> 16U);
 }
 
 // Signed overflow is undefined, so integers are added and multiplied as unsigned of at least 32 bits.
@@ -130,9 +173,10 @@ inline A combine(A left, A right) {
   } else if constexpr (Op == ReduceOp::kProduct) {
     return static_cast<A>(static_cast<U>(left) * static_cast<U>(right));
   } else if constexpr (Op == ReduceOp::kMin) {
-    return right < left || right != right ? right : left;  // a NaN on either side stays; of equals the first
+    return (right < left) | (right != right) ? right
+                                             : left;  // a NaN on either side stays; of equals the first
   } else if constexpr (Op == ReduceOp::kMax) {
-    return right > left || right != right ? right : left;
+    return (right > left) | (right != right) ? right : left;
   } else if constexpr (Op == ReduceOp::kBand) {
     return static_cast<A>(left & right);
   } else if constexpr (Op == ReduceOp::kBor) {
@@ -142,11 +186,19 @@ inline A combine(A left, A right) {
   }
 }
 
+template <ReduceOp Op>
+inline Pairs combine(Pairs left, Pairs right) {
+  return {combine<Op>(left.low, right.low), combine<Op>(left.high, right.high)};
+}
+
 template <class A>
 inline A divide(A value, uint32_t divisor) {
   return static_cast<A>(static_cast<int64_t>(value) / static_cast<int64_t>(divisor));
 }
-inline float divide(float value, uint32_t divisor) { return value / static_cast<float>(divisor); }
+inline Floats divide(Floats values, uint32_t divisor) { return values / static_cast<float>(divisor); }
+inline Pairs divide(Pairs values, uint32_t divisor) {
+  return {divide(values.low, divisor), divide(values.high, divisor)};
+}
 inline double divide(double value, uint32_t divisor) { return value / static_cast<double>(divisor); }
 
 // Four lines of the cache: enough turns that the compiler makes vectors of them.
@@ -159,73 +211,142 @@ inline void fetch(const void* from) {
   }
 }
 
-template <ReduceOp Op, class T>
-inline void accumulate_block(Plain<T>, const T* from, T* sum, size_t n) {
-  for (size_t i = 0; i < n; ++i) {
-    sum[i] = combine<Op>(sum[i], from[i]);
-  }
-}
-template <ReduceOp Op, class Type, class Wire, class Accumulator>
-inline void accumulate_block(Type, const Wire* from, Accumulator* sum, size_t n) {
-  Accumulator values[kBlockBytes / sizeof(Wire)];
-  load(Type{}, from, values, n);
-  accumulate_block<Op>(Plain<Accumulator>{}, values, sum, n);
+// Of an array of single elements, and of an array of lanes, the place where the elements from i on lie.
+template <class Type, class T>
+inline T* at(T* array, size_t i) {
+  return std::is_same_v<std::remove_const_t<T>, typename Type::Lanes> ? array + i / kLanes<Type> : array + i;
 }
 
-// Adds a source's tile to the sum and fetches `next`, the tile that is read after it. What others hold out
-// lies in a cache that the cores share, and the processor does not see the change of source coming: without
-// this, eight sources were summed at a third of the speed. To fetch beyond the last tile's end does nothing.
-template <class Type, ReduceOp Op, class Wire, class Accumulator>
-inline void accumulate(const Wire* from, Accumulator* sum, size_t n, const Wire* next) {
-  constexpr size_t kBlock = kBlockBytes / sizeof(Wire);
+// The last elements of an array, fewer than lanes: single ones padded with zeros, lanes as they are.
+template <class Type, class T>
+struct Rest {
+  T values[kLanes<Type>] = {};
+
+  Rest(const T* from, size_t n) { __builtin_memcpy(values, from, n * sizeof(T)); }
+};
+template <class Type>
+struct Rest<Type, typename Type::Lanes> {
+  const typename Type::Lanes* values;
+
+  Rest(const typename Type::Lanes* from, size_t) : values(from) {}
+};
+
+// Calls step(to, from...) for each group of lanes of n elements.
+template <class Type, class Step, class To, class... From>
+[[gnu::always_inline]] inline void for_lanes(Step step, size_t n, To* to, const From*... from) {
   size_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) {
-    fetch(next + i);
-    accumulate_block<Op>(Type{}, from + i, sum + i, kBlock);
+  for (; i + kLanes<Type> <= n; i += kLanes<Type>) {
+    step(at<Type>(to, i), at<Type>(from, i)...);
   }
-  accumulate_block<Op>(Type{}, from + i, sum + i, n - i);
+  if (i == n) {
+    return;
+  }
+  if constexpr (std::is_same_v<To, typename Type::Lanes>) {
+    step(at<Type>(to, i), Rest<Type, From>(at<Type>(from, i), n - i).values...);
+  } else {
+    To rest[kLanes<Type>];
+    step(rest, Rest<Type, From>(at<Type>(from, i), n - i).values...);
+    __builtin_memcpy(to + i, rest, (n - i) * sizeof(To));
+  }
 }
 
+// Combines the first source, or the sum so far, with the next source into the sum or, as the last, the
+// result.
+template <class Type, ReduceOp Op, bool First, bool Last>
+struct Fold {
+  using Wire = typename Type::Wire;
+  using Lanes = typename Type::Lanes;
+  using Left = std::conditional_t<First, Wire, Lanes>;
+  using To = std::conditional_t<Last, Wire, Lanes>;
+
+  static void step(To* to, const Left* left, const Wire* right) {
+    Lanes sum;
+    if constexpr (First) {
+      sum = combine<Op>(load(Type{}, left), load(Type{}, right));
+    } else {
+      sum = combine<Op>(*left, load(Type{}, right));
+    }
+    if constexpr (Last) {
+      store(Type{}, sum, to);
+    } else {
+      *to = sum;
+    }
+  }
+
+  // Fetches `next`, the tile that is read after this one. What others hold out lies in a cache that the cores
+  // share, and the processor does not see the change of source coming: without this, eight sources were
+  // summed at a third of the speed. To fetch beyond the last tile's end does nothing.
+  static void tile(size_t n, To* to, const Left* left, const Wire* right, const Wire* next) {
+    constexpr size_t kBlock = kBlockBytes / sizeof(Wire);
+    size_t i = 0;
+    for (; i + kBlock <= n; i += kBlock) {
+      fetch(next + i);
+      for_lanes<Type>(step, kBlock, at<Type>(to, i), at<Type>(left, i), right + i);
+    }
+    for_lanes<Type>(step, n - i, at<Type>(to, i), at<Type>(left, i), right + i);
+  }
+};
+
+template <class Type, class To>
+void widen_all(size_t n, To* to, const typename Type::Wire* from) {
+  for_lanes<Type>([](auto* out, const auto* in) { write(load(Type{}, in), out); }, n, to, from);
+}
+
+template <class Type, class From>
+void round_all(size_t n, typename Type::Wire* to, const From* from, uint32_t divisor) {
+  const auto step = [divisor](auto* out, const auto* in) {
+    const auto values = read<typename Type::Lanes>(in);
+    store(Type{}, divisor > 1 ? divide(values, divisor) : values, out);
+  };
+  for_lanes<Type>(step, n, to, from);
+}
+
+// Each tile goes through all sources before the next one. The last fold rounds, unless a division comes
+// first.
 template <class Type, ReduceOp Op>
 void reduce(const std::byte* const* sources, size_t n, std::byte* out, size_t count, uint32_t divisor) {
   using Wire = typename Type::Wire;
-  using Accumulator = typename Type::Accumulator;
-  const auto source = [sources](size_t s) { return reinterpret_cast<const Wire*>(sources[s]); };
-  Accumulator sum[kTile];
+  typename Type::Lanes sum[kTile / kLanes<Type>];
   for (size_t start = 0; start < count; start += kTile) {
     const size_t length = count - start < kTile ? count - start : kTile;
-    load(Type{}, source(0) + start, sum, length);
-    for (size_t s = 1; s < n; ++s) {
-      const Wire* next = s + 1 < n ? source(s + 1) + start : source(0) + start + length;
-      accumulate<Type, Op>(source(s) + start, sum, length, next);
+    const auto source = [=](size_t s) { return reinterpret_cast<const Wire*>(sources[s]) + start; };
+    Wire* const result = reinterpret_cast<Wire*>(out) + start;
+    if (n == 1) {
+      widen_all<Type>(length, sum, source(0));
     }
-    if (divisor > 1) {
-      for (size_t i = 0; i < length; ++i) {
-        sum[i] = divide(sum[i], divisor);
+    for (size_t s = 1; s < n; ++s) {
+      const bool first = s == 1;
+      const bool last = s + 1 == n && divisor <= 1;
+      const Wire* const next = s + 1 < n ? source(s + 1) : source(0) + length;
+      if (first && last) {
+        Fold<Type, Op, true, true>::tile(length, result, source(0), source(1), next);
+      } else if (first) {
+        Fold<Type, Op, true, false>::tile(length, sum, source(0), source(1), next);
+      } else if (last) {
+        Fold<Type, Op, false, true>::tile(length, result, sum, source(s), next);
+      } else {
+        Fold<Type, Op, false, false>::tile(length, sum, sum, source(s), next);
       }
     }
-    store(Type{}, sum, reinterpret_cast<Wire*>(out) + start, length);
+    if (n == 1 || divisor > 1) {
+      round_all<Type>(length, result, sum, divisor);
+    }
   }
 }
 
 template <class Type>
 void narrow(const float* from, std::byte* to, size_t count) {
-  float tile[kTile];
-  for (size_t start = 0; start < count; start += kTile) {
-    const size_t length = count - start < kTile ? count - start : kTile;
-    load(Plain<float>{}, from + start, tile, length);
-    store(Type{}, tile, reinterpret_cast<typename Type::Wire*>(to) + start, length);
-  }
+  round_all<Type>(count, reinterpret_cast<typename Type::Wire*>(to), from, 1);
 }
 
 template <class Type>
 void widen(const std::byte* from, float* to, size_t count) {
-  load(Type{}, reinterpret_cast<const typename Type::Wire*>(from), to, count);
+  widen_all<Type>(count, to, reinterpret_cast<const typename Type::Wire*>(from));
 }
 
 smdp::Conversion conversion_for(DType type) {
   return type == DType::kFloat16 ? smdp::Conversion{narrow<Half>, widen<Half>}
-                                 : smdp::Conversion{narrow<Brain>, widen<Brain>};
+                                 : smdp::Conversion{narrow<SingleBrain>, widen<SingleBrain>};
 }
 
 template <class Type>
