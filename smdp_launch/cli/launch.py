@@ -86,6 +86,7 @@ def command(
     With --local the job runs on this machine: the same request, entrypoint and script, on simulated hosts. Ctrl-C
     asks whether to stop the job. The exit code tells how it ended (docs/exit-codes.md).
     """
+    from smdp_launch.jobs.local import file_systems
     from smdp_launch.planning.prepare import LocalRequest, check_job
     from smdp_launch.planning.saved import is_saved_plan
 
@@ -106,7 +107,7 @@ def command(
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
         return _launch_saved(job_file, dry_run, yes, detach, ignore)
-    asked = LocalRequest(hosts, workers_per_host, data, containers, network) if local else None
+    asked = LocalRequest(hosts, workers_per_host, data, containers, network, file_systems()) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
@@ -127,14 +128,12 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
     from smdp_launch.jobs.local import local_cloud_folder
     from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
-    from smdp_launch.planning.prepare import local_run, make_plan, with_note
+    from smdp_launch.planning.prepare import local_run, make_plan, with_isolation
 
     show_diagnostics(checked.diagnostics)
     now = datetime.now(timezone.utc)
     run = local_run(checked, asked, len(os.sched_getaffinity(0)))
-    isolation = localcloud.isolation()
-    if isolation.reason is not None:
-        run = with_note(run, f"hosts of their own: {isolation.reason}")
+    run = with_isolation(run, checked, localcloud.isolation().reason)
     plan = make_plan(checked, now, secrets.randbelow(1 << 16), run)
     if asked.containers:
         _require_image(plan)
