@@ -206,9 +206,7 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
         spec=spec,
         loaded=loaded,
         source=source,
-        local_data={
-            name: _look_at(loaded, spec, name, path) for name, path in (_mounted(loaded, spec, asked) | data).items()
-        },
+        local_data={name: _look_at(loaded, spec, name, path) for name, path in data.items()},
         data_flags=frozenset(local.data) if local is not None else frozenset(),
         local=local is not None,
         prices=prices,
