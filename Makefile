@@ -55,9 +55,10 @@ test-containers: $(VENV)/.ready wheels ## whole tier: the image built, pushed an
 	@sh tools/check_containers.sh
 	$(PYTEST) -q -m 'containers or images'
 
-.venv-clients/.ready: Makefile
+.venv-clients/.ready: Makefile tools/aws_cli_v2.sh
 	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check 'awscli>=1.40,<2'
+	sh tools/aws_cli_v2.sh .venv-clients/aws2
 	@touch $@
 
 SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.py)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
@@ -21,14 +22,14 @@ from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.jobs.clients import connect_aws, connection, local_cloud
 from smdp_launch.jobs.history import LOCAL, find_launch, remember_plan
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
-from smdp_launch.jobs.local import local_cloud_folder
+from smdp_launch.jobs.local import file_systems, local_cloud_folder
 from smdp_launch.jobs.preflight import Preflight, require_account
 from smdp_launch.jobs.preflight import preflight as ask_account
 from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
 from smdp_launch.planning.given import JobLike, checked, plan_of, planned
 from smdp_launch.planning.plan import Plan
-from smdp_launch.planning.prepare import CheckedJob, LocalRequest, local_run, with_note
+from smdp_launch.planning.prepare import CheckedJob, LocalRequest, local_run, with_isolation
 from smdp_launch.planning.saved import is_saved_plan, require_unchanged
 from smdp_launch.planning.saved import load as load_saved
 
@@ -100,6 +101,7 @@ def plan(
     """
     asked = LocalRequest(hosts, workers_per_host, {name: Path(path) for name, path in (data or {}).items()})
     if local:
+        asked = replace(asked, file_systems=file_systems())
         return _plan_here(checked(job, settings, asked), asked)
     if asked != LocalRequest():
         raise ValueError("hosts, workers_per_host and data go with local=True")
@@ -191,10 +193,7 @@ def _launch_on_aws(made: Plan, ignore: Collection[str]) -> Job:
 
 def _plan_here(job: CheckedJob, asked: LocalRequest) -> Plan:
     run = local_run(job, asked, len(os.sched_getaffinity(0)))
-    isolation = localcloud.isolation()
-    if isolation.reason is not None:
-        run = with_note(run, f"hosts of their own: {isolation.reason}")
-    return planned(job, run)
+    return planned(job, with_isolation(run, job, localcloud.isolation().reason))
 
 
 def _launch_here(made: Plan, data: Mapping[str, Path]) -> Job:

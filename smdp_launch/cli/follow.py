@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 @click.option("--quiet", "-q", is_flag=True, help="Leave out the hosts' lines: status, progress, failures, the end.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Leave after so long, with code 14.")
 @options.region
-def command(name: str | None, quiet: bool, timeout: float | None, region: str | None) -> ExitCode:
+@options.events
+def command(name: str | None, quiet: bool, timeout: float | None, region: str | None, as_json: bool) -> ExitCode:
     """Show job NAME (default: the last launched from this folder) from its first line on until it ends.
 
     Lines of several hosts come in the order of their times, held back up to 2 s for that. Throttling, a lost network
@@ -24,6 +25,7 @@ def command(name: str | None, quiet: bool, timeout: float | None, region: str | 
     """
     from smdp_launch.api import attach
     from smdp_launch.cli.following import Answer, Following, interrupts_held
+    from smdp_launch.cli.render.events import EventView
     from smdp_launch.cli.render.launch import show_followed
     from smdp_launch.cli.render.next import command_for_job, say_next
     from smdp_launch.cli.render.waiting import show_waiting
@@ -32,13 +34,16 @@ def command(name: str | None, quiet: bool, timeout: float | None, region: str | 
     job = attach(name, region=region)
     job.tell = show_waiting
     with job.reached() as clients, interrupts_held(clients):
-        following = Following(clients, job.name, None, Answer.DETACH, timeout, quiet)
+        events = EventView(job.name, job.where, quiet=quiet) if as_json else None
+        following = Following(clients, job.name, None, Answer.DETACH, timeout, quiet, events)
         try:
             followed = following.run()
         except WaitTimedOut:
-            say_next(command_for_job("follow", job.name, job.region))
+            if not as_json:
+                say_next(command_for_job("follow", job.name, job.region))
             raise
     if followed is None:
         return ExitCode.INTERRUPTED
-    show_followed(job, followed)
+    if not as_json:
+        show_followed(job, followed)
     return followed.outcome.exit_code

@@ -14,8 +14,8 @@ from threading import Event
 from types import FrameType
 from typing import Any
 
+from smdp_launch.cli.render.events import EventView
 from smdp_launch.cli.render.follow import FollowView, Shape
-from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.cli.render.upload import UploadView
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.asking import Patience
@@ -27,6 +27,8 @@ from smdp_launch.jobs.submit import create, send_source, stop, submit
 from smdp_launch.jobs.tracebacks import Tracebacks, Worker
 from smdp_launch.jobs.troubles import Trouble, trouble
 from smdp_launch.planning.plan import Plan
+
+View = FollowView | EventView
 
 
 @dataclass
@@ -50,8 +52,8 @@ def submit_shown(clients: Clients, plan: Plan) -> None:
         submit(clients, plan, upload.show)
 
 
-def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
-    """Create the job and show it until it ends. None if the person left it running.
+def submit_and_follow(clients: Clients, plan: Plan, events: EventView | None = None) -> Followed | None:
+    """Create the job and show it until it ends, to people or as ``events``. None if the person left it running.
 
     While the source travels an interrupt breaks in, and there is no job. From right before the job is created one is a
     question about the job: none can come between the two.
@@ -64,7 +66,7 @@ def submit_and_follow(clients: Clients, plan: Plan) -> Followed | None:
         send_source(clients, plan, upload.show)
     with interrupts_held(clients):
         create(clients, plan.request)
-        following = Following(clients, plan.job, Shape.of_plan(plan), Answer.STOP)
+        following = Following(clients, plan.job, Shape.of_plan(plan), Answer.STOP, events=events)
         try:
             return following.run()
         except BrokenPipeError:
@@ -81,6 +83,7 @@ class Following:
     unasked: what an interrupt means where nobody can be asked, or is asked twice.
     timeout: seconds to follow at most.
     quiet: without the hosts' lines.
+    events: shows it in place of a view for people.
     """
 
     clients: Clients
@@ -89,6 +92,7 @@ class Following:
     unasked: Answer
     timeout: float | None = None
     quiet: bool = False
+    events: EventView | None = None
     _results: dict[str, Any] = field(default_factory=dict)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
     _stopping: bool = False
@@ -102,40 +106,45 @@ class Following:
             WaitTimedOut: it has not ended by then.
         """
         follower = Follower(self.clients, self.job, self.timeout)
-        with FollowView(self.shape, quiet=self.quiet) as view:
+        with self.events or FollowView(self.shape, quiet=self.quiet) as view:
             while True:
                 for seen in follower.look():
                     if self.shape is None and follower.description is not None:
                         self.shape = view.shape = Shape.of_description(follower.description)
                     self._show(view, seen)
                     if isinstance(seen, Ended):
-                        remember_end(self.job, seen.outcome, datetime.now(timezone.utc))
-                        return Followed(seen.outcome, self._results, self._tracebacks.first)
+                        return self._end(view, seen.outcome)
                 if self.clients.interrupted.wait(follower.pause) and self._leaves(view):
                     return None
                 if self._owes_stop:
                     self._stop(view)
 
-    def _show(self, view: FollowView, seen: Seen) -> None:
+    def _end(self, view: View, outcome: Outcome) -> Followed:
+        remember_end(self.job, outcome, datetime.now(timezone.utc))
+        traceback = self._tracebacks.first
+        if isinstance(view, EventView):
+            view.end(outcome, self._results, traceback)
+        return Followed(outcome, self._results, traceback)
+
+    def _show(self, view: View, seen: Seen) -> None:
         view.show(seen)
         self._tracebacks.see(seen)
         if isinstance(seen, JobEvent) and seen.name == "result":
             self._results = dict(seen.fields)
 
-    def _leaves(self, view: FollowView) -> bool:
+    def _leaves(self, view: View) -> bool:
         """Whether an interrupt ends the following; asks, at the first one."""
         interrupted = self.clients.interrupted
         interrupted.clear()
         answer = Answer.DETACH if self._stopping else _ask(view, self.job, interrupted, self.unasked)
         if answer is Answer.DETACH:
-            view.say(f"left {self.job}, which {'is being stopped' if self._stopping else 'goes on'}")
-            say_next(command_for_job("follow", self.job))
+            view.left(self.job, self._stopping)
             return True
         if answer is Answer.STOP:
             self._stopping = self._owes_stop = True
         return False
 
-    def _stop(self, view: FollowView) -> None:
+    def _stop(self, view: View) -> None:
         """One try: what is in the way may pass until the next look, and a refusal ends the stopping alone."""
         try:
             stop(replace(self.clients, patience=Patience(total=0.0, credentials=1)), self.job)
@@ -172,9 +181,9 @@ def _handled(handler: Callable[[int, FrameType | None], object], *signals: signa
             signal.signal(one, before)
 
 
-def _ask(view: FollowView, job: str, interrupted: Event, unasked: Answer) -> Answer:
+def _ask(view: View, job: str, interrupted: Event, unasked: Answer) -> Answer:
     """Asks once. ``unasked`` is what a second Ctrl-C means, and a Ctrl-C where nobody can be asked."""
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not view.asks or sys.stdin is None or not sys.stdin.isatty():
         return unasked
     choices = {"s": Answer.STOP, "d": Answer.DETACH, "c": Answer.GO_ON}
     with view.paused():

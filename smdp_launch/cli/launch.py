@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ import click
 from smdp_launch.cli import options
 
 if TYPE_CHECKING:
+    from smdp_launch.cli.render.events import EventView
     from smdp_launch.errors import ExitCode
     from smdp_launch.planning.plan import Plan
     from smdp_launch.planning.prepare import CheckedJob, LocalRequest
@@ -67,6 +70,7 @@ def _link_speed(_: click.Context, __: click.Parameter, text: str | None) -> str 
 @options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @click.option("--yes", "-y", is_flag=True, help="Launch without asking.")
+@options.events
 def command(
     job_file: Path,
     settings: tuple[str, ...],
@@ -80,12 +84,14 @@ def command(
     ignore: tuple[str, ...],
     dry_run: bool,
     yes: bool,
+    as_json: bool,
 ) -> int:
     """Run JOBFILE (default ./job.yaml), or a plan that `plan --out` saved, and follow it to its end.
 
     With --local the job runs on this machine: the same request, entrypoint and script, on simulated hosts. Ctrl-C
     asks whether to stop the job. The exit code tells how it ended (docs/exit-codes.md).
     """
+    from smdp_launch.jobs.local import file_systems
     from smdp_launch.planning.prepare import LocalRequest, check_job
     from smdp_launch.planning.saved import is_saved_plan
 
@@ -105,21 +111,29 @@ def command(
     if is_saved_plan(job_file):
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
-        return _launch_saved(job_file, dry_run, yes, detach, ignore)
-    asked = LocalRequest(hosts, workers_per_host, data, containers, network) if local else None
+        return _launch_saved(job_file, Manner(dry_run, yes, detach, as_json), ignore)
+    asked = LocalRequest(hosts, workers_per_host, data, containers, network, file_systems()) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
-        return _launch_local(checked, asked, dry_run, detach)
-    return _launch_aws(checked, dry_run, yes, detach, ignore)
+        return _launch_local(checked, asked, Manner(dry_run, yes, detach, as_json))
+    return _launch_aws(checked, Manner(dry_run, yes, detach, as_json), ignore)
 
 
-def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detach: bool) -> ExitCode:
+@dataclass(frozen=True)
+class Manner:
+    """How far a launch goes, and to whom it speaks."""
+
+    dry_run: bool
+    yes: bool
+    detach: bool
+    as_json: bool
+
+
+def _launch_local(checked: CheckedJob, asked: LocalRequest, manner: Manner) -> ExitCode:
     from smdp_launch.cli.following import submit_and_follow, submit_shown
     from smdp_launch.cli.render.diagnostics import show_diagnostics
-    from smdp_launch.cli.render.launch import show_detached, show_local_end, show_local_start
-    from smdp_launch.cli.render.next import say_next
-    from smdp_launch.cli.render.plan import show_plan
+    from smdp_launch.cli.render.launch import show_local_end, show_local_start
     from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import local_cloud
@@ -127,41 +141,76 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, dry_run: bool, detac
     from smdp_launch.jobs.local import local_cloud_folder
     from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
-    from smdp_launch.planning.prepare import local_run, make_plan, with_note
+    from smdp_launch.planning.prepare import local_run, make_plan, with_isolation
 
     show_diagnostics(checked.diagnostics)
     now = datetime.now(timezone.utc)
     run = local_run(checked, asked, len(os.sched_getaffinity(0)))
-    isolation = localcloud.isolation()
-    if isolation.reason is not None:
-        run = with_note(run, f"hosts of their own: {isolation.reason}")
+    run = with_isolation(run, checked, localcloud.isolation().reason)
     plan = make_plan(checked, now, secrets.randbelow(1 << 16), run)
     if asked.containers:
         _require_image(plan)
     if asked.network is not None:
         _require_links()
-    if dry_run:
-        show_plan(plan)
-        show_local_start(plan)
-        say_next(_without_dry_run())
+    if manner.dry_run:
+        _show_planned(plan, manner)
         return ExitCode.OK
-    show_local_start(plan)
+    if not manner.as_json:
+        show_local_start(plan)
     state = local_cloud_folder()
     with local_cloud(state)() as clients:
         clients.tell = show_waiting
         seed(clients, plan, run.data)
         remember_plan(plan, now, state)
-        if detach:
+        if manner.detach:
             submit_shown(clients, plan)
         else:
-            result = submit_and_follow(clients, plan)
-    if detach:
-        show_detached(plan.job)
+            result = submit_and_follow(clients, plan, _events(plan, manner))
+    if manner.detach:
+        _show_left(plan, manner)
         return ExitCode.OK
     if result is None:
         return ExitCode.INTERRUPTED
-    show_local_end(plan, result, lambda bucket, key: localcloud.object_path(state, bucket, key))
+    if not manner.as_json:
+        show_local_end(plan, result, lambda bucket, key: localcloud.object_path(state, bucket, key))
     return result.outcome.exit_code
+
+
+def _events(plan: Plan, manner: Manner) -> EventView | None:
+    from smdp_launch.cli.render.events import EventView
+
+    return EventView(plan.job, _where(plan)) if manner.as_json else None
+
+
+def _show_planned(plan: Plan, manner: Manner) -> None:
+    from smdp_launch.cli.render.launch import show_local_start
+    from smdp_launch.cli.render.next import say_next
+    from smdp_launch.cli.render.plan import show_plan
+
+    if manner.as_json:
+        click.echo(json.dumps(plan.to_json()))
+        return
+    show_plan(plan)
+    if plan.local is not None:
+        show_local_start(plan)
+    say_next(_without_dry_run())
+
+
+def _show_left(plan: Plan, manner: Manner) -> None:
+    """A job that is launched and left to itself."""
+    from smdp_launch.cli.render.events import show_job
+    from smdp_launch.cli.render.launch import show_detached
+
+    if manner.as_json:
+        show_job(plan.job, _where(plan))
+    else:
+        show_detached(plan.job)
+
+
+def _where(plan: Plan) -> str:
+    from smdp_launch.jobs.history import LOCAL
+
+    return LOCAL if plan.local is not None else plan.spec.region
 
 
 def _require_links() -> None:
@@ -193,28 +242,25 @@ def _require_image(plan: Plan) -> None:
         raise EnvironmentProblem(f"{error}; another image is chosen with --set image=NAME:TAG") from error
 
 
-def _launch_aws(checked: CheckedJob, dry_run: bool, yes: bool, detach: bool, ignore: Sequence[str]) -> ExitCode:
+def _launch_aws(checked: CheckedJob, manner: Manner, ignore: Sequence[str]) -> ExitCode:
     from smdp_launch.planning.prepare import make_plan, require_launchable
 
     plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
-    return _submit_plan(plan, dry_run, yes, detach, ignore, lambda: require_launchable(checked))
+    return _submit_plan(plan, manner, ignore, lambda: require_launchable(checked))
 
 
-def _launch_saved(path: Path, dry_run: bool, yes: bool, detach: bool, ignore: Sequence[str]) -> ExitCode:
+def _launch_saved(path: Path, manner: Manner, ignore: Sequence[str]) -> ExitCode:
     """What ``plan --out`` wrote. Whatever was wrong with it was told then."""
     from smdp_launch.planning.saved import load
 
-    return _submit_plan(load(path), dry_run, yes, detach, ignore, lambda: None)
+    return _submit_plan(load(path), manner, ignore, lambda: None)
 
 
-def _submit_plan(
-    plan: Plan, dry_run: bool, yes: bool, detach: bool, ignore: Sequence[str], require: Callable[[], None]
-) -> ExitCode:
+def _submit_plan(plan: Plan, manner: Manner, ignore: Sequence[str], require: Callable[[], None]) -> ExitCode:
     from smdp_launch.cli.confirming import confirm
     from smdp_launch.cli.following import submit_and_follow, submit_shown
     from smdp_launch.cli.render.diagnostics import show_diagnostics
-    from smdp_launch.cli.render.launch import show_detached, show_end
-    from smdp_launch.cli.render.next import say_next
+    from smdp_launch.cli.render.launch import show_end
     from smdp_launch.cli.render.plan import show_plan
     from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode
@@ -223,24 +269,26 @@ def _submit_plan(
     from smdp_launch.jobs.preflight import require_account
 
     show_diagnostics(plan.diagnostics)
-    show_plan(plan)
-    if dry_run:
-        say_next(_without_dry_run())
+    if manner.dry_run:
+        _show_planned(plan, manner)
         return ExitCode.OK
+    if not manner.as_json:
+        show_plan(plan)
     require()
-    confirm(yes)
+    confirm(manner.yes, ask=not manner.as_json)
     clients = connect_aws(plan.spec.region)
     clients.tell = show_waiting
     require_account(clients, plan, ignore)
     remember_plan(plan, datetime.now(timezone.utc))
-    if detach:
+    if manner.detach:
         submit_shown(clients, plan)
-        show_detached(plan.job)
+        _show_left(plan, manner)
         return ExitCode.OK
-    result = submit_and_follow(clients, plan)
+    result = submit_and_follow(clients, plan, _events(plan, manner))
     if result is None:
         return ExitCode.INTERRUPTED
-    show_end(plan, result)
+    if not manner.as_json:
+        show_end(plan, result)
     return result.outcome.exit_code
 
 

@@ -127,8 +127,9 @@ def _show(error: SmdpError) -> None:
 
     found = error.diagnostics if isinstance(error, JobFileRefused | Refused) else []
     show_diagnostics(found)
-    if not isinstance(error, JobFileRefused):  # the command's own document tells of that
+    if not isinstance(error, JobFileRefused):
         click.echo(f"smdp-launch: {error}", err=True)
+    if not isinstance(error, JobFileRefused) or _speaks_in_lines():  # else the command's own document tells of that
         _document(error.exit_code, str(error), found)
 
 
@@ -139,4 +140,10 @@ def _document(code: int, message: str, diagnostics: Sequence[Diagnostic] = ()) -
     import json
 
     told = {"message": message, "diagnostics": [one.to_json() for one in diagnostics]}
-    click.echo(json.dumps({"error": _ERROR_VERSION, "exit_code": int(code), **told}, indent=2, ensure_ascii=False))
+    document = {"error": _ERROR_VERSION, "exit_code": int(code), **told}
+    click.echo(json.dumps(document) if _speaks_in_lines() else json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _speaks_in_lines() -> bool:
+    """Whether the command's documents are lines, of which an error is the last."""
+    return sys.argv[1:2] in (["launch"], ["follow"], ["resume"])

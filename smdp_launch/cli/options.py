@@ -48,6 +48,10 @@ ignore = click.option(
     help="Leave out the check of the account with this code, such as SMDP814; may be repeated.",
 )
 
+events = click.option(
+    "--json", "as_json", is_flag=True, help="What happens as JSON documents, one a line (docs/json.md); asks nothing."
+)
+
 job_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=launched_jobs)
 
 region = click.option(

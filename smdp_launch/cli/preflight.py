@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @options.ignore
 @click.option("--json", "as_json", is_flag=True, help="The checks as one JSON document (docs/json.md).")
 def command(job_file: Path, settings: tuple[str, ...], ignore: tuple[str, ...], as_json: bool) -> ExitCode:
-    """Check the AWS account for JOBFILE (default ./job.yaml): identity, role, buckets, image, data, quota, network.
+    """Check the AWS account for JOBFILE (default ./job.yaml): identity, role, buckets, image, data, quota, network,
+    and what the role may do.
 
     Nothing is made or changed. `launch` itself asks the first four before it uploads anything. Exit code 0 if nothing
     stands in the way, 6 if something does.

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be launched and stop.")
 @click.option("--yes", "-y", is_flag=True, help="Launch without asking.")
 @options.region
-def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: str | None) -> ExitCode:
+@options.events
+def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: str | None, as_json: bool) -> ExitCode:
     """Launch job NAME (default: the last launched from this folder) once more, from its request and its checkpoints.
 
     The new job has a name of its own and the old one's checkpoint location, data, source archive and limits. One that
@@ -25,6 +26,7 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
     from smdp_launch.api import attach
     from smdp_launch.cli.confirming import confirm
     from smdp_launch.cli.following import Answer, Following, interrupts_held
+    from smdp_launch.cli.render import events
     from smdp_launch.cli.render.follow import Shape
     from smdp_launch.cli.render.launch import show_detached, show_followed
     from smdp_launch.cli.render.next import command_for_job, say_next
@@ -38,21 +40,30 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
     old.tell = show_waiting
     with old.reached() as clients:
         prepared = prepare(clients, old.name)
-        show_resumption(prepared, old.where)
+        if as_json:
+            events.show_resumption(prepared)
+        else:
+            show_resumption(prepared, old.where)
         if dry_run:
-            say_next(command_for_job("resume", old.name, old.region))
+            if not as_json:
+                say_next(command_for_job("resume", old.name, old.region))
             return ExitCode.OK
         if old.where != LOCAL:
-            confirm(yes)
+            confirm(yes, ask=not as_json)
         with interrupts_held(clients):
             resume(clients, prepared, old.where)
             job = old.named(prepared.job)
             if detach:
-                show_detached(job.name)
+                if as_json:
+                    events.show_job(job.name, job.where)
+                else:
+                    show_detached(job.name)
                 return ExitCode.OK
             shape = Shape.of_description(prepared.old)
-            followed = Following(clients, job.name, shape, Answer.STOP).run()
+            view = events.EventView(job.name, job.where) if as_json else None
+            followed = Following(clients, job.name, shape, Answer.STOP, events=view).run()
     if followed is None:
         return ExitCode.INTERRUPTED
-    show_followed(job, followed)
+    if not as_json:
+        show_followed(job, followed)
     return followed.outcome.exit_code

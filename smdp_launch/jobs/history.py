@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -53,7 +53,7 @@ class Launch:
     """``where`` is the AWS region, or "local"; the rest of the cost is None where no price is known.
 
     ``state`` is the state folder of the local cloud that a job of this machine runs in, seen from the folder of the
-    history where it lies below that, so that both can be moved together.
+    history where it lies below that, so that both can be moved together. ``resumes`` is the job that it goes on from.
     """
 
     job: str
@@ -65,6 +65,7 @@ class Launch:
     price: float | None = None
     most_usd: float | None = None
     state: str | None = None
+    resumes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,16 @@ def remember(
     state: Path | None = None,
 ) -> None:
     known = asdict(cost) if cost is not None else {}
-    entry = Launch(job, where, job_file, plan_hash, _stamp(now), **known, state=_from_here(state))
+    _write(Launch(job, where, job_file, plan_hash, _stamp(now), **known, state=_from_here(state)))
+
+
+def remember_resumption(job: str, resumes: str, where: str, plan_hash: str, now: datetime, hosts: int) -> None:
+    """The launch of ``job``, which goes on from ``resumes``: as one of that one's file, at its price."""
+    old = find_launch(resumes) or Launch(resumes, where, "job.yaml", "", "")
+    _write(replace(old, job=job, where=where, plan_hash=plan_hash, time=_stamp(now), hosts=hosts, resumes=resumes))
+
+
+def _write(entry: Launch) -> None:
     with _opened(state_folder() / _FILE) as file:
         _append(file, entry)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.errors import Refused, ServiceProblem
-from smdp_launch.jobs.checks import account, network
+from smdp_launch.jobs.checks import account, network, permissions
 from smdp_launch.jobs.checks.check import Account, Check, Result, run
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.planning.plan import Plan
@@ -25,6 +25,7 @@ CHECKS = (
     Check("SMDP819", "FSx", False, network.lustre),
     Check("SMDP820", "EFS", False, network.nfs),
     Check("SMDP821", "route to S3", False, network.s3_route),
+    Check("SMDP822", "permissions", False, permissions.role_permissions),
 )
 
 

@@ -8,14 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-from smdp_launch.errors import Refused
+from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.description import Description, described, description
-from smdp_launch.jobs.history import Cost, find_launch, remember
+from smdp_launch.jobs.history import find_launch, remember_resumption
 from smdp_launch.jobs.outcome import ENDED, Outcome
 from smdp_launch.jobs.submit import create
 from smdp_launch.request.build import PLAN_TAG, Request
@@ -60,15 +59,15 @@ def prepare(clients: Clients, job: str) -> Resumption:
         ServiceProblem: the service refused, does not know the job, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
-    answer, now = described(clients, job), datetime.now(timezone.utc)
+    answer, now = _described(clients, job), datetime.now(timezone.utc)
     old = description(answer, now)
     ended = _require_resumable(old)
     request = _request(clients, answer)
-    _require_first(clients, job, request["TrainingJobName"])
+    _require_first(clients, old.job, request["TrainingJobName"])
     where = str(old.checkpoints)
-    found = ask(clients, f"the checkpoints of {job} cannot be listed", lambda: _checkpoints(clients, where))
+    found = ask(clients, f"the checkpoints of {old.job} cannot be listed", lambda: _checkpoints(clients, where))
     if found is None:
-        raise Refused(f"{job} left nothing at {where}: there is nothing to go on from; launch it anew")
+        raise Refused(f"{old.job} left nothing at {where}: there is nothing to go on from; launch it anew")
     return Resumption(old, ended, request, found)
 
 
@@ -79,14 +78,22 @@ def resume(clients: Clients, prepared: Resumption, where: str) -> None:
         ServiceProblem: the service refused, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
-    launched = find_launch(prepared.old.job)
-    job_file = launched.job_file if launched is not None else "job.yaml"
-    price = launched.price if launched is not None else None
-    most = launched.most_usd if launched is not None else None
-    state = Path(launched.state).absolute() if launched is not None and launched.state is not None else None
-    cost = Cost(prepared.old.hosts, price, most)
-    remember(prepared.job, where, job_file, _tag(prepared.request), datetime.now(timezone.utc), cost, state)
+    old, tag = prepared.old, _tag(prepared.request)
+    remember_resumption(prepared.job, old.job, where, tag, datetime.now(timezone.utc), old.hosts)
     create(clients, prepared.request)
+
+
+def _described(clients: Clients, job: str) -> Mapping[str, Any]:
+    """The job, or the one that it was to go on from: a resumption that was cut off before its job was created has been
+    written down all the same."""
+    launched = find_launch(job)
+    try:
+        return described(clients, job)
+    except ServiceProblem as error:
+        answer = getattr(error.__cause__, "response", {}).get("Error", {})
+        if launched is None or launched.resumes is None or answer.get("Code") != "ValidationException":
+            raise
+        return _described(clients, launched.resumes)
 
 
 def _require_resumable(old: Description) -> Outcome:

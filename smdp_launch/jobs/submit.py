@@ -127,6 +127,7 @@ def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
     locations = {
         one["ChannelName"]: S3Location.parse(one["DataSource"]["S3DataSource"]["S3Uri"])
         for one in plan.request.get("InputDataConfig", [])
+        if "S3DataSource" in one["DataSource"]
     }
     buckets = {one.bucket for one in locations.values()} | {S3Location.parse(plan.spec.output.s3).bucket}
     if plan.spec.checkpoint is not None:
@@ -135,8 +136,8 @@ def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
     def put() -> None:
         for bucket in sorted(buckets):
             clients.s3.create_bucket(Bucket=bucket)
-        for name, path in data.items():
-            _replace(clients, locations[name], path)
+        for name in sorted(data.keys() & locations.keys()):
+            _replace(clients, locations[name], data[name])
 
     ask(clients, "the local cloud could not take the channels' data", put, is_transfer=True)
 

@@ -63,14 +63,18 @@ class SecurityGroup(_Model):
 
 
 class Fsx(_Model):
+    """`folder`: stands for the file system in jobs, relative to the account's file."""
+
+    folder: str | None = None
     subnets: tuple[str, ...] = (SUBNET,)
     groups: tuple[str, ...] = (GROUP,)
     mount_name: str = "fsx"
 
 
 class Efs(_Model):
-    """`targets`: security groups of the mount target in each subnet."""
+    """`targets`: security groups of the mount target in each subnet. `folder`: as that of FSx."""
 
+    folder: str | None = None
     targets: dict[str, tuple[str, ...]] = Field(default={SUBNET: (GROUP,)})
 
 
@@ -112,10 +116,15 @@ class AccountFile:
     """The account as the file says now."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._path = folder / FILE
         self._lock = threading.Lock()
         self._stamp: tuple[int, int] | None = None
         self._account = Account()
+
+    def place(self, folder: str) -> Path:
+        """Where a folder lies that the file names."""
+        return self.folder / Path(folder).expanduser()
 
     def read(self) -> Account:
         """Raises ServiceError with the file's mistake, which every call is answered with until it is mended."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from smdp_launch.localcloud.namespaces import View, bind, bind_at, call, mount
+from smdp_launch.localcloud.namespaces import View, bind, bind_at, call, mount, mount_shared
 
 _CLONE_NEWNS = 0x00020000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
@@ -46,6 +46,7 @@ def arrange(container: Container, view: View) -> None:
     call("unshare", _CLONE_NEWNS)
     mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
+    mount_shared(view)
     root = _overlay(container)
     _kernel_files(root)
     for source, name in ((view.ml, "opt/ml"), (view.tmp, "tmp"), (view.hosts_file, "etc/hosts")):

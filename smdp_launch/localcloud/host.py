@@ -20,7 +20,7 @@ from pathlib import Path
 from smdp_launch.localcloud import container as containers
 from smdp_launch.localcloud import namespaces, network
 from smdp_launch.localcloud.container import Container
-from smdp_launch.localcloud.namespaces import View
+from smdp_launch.localcloud.namespaces import Mount, View
 from smdp_launch.localcloud.network import Plug
 from smdp_launch.localcloud.processes import children, minds_sigterm
 
@@ -50,11 +50,12 @@ class Order:
         view = record.pop("view")
         folders = {name: Path(view[name]) for name in ("ml", "tmp", "opt", "hosts_file")}
         visible = tuple(map(Path, view["visible"]))
+        mounts = tuple(Mount(Path(one["source"]), Path(one["target"]), one["read_only"]) for one in view["mounts"])
         container, plug = record.pop("container"), record.pop("plug")
         if container is not None:
             container |= {name: Path(container[name]) for name in ("image", "layer")}
             container = Container(**container)
-        view = View(view["name"], **folders, visible=visible)
+        view = View(view["name"], **folders, visible=visible, mounts=mounts)
         return Order(**record, view=view, container=container, plug=Plug(**plug) if plug is not None else None)
 
 

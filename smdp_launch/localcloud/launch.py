@@ -19,7 +19,7 @@ from smdp_launch.localcloud.environment import host_environment
 from smdp_launch.localcloud.host import Order
 from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.lease import Lease
-from smdp_launch.localcloud.namespaces import View
+from smdp_launch.localcloud.namespaces import Mount, View
 from smdp_launch.localcloud.network import Plug
 from smdp_launch.localcloud.sagemaker import arn
 from smdp_launch.localcloud.tree import HostTree
@@ -36,11 +36,13 @@ class Grounds:
     Args:
         image: an open one, if they are containers.
         switch: the process of it, if they have a network of their own; `speed` is that of their links.
+        mounts: folders that they share, each for one host.
     """
 
     image: Image | None = None
     switch: int | None = None
     speed: int | None = None
+    mounts: tuple[Mount, ...] = ()
 
 
 class Launch:
@@ -66,8 +68,12 @@ class Launch:
         plug = self._plug(tree)
         if self._grounds.image is not None:
             return self._container_order(tree, self._grounds.image, plug)
-        view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, self._visible())
+        view = self._view(tree, self._visible())
         return Order(os.getpid(), self._isolated, COMMAND, self._environment(tree), view, plug=plug)
+
+    def _view(self, tree: HostTree, visible: tuple[Path, ...]) -> View:
+        mounts = tuple(one for one in self._grounds.mounts if tree.ml in one.target.parents)
+        return View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, visible, mounts)
 
     def _plug(self, tree: HostTree) -> Plug | None:
         if self._grounds.switch is None:
@@ -76,7 +82,7 @@ class Launch:
 
     def _container_order(self, tree: HostTree, image: Image, plug: Plug | None) -> Order:
         container = Container(image.root, tree.layer, image.folder)
-        view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, ())
+        view = self._view(tree, ())
         environment = {"HOME": "/root", **image.environment, **self._job_environment()}
         return Order(os.getpid(), True, image.command, environment, view, container, plug)
 

@@ -25,8 +25,8 @@ _CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWPID = 0x20000000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
-_MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
+_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -51,6 +51,14 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 def bind(source: Path, target: Path) -> None:
     """Show `source`, with whatever is mounted below it, at `target`, which must exist and be of the same kind."""
     mount(str(source), str(target), None, _MS_BIND | _MS_REC)
+
+
+def bind_read_only(source: Path, target: Path) -> None:
+    """The same, not to be written; what is mounted below `source` stays as it is."""
+    bind(source, target)
+    # Without rights over this machine a flag that its mount has may not be lost on the way.
+    kept = os.statvfs(target).f_flag & (_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    mount(None, str(target), None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY | kept)
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
@@ -81,6 +89,15 @@ def enter() -> None:
 
 
 @dataclass(frozen=True)
+class Mount:
+    """A folder that a host shares, and where below its own `ml` it has it."""
+
+    source: Path
+    target: Path
+    read_only: bool
+
+
+@dataclass(frozen=True)
 class View:
     """What the first process of a host sees in place of this machine's files. All folders exist and are the host's own.
 
@@ -94,6 +111,7 @@ class View:
     opt: Path
     hosts_file: Path
     visible: tuple[Path, ...]
+    mounts: tuple[Mount, ...] = ()
 
 
 def arrange(view: View) -> None:
@@ -102,6 +120,7 @@ def arrange(view: View) -> None:
     call("unshare", _CLONE_NEWNS)
     mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
+    mount_shared(view)
     mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     if _SHM.is_dir():
         _mount_private_shm(view)
@@ -111,6 +130,12 @@ def arrange(view: View) -> None:
     else:
         _bind_private_opt(view)
     _bind_tmp(view)
+
+
+def mount_shared(view: View) -> None:
+    """While this machine's files are still in sight; whatever shows `ml` elsewhere shows these with it."""
+    for one in view.mounts:
+        (bind_read_only if one.read_only else bind)(one.source, one.target)
 
 
 def _mount_private_shm(view: View) -> None:
@@ -181,8 +206,9 @@ def _try_out() -> int:
     """Everything that a host does, on empty folders; the first refusal goes to standard error."""
     with tempfile.TemporaryDirectory(prefix="smdp-trial-") as folder:
         root = Path(folder)
-        view = View("trial", root / "ml", root / "tmp", root / "opt", root / "hosts", ())
-        for path in (view.ml, view.tmp, view.opt):
+        shared = Mount(root / "shared", root / "ml" / "shared", read_only=True)
+        view = View("trial", root / "ml", root / "tmp", root / "opt", root / "hosts", (), (shared,))
+        for path in (view.ml, view.tmp, view.opt, shared.source, shared.target):
             path.mkdir()
         view.hosts_file.touch()
         try:

@@ -154,9 +154,15 @@ def _check_channels(channels: list[Mapping[str, Any]]) -> None:
 
 def _check_channel(channel: Mapping[str, Any]) -> None:
     where = f"channel {channel['ChannelName']!r}"
+    if len(channel["DataSource"]) > 1:
+        raise validation(f"{where} must have one data source.")
+    if "FileSystemDataSource" in channel["DataSource"]:
+        if channel.get("InputMode", "File") != "File":
+            raise validation(f"The input mode of {where}, a file system, must be File.")
+        return
     source = channel["DataSource"].get("S3DataSource")
     if source is None:
-        raise _unsupported(f"the data source of {where}; only S3DataSource")
+        raise _unsupported(f"the data source of {where}; only S3DataSource and FileSystemDataSource")
     if source["S3DataType"] != "S3Prefix":
         raise _unsupported(f"S3DataType {source['S3DataType']!r} of {where}; only S3Prefix")
     if "InputMode" in channel:

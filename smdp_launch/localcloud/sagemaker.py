@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from smdp_launch.localcloud import quotas
+from smdp_launch.localcloud import mounts, quotas
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError, validation
@@ -38,6 +38,7 @@ class TrainingService:
 
     def CreateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         check_training_job(request)
+        mounts.check(request, self._account)
         with self._admission:
             self._admit(request)
             self._jobs.create(request)

@@ -12,11 +12,13 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.localcloud import channels, containers, lease, namespaces, network, outcome, processes
+from smdp_launch.localcloud import channels, containers, lease, mounts, namespaces, network, outcome, processes
 from smdp_launch.localcloud import state as job_state
+from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.artifacts import Artifacts
 from smdp_launch.localcloud.bucket import BucketError, Buckets
 from smdp_launch.localcloud.checkpoints import CheckpointSync
@@ -26,6 +28,7 @@ from smdp_launch.localcloud.hosts import Host, HostLog, wait_until
 from smdp_launch.localcloud.launch import Grounds, Launch
 from smdp_launch.localcloud.layout import LOG_SUFFIX, JobFolder
 from smdp_launch.localcloud.meter import Meter, final
+from smdp_launch.localcloud.namespaces import Mount
 from smdp_launch.localcloud.outcome import Ending, JobFailed, JobStopped
 from smdp_launch.localcloud.tree import HostTree, host_names, plant
 
@@ -50,6 +53,12 @@ class Supervisor:
         self._trees = [HostTree(name, folder.hosts / name) for name in names]
         self._resources = ExitStack()
         self._meter = Meter(folder, self._request)
+        self._mounts: list[Mount] = []
+
+    @cached_property
+    def _no_namespaces(self) -> str | None:
+        """Why hosts have none here, if so."""
+        return namespaces.refusal()
 
     def run(self) -> None:
         """Run the job; whatever happens, its state ends and nothing of it stays."""
@@ -90,7 +99,7 @@ class Supervisor:
         self._plant(held)
         artifacts.check_bucket()
         for channel in self._request.get("InputDataConfig", []):
-            channels.download(channel, self._trees, buckets, self._proceed)
+            self._fill(channel, buckets)
         checkpoints = self._checkpoints()
         ending = self._train(held, buckets)
         try:
@@ -123,6 +132,13 @@ class Supervisor:
         for tree in self._trees:
             plant(tree, self._request, addresses, network.INTERFACE if isolated else "lo")
 
+    def _fill(self, channel: Mapping[str, Any], buckets: Buckets) -> None:
+        if "S3DataSource" in channel["DataSource"]:
+            channels.download(channel, self._trees, buckets, self._proceed)
+            return
+        account, isolated = AccountFile(self._folder.state_folder.root), self._no_namespaces is None
+        self._mounts += mounts.attach(channel, self._trees, account, isolated=isolated)
+
     def _checkpoints(self) -> CheckpointSync | None:
         config = self._request.get("CheckpointConfig")
         if config is None:
@@ -134,7 +150,7 @@ class Supervisor:
 
     def _train(self, held: lease.Lease, buckets: Buckets) -> Ending:
         self._proceed()
-        refusal = namespaces.refusal()
+        refusal = self._no_namespaces
         grounds = self._open_grounds()
         launch = Launch(self._request, self._folder, held, buckets.endpoint, isolated=refusal is None, grounds=grounds)
         warning = f"No namespaces here ({refusal}): scripts that write /opt/ml literally write to this machine's. "
@@ -154,13 +170,14 @@ class Supervisor:
         try:
             image = self._open_image() if containers.wanted(self._request) else None
             speed = network.speed(self._request)
+            shared = tuple(self._mounts)
             if image is None and speed is None:
-                return Grounds()
+                return Grounds(mounts=shared)
             switch = network.Switch()
         except (containers.ContainerError, network.NetworkError) as error:
             raise JobFailed(f"ClientError: {error}") from error
         self._resources.callback(switch.close)
-        return Grounds(image, switch.pid, speed)
+        return Grounds(image, switch.pid, speed, shared)
 
     def _open_image(self) -> containers.Image:
         image: str = self._request["AlgorithmSpecification"]["TrainingImage"]

@@ -111,7 +111,7 @@ def _resources(name: str, instance_type: str, hosts: Sequence[str], interface: s
 
 
 def _channel(channel: Mapping[str, Any], default_mode: str) -> dict[str, str]:
-    source = channel["DataSource"]["S3DataSource"]
+    source = channel["DataSource"].get("S3DataSource", {})  # a file system is told of as one that all hosts have whole
     described = {
         "TrainingInputMode": channel.get("InputMode", default_mode),
         "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),

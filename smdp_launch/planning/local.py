@@ -21,8 +21,8 @@ HOSTS_VARIABLE = "SMDP_LOCAL_HOSTS"
 #: Tells the local cloud how fast each host's link is to be.
 NETWORK_VARIABLE = "SMDP_LOCAL_NETWORK"
 
-#: Holds the data of channels that are no bucket's.
-LOCAL_BUCKET = "smdp-local-data"
+#: The local cloud's file system with this machine's own files.
+THIS_MACHINE = "fs-00000000000000000"
 
 
 def local_request(request: Request, source: SourceTree, local: LocalRun) -> Request:
@@ -35,7 +35,7 @@ def local_request(request: Request, source: SourceTree, local: LocalRun) -> Requ
         "Environment": request.get("Environment", {}) | _environment(local),
     }
     if "InputDataConfig" in request:
-        changed["InputDataConfig"] = [_local_channel(one) for one in request["InputDataConfig"]]
+        changed["InputDataConfig"] = [_local_channel(one, local) for one in request["InputDataConfig"]]
     tags = [one for one in request["Tags"] if one["Key"] != PLAN_TAG]
     return changed | {"Tags": [*tags, {"Key": PLAN_TAG, "Value": plan_hash(changed, source)}]}
 
@@ -74,9 +74,6 @@ def _channels_not_honoured(spec: JobSpec) -> Iterator[str]:
     manifests = sorted(f"{name} ({one.data_type})" for name, one in s3.items() if one.data_type != "S3Prefix")
     if manifests:
         yield f"manifests of {', '.join(manifests)}: the channel gets the local data as it is"
-    systems = sorted(name for name, one in spec.channels.items() if isinstance(one, FsxChannel | EfsChannel))
-    if systems:
-        yield f"file systems of {', '.join(systems)}: the local data is copied, not mounted"
 
 
 def _settings_not_honoured(spec: JobSpec) -> Iterator[str]:
@@ -96,15 +93,32 @@ def _settings_not_honoured(spec: JobSpec) -> Iterator[str]:
         yield f"{', '.join(given)}: there is no cloud here to do it"
 
 
-def _local_channel(channel: Request) -> Request:
-    """A prefix in a bucket, read as files, whatever it is on AWS."""
-    source = channel["DataSource"].get("S3DataSource")
-    if source is None:
-        uri = f"s3://{LOCAL_BUCKET}/{channel['ChannelName']}"
-        source = {"S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+def _local_channel(channel: Request, local: LocalRun) -> Request:
+    """A prefix in a bucket, read as files, or a folder in place of a file system's."""
+    if "FileSystemDataSource" in channel["DataSource"]:
+        return channel | {"DataSource": {"FileSystemDataSource": _local_folder(channel, local)}}
+    source = channel["DataSource"]["S3DataSource"]
     kept = {name: value for name, value in source.items() if name != "AttributeNames"}
     mode = channel.get("InputMode", "File")
     return channel | {
         "DataSource": {"S3DataSource": kept | {"S3DataType": "S3Prefix"}},
         "InputMode": "File" if mode == "Pipe" else mode,
     }
+
+
+def _local_folder(channel: Request, local: LocalRun) -> Request:
+    """What was named for the channel; else the local cloud knows the file system."""
+    source: Request = channel["DataSource"]["FileSystemDataSource"]
+    folder = local.data.get(channel["ChannelName"])
+    if folder is None:
+        return source
+    return source | {"FileSystemId": THIS_MACHINE, "DirectoryPath": str(folder.resolve())}
+
+
+def without_namespaces(spec: JobSpec, reason: str) -> Iterator[str]:
+    """What a run cannot do because its hosts have no namespaces, for a reason."""
+    yield f"hosts of their own: {reason}"
+    systems = (FsxChannel, EfsChannel)
+    protected = [name for name, one in spec.channels.items() if isinstance(one, systems) and one.access == "ro"]
+    if protected:
+        yield f"access of {', '.join(sorted(protected))}: such hosts can write to the folders"

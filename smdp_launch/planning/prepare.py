@@ -12,13 +12,14 @@ from typing import Any
 from smdp_launch.catalog.prices import PriceTable, PriceTableProblem, read_prices
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused, Refused
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, folder_in
 from smdp_launch.jobfile.document import Document
 from smdp_launch.jobfile.layers import around, gather, regions_differ
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.mapping import NAME as MAPPING
 from smdp_launch.jobfile.mapping import from_mapping, without_places
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.planning.local import local_request, not_honoured
+from smdp_launch.planning.local import local_request, not_honoured, without_namespaces
 from smdp_launch.planning.origins import origins
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
@@ -29,7 +30,7 @@ from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
 from smdp_launch.rules.redact import hide
-from smdp_launch.source.scan import DEFAULT_LIMIT, SourceTree, scan_data, scan_source
+from smdp_launch.source.scan import DEFAULT_LIMIT, LocalData, SourceTree, look_at_folder, scan_data, scan_source
 
 MB = 1_000_000
 
@@ -40,13 +41,15 @@ VALIDATION_VERSION = 1
 @dataclass(frozen=True)
 class LocalRequest:
     """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, ``containers`` runs the
-    hosts from the job's image, and ``network`` gives each a link of that speed, such as ``1gbit``."""
+    hosts from the job's image, ``network`` gives each a link of that speed, such as ``1gbit``, and ``file_systems`` are
+    the folders that stand for file systems, by their id, in the local cloud that is meant."""
 
     hosts: int | None = None
     workers_per_host: int | None = None
     data: Mapping[str, Path] = field(default_factory=dict)
     containers: bool = False
     network: str | None = None
+    file_systems: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -196,13 +199,14 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     if loaded.has("script", "source"):
         limit = spec.script.source_limit_mb * MB if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
         source = scan_source(document.path(("script", "source"), spec.script.source), limit)
-    data = _local_paths(loaded, spec, local or LocalRequest())
+    asked = local or LocalRequest()
+    data = _mounted(loaded, spec, asked) | _local_paths(loaded, spec, asked)
     prices, price_problems = _prices(loaded, spec)
     return Facts(
         spec=spec,
         loaded=loaded,
         source=source,
-        local_data={name: scan_data(path) for name, path in data.items()},
+        local_data={name: _look_at(loaded, spec, name, path) for name, path in data.items()},
         data_flags=frozenset(local.data) if local is not None else frozenset(),
         local=local is not None,
         prices=prices,
@@ -231,6 +235,26 @@ def _local_paths(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str
     return written | dict(asked.data)
 
 
-def with_note(run: LocalRun, note: str) -> LocalRun:
-    """The same run with one more thing it does not honour."""
-    return replace(run, not_honoured=(*run.not_honoured, note))
+def _mounted(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str, Path]:
+    """The folders of channels whose file systems the local cloud knows."""
+    found = {}
+    for name, channel in spec.channels.items() if loaded.has("channels") else ():
+        if isinstance(channel, FsxChannel | EfsChannel) and loaded.has("channels", name):
+            root = asked.file_systems.get(channel.fsx if isinstance(channel, FsxChannel) else channel.efs)
+            if root is not None:
+                found[name] = root / folder_in(channel)
+    return found
+
+
+def _look_at(loaded: Loaded, spec: JobSpec, name: str, path: Path) -> LocalData:
+    channel = spec.channels.get(name) if loaded.has("channels") else None
+    if isinstance(channel, FsxChannel | EfsChannel):
+        return look_at_folder(path, may_be_empty=channel.access == "rw")
+    return scan_data(path)
+
+
+def with_isolation(run: LocalRun, job: CheckedJob, refusal: str | None) -> LocalRun:
+    """The same run, with what it does not honour if hosts are refused namespaces here for some reason."""
+    spec, _ = job.require()
+    left_out = without_namespaces(spec, refusal) if refusal is not None else ()
+    return replace(run, not_honoured=(*run.not_honoured, *left_out))

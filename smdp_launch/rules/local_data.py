@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from smdp_launch.diagnostics import Severity, closest
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.source.scan import LocalData
 
@@ -38,10 +39,13 @@ def local_data_can_be_read(facts: Facts) -> Iterator[Finding]:
 
 def _local_data(facts: Facts, channel: str, data: LocalData, problem: str) -> Finding:
     message = f"local data of channel {channel}, {data.path}: {problem}"
-    help_ = "give a readable folder or file with the channel's data"
+    is_mounted = isinstance(dict(facts.channels()).get(channel), FsxChannel | EfsChannel)
+    help_ = f"give a readable folder {'' if is_mounted else 'or file '}with the channel's data"
     if channel in facts.data_flags:
         return Finding((), message, help_, text=f"--data {channel}={data.path}")
-    return Finding(("local", "channels", channel), message, help_)
+    if channel in facts.spec.local.channels:
+        return Finding(("local", "channels", channel), message, help_)
+    return Finding(("channels", channel, "path"), message, f"{help_}, or name another one in the local cloud's account")
 
 
 @rule("SMDP407", "channels", "local.channels")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -153,6 +154,18 @@ def scan_data(path: Path) -> LocalData:
             return LocalData(path, True, len(found), size, f"{name or path.name}: {unusable}")
         size += file.stat().st_size
     return LocalData(path, True, len(found), size, None if found else "there is no file in it")
+
+
+def look_at_folder(path: Path, *, may_be_empty: bool) -> LocalData:
+    """See that a folder can be listed. It plays a file system, which nobody reads through beforehand."""
+    if not path.exists():
+        return LocalData(path, exists=False)
+    try:
+        with os.scandir(path) as listing:
+            is_empty = next(listing, None) is None
+    except OSError as error:
+        return LocalData(path, True, problem=error.strerror or str(error))
+    return LocalData(path, True, problem="there is nothing in it" if is_empty and not may_be_empty else None)
 
 
 def data_files(path: Path) -> list[tuple[str, Path]]:

@@ -28,9 +28,12 @@ class Aws:
 
     endpoint: Endpoint
     home: Path
+    program: Path = AWS
+    options: tuple[str, ...] = ()
 
-    def run(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        environment = {
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.home),
             "AWS_ACCESS_KEY_ID": self.endpoint.access_key,
@@ -39,8 +42,13 @@ class Aws:
             "AWS_REGION": self.endpoint.region,
             "AWS_DEFAULT_REGION": self.endpoint.region,
         }
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(self.program), *self.options, *arguments]
+
+    def run(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [AWS, *arguments], env=environment, capture_output=True, text=True, check=check, timeout=120
+            self.command(*arguments), env=self.environment, capture_output=True, text=True, check=check, timeout=120
         )
 
     def json(self, *arguments: str) -> dict[str, Any]:
@@ -118,8 +126,7 @@ def test_a_job_is_stopped(aws: Aws, tmp_path: Path) -> None:
 
 
 def test_the_lines_of_a_job_are_filtered(aws: Aws, tmp_path: Path) -> None:
-    """With the call, and its parameters, that `aws logs tail` of the AWS CLI 2 makes; that one is on no index of
-    Python packages."""
+    """With the call, and its parameters, that `aws logs tail` of the AWS CLI 2 makes."""
     job, request = request_file(tmp_path, "import os\nprint('line of', os.environ['RANK'])\n")
     prepare(aws, tmp_path, job)
     aws.run("sagemaker", "create-training-job", "--cli-input-json", f"file://{request}")

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from smdp_launch.localcloud.mounts import THIS_MACHINE
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.endtoend.test_mnist import prepare
 from tests.images.base import buildah
-from tests.localcloud.cloud import Cloud, is_running, kill, processes_with, wait_for
+from tests.localcloud.cloud import Cloud, is_running, kill, names_in, processes_with, wait_for
 
 pytestmark = [pytest.mark.images, pytest.mark.torch, pytest.mark.timeout(1800)]
 SUM = """
@@ -133,6 +134,27 @@ def test_what_a_container_writes_stays_in_it(cloud: Cloud, image: str) -> None:
     assert cloud.run("again", again, hosts=1, **changes(image))["TrainingJobStatus"] == "Completed"
     assert [line[-1] for name in ("write", "again") for line in cloud.log(name) if "MARK" in line] == ["1", "0"]
     assert not Path("/usr/bin/mark").exists()
+
+
+def test_containers_share_a_file_system(cloud: Cloud, image: str, tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    script = """
+        import os, pathlib
+        (pathlib.Path(os.environ["SM_CHANNEL_OUT"]) / os.environ["SM_CURRENT_HOST"]).write_text("here")
+        try:
+            open(os.path.join(os.environ["SM_CHANNEL_DATA"], "mine"), "w")
+        except OSError as error:
+            print("REFUSED", error.strerror)
+    """
+    source = {"FileSystemId": THIS_MACHINE, "FileSystemType": "EFS", "DirectoryPath": str(tmp_path / "shared")}
+    inputs = [
+        {"ChannelName": name, "DataSource": {"FileSystemDataSource": source | {"FileSystemAccessMode": access}}}
+        for name, access in (("data", "ro"), ("out", "rw"))
+    ]
+    job = cloud.run("shares", script, hosts=2, InputDataConfig=inputs, **changes(image))
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert len([line for line in cloud.log("shares") if "REFUSED Read-only file system" in line]) == 2
+    assert names_in(str(tmp_path / "shared")) == {"algo-1", "algo-2"}
 
 
 def test_a_stopped_job_leaves_in_order(cloud: Cloud, image: str) -> None:

@@ -15,9 +15,12 @@ import pytest
 
 import smdp_launch as library
 from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.checks.permissions import _names
 from smdp_launch.jobs.preflight import CHECKS
 from smdp_launch.testing import LocalCloud, local_cloud
 from tests.conftest import JOB, LAUNCHER, ROOT, write_job
+from tests.launcher.faults import Fault, Proxy
+from tests.launcher.faulty_service import first_of_each_two
 from tests.launcher.terminal import on_a_terminal
 from tests.launcher.test_json_documents import the_document
 
@@ -166,6 +169,73 @@ def test_running_jobs_count_against_the_quota(run: Callable[..., Ran], cloud: Lo
     library.launch(library.plan(job_folder / "job.yaml"))
     ran = run("preflight", account="quotas: {ml.p4d.24xlarge: 3}")
     assert "no room for 2 x ml.p4d.24xlarge: limit 3, in use 2, needed 2" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("denied", "told", "place"),
+    [
+        ("s3:Get*", "may not s3:GetObject on arn:aws:s3:::bucket/train/part-0", "s3://bucket/train"),
+        ("s3:List*", "may not s3:ListBucket on arn:aws:s3:::bucket", "s3://bucket/train"),
+        ("s3:PutObject", "may not s3:PutObject on arn:aws:s3:::bucket/output/*", "s3://bucket/output"),
+        (
+            "ecr:BatchGetImage",
+            "may not ecr:BatchGetImage on arn:aws:ecr:us-east-1:123456789012:repository/smdp-pytorch",
+            "smdp-pytorch:2.0.1-cu118",
+        ),
+        (
+            "logs:*",
+            "may not logs:CreateLogGroup, logs:CreateLogStream, logs:PutLogEvents on "
+            "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs:*",
+            "role/training",
+        ),
+    ],
+    ids=["read", "list", "write", "pull", "logs"],
+)
+def test_what_the_role_may_not_do_is_told_by_action_and_resource(
+    run: Callable[..., Ran], denied: str, told: str, place: str
+) -> None:
+    ran = run("preflight", "--json", account=f"roles: {{training: {{denied: ['{denied}']}}}}")
+    assert ran.returncode == ExitCode.REFUSED
+    document = the_document(ran, "preflight")
+    assert states(document)["permissions"] == "problem"
+    messages = [one["message"] for one in document["diagnostics"]]
+    assert f"the role training {told}" in messages
+    found = document["diagnostics"][messages.index(f"the role training {told}")]
+    assert found["code"] == "SMDP822"
+    assert place in found["text"]
+    assert found["help"].startswith("allow ")
+
+
+def test_permissions_that_may_not_be_asked_are_no_refusal(run: Callable[..., Ran]) -> None:
+    account = "denied: ['iam:SimulatePrincipalPolicy']\nroles: {training: {denied: ['s3:*']}}"
+    ran = run("preflight", "--json", account=account)
+    assert ran.returncode == ExitCode.OK
+    notes = {one["subject"]: (one["state"], one["note"]) for one in the_document(ran, "preflight")["checks"]}
+    assert notes["permissions"] == ("not checked", "no permission for SimulatePrincipalPolicy")
+
+
+def test_a_condition_that_only_the_job_meets_is_noted() -> None:
+    """The local cloud has no conditions, so the answer is IAM's as its reference shows it."""
+    results = [
+        {"EvalActionName": "s3:GetObject", "EvalDecision": "implicitDeny", "MissingContextValues": ["aws:SourceVpce"]},
+        {"EvalActionName": "s3:PutObject", "EvalDecision": "explicitDeny", "MissingContextValues": []},
+    ]
+    assert _names(results, conditional=True) == ["s3:GetObject"]
+    assert _names(results, conditional=False) == ["s3:PutObject"]
+
+
+def test_each_question_is_put_again_where_the_service_throttles(
+    cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = library.plan(job_folder / "job.yaml")
+    with Proxy(first_of_each_two(Fault.THROTTLED)).running() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("NO_PROXY", "")
+        monkeypatch.setenv("no_proxy", "")
+        results = {one.subject: one for one in library.preflight(plan).results}
+        assert proxy.faults[Fault.THROTTLED] > 5
+        assert proxy.accepted["ListTrainingJobs"] == 1
+    assert all(results[one].checked for one in ("identity", "role", "buckets", "data", "quota", "permissions"))
 
 
 def test_the_guide_has_every_check() -> None:

@@ -295,10 +295,12 @@ def _change(request: dict[str, Any], path: str, value: object) -> dict[str, Any]
 
 PREFIX = {"S3DataType": "S3Prefix", "S3Uri": "s3://b"}
 EFS = {
-    "FileSystemId": "fs-12345678",
-    "FileSystemAccessMode": "ro",
-    "FileSystemType": "EFS",
-    "DirectoryPath": "/",
+    "FileSystemDataSource": {
+        "FileSystemId": "fs-12345678",
+        "FileSystemAccessMode": "ro",
+        "FileSystemType": "EFS",
+        "DirectoryPath": "/",
+    }
 }
 REFUSED = [
     ("RoleArn", None, "Missing required parameter"),
@@ -313,7 +315,8 @@ REFUSED = [
     ("CheckpointConfig", {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/../../etc"}, "LocalPath"),
     ("CheckpointConfig", {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/model"}, "overlaps"),
     ("InputDataConfig", [{"ChannelName": "..", "DataSource": {"S3DataSource": PREFIX}}], "channel name"),
-    ("InputDataConfig", [{"ChannelName": "fs", "DataSource": {"FileSystemDataSource": EFS}}], "only S3DataSource"),
+    ("InputDataConfig", [{"ChannelName": "fs", "DataSource": EFS}], "No folder stands"),
+    ("InputDataConfig", [{"ChannelName": "two", "DataSource": EFS | {"S3DataSource": PREFIX}}], "one data source"),
 ]  # fmt: skip
 
 

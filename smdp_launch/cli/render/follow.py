@@ -15,6 +15,7 @@ from rich.text import Text
 
 from smdp_launch.catalog.instances import instance
 from smdp_launch.cli.render.console import Console, without_controls
+from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.jobs.asking import Waiting
 from smdp_launch.jobs.description import Description
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, Seen, StatusChanged
@@ -69,6 +70,8 @@ class FollowView:
         quiet: leave out the hosts' lines and what they start.
     """
 
+    asks = True
+
     def __init__(self, shape: Shape | None, console: Console | None = None, *, quiet: bool = False) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._quiet = quiet
@@ -118,6 +121,10 @@ class FollowView:
 
     def say(self, text: str) -> None:
         self._console.print(Text(text, "bold"))
+
+    def left(self, job: str, stopping: bool) -> None:
+        self.say(f"left {job}, which {'is being stopped' if stopping else 'goes on'}")
+        say_next(command_for_job("follow", job))
 
     def show(self, seen: Seen) -> None:
         if isinstance(seen, LogLine):

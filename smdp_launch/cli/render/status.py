@@ -13,7 +13,7 @@ from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.jobs.description import Description
 from smdp_launch.jobs.history import LOCAL
 from smdp_launch.jobs.job import Job
-from smdp_launch.jobs.outcome import ENDED
+from smdp_launch.jobs.outcome import ENDED, Outcome
 from smdp_launch.units import count, duration, titled
 
 #: Versions of ``status --json`` and ``stop --json``; raised when a member changes its meaning or goes.
@@ -78,16 +78,18 @@ def as_document(job: Job, found: Description) -> dict[str, Any]:
             {"status": one.status, "message": one.message, "began": one.began.isoformat(), "seconds": one.seconds}
             for one in found.steps
         ],
-        "outcome": None
-        if ended is None
-        else {
-            "summary": ended.summary,
-            "exit_code": int(ended.exit_code),
-            "reason": ended.reason,
-            "model": ended.model,
-            "training_seconds": ended.training_seconds,
-            "billable_seconds": ended.billable_seconds,
-        },
+        "outcome": outcome_document(ended) if ended is not None else None,
+    }
+
+
+def outcome_document(ended: Outcome) -> dict[str, Any]:
+    return {
+        "summary": ended.summary,
+        "exit_code": int(ended.exit_code),
+        "reason": ended.reason,
+        "model": ended.model,
+        "training_seconds": ended.training_seconds,
+        "billable_seconds": ended.billable_seconds,
     }
 
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from smdp_launch.catalog.images import parse_image
 from smdp_launch.catalog.registries import placeholder_account
-from smdp_launch.jobs.checks.check import Account, NotChecked, code_of
+from smdp_launch.jobs.checks.check import Account, NotChecked, code_of, s3_channels
 from smdp_launch.request.names import S3Location
 from smdp_launch.rules.facts import Finding
 
@@ -97,7 +97,7 @@ def _listed(value: Any) -> list[Any]:
 def buckets(account: Account) -> Iterator[Finding | str]:
     spec = account.plan.spec
     places: dict[str, tuple[str | int, ...]] = {S3Location.parse(spec.output.s3).bucket: ("output", "s3")}
-    for name, uri in _s3_channels(account).items():
+    for name, uri in s3_channels(account).items():
         places.setdefault(S3Location.parse(uri).bucket, ("channels", name, "s3"))
     if spec.checkpoint is not None:
         places.setdefault(S3Location.parse(spec.checkpoint.s3).bucket, ("checkpoint", "s3"))
@@ -138,7 +138,7 @@ def _bucket(account: Account, bucket: str, at: tuple[str | int, ...]) -> Iterato
 def data(account: Account) -> Iterator[Finding | str]:
     from botocore.exceptions import ClientError
 
-    channels = _s3_channels(account)
+    channels = s3_channels(account)
     for name, uri in channels.items():
         where = S3Location.parse(uri)
         try:
@@ -150,14 +150,6 @@ def data(account: Account) -> Iterator[Finding | str]:
         if not found.get("KeyCount"):
             yield Finding(("channels", name, "s3"), f"nothing lies under {uri}", "upload the data, or mend the prefix")
     yield ", ".join(channels) or "no channels from S3"
-
-
-def _s3_channels(account: Account) -> dict[str, str]:
-    return {
-        one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"]
-        for one in account.plan.request.get("InputDataConfig", [])
-        if "S3DataSource" in one["DataSource"]
-    }
 
 
 def image(account: Account) -> Iterator[Finding | str]:
@@ -207,9 +199,10 @@ def _limit(account: Account, name: str) -> int:
 
 
 def _used(account: Account, kind: str, spot: bool) -> int:
-    listed = account.clients.sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_LOOKS)
+    sagemaker = account.service("sagemaker")  # which tries again by itself, unlike a follower's
+    listed = sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_LOOKS)
     names = [one["TrainingJobName"] for one in listed["TrainingJobSummaries"]]
-    jobs = [account.clients.sagemaker.describe_training_job(TrainingJobName=name) for name in names]
+    jobs = [sagemaker.describe_training_job(TrainingJobName=name) for name in names]
     return sum(
         int(one["ResourceConfig"].get("InstanceCount", 0))
         for one in jobs

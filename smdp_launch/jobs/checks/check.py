@@ -109,3 +109,12 @@ def _why_not(error: Any) -> str:
 def code_of(error: Any) -> str:
     """The service's code of a ClientError."""
     return str(error.response["Error"].get("Code", ""))
+
+
+def s3_channels(account: Account) -> dict[str, str]:
+    """The location of each channel from S3."""
+    return {
+        one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"]
+        for one in account.plan.request.get("InputDataConfig", [])
+        if "S3DataSource" in one["DataSource"]
+    }

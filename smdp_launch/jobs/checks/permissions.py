@@ -1,0 +1,105 @@
+"""Check of what the job's role may do, as IAM's own simulation of its policies says.
+
+The simulation knows neither the policies of buckets and repositories nor what conditions will see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from smdp_launch.catalog.images import parse_image
+from smdp_launch.jobfile.document import Location
+from smdp_launch.jobs.checks.check import Account, NotChecked, code_of, s3_channels
+from smdp_launch.request.names import S3Location
+from smdp_launch.rules.facts import Finding
+
+_READ = ("s3:GetObject",)
+_PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
+_LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
+_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+
+
+@dataclass(frozen=True)
+class _Need:
+    """Actions that the job does on a resource, for the field `at`."""
+
+    at: Location
+    actions: tuple[str, ...]
+    resource: str
+
+
+def role_permissions(account: Account) -> Iterator[Finding | str]:
+    role = account.plan.spec.role
+    name, unsure = role.rpartition("/")[2], []
+    for need in _needs(account):
+        denied, unknown = _simulated(account, need)
+        unsure += unknown
+        if denied:
+            help_ = f"allow {', '.join(denied)} to the role {name}; what a bucket's own policy allows is not seen here"
+            yield Finding(need.at, f"the role {name} may not {', '.join(denied)} on {need.resource}", help_)
+    if unsure:
+        yield f"not checked, conditions decide: {', '.join(dict.fromkeys(unsure))}"
+    yield "reads the data, writes the output, pulls the image, writes logs"
+
+
+def _needs(account: Account) -> Iterator[_Need]:
+    spec = account.plan.spec
+    partition, owner = spec.role.split(":")[1], spec.role.split(":")[4]
+    for name, uri in s3_channels(account).items():
+        where = S3Location.parse(uri)
+        yield from _in_bucket(partition, ("channels", name, "s3"), where.bucket, _first(account, where), _READ)
+    # The source archive lies beside the output.
+    where = S3Location.parse(spec.output.s3)
+    yield from _in_bucket(partition, ("output", "s3"), where.bucket, where.join("*").key, (*_READ, "s3:PutObject"))
+    if spec.checkpoint is not None:
+        where = S3Location.parse(spec.checkpoint.s3)
+        actions = (*_READ, "s3:PutObject", "s3:DeleteObject")
+        yield from _in_bucket(partition, ("checkpoint", "s3"), where.bucket, where.join("*").key, actions)
+    image = parse_image(str(account.plan.request["AlgorithmSpecification"]["TrainingImage"]))
+    if image is not None and image.account is not None:
+        yield _Need(("image",), ("ecr:GetAuthorizationToken",), "*")
+        repository = f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
+        yield _Need(("image",), _PULL, repository)
+    yield _Need(("role",), _LOGS, f"arn:{partition}:logs:{spec.region}:{owner}:log-group:{_LOG_GROUP}:*")
+
+
+def _in_bucket(partition: str, at: Location, bucket: str, key: str, actions: tuple[str, ...]) -> Iterator[_Need]:
+    yield _Need(at, ("s3:ListBucket",), f"arn:{partition}:s3:::{bucket}")
+    yield _Need(at, actions, f"arn:{partition}:s3:::{bucket}/{key}")
+
+
+def _first(account: Account, where: S3Location) -> str:
+    """The key of an object of the channel; any under its prefix where none can be seen."""
+    from botocore.exceptions import ClientError
+
+    try:
+        found = account.clients.s3.list_objects_v2(Bucket=where.bucket, Prefix=where.key, MaxKeys=1)
+    except ClientError:
+        found = {}
+    return next((str(one["Key"]) for one in found.get("Contents", [])), where.join("*").key)
+
+
+def _simulated(account: Account, need: _Need) -> tuple[list[str], list[str]]:
+    """The actions that are denied, and those that are unless conditions say otherwise which only the job will know."""
+    from botocore.exceptions import ClientError
+
+    pages = account.service("iam").get_paginator("simulate_principal_policy")
+    asked = {"ActionNames": list(need.actions), "ResourceArns": [need.resource]}
+    try:
+        found = [
+            one
+            for page in pages.paginate(PolicySourceArn=account.plan.spec.role, **asked)
+            for one in page["EvaluationResults"]
+        ]
+    except ClientError as error:
+        if code_of(error) == "NoSuchEntity":
+            raise NotChecked("there is no such role") from error
+        raise
+    refused = [one for one in found if one["EvalDecision"] != "allowed"]
+    return _names(refused, conditional=False), _names(refused, conditional=True)
+
+
+def _names(results: list[dict[str, Any]], *, conditional: bool) -> list[str]:
+    return [str(one["EvalActionName"]) for one in results if bool(one.get("MissingContextValues")) == conditional]

@@ -1,0 +1,92 @@
+"""Input channels that are file systems: folders of this machine that all hosts of a job share.
+
+Which folder stands for a file system says `account.yaml`; one is there without it, with this machine's own paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from smdp_launch.localcloud.account import FILE, AccountFile, Efs, Fsx
+from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.namespaces import Mount
+from smdp_launch.localcloud.outcome import JobFailed
+from smdp_launch.localcloud.tree import HostTree
+
+#: The file system that every local cloud has, of either type: this machine's files, at their own paths.
+THIS_MACHINE = "fs-00000000000000000"
+
+Source = Mapping[str, Any]
+
+
+def check(request: Mapping[str, Any], account: AccountFile) -> None:
+    """Raises ServiceError unless every file system that a channel names has a folder here."""
+    for channel in request.get("InputDataConfig", []):
+        source = channel["DataSource"].get("FileSystemDataSource")
+        if source is not None:
+            folder_of(source, account)
+
+
+def folder_of(source: Source, account: AccountFile) -> Path:
+    """Where a channel's directory lies on this machine, be it there or not.
+
+    Raises ServiceError where nothing says which folder stands for the file system, or the path cannot be in it.
+    """
+    name, path = source["FileSystemId"], PurePosixPath(source["DirectoryPath"])
+    if not path.is_absolute() or ".." in path.parts:
+        raise validation(f"DirectoryPath {str(path)!r} of file system {name} must begin with / and have no `..`.")
+    if name == THIS_MACHINE:
+        return Path(path)
+    system = _system(source, account)
+    return account.place(str(system.folder)) / _inside(name, system, path)
+
+
+def _system(source: Source, account: AccountFile) -> Fsx | Efs:
+    name, known = source["FileSystemId"], account.read()
+    is_lustre = source["FileSystemType"] == "FSxLustre"
+    system = known.fsx.get(name) if is_lustre else known.efs.get(name)
+    if system is None or system.folder is None:
+        entry = f"{'fsx' if is_lustre else 'efs'}: {{{name}: {{folder: FOLDER}}}}"
+        raise validation(f"No folder stands for file system {name} here: name it in {account.folder / FILE}, {entry}.")
+    return system
+
+
+def _inside(name: str, system: Fsx | Efs, path: PurePosixPath) -> PurePosixPath:
+    """The path from the file system's root; that of FSx begins with the name under which it is mounted."""
+    root = PurePosixPath("/", system.mount_name if isinstance(system, Fsx) else "")
+    if path != root and root not in path.parents:
+        raise validation(f"DirectoryPath {str(path)!r} must begin with {root}, the mount name of {name}.")
+    return path.relative_to(root)
+
+
+def attach(
+    channel: Mapping[str, Any], trees: Sequence[HostTree], account: AccountFile, *, isolated: bool
+) -> list[Mount]:
+    """Make a channel's folder the same one on every host: at once by a link, or, where hosts have mounts of their own
+    (`isolated`), by what is returned, which they mount.
+
+    Raises JobFailed where the folder is not there.
+    """
+    source = channel["DataSource"]["FileSystemDataSource"]
+    places = [tree.channel(channel["ChannelName"]) for tree in trees]
+    folder = _existing(source, account)
+    if isolated:
+        return [Mount(folder, place, source["FileSystemAccessMode"] == "ro") for place in places]
+    for place in places:
+        place.rmdir()
+        place.symlink_to(folder)
+    return []
+
+
+def _existing(source: Source, account: AccountFile) -> Path:
+    name, path = source["FileSystemId"], source["DirectoryPath"]
+    head = f"ClientError: Unable to mount file system: {name}, directory path: {path}."
+    try:
+        folder = folder_of(source, account).resolve()
+    except ServiceError as error:  # the account's file has changed since the request was taken
+        raise JobFailed(f"{head} {error.message}") from None
+    if not folder.is_dir():
+        raise JobFailed(f"{head} On this machine that is {folder}, which is no folder: make it, or name another one.")
+    return folder

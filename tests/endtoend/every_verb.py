@@ -1,0 +1,274 @@
+"""Runs subcommands as they usually go, as they fail and as they are interrupted, and prints what each leaves behind.
+
+    python -m tests.endtoend.every_verb FOLDER SEED VERB...
+
+It is process 1 of namespaces of its own (see `test_every_verb`), so that every process, listening socket and piece of
+shared memory in sight is one that a subcommand has left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager as Manager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.history import STATE_FOLDER
+from tests.conftest import JOB, LAUNCHER, clean_environment, write_job
+from tests.endtoend.leftovers import listening
+from tests.launcher.test_resume import CHECKPOINT, COUNTS, stored
+from tests.localcloud.cloud import names_in, wait_for
+
+HERE = ["--local", "--hosts", "2", "--workers-per-host", "1"]
+TRAINS = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/model', 'w').close()\n"
+WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
+_SETTLES = 20.0  # seconds for what ends by itself
+_LATEST = 1.2  # seconds after its start at which a subcommand is interrupted at the latest
+
+
+@dataclass(frozen=True)
+class Verb:
+    """How a subcommand is run.
+
+    Args:
+        usual: its arguments; None where the tier that is named in `elsewhere` runs it.
+        failing: arguments with which it cannot do what it should.
+        code: what the failing form ends with.
+        given: makes what it needs, and takes that away again.
+        announced: what it leaves, it leaves as told: `after` takes it away.
+    """
+
+    usual: list[str] | None
+    failing: list[str]
+    code: ExitCode
+    given: Callable[[Place], Manager[list[str]]] = field(default=lambda _: nullcontext([]))
+    after: tuple[str, ...] = ()
+    elsewhere: str = ""
+
+
+class Place:
+    """A folder with a job, a home and a folder for temporary files, all private."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "job"
+        self.temporary = folder / "tmp"
+        for one in (self.folder, self.temporary, folder / "home"):
+            one.mkdir(parents=True)
+        self.environment = clean_environment(HOME=str(folder / "home"), TMPDIR=str(self.temporary))
+        self.write(TRAINS)
+
+    def write(self, script: str, text: str = JOB) -> None:
+        write_job(self.folder, text, script)
+
+    def start(self, arguments: list[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [LAUNCHER, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, code: int = ExitCode.OK) -> str:
+        with self.start(list(arguments)) as running:
+            output, _ = running.communicate(timeout=120)
+        assert running.returncode == code, f"{arguments}: {running.returncode}, not {code}\n{output}"
+        assert "Traceback" not in output, output
+        return output
+
+    def left(self) -> dict[str, list[str]]:
+        """What is there now besides this process."""
+        return {
+            "processes": [told for pid, told in _processes() if pid != os.getpid()],
+            "ports": listening(),
+            "shared memory": sorted(names_in("/dev/shm")),
+            "temporary files": sorted(map(str, self.temporary.rglob("*"))),
+        }
+
+    def settled(self) -> dict[str, list[str]]:
+        """The same, of what does not go away by itself."""
+        deadline = time.monotonic() + _SETTLES
+        while True:
+            found = {name: left for name, left in self.left().items() if left}
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.05)
+
+
+def _processes() -> Iterator[tuple[int, str]]:
+    """Those that are more than zombies, which process 1 inherits and nobody else would wait for."""
+    for one in Path("/proc").iterdir():
+        try:
+            if one.name.isdecimal() and (one / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                yield int(one.name), (one / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+
+
+@contextmanager
+def torch_script(place: Place) -> Iterator[list[str]]:
+    place.write("import torch\n")
+    yield []
+
+
+@contextmanager
+def ended_job(place: Place) -> Iterator[list[str]]:
+    if not (place.folder / STATE_FOLDER).exists():
+        place.run("launch", *HERE)
+    yield []
+
+
+@contextmanager
+def running_job(place: Place) -> Iterator[list[str]]:
+    place.write(WAITS)
+    place.run("launch", *HERE, "--detach")
+    yield []
+    place.run("local", "down", "--grace", "0")
+
+
+@contextmanager
+def cut_off_job(place: Place) -> Iterator[list[str]]:
+    """With a checkpoint; whatever was resumed from it is over afterwards."""
+    place.write(COUNTS, CHECKPOINT)
+    before = len(stored(place.folder))
+    place.run("launch", *HERE[:1], "--hosts", "1", "--workers-per-host", "1", "--detach")
+    wait_for(lambda: len(stored(place.folder)) > before, "the checkpoint")
+    place.run("stop")
+    place.run("follow", "--quiet", code=ExitCode.JOB_STOPPED)
+    yield []
+    place.run("local", "down", "--grace", "0")
+
+
+@contextmanager
+def cloud(place: Place) -> Iterator[list[str]]:
+    """A local cloud that is up, and that AWS's clients take for AWS, with what the job names."""
+    kept = dict(place.environment)
+    exports = [shlex.split(line)[1] for line in place.run("local", "up").splitlines() if line.startswith("export ")]
+    given = dict(one.split("=", 1) for one in exports)
+    place.environment.update(given)
+    session = botocore.session.Session()
+    session.set_credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"])
+    s3 = session.create_client("s3", region_name=given["AWS_REGION"], endpoint_url=given["AWS_ENDPOINT_URL"])
+    s3.create_bucket(Bucket="bucket")
+    try:
+        yield []
+    finally:
+        place.environment.clear()
+        place.environment.update(kept)
+        place.run("local", "down")
+
+
+@contextmanager
+def registry(_: Place) -> Iterator[list[str]]:
+    """One with an image, whose name comes last on the command line."""
+    from tests.images.test_inspection import Server
+
+    server = Server()
+    try:
+        yield [server.put_image()]
+    finally:
+        server.close()
+
+
+_IMAGES = "tests/images, which has images"
+VERBS = {
+    "init": Verb(["src", "--yes", "--force"], ["nowhere", "--yes"], ExitCode.USAGE, torch_script),
+    "validate": Verb([], ["nowhere.yaml"], ExitCode.JOB_FILE_REFUSED),
+    "plan": Verb([], ["--set", "compute.max_rnu=1"], ExitCode.JOB_FILE_REFUSED),
+    "schema": Verb([], ["--output", "nowhere/schema.json"], ExitCode.ENVIRONMENT),
+    "preflight": Verb(["--ignore", "SMDP815"], ["nowhere.yaml"], ExitCode.JOB_FILE_REFUSED, cloud),
+    "launch": Verb([*HERE], [*HERE, "--data", "train=nowhere"], ExitCode.JOB_FILE_REFUSED),
+    "follow": Verb([], ["--timeout", "0"], ExitCode.WAIT_TIMED_OUT, ended_job),
+    "status": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, ended_job),
+    "logs": Verb([], ["--grep", "("], ExitCode.USAGE, ended_job),
+    "list": Verb([], ["--limit"], ExitCode.USAGE, ended_job),
+    "stop": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, running_job),
+    "resume": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, cut_off_job),
+    "download": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, ended_job),
+    "local up": Verb([], ["--usr"], ExitCode.USAGE, after=("local", "down")),
+    "local down": Verb([], ["--grace", "-1"], ExitCode.USAGE, running_job),
+    "local status": Verb([], ["--usr"], ExitCode.USAGE, ended_job),
+    "explain": Verb(["SMDP301"], ["SMDP999"], ExitCode.USAGE),
+    "image build": Verb(None, ["--wheels", "nowhere"], ExitCode.USAGE, elsewhere=_IMAGES),
+    "image push": Verb(None, ["no-such-image:1"], ExitCode.ENVIRONMENT, elsewhere=_IMAGES),
+    "image inspect": Verb([], ["127.0.0.1:1/nothing:here"], ExitCode.SERVICE, registry),
+    "catalog instances": Verb([], ["--policy", "lax"], ExitCode.USAGE),
+    "catalog frameworks": Verb([], ["--engine", "gloo"], ExitCode.USAGE),
+    "catalog images": Verb(["--region", "eu-west-1"], [], ExitCode.USAGE),
+    "completion": Verb(["bash"], ["tcsh"], ExitCode.USAGE),
+}
+
+
+def run(place: Place, name: str, chance: random.Random) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """Each form of a subcommand with what it has left."""
+    verb, words = VERBS[name], name.split()
+    if verb.usual is not None:
+        with verb.given(place) as more:
+            place.run(*words, *verb.usual, *more)
+        yield from _told(place, verb, "usual")
+    with verb.given(place):
+        place.run(*words, *verb.failing, code=verb.code)
+    yield from _told(place, verb, "failing")
+    with verb.given(place) as more:
+        arguments = verb.failing if verb.usual is None else [*verb.usual, *more]
+        delay = chance.uniform(0.05, _LATEST)
+        with place.start([*words, *arguments]) as running:
+            time.sleep(delay)
+            running.send_signal(signal.SIGINT)
+            output, _ = running.communicate(timeout=120)
+    # One that comes while Python itself starts is Python's to tell of.
+    assert running.returncode in {*ExitCode, -signal.SIGINT} - {ExitCode.BUG}, f"{name} after {delay} s: {output}"
+    yield from _told(place, verb, f"interrupted after {delay:.2f} s, code {running.returncode}")
+    if name == "launch":
+        yield "interrupted while its job waits", _interrupted_job(place)
+
+
+def _told(place: Place, verb: Verb, form: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    if verb.after:
+        place.run(*verb.after)
+    yield form, place.settled()
+
+
+def _interrupted_job(place: Place) -> dict[str, list[str]]:
+    place.write(WAITS)
+    with place.start(["launch", *HERE]) as running:
+        assert running.stdout is not None
+        assert any("| waiting" in line for line in running.stdout)
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=120)
+    assert running.returncode == ExitCode.JOB_STOPPED
+    place.write(TRAINS)
+    return place.settled()
+
+
+def main() -> None:
+    folder, seed, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    chance = random.Random(seed)
+    told: dict[str, list[Any]] = {}
+    for name in names:
+        place = Place(folder / name.replace(" ", "-"))
+        told[name] = []
+        try:
+            told[name] += [[form, left] for form, left in run(place, name, chance)]
+        except AssertionError as error:  # the other subcommands are heard all the same
+            told[name].append(["broken", str(error)])
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main()

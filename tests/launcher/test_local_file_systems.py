@@ -1,0 +1,108 @@
+"""`launch --local` of a job whose channels are FSx and EFS: folders that the person names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.errors import ExitCode
+from tests.conftest import JOB, Command, clean_environment, write_job
+
+RUN = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
+SYSTEMS = """\
+channels:
+  train: {fsx: fs-0123456789abcdef0, path: /abcd1234/images}
+  notes: {efs: fs-0fedcba987654321f, path: /, access: rw}
+network: {subnets: [subnet-0a1b2c3d4e5f60718], security_groups: [sg-0a1b2c3d4e5f60718]}
+silence: [SMDP418]
+"""
+SCRIPT = """
+import os, pathlib
+print("train", sorted(os.listdir(os.environ["SM_CHANNEL_TRAIN"])))
+(pathlib.Path(os.environ["SM_CHANNEL_NOTES"]) / os.environ["SM_CURRENT_HOST"]).touch()
+"""
+
+
+@pytest.fixture
+def folder(job_folder: Path) -> Path:
+    """Of a job with two file systems, and data for them beside it."""
+    written = JOB.replace('channels:\n  train: {s3: "s3://bucket/train"}\n', SYSTEMS)
+    write_job(job_folder, written.replace("local: {channels: {train: data}}\n", ""), SCRIPT)
+    (job_folder / "lustre/images").mkdir(parents=True)
+    (job_folder / "lustre/images/one").touch()
+    (job_folder / "nfs").mkdir()
+    return job_folder
+
+
+def name_folders(folder: Path, lustre: str) -> None:
+    state = folder / ".smdp/local"
+    state.mkdir(parents=True)
+    (state / "account.yaml").write_text(
+        f"fsx: {{fs-0123456789abcdef0: {{mount_name: abcd1234, folder: {lustre}}}}}\n"
+        f"efs: {{fs-0fedcba987654321f: {{folder: {folder}/nfs}}}}\n"
+    )
+
+
+def test_folders_that_are_named_for_the_channels(folder: Path, smdp_launch: Command) -> None:
+    ran = smdp_launch(*RUN, "--data", "train=lustre/images", "--data", "notes=nfs")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.stdout.count("train ['one']") == 2
+    assert {one.name for one in (folder / "nfs").iterdir()} == {"algo-1", "algo-2"}
+
+
+def test_folders_that_are_named_for_the_file_systems(folder: Path, smdp_launch: Command) -> None:
+    name_folders(folder, "../../lustre")
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.stdout.count("train ['one']") == 2
+    assert {one.name for one in (folder / "nfs").iterdir()} == {"algo-1", "algo-2"}
+
+
+def test_nothing_named_is_told_for_each_channel(folder: Path, smdp_launch: Command) -> None:
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    assert ran.stderr.count("error[SMDP407]") == 2
+
+
+def test_a_folder_that_is_missing_is_told_at_the_channels_path(folder: Path, smdp_launch: Command) -> None:
+    name_folders(folder, f"{folder}/elsewhere")
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    told = f"error[SMDP404]: local data of channel train, {folder}/elsewhere/images: it does not exist"
+    assert told in ran.stderr.replace("\n", "")
+    lines = (folder / "job.yaml").read_text().splitlines()
+    (number,) = (number for number, line in enumerate(lines, 1) if "/abcd1234/images" in line)
+    assert f"job.yaml:{number}:" in ran.stderr
+    assert "/abcd1234/images" in ran.stderr
+
+
+@pytest.mark.parametrize(("data", "reason"), [("train/data", "Not a directory"), ("empty", "there is nothing in it")])
+def test_only_a_folder_with_something_in_it_plays_a_file_system(
+    folder: Path, smdp_launch: Command, data: str, reason: str
+) -> None:
+    (folder / "train").mkdir()
+    (folder / "train/data").touch()
+    (folder / "empty").mkdir()
+    ran = smdp_launch(*RUN, "--data", f"train={data}", "--data", "notes=nfs")
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    assert "error[SMDP405]" in ran.stderr
+    assert reason in ran.stderr
+
+
+def test_hosts_without_namespaces_say_that_they_could_write(folder: Path, smdp_launch: Command) -> None:
+    ran = smdp_launch(
+        *RUN,
+        *("--data", "train=lustre/images", "--data", "notes=nfs", "--dry-run"),
+        env=clean_environment(SMDP_LOCAL_ISOLATION="tree", HOME=os.environ["HOME"], COLUMNS="200"),
+    )
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert "access of train: such hosts can write to the folders" in ran.stdout
+
+
+def test_a_mistake_in_the_account_is_told(folder: Path, smdp_launch: Command) -> None:
+    name_folders(folder, "[]")
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "account.yaml cannot be used: fsx.fs-0123456789abcdef0.folder" in ran.stderr

@@ -1,0 +1,125 @@
+"""Channels from FSx and EFS: folders of this machine, which all hosts of a job share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from smdp_launch.localcloud.mounts import THIS_MACHINE
+from tests.localcloud.cloud import Cloud
+from tests.localcloud.test_hosts import seen
+
+FSX, EFS = "fs-0123456789abcdef0", "fs-0fedcba987654321f"
+
+SHARES = """
+    import json, os, pathlib, time
+    data, out = (pathlib.Path(os.environ[f"SM_CHANNEL_{name}"]) for name in ("DATA", "OUT"))
+    me = os.environ["SM_CURRENT_HOST"]
+    (out / me).write_text("was here")
+    deadline = time.monotonic() + 20
+    while len(list(out.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    try:
+        (data / "mine").write_text("x")
+        refused = None
+    except OSError as error:
+        refused = error.strerror
+    root = pathlib.Path(os.environ.get("SMDP_ML_ROOT", "/opt/ml"))
+    print("looks", json.dumps({
+        "data": sorted(os.listdir(data)), "out": sorted(os.listdir(out)), "refused": refused,
+        "config": json.loads((root / "input/config/inputdataconfig.json").read_text()),
+    }), flush=True)
+"""
+
+
+def channel(name: str, system: str, path: str, access: str = "ro") -> dict[str, Any]:
+    source = {
+        "FileSystemId": system,
+        "FileSystemType": "FSxLustre" if system == FSX else "EFS",
+        "DirectoryPath": path,
+        "FileSystemAccessMode": access,
+    }
+    return {"ChannelName": name, "DataSource": {"FileSystemDataSource": source}}
+
+
+@pytest.fixture
+def systems(both_clouds: Cloud, tmp_path: Path) -> Iterator[Path]:
+    """A folder with `lustre` and `nfs`, which the account of the cloud names."""
+    for folder in ("lustre/images", "nfs/results"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "lustre/images/one").touch()
+    account = both_clouds.state_dir / "account.yaml"
+    account.write_text(
+        f"fsx: {{{FSX}: {{mount_name: abcd1234, folder: {tmp_path}/lustre}}, fs-00000001: {{}}}}\n"
+        f"efs: {{{EFS}: {{folder: {tmp_path}/nfs}}}}\n"
+    )
+    yield tmp_path
+    account.unlink()
+
+
+def test_hosts_share_the_folders_of_a_job(either_cloud: Cloud, systems: Path) -> None:
+    inputs = [channel("data", FSX, "/abcd1234/images"), channel("out", EFS, "/results", "rw")]
+    job = either_cloud.run("shares", SHARES, hosts=2, InputDataConfig=inputs)
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    is_tree = either_cloud.level == "tree"
+    hosts = seen(either_cloud, "shares")
+    assert sorted(hosts) == ["algo-1", "algo-2"]
+    for host in hosts.values():
+        assert host["refused"] == (None if is_tree else "Read-only file system")
+        assert host["data"] == ["mine", "one"] if is_tree else ["one"]
+        assert host["out"] == ["algo-1", "algo-2"]
+        assert host["config"]["data"] == {
+            "TrainingInputMode": "File",
+            "S3DistributionType": "FullyReplicated",
+            "RecordWrapperType": "None",
+        }
+    # They are the person's: the end of the job leaves them as they are.
+    assert (systems / "lustre/images/one").exists()
+    assert (systems / "nfs/results/algo-2").read_text() == "was here"
+
+
+def test_this_machine_is_a_file_system_of_every_local_cloud(either_cloud: Cloud, tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given/file").touch()
+    script = "import os; print(sorted(os.listdir(os.environ['SM_CHANNEL_DATA'])))"
+    job = either_cloud.run("machine", script, InputDataConfig=[channel("data", THIS_MACHINE, f"{tmp_path}/given")])
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert any("['file']" in line for line in either_cloud.log("machine"))
+
+
+@pytest.mark.parametrize(("name", "path"), [("gone", "/abcd1234/gone"), ("file", "/abcd1234/images/one")])
+def test_a_folder_that_is_not_there_fails_the_job(either_cloud: Cloud, systems: Path, name: str, path: str) -> None:
+    job = either_cloud.run(name, "", InputDataConfig=[channel("data", FSX, path)])
+    place = systems / "lustre" / path.removeprefix("/abcd1234/")
+    assert job["FailureReason"] == (
+        f"ClientError: Unable to mount file system: {FSX}, directory path: {path}. On this machine that is {place}, "
+        "which is no folder: make it, or name another one."
+    )
+
+
+REFUSED = [
+    (channel("data", EFS, "/../etc"), "DirectoryPath '/../etc' of file system .* must begin with / and have no"),
+    (channel("data", FSX, "/images"), f"must begin with /abcd1234, the mount name of {FSX}"),
+    (channel("data", "fs-00000002", "/"), r"No folder stands for file system fs-00000002 .*/account.yaml, efs: \{"),
+    (channel("data", EFS, "/") | {"InputMode": "FastFile"}, "must be File"),
+]
+
+
+@pytest.mark.parametrize(("one", "message"), REFUSED)
+def test_a_channel_without_a_folder_is_refused(
+    both_clouds: Cloud, systems: Path, one: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ClientError, match=message) as caught:
+        both_clouds.sagemaker.create_training_job(**both_clouds.request("refused", InputDataConfig=[one]))
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+
+
+def test_a_known_file_system_without_a_folder_is_refused(both_clouds: Cloud, systems: Path) -> None:
+    one = json.loads(json.dumps(channel("data", FSX, "/fsx")).replace(FSX, "fs-00000001"))
+    with pytest.raises(ClientError, match="No folder stands for file system fs-00000001"):
+        both_clouds.sagemaker.create_training_job(**both_clouds.request("refused", InputDataConfig=[one]))

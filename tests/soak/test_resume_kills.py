@@ -1,0 +1,95 @@
+"""`resume` is killed at any moment and asked again: there is one new job, and it goes on from the checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.history import LOCAL, remember_resumption, state_folder
+from smdp_launch.jobs.resume import RESUMES_TAG
+from smdp_launch.localcloud.client import private
+from tests.conftest import LAUNCHER, clean_environment, command_in
+from tests.launcher.test_resume import stopped_job
+from tests.localcloud.cloud import Cloud
+from tests.localcloud.conftest import assert_nothing_runs
+
+ROUNDS = int(os.environ.get("SMDP_SOAK_ROUNDS", "30"))
+
+
+@pytest.mark.parametrize(
+    "rounds", [1, pytest.param(ROUNDS, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])], ids=["one", "many"]
+)
+def test_a_resume_that_is_killed_and_asked_again_is_one_job(tmp_path: Path, rounds: int) -> None:
+    seed = int(os.environ.get("SMDP_SOAK_SEED", str(random.SystemRandom().randrange(1 << 32))))
+    chance, kills, endings = random.Random(seed), 0, Counter[str]()
+    for number in range(rounds):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with private(state_folder(folder) / "local") as endpoint:
+            cloud = Cloud(endpoint)
+            old = stopped_job(folder, command_in(folder))
+            killed, code = resume(folder, old, chance)
+            kills += killed
+            endings[code.name] += 1
+            assert_goes_on(cloud, old, f"seed {seed}, round {number}")
+        assert_nothing_runs(str(folder))
+    print(f"\nseed {seed}: {rounds} jobs, {kills} kills, the last try ended with {dict(endings)}")
+
+
+def test_a_resumption_that_was_never_created_is_not_the_last_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with private(state_folder() / "local") as endpoint:
+        launcher = command_in(tmp_path)
+        old = stopped_job(tmp_path, launcher)
+        now = datetime.now(timezone.utc)
+        remember_resumption("small-20261121000000-0000", old, LOCAL, "0" * 64, now, 1)
+        ran = launcher("resume", "--detach")
+        assert ran.returncode == ExitCode.OK, ran.stderr
+        assert_goes_on(Cloud(endpoint), old, "")
+
+
+def resume(folder: Path, old: str, chance: random.Random) -> tuple[int, ExitCode]:
+    """How often it was killed until it came to its end, and what that was."""
+    kills = 0
+    while True:
+        with subprocess.Popen(
+            [LAUNCHER, "resume", *chance.choice([[old], []]), "--detach"],
+            cwd=folder,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as running:
+            try:
+                output, _ = running.communicate(timeout=chance.uniform(0.1, 1.5 + 0.5 * kills))
+            except subprocess.TimeoutExpired:
+                running.kill()
+                kills += 1
+                continue
+        code = ExitCode(running.returncode)
+        # The one before was killed when the job was there already, which then is the last that was launched from here.
+        there = any(told in output for told in (f"{old} was resumed as", "is still at it", "has completed"))
+        assert code is ExitCode.OK or (code is ExitCode.REFUSED and there), output
+        return kills, code
+
+
+def assert_goes_on(cloud: Cloud, old: str, told: str) -> None:
+    requests = [json.loads(one.read_text()) for one in (cloud.state_dir / "jobs").glob("*/request.json")]
+    resumed = [one for one in requests if {"Key": RESUMES_TAG, "Value": old} in one["Tags"]]
+    assert len(resumed) == 1, told
+    (given,) = (one for one in requests if one["TrainingJobName"] == old)
+    assert resumed[0]["CheckpointConfig"] == given["CheckpointConfig"], told
+    name = resumed[0]["TrainingJobName"]
+    assert cloud.wait(name)["TrainingJobStatus"] == "Completed", told
+    assert [line.rpartition("] ")[2] for line in cloud.log(name) if "found" in line] == ["found ['step-0']"], told
