@@ -90,9 +90,20 @@ except dist.DistBackendError as error:
 """
 
 
+def _lose_rank_1() -> None:
+    outcomes = ranks.start([2, 1], RAISES).finish()
+    assert [outcome.code for outcome in outcomes] == [0, 1, 0], outcomes
+    for outcome in (outcomes[0], outcomes[2]):
+        assert "rank 1 (host algo-1) was lost" in outcome.out, outcome
+
+
 def test_a_rank_that_raises_is_lost_and_does_not_say_goodbye() -> None:
-    for _ in range(3):
-        outcomes = ranks.start([2, 1], RAISES).finish()
-        assert [outcome.code for outcome in outcomes] == [0, 1, 0], outcomes
-        for outcome in (outcomes[0], outcomes[2]):
-            assert "rank 1 (host algo-1) was lost" in outcome.out, outcome
+    _lose_rank_1()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_twenty_ranks_that_raise_are_lost() -> None:
+    for _ in range(20):
+        _lose_rank_1()
+    print("20 ranks were lost and told")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from smdp_launch.localcloud.account import Account, AccountFile, Fsx, Rule, SecurityGroup, Subnet
+from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.filesystems import interface_of
-from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 _S3_LIST = "pl-63a5400a"  # the prefix list of S3 in us-east-1

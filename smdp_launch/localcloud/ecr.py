@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from smdp_launch.localcloud.account import AccountFile
+from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import read_json, write_json
-from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.registry import USER, Registry
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 

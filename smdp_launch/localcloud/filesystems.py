@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from smdp_launch.localcloud.account import Account, AccountFile, Efs, Fsx
+from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
-from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 _CREATED = 1_700_000_000.0  # seconds; the file systems of the account's file have no date of their own

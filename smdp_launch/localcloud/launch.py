@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.localcloud import network
+from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.client import Endpoint
 from smdp_launch.localcloud.container import Container
 from smdp_launch.localcloud.containers import Image
@@ -21,7 +22,6 @@ from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.lease import Lease
 from smdp_launch.localcloud.namespaces import Mount, View
 from smdp_launch.localcloud.network import Plug
-from smdp_launch.localcloud.sagemaker import arn
 from smdp_launch.localcloud.tree import HostTree
 
 # As the platform runs `train` in a container: the entrypoint is a program of its own, not a library of ours.
@@ -108,7 +108,7 @@ class Launch:
             "SMDP_JOB_TOKEN": self._token,
             **given,
             "TRAINING_JOB_NAME": self._folder.name,
-            "TRAINING_JOB_ARN": arn(self._folder.name),
+            "TRAINING_JOB_ARN": training_job_arn(self._folder.name),
             "AWS_REGION": self._endpoint.region,
             "AWS_DEFAULT_REGION": self._endpoint.region,
             **self._access(),

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.filtering import page, pattern
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import LOG_SUFFIX
-from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 GROUP = "/aws/sagemaker/TrainingJobs"

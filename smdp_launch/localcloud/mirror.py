@@ -17,10 +17,9 @@ from typing import Any
 from moto.s3.models import FakeBucket, FakeKey, S3Backend
 
 from smdp_launch.localcloud import objects
+from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.localcloud.values import DiskValue, Value, joined
-
-REGION = "us-east-1"
 
 
 class Mirror:

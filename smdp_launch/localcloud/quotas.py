@@ -8,9 +8,9 @@ from typing import Any
 
 from smdp_launch.catalog.instances import instances
 from smdp_launch.localcloud.account import Account, AccountFile
+from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
-from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 _SERVICE = "sagemaker"

@@ -11,19 +11,14 @@ from typing import Any
 
 from smdp_launch.localcloud import mounts, quotas
 from smdp_launch.localcloud.account import AccountFile
-from smdp_launch.localcloud.environment import ACCOUNT
+from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.jobs import JobStore, taken
 from smdp_launch.localcloud.layout import JobFolder
-from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.requests import Action, Parameters, check_training_job, checked
 from smdp_launch.localcloud.state import JobState
 
 _PAGE = 10  # jobs, as the service where the request names no number
-
-
-def arn(name: str) -> str:
-    return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{name}"
 
 
 class TrainingService:
@@ -42,7 +37,7 @@ class TrainingService:
         with self._admission:
             self._admit(request)
             self._jobs.create(request)
-        return {"TrainingJobArn": arn(request["TrainingJobName"])}
+        return {"TrainingJobArn": training_job_arn(request["TrainingJobName"])}
 
     def DescribeTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         folder = self._find(request["TrainingJobName"])
@@ -62,7 +57,7 @@ class TrainingService:
             kept = self._jobs.request(folder)["ResourceConfig"]
             changed["ResourceConfig"] = {**kept, **request["ResourceConfig"]}
         self._jobs.update(folder, changed)
-        return {"TrainingJobArn": arn(name)}
+        return {"TrainingJobArn": training_job_arn(name)}
 
     def StopTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         folder = self._find(request["TrainingJobName"])
@@ -122,7 +117,8 @@ class TrainingService:
         return folder
 
     def _find_arn(self, resource: str) -> JobFolder:
-        return self._find(resource.removeprefix(arn("")) if resource.startswith(arn("")) else "")
+        prefix = training_job_arn("")
+        return self._find(resource.removeprefix(prefix) if resource.startswith(prefix) else "")
 
 
 def describe(request: Parameters, state: JobState, now: float) -> dict[str, Any]:
@@ -134,7 +130,7 @@ def describe(request: Parameters, state: JobState, now: float) -> dict[str, Any]
         "EnableManagedSpotTraining": False,
         **{name: value for name, value in request.items() if name != "Tags"},
         "OutputDataConfig": {"KmsKeyId": "", **request["OutputDataConfig"]},
-        "TrainingJobArn": arn(request["TrainingJobName"]),
+        "TrainingJobArn": training_job_arn(request["TrainingJobName"]),
         "TrainingJobStatus": state.status,
         "SecondaryStatus": "Stopping" if state.status == "Stopping" else state.secondary,
         "SecondaryStatusTransitions": state.transitions,
@@ -159,7 +155,7 @@ def describe(request: Parameters, state: JobState, now: float) -> dict[str, Any]
 def _summary(name: str, state: JobState) -> dict[str, Any]:
     summary = {
         "TrainingJobName": name,
-        "TrainingJobArn": arn(name),
+        "TrainingJobArn": training_job_arn(name),
         "CreationTime": state.created,
         "LastModifiedTime": state.modified,
         "TrainingJobStatus": state.status,

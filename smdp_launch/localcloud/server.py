@@ -16,12 +16,12 @@ from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import ThreadedWSGIServer
 
 from smdp_launch.localcloud.account import AccountFile
+from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.files import Lock, read_json, write_json
 from smdp_launch.localcloud.gateway import Gateway
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import StateFolder
-from smdp_launch.localcloud.mirror import REGION
 from smdp_launch.localcloud.registry import Registry
 from smdp_launch.localcloud.s3 import ObjectStore
 from smdp_launch.localcloud.services import services

@@ -11,7 +11,7 @@ Comment lines at its head say what else there is:
     # folder PATH, link PATH to X  an empty folder, a link
     # defaults TEXT                in place of the first line of the defaults
     # no file                      there is no job file
-    # preflight                    the account is asked too: a local cloud with s3://bucket/train/part-0
+    # preflight                    the account is asked too: the local cloud that is given
     # account LINE                 of that account's file
     # credentials wrong            that are none of that account's
     # alone                        `schema: 1` is not put before it
@@ -31,9 +31,10 @@ from ruamel.yaml import YAML
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobs.clients import connect_aws
 from smdp_launch.jobs.preflight import preflight
+from smdp_launch.localcloud.variables import variables
 from smdp_launch.planning.prepare import LocalRequest, check_job, make_plan, placeholders
-from smdp_launch.testing import local_cloud
 from tests.conftest import JOB, ROOT, write_job
+from tests.localcloud.cloud import Cloud
 
 PAGES = sorted((ROOT / "docs" / "errors").glob("*.md"))
 
@@ -45,8 +46,8 @@ def block(page: Path, title: str) -> str:
     return str(found[0])
 
 
-def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch) -> list[Diagnostic]:
-    """What is told about the example, from within ``folder``."""
+def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch, cloud: Cloud) -> list[Diagnostic]:
+    """What is told about the example, from within ``folder``; ``cloud`` plays the account of those that ask it."""
     write_job(folder)
     monkeypatch.chdir(folder)
     base: dict[str, Any] = YAML(typ="safe", pure=True).load(JOB)
@@ -73,26 +74,33 @@ def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch) -> list[Di
     Path("job.yaml").unlink() if "no file" in asked else Path("job.yaml").write_text(written)
     if "preflight" in asked:
         account = [one.removeprefix("account ") for one in asked if one.startswith("account ")]
-        return account_findings("\n".join(account), wrong_credentials="credentials wrong" in asked)
+        (cloud.state_dir / "account.yaml").write_text("\n".join(account))
+        be_its_caller(cloud, monkeypatch)
+        if "credentials wrong" in asked:
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        return account_findings()
     local = LocalRequest() if "launch --local" in asked else None
     job = check_job(Path("job.yaml"), local, settings=settings, environ=environ)
     return [*job.diagnostics, *(placeholders(job) if "launch" in asked else [])]
 
 
-def account_findings(account: str, *, wrong_credentials: bool = False) -> list[Diagnostic]:
-    """What is told about ``job.yaml`` in the current folder, and about an account for it."""
-    with local_cloud() as cloud:
-        (cloud.state / "account.yaml").write_text(account)
-        clients = connect_aws(cloud.region)
-        clients.s3.create_bucket(Bucket="bucket")
-        clients.s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0")
-        if wrong_credentials:
-            os.environ["AWS_SECRET_ACCESS_KEY"] = "wrong"
-            clients = connect_aws(cloud.region)
-        job = check_job(Path("job.yaml"), environ={})
-        job.require()
-        plan = make_plan(job, datetime.now(timezone.utc), 0)
-        return [*job.diagnostics, *preflight(clients, plan).problems]
+def be_its_caller(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AWS clients of this process talk to ``cloud``, and read none of the person's files."""
+    for name, value in variables(cloud.endpoint, os.environ).items():
+        if value is None:
+            monkeypatch.delenv(name)
+        else:
+            monkeypatch.setenv(name, value)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+
+
+def account_findings() -> list[Diagnostic]:
+    """What is told about ``job.yaml`` in the current folder, and about the account for it."""
+    job = check_job(Path("job.yaml"), environ={})
+    job.require()
+    plan = make_plan(job, datetime.now(timezone.utc), 0)
+    return [*job.diagnostics, *preflight(connect_aws(None), plan).problems]
 
 
 def _make(word: str, rest: str) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -29,7 +30,7 @@ from smdp_launch.jobs.unpack import unpack
 from smdp_launch.localcloud.client import object_path, private
 from smdp_launch.request.names import S3Location
 from smdp_launch.source.scan import RESULTS_FOLDER, scan_source
-from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
+from tests.conftest import JOB, LAUNCHER, Command, clean_environment, command_in, write_job
 from tests.launcher.test_completion import completed
 from tests.launcher.test_json_documents import the_document
 from tests.localcloud.cloud import BUCKET, Cloud, as_the_service, client_of
@@ -46,11 +47,18 @@ def job_of(folder: Path) -> Path:
     return made
 
 
+@pytest.fixture(scope="module")
+def launched_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("launched")
+    write_job(folder, script=f"import os\n{MODEL}{OUTPUT}")
+    assert command_in(folder)(*HERE).returncode == ExitCode.OK
+    return folder
+
+
 @pytest.fixture
-def ran_here(job_folder: Path, smdp_launch: Command) -> Path:
+def ran_here(launched_once: Path, job_folder: Path) -> Path:
     """A folder from which one job was launched on this machine; its local cloud has ended."""
-    write_job(job_folder, script=f"import os\n{MODEL}{OUTPUT}")
-    assert smdp_launch(*HERE).returncode == ExitCode.OK
+    shutil.copytree(launched_once, job_folder, dirs_exist_ok=True)
     return job_folder
 
 
@@ -69,6 +77,14 @@ def test_a_job_of_this_machine_is_fetched_after_its_local_cloud_has_ended(ran_he
     assert {one.name for one in folder.iterdir()} == {"model", "model.tar.gz", "output", "output.tar.gz"}
 
 
+@pytest.fixture
+def local_cloud_stays(ran_here: Path) -> Iterator[None]:
+    """Or each command would start one."""
+    with private(ran_here / STATE_FOLDER / "local"):
+        yield
+
+
+@pytest.mark.usefixtures("local_cloud_stays")
 def test_what_is_there_is_replaced_only_by_force(ran_here: Path, smdp_launch: Command) -> None:
     assert smdp_launch("download").returncode == ExitCode.OK
     model = job_of(ran_here) / "model.tar.gz"

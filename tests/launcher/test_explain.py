@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,24 @@ from smdp_launch.rules.check import every_rule
 from smdp_launch.rules.pages import codes, page, title
 from tests.conftest import LAUNCHER, ROOT, Command, clean_environment
 from tests.launcher.examples import PAGES, block, tell
+from tests.launcher.faulty_service import cloud_with_data
+from tests.localcloud.cloud import Cloud
 
 #: Told of something that no line of the job file stands for.
 ELSEWHERE = {"SMDP101": "job.yaml", "SMDP207": "--set", "SMDP208": "smdp-defaults.yaml", "SMDP410": "src/.smdpignore"}
 
 
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with cloud_with_data(tmp_path_factory.mktemp("account") / "state") as made:
+        yield made
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_wrong_example_is_told_and_nothing_else(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Cloud
 ) -> None:
-    told = tell(tmp_path, block(path, "Wrong"), monkeypatch)
+    told = tell(tmp_path, block(path, "Wrong"), monkeypatch, account)
     assert [one.code for one in told] == [path.stem], told
     (one,) = told
     assert one.help
@@ -36,8 +45,10 @@ def test_the_wrong_example_is_told_and_nothing_else(
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_the_right_example_is_sound(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tell(tmp_path, block(path, "Right"), monkeypatch) == []
+def test_the_right_example_is_sound(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Cloud
+) -> None:
+    assert tell(tmp_path, block(path, "Right"), monkeypatch, account) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

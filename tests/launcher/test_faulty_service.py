@@ -30,7 +30,7 @@ from tests.localcloud.cloud import Cloud
 from tests.localcloud.conftest import assert_nothing_runs
 
 SEEDS = 20
-_FAST = 8
+_FAST = 4
 
 
 @pytest.fixture(scope="module")

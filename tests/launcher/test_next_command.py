@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from smdp_launch.cli.main import COMMANDS
 from smdp_launch.errors import ExitCode
-from smdp_launch.localcloud.client import private
+from smdp_launch.localcloud.variables import STATE
 from tests.conftest import JOB, Command, clean_environment, write_job
 from tests.images.test_inspection import Server, server
+from tests.launcher.faulty_service import cloud_with_data
 from tests.launcher.terminal import on_a_terminal
-from tests.localcloud.cloud import BUCKET, Cloud, as_the_service
+from tests.localcloud.cloud import Cloud, as_the_service
 
 __all__ = ["server"]
 
@@ -65,12 +67,31 @@ def last_lines(ran: subprocess.CompletedProcess[str]) -> str:
     return "".join(text.splitlines(keepends=True)[-1] for text in (ran.stdout, ran.stderr) if text)
 
 
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with cloud_with_data(tmp_path_factory.mktemp("next") / "state") as made:
+        yield made
+
+
+@pytest.fixture
+def state(cloud: Cloud) -> dict[str, str]:
+    """For runs on this machine, each of which would start a local cloud of its own."""
+    return {STATE: str(cloud.state_dir)}
+
+
 @pytest.mark.parametrize(("arguments", "job", "script", "named"), ENDS, ids=range(len(ENDS)))
 def test_a_command_ends_by_naming_the_next_and_is_plain_in_a_pipe(
-    smdp_launch: Command, job_folder: Path, arguments: list[str], job: str, script: str, named: str
+    smdp_launch: Command,
+    job_folder: Path,
+    state: dict[str, str],
+    arguments: list[str],
+    job: str,
+    script: str,
+    named: str,
 ) -> None:
     write_job(job_folder, job, script)
-    ran = smdp_launch(*arguments, env=clean_environment(TERM="xterm-256color", COLORTERM="truecolor"))
+    given = {"TERM": "xterm-256color", "COLORTERM": "truecolor", **(state if "--local" in arguments else {})}
+    ran = smdp_launch(*arguments, env=clean_environment(**given))
     assert named in last_lines(ran)
     assert "\x1b" not in ran.stdout + ran.stderr
 
@@ -83,15 +104,10 @@ def test_an_inspection_ends_by_naming_the_next(smdp_launch: Command, server: Ser
 
 @pytest.mark.parametrize(("script", "code"), [(WORKS, ExitCode.OK), (FAILS, ExitCode.JOB_FAILED)])
 def test_a_job_of_the_service_ends_by_naming_the_next(
-    smdp_launch: Command, job_folder: Path, tmp_path: Path, script: str, code: ExitCode
+    smdp_launch: Command, job_folder: Path, tmp_path: Path, cloud: Cloud, script: str, code: ExitCode
 ) -> None:
     write_job(job_folder, JOB.replace("instance_count: 2", "instance_count: 1"), script)
-    with private(tmp_path / "cloud") as endpoint:
-        cloud = Cloud(endpoint)
-        cloud.s3.create_bucket(Bucket=BUCKET)
-        cloud.s3.put_object(Bucket=BUCKET, Key="train/part-0", Body=b"0123456789")
-        environment = as_the_service(endpoint, tmp_path)
-        ran = smdp_launch("launch", "--yes", env=environment)
+    ran = smdp_launch("launch", "--yes", env=as_the_service(cloud.endpoint, tmp_path))
     assert ran.returncode == code, ran.stderr
     wanted = r"next +mend it, then: smdp-launch launch\n"
     if code == ExitCode.OK:
@@ -137,7 +153,7 @@ def test_a_slip_in_the_command_line_gets_a_guess(smdp_launch: Command, arguments
     [["validate"], ["plan", "--origins"], ["explain", "301"], ["catalog", "instances"], ["launch", "--dry-run"], HERE],
     ids=lambda one: " ".join(one)[:30],
 )
-def test_no_color_is_honoured_on_a_terminal(job_folder: Path, arguments: list[str]) -> None:
+def test_no_color_is_honoured_on_a_terminal(job_folder: Path, state: dict[str, str], arguments: list[str]) -> None:
     write_job(job_folder, MISTAKE if arguments == ["validate"] else JOB, WORKS)
-    assert "\x1b" in on_a_terminal(job_folder, arguments)
-    assert "\x1b" not in on_a_terminal(job_folder, arguments, NO_COLOR="1")
+    assert "\x1b" in on_a_terminal(job_folder, arguments, **state)
+    assert "\x1b" not in on_a_terminal(job_folder, arguments, NO_COLOR="1", **state)

@@ -33,6 +33,12 @@ for step in range(1, 4):
 if os.environ["RANK"] == "0":
     progress.step(3, 3, loss=0.5)
 """
+#: Rank 0 speaks no sooner than it is let go.
+SPEAKS_WHEN_ASKED = f"""\
+import os, time
+while os.environ["RANK"] == "0" and not os.path.exists(os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], "go")):
+    time.sleep(0.02)
+{SPEAKS}"""
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
 FAILS = """\
 import os, time
@@ -56,7 +62,7 @@ class Finished:
 
     Args:
         run: the command line there.
-        early: what ``status --json`` said right after the launch.
+        early: what ``status --json`` said while it ran.
         followed: what ``follow`` showed.
     """
 
@@ -68,15 +74,24 @@ class Finished:
     followed: subprocess.CompletedProcess[str]
 
 
+def let_go(cloud: Endpoint, job: str) -> None:
+    """What waits on the first host for a file ``go`` among its output waits no longer."""
+    output = cloud.state_dir / "jobs" / job / "hosts" / "algo-1" / "ml" / "output" / "data"
+    wait_for(output.is_dir, f"the first host of {job}")
+    (output / "go").touch()
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     folder = tmp_path_factory.mktemp("finished")
-    write_job(folder, script=SPEAKS)
+    write_job(folder, script=SPEAKS_WHEN_ASKED)
     run, now = command_in(folder), datetime.now(timezone.utc)
-    with private(state_folder(folder) / "local"):
+    with private(state_folder(folder) / "local") as endpoint:
         ran = run(*HERE, "--detach")
         assert ran.returncode == ExitCode.OK, ran.stderr
-        yield Finished(folder, run, name_of(folder), now, run("status", "--json"), run("follow"))
+        early = run("status", "--json")
+        let_go(endpoint, name_of(folder))
+        yield Finished(folder, run, name_of(folder), now, early, run("follow"))
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,12 @@ def test_the_client_is_cheap_to_import() -> None:
     assert answer.stdout == "set()\n"
 
 
+def test_a_jobs_supervisor_loads_nothing_that_keeps_objects() -> None:
+    check = "import sys, smdp_launch.localcloud.supervisor; print({'boto3', 'moto', 'werkzeug'} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert answer.stdout == "set()\n"
+
+
 def test_the_server_ends_before_its_only_client_returns(state_dir: Path) -> None:
     with private(state_dir) as endpoint:
         assert is_running(endpoint.pid)
