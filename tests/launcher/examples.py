@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ def block(page: Path, title: str) -> str:
     return str(found[0])
 
 
-def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch, cloud: Cloud) -> list[Diagnostic]:
-    """What is told about the example, from within ``folder``; ``cloud`` plays the account of those that ask it."""
+def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]) -> list[Diagnostic]:
+    """What is told about the example, from within ``folder``; ``account`` gives the cloud that is asked."""
     write_job(folder)
     monkeypatch.chdir(folder)
     base: dict[str, Any] = YAML(typ="safe", pure=True).load(JOB)
@@ -73,8 +74,8 @@ def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch, cloud: Clo
     written = example if "alone" in asked or re.search("^schema:", example, re.MULTILINE) else f"schema: 1\n{example}"
     Path("job.yaml").unlink() if "no file" in asked else Path("job.yaml").write_text(written)
     if "preflight" in asked:
-        account = [one.removeprefix("account ") for one in asked if one.startswith("account ")]
-        (cloud.state_dir / "account.yaml").write_text("\n".join(account))
+        cloud, told = account(), [one.removeprefix("account ") for one in asked if one.startswith("account ")]
+        (cloud.state_dir / "account.yaml").write_text("\n".join(told))
         be_its_caller(cloud, monkeypatch)
         if "credentials wrong" in asked:
             monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")

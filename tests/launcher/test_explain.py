@@ -8,7 +8,7 @@ import pty
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,14 +27,20 @@ ELSEWHERE = {"SMDP101": "job.yaml", "SMDP207": "--set", "SMDP208": "smdp-default
 
 
 @pytest.fixture(scope="module")
-def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     with cloud_with_data(tmp_path_factory.mktemp("account") / "state") as made:
         yield made
 
 
+@pytest.fixture
+def account(request: pytest.FixtureRequest) -> Callable[[], Cloud]:
+    """One for all, started for the first that asks it: few examples do."""
+    return lambda: request.getfixturevalue("cloud")
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_wrong_example_is_told_and_nothing_else(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Cloud
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]
 ) -> None:
     told = tell(tmp_path, block(path, "Wrong"), monkeypatch, account)
     assert [one.code for one in told] == [path.stem], told
@@ -46,7 +52,7 @@ def test_the_wrong_example_is_told_and_nothing_else(
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_right_example_is_sound(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Cloud
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]
 ) -> None:
     assert tell(tmp_path, block(path, "Right"), monkeypatch, account) == []
 
