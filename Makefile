@@ -11,6 +11,9 @@ CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not 
 TORCH_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own and not in `make test`.
 FAST := not (soak or clients or images)
+# Whole files to each process, in their order: a file's tests share a local cloud, and the short files come last. One
+# process more than cores, since many tests wait.
+PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
         test-native test-containers test-clients test-conformance test-soak
@@ -41,7 +44,7 @@ demo: $(VENV)/.ready data/mnist/train/images.idx3 ## check, plan and train a mod
 	$(BIN)/smdp-launch launch templates/jobs/mnist.yaml --local --hosts 2 --workers-per-host 2
 
 test: $(VENV)/.ready ## the fast tests and a slice of every tier
-	$(PYTEST) -q -m '$(FAST)'
+	$(PYTEST) -q -m '$(FAST)' $(PARALLEL)
 
 test-native: $(VENV)/.ready ## whole tier: the engine under AddressSanitizer, UBSan and ThreadSanitizer, and its torch backend
 	@test -e /usr/include/gtest/gtest.h || { echo "missing: GoogleTest (Debian, Ubuntu: apt-get install libgtest-dev)" >&2; exit 1; }
