@@ -145,7 +145,8 @@ def test_a_launch_goes_on_where_the_check_is_ignored(run: Callable[..., Ran]) ->
     assert ran.returncode == ExitCode.OK, ran.stderr
 
 
-def test_from_python(cloud: LocalCloud, job_folder: Path) -> None:
+def test_from_python(cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_folder)
     (cloud.state / "account.yaml").write_text(NOBODY)
     plan = library.plan(job_folder / "job.yaml")
     assert [one.code for one in library.preflight(plan).problems] == ["SMDP812"]
@@ -164,7 +165,10 @@ def test_an_account_that_cannot_be_reached_is_told_so(run: Callable[..., Ran], m
     assert "the account cannot be asked: Could not connect" in the_document(ran, "error")["message"]
 
 
-def test_running_jobs_count_against_the_quota(run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path) -> None:
+def test_running_jobs_count_against_the_quota(
+    run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
     (job_folder / "src" / "train.py").write_text("import time\ntime.sleep(600)\n")
     library.launch(library.plan(job_folder / "job.yaml"))
     ran = run("preflight", account="quotas: {ml.p4d.24xlarge: 3}")
