@@ -68,7 +68,8 @@ struct Truth {
   using Lanes = uint8_t;
 };
 template <class Type>
-constexpr size_t kLanes = sizeof(typename Type::Lanes) / sizeof(typename Type::Accumulator);
+constexpr size_t kLanes =
+    sizeof(typename Type::Lanes) / sizeof(typename Type::Accumulator);  // NOLINT(bugprone-sizeof-expression)
 
 constexpr uint32_t kQuietNan32 = 0x7fc00000U;
 constexpr uint64_t kQuietNan64 = 0x7ff8000000000000U;
@@ -195,6 +196,7 @@ template <class A>
 inline A divide(A value, uint32_t divisor) {
   return static_cast<A>(static_cast<int64_t>(value) / static_cast<int64_t>(divisor));
 }
+inline float divide(float value, uint32_t divisor) { return value / static_cast<float>(divisor); }
 inline Floats divide(Floats values, uint32_t divisor) { return values / static_cast<float>(divisor); }
 inline Pairs divide(Pairs values, uint32_t divisor) {
   return {divide(values.low, divisor), divide(values.high, divisor)};
