@@ -76,6 +76,7 @@ def measure(setup: contenders.Setup, names: List[str], rounds: int) -> Dict[str,
                 one["cpu_s"] += softirq * size * sum(len(rank["seconds"]) for rank in ranks) / payload  # type: ignore[arg-type]
                 one["pss_kib"] = max(one["pss_kib"], *(int(str(rank["pss_kib"])) for rank in ranks))
                 one["correct"] = one["correct"] and all(rank["correct"] for rank in ranks)
+                one["correct"] = one["correct"] and len({rank.get("checksum") for rank in ranks}) == 1
     return taken
 
 
