@@ -22,25 +22,28 @@ Source = Mapping[str, Any]
 
 
 def check(request: Mapping[str, Any], account: AccountFile) -> None:
-    """Raises ServiceError unless every file system that a channel names has a folder here."""
+    """Raises ServiceError unless every file system that a channel names has a folder here, and its path can be in it.
+
+    Whether the path is there is seen when the job starts.
+    """
     for channel in request.get("InputDataConfig", []):
         source = channel["DataSource"].get("FileSystemDataSource")
         if source is not None:
-            folder_of(source, account)
+            _place(source, account)
 
 
-def folder_of(source: Source, account: AccountFile) -> Path:
-    """Where a channel's directory lies on this machine, be it there or not.
+def _place(source: Source, account: AccountFile) -> tuple[Path, PurePosixPath]:
+    """The folder that stands for a channel's file system, and the path of the channel's directory from there.
 
-    Raises ServiceError where nothing says which folder stands for the file system, or the path cannot be in it.
+    Raises ServiceError where nothing says which folder that is, or the path cannot be in it.
     """
     name, path = source["FileSystemId"], PurePosixPath(source["DirectoryPath"])
     if not path.is_absolute() or ".." in path.parts:
         raise validation(f"DirectoryPath {str(path)!r} of file system {name} must begin with / and have no `..`.")
     if name == THIS_MACHINE:
-        return Path(path)
+        return Path("/"), PurePosixPath(*path.parts[1:])
     system = _system(source, account)
-    return account.place(str(system.folder)) / _inside(name, system, path)
+    return account.place(str(system.folder)), _inside(name, system, path)
 
 
 def _system(source: Source, account: AccountFile) -> Fsx | Efs:
@@ -81,12 +84,20 @@ def attach(
 
 
 def _existing(source: Source, account: AccountFile) -> Path:
+    """The channel's folder, without a link in its path.
+
+    A job may have left links in a file system: none leads another job to what is not in it.
+    """
     name, path = source["FileSystemId"], source["DirectoryPath"]
     head = f"ClientError: Unable to mount file system: {name}, directory path: {path}."
     try:
-        folder = folder_of(source, account).resolve()
+        root, inside = _place(source, account)
     except ServiceError as error:  # the account's file has changed since the request was taken
         raise JobFailed(f"{head} {error.message}") from None
+    root = root.resolve()
+    folder = (root / inside).resolve()
+    if not folder.is_relative_to(root):
+        raise JobFailed(f"{head} A link in it leads out of {root}, to {folder}: name a folder in the file system.")
     if not folder.is_dir():
         raise JobFailed(f"{head} On this machine that is {folder}, which is no folder: make it, or name another one.")
     return folder
