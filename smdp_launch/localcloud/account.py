@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -25,6 +25,16 @@ VPC = "vpc-00000000000000001"
 SUBNET = "subnet-00000000000000001"
 GROUP = "sg-00000000000000001"
 
+
+def _with_a_home(folder: str) -> str:
+    try:
+        Path(folder).expanduser()
+    except RuntimeError:
+        raise ValueError(f"nobody's home folder is known as {folder.partition('/')[0]}") from None
+    return folder
+
+
+Folder = Annotated[str, AfterValidator(_with_a_home)]
 Ports = Annotated[str, StringConstraints(pattern=r"^(all|\d{1,5}(-\d{1,5})?)$")]
 
 
@@ -65,7 +75,7 @@ class SecurityGroup(_Model):
 class Fsx(_Model):
     """`folder`: stands for the file system in jobs, relative to the account's file."""
 
-    folder: str | None = None
+    folder: Folder | None = None
     subnets: tuple[str, ...] = (SUBNET,)
     groups: tuple[str, ...] = (GROUP,)
     mount_name: str = "fsx"
@@ -74,7 +84,7 @@ class Fsx(_Model):
 class Efs(_Model):
     """`targets`: security groups of the mount target in each subnet. `folder`: as that of FSx."""
 
-    folder: str | None = None
+    folder: Folder | None = None
     targets: dict[str, tuple[str, ...]] = Field(default={SUBNET: (GROUP,)})
 
 

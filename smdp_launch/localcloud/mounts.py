@@ -40,6 +40,10 @@ def _place(source: Source, account: AccountFile) -> tuple[Path, PurePosixPath]:
     name, path = source["FileSystemId"], PurePosixPath(source["DirectoryPath"])
     if not path.is_absolute() or ".." in path.parts:
         raise validation(f"DirectoryPath {str(path)!r} of file system {name} must begin with / and have no `..`.")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise validation(f"DirectoryPath {str(path)!r} of file system {name} is not Unicode.") from None
     if name == THIS_MACHINE:
         return Path("/"), PurePosixPath(*path.parts[1:])
     system = _system(source, account)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from smdp_launch.errors import ExitCode
+from smdp_launch.source.scan import LocalData, look_at_folder, scan_data
 from tests.conftest import JOB, Command, clean_environment, write_job
 
 RUN = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
@@ -106,3 +110,63 @@ def test_a_mistake_in_the_account_is_told(folder: Path, smdp_launch: Command) ->
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert "account.yaml cannot be used: fsx.fs-0123456789abcdef0.folder" in ran.stderr
+
+
+def test_a_home_that_nobody_has_is_a_mistake_in_the_account(folder: Path, smdp_launch: Command) -> None:
+    name_folders(folder, "~nosuchperson/lustre")
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "account.yaml cannot be used: fsx.fs-0123456789abcdef0.folder" in ran.stderr
+    assert "nobody's home folder is known as ~nosuchperson" in ran.stderr
+
+
+@pytest.mark.parametrize("named", ["flag", "account"])
+def test_a_path_that_is_too_long_is_told(folder: Path, smdp_launch: Command, named: str) -> None:
+    name_folders(folder, "x" * 300 if named == "account" else "../../lustre")
+    ran = smdp_launch(*RUN, *(["--data", f"train={'x' * 300}"] if named == "flag" else []))
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED, ran.stderr
+    assert "error[SMDP405]" in ran.stderr
+    assert "File name too long" in ran.stderr.replace("\n", "")
+
+
+def test_data_from_s3_whose_path_is_too_long_is_told(job_folder: Path, smdp_launch: Command) -> None:
+    write_job(job_folder, JOB, SCRIPT)
+    ran = smdp_launch(*RUN, "--data", f"train={'x' * 300}")
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED, ran.stderr
+    assert "File name too long" in ran.stderr.replace("\n", "")
+
+
+def test_a_folder_of_a_file_system_whose_name_is_not_utf_8_is_told(folder: Path, smdp_launch: Command) -> None:
+    odd = folder / os.fsdecode(b"\xff/data")
+    odd.mkdir(parents=True)
+    (odd / "one").touch()
+    (folder / "plain").symlink_to(odd)
+    for name in (odd, folder / "plain"):
+        ran = smdp_launch(*RUN, "--data", f"train={name}", "--data", "notes=nfs")
+        assert ran.returncode == ExitCode.JOB_FILE_REFUSED, ran.stderr
+        assert "error[SMDP405]" in ran.stderr
+        assert "its name is not UTF-8" in ran.stderr.replace("\n", "")
+
+
+@contextmanager
+def nobodys(folder: Path) -> Iterator[None]:
+    """A folder that may not be searched, by a user to whom that matters."""
+    user = os.geteuid()
+    folder.chmod(0)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("look", [scan_data, partial(look_at_folder, may_be_empty=True)])
+def test_a_folder_below_one_that_may_not_be_searched_cannot_be_used(
+    folder: Path, look: Callable[[Path], LocalData]
+) -> None:
+    (folder / "closed/data").mkdir(parents=True)
+    with nobodys(folder / "closed"):
+        found = look(folder / "closed/data")
+    assert (found.exists, found.problem) == (True, "Permission denied")

@@ -165,6 +165,7 @@ def test_a_link_that_came_after_the_folder_was_looked_at_is_not_mounted(tmp_path
 
 REFUSED = [
     (channel("data", EFS, "/../etc"), "DirectoryPath '/../etc' of file system .* must begin with / and have no"),
+    (channel("data", EFS, "/\udcff"), r"DirectoryPath '/\\udcff' of file system .* is not Unicode"),
     (channel("data", FSX, "/images"), f"must begin with /abcd1234, the mount name of {FSX}"),
     (channel("data", "fs-00000002", "/"), r"No folder stands for file system fs-00000002 .*/account.yaml, efs: \{"),
     (channel("data", EFS, "/") | {"InputMode": "FastFile"}, "must be File"),
