@@ -98,10 +98,13 @@ def _existing(source: Source, account: AccountFile) -> Path:
         root, inside = _place(source, account)
     except ServiceError as error:  # the account's file has changed since the request was taken
         raise JobFailed(f"{head} {error.message}") from None
-    root = root.resolve()
-    folder = (root / inside).resolve()
+    try:
+        root, folder = root.resolve(), (root / inside).resolve()
+        is_folder = folder.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a circle of links, a NUL
+        raise JobFailed(f"{head} This machine cannot find it: {error}; name another one.") from None
     if not folder.is_relative_to(root):
         raise JobFailed(f"{head} A link in it leads out of {root}, to {folder}: name a folder in the file system.")
-    if not folder.is_dir():
+    if not is_folder:
         raise JobFailed(f"{head} On this machine that is {folder}, which is no folder: make it, or name another one.")
     return folder

@@ -105,6 +105,17 @@ def test_a_folder_that_is_not_there_fails_the_job(either_cloud: Cloud, systems: 
     )
 
 
+@pytest.mark.parametrize(("name", "path"), [("circle", "/circle"), ("long", f"/{'x' * 300}"), ("nul", "/a\0b")])
+def test_a_path_that_this_machine_cannot_follow_fails_the_job(
+    either_cloud: Cloud, systems: Path, name: str, path: str
+) -> None:
+    (systems / "nfs/circle").symlink_to("circle")
+    job = either_cloud.run(name, "", InputDataConfig=[channel("data", EFS, path)])
+    head = f"ClientError: Unable to mount file system: {EFS}, directory path: {path}. "
+    assert job["FailureReason"].startswith(head)
+    assert job["FailureReason"].endswith("name another one.")
+
+
 LISTS = "import os; print('lists', sorted(os.listdir(os.environ['SM_CHANNEL_DATA'])))"
 
 
