@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -52,12 +51,6 @@ class EfsChannel(Section):
     efs: Annotated[FileSystemId, Field(description="Id of an EFS file system.")]
     path: Annotated[FileSystemPath, Field(description="Folder in it.")]
     access: Annotated[Literal["ro", "rw"], Field(description="Whether the job may write.")] = "ro"
-
-
-def folder_in(channel: FsxChannel | EfsChannel) -> PurePosixPath:
-    """From the file system's root, which FSx mounts under the first part of the path."""
-    parts = PurePosixPath(channel.path).parts[1:]
-    return PurePosixPath(*(parts[1:] if isinstance(channel, FsxChannel) else parts))
 
 
 def channel_kind(value: Any) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.history import STATE_FOLDER, state_folder
 from smdp_launch.localcloud.variables import STATE
+from smdp_launch.planning.file_systems import LocalFileSystem, LocalFileSystems
 
 
 def local_cloud_folder() -> Path:
@@ -24,8 +26,8 @@ def _named() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
-def file_systems() -> dict[str, Path]:
-    """The folders that stand for file systems there, by their id, as its account's file says. Nothing is made.
+def file_systems() -> LocalFileSystems:
+    """Those for which folders stand there, as its account's file says. Nothing is made.
 
     Raises:
         EnvironmentProblem: that file has a mistake.
@@ -38,9 +40,14 @@ def file_systems() -> dict[str, Path]:
         known = account.read()
     except ServiceError as error:
         raise EnvironmentProblem(error.message) from error
-    folders = {name: one.folder for name, one in known.fsx.items()}
-    folders |= {name: one.folder for name, one in known.efs.items()}
-    return {name: account.place(folder) for name, folder in folders.items() if folder is not None}
+    found: dict[tuple[Literal["fsx", "efs"], str], LocalFileSystem] = {}
+    for name, lustre in known.fsx.items():
+        if lustre.folder is not None:
+            found["fsx", name] = LocalFileSystem(account.place(lustre.folder), lustre.mount_name)
+    for name, nfs in known.efs.items():
+        if nfs.folder is not None:
+            found["efs", name] = LocalFileSystem(account.place(nfs.folder))
+    return found
 
 
 def user_cloud_folder() -> Path:

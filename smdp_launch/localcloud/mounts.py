@@ -63,6 +63,7 @@ def _system(source: Source, account: AccountFile) -> Fsx | Efs:
 def _inside(name: str, system: Fsx | Efs, path: PurePosixPath) -> PurePosixPath:
     """The path from the file system's root; that of FSx begins with the name under which it is mounted."""
     root = PurePosixPath("/", system.mount_name if isinstance(system, Fsx) else "")
+    path = PurePosixPath("/", *path.parts[1:])  # two slashes at the start are a root of their own
     if path != root and root not in path.parents:
         raise validation(f"DirectoryPath {str(path)!r} must begin with {root}, the mount name of {name}.")
     return path.relative_to(root)

@@ -82,6 +82,59 @@ def test_a_folder_that_is_missing_is_told_at_the_channels_path(folder: Path, smd
     assert "/abcd1234/images" in ran.stderr
 
 
+def test_another_mount_name_than_that_of_the_local_cloud_is_told_before_anything_is_made(
+    folder: Path, smdp_launch: Command
+) -> None:
+    name_folders(folder, "../../lustre")
+    account = folder / ".smdp/local/account.yaml"
+    account.write_text(account.read_text().replace("abcd1234", "other"))
+    ran = smdp_launch(*RUN, "--dry-run")
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    assert "error[SMDP412]" in ran.stderr
+    assert 'has the mount name "other" in the local cloud, and the path begins with "abcd1234"' in ran.stderr
+    assert "mount_name: abcd1234" in ran.stderr
+    assert "/abcd1234/images" in ran.stderr
+    # A folder that is named for the channel needs no file system.
+    ran = smdp_launch(*RUN, "--dry-run", "--data", "train=lustre/images")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("/abcd1234/images/../images", "has no `..`"), ("/abcd1234/out", "a link in it leads out of")],
+)
+def test_a_path_that_the_local_cloud_would_refuse_is_told_before_anything_is_made(
+    folder: Path, smdp_launch: Command, path: str, problem: str
+) -> None:
+    name_folders(folder, f"{folder}/lustre")
+    (folder / "lustre/out").symlink_to(folder / "data")
+    job = folder / "job.yaml"
+    job.write_text(job.read_text().replace("/abcd1234/images", path))
+    ran = smdp_launch(*RUN, "--dry-run")
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    assert "error[SMDP405]" in ran.stderr
+    assert problem in " ".join(ran.stderr.split())
+
+
+def test_a_path_may_begin_with_two_slashes(folder: Path, smdp_launch: Command) -> None:
+    name_folders(folder, "../../lustre")
+    job = folder / "job.yaml"
+    job.write_text(job.read_text().replace("/abcd1234/images", "//abcd1234/images"))
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.stdout.count("train ['one']") == 2
+
+
+def test_fsx_and_efs_of_one_id_are_two_file_systems(folder: Path, smdp_launch: Command) -> None:
+    name_folders(folder, "../../lustre")
+    account = folder / ".smdp/local/account.yaml"
+    account.write_text(account.read_text().replace("fs-0fedcba987654321f", "fs-0123456789abcdef0"))
+    job = folder / "job.yaml"
+    job.write_text(job.read_text().replace("fs-0fedcba987654321f", "fs-0123456789abcdef0"))
+    ran = smdp_launch(*RUN, "--dry-run")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+
+
 @pytest.mark.parametrize(("data", "reason"), [("train/data", "Not a directory"), ("empty", "there is nothing in it")])
 def test_only_a_folder_with_something_in_it_plays_a_file_system(
     folder: Path, smdp_launch: Command, data: str, reason: str
