@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.history import STATE_FOLDER, state_folder
 from smdp_launch.localcloud.variables import STATE
-from smdp_launch.planning.file_systems import LocalFileSystem, LocalFileSystems
+
+if TYPE_CHECKING:
+    from smdp_launch.planning.file_systems import LocalFileSystem, LocalFileSystems
 
 
 def local_cloud_folder() -> Path:
@@ -27,20 +29,25 @@ def _named() -> Path | None:
 
 
 def file_systems() -> LocalFileSystems:
-    """Those for which folders stand there, as its account's file says. Nothing is made.
+    """Those for which folders stand there: this machine's own, and what its account's file says. Nothing is made.
 
     Raises:
         EnvironmentProblem: that file has a mistake.
     """
-    from smdp_launch.localcloud.account import AccountFile
+    from smdp_launch.localcloud.account import THIS_MACHINE, AccountFile
     from smdp_launch.localcloud.errors import ServiceError
+    from smdp_launch.planning.file_systems import LocalFileSystem
 
     account = AccountFile(_named() or Path(STATE_FOLDER, "local").absolute())
     try:
         known = account.read()
     except ServiceError as error:
         raise EnvironmentProblem(error.message) from error
-    found: dict[tuple[Literal["fsx", "efs"], str], LocalFileSystem] = {}
+    machine = LocalFileSystem(Path("/"))
+    found: dict[tuple[Literal["fsx", "efs"], str], LocalFileSystem] = {
+        ("fsx", THIS_MACHINE): machine,
+        ("efs", THIS_MACHINE): machine,
+    }
     for name, lustre in known.fsx.items():
         if lustre.folder is not None:
             found["fsx", name] = LocalFileSystem(account.place(lustre.folder), lustre.mount_name)

@@ -25,6 +25,9 @@ VPC = "vpc-00000000000000001"
 SUBNET = "subnet-00000000000000001"
 GROUP = "sg-00000000000000001"
 
+#: The file system that every local cloud has, of either type: this machine's files, at their own paths.
+THIS_MACHINE = "fs-00000000000000000"
+
 
 def _with_a_home(folder: str) -> str:
     try:
@@ -34,6 +37,13 @@ def _with_a_home(folder: str) -> str:
     return folder
 
 
+def _not_this_machine(name: str) -> str:
+    if name == THIS_MACHINE:
+        raise ValueError("it is this machine itself, at its own paths: give the entry another id, or leave it out")
+    return name
+
+
+FileSystemId = Annotated[str, AfterValidator(_not_this_machine)]
 Folder = Annotated[str, AfterValidator(_with_a_home)]
 Ports = Annotated[str, StringConstraints(pattern=r"^(all|\d{1,5}(-\d{1,5})?)$")]
 
@@ -106,8 +116,8 @@ class Account(_Model):
     quota: Annotated[int, Field(ge=0)] = 1000
     subnets: dict[str, Subnet] = Field(default_factory=lambda: {SUBNET: Subnet()})
     security_groups: dict[str, SecurityGroup] = Field(default_factory=lambda: {GROUP: _group()})
-    fsx: dict[str, Fsx] = Field(default_factory=dict)
-    efs: dict[str, Efs] = Field(default_factory=dict)
+    fsx: dict[FileSystemId, Fsx] = Field(default_factory=dict)
+    efs: dict[FileSystemId, Efs] = Field(default_factory=dict)
 
     @property
     def caller_arn(self) -> str:

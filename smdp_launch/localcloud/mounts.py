@@ -9,14 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from smdp_launch.localcloud.account import FILE, AccountFile, Efs, Fsx
+from smdp_launch.localcloud.account import FILE, THIS_MACHINE, AccountFile, Efs, Fsx
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.namespaces import Mount
 from smdp_launch.localcloud.outcome import JobFailed
 from smdp_launch.localcloud.tree import HostTree
-
-#: The file system that every local cloud has, of either type: this machine's files, at their own paths.
-THIS_MACHINE = "fs-00000000000000000"
 
 Source = Mapping[str, Any]
 

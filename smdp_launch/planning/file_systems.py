@@ -15,13 +15,13 @@ from smdp_launch.source.scan import LocalData, look_at_folder
 
 @dataclass(frozen=True)
 class LocalFileSystem:
-    """``mount_name``: with it paths in FSx begin; EFS has none."""
+    """``mount_name``: with it paths in FSx begin; EFS has none, nor has this machine."""
 
     folder: Path
     mount_name: str | None = None
 
 
-#: Those that the local cloud's account names, by the key of the channel's source and their id.
+#: Those that the local cloud has, by the key of the channel's source and their id.
 LocalFileSystems = Mapping[tuple[Literal["fsx", "efs"], str], LocalFileSystem]
 
 

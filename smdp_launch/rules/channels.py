@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from smdp_launch.diagnostics import Severity
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
+from smdp_launch.jobfile.channels import THIS_MACHINE, EfsChannel, FsxChannel
 from smdp_launch.request.build import CODE_CHANNEL
 from smdp_launch.rules.facts import Facts, Finding, rule
 
@@ -35,6 +35,8 @@ def file_systems_need_a_vpc(facts: Facts) -> Iterator[Finding]:
 def fsx_paths(facts: Facts) -> Iterator[Finding]:
     for name, channel in facts.channels():
         if not isinstance(channel, FsxChannel) or not facts.loaded.has("channels", name, "path"):
+            continue
+        if channel.fsx == THIS_MACHINE:
             continue
         first = _mount_name(channel)
         help_ = "write /MOUNTNAME/FOLDER; `aws fsx describe-file-systems` tells the mount name"

@@ -125,6 +125,39 @@ def test_a_path_may_begin_with_two_slashes(folder: Path, smdp_launch: Command) -
     assert ran.stdout.count("train ['one']") == 2
 
 
+def test_this_machine_needs_no_entry(folder: Path, smdp_launch: Command) -> None:
+    job = folder / "job.yaml"
+    written = job.read_text().replace("fs-0123456789abcdef0", "fs-00000000000000000").replace("/abcd1234", "/LUSTRE")
+    written = written.replace("fs-0fedcba987654321f, path: /", f"fs-00000000000000000, path: {folder}/nfs")
+    job.write_text(written.replace("/LUSTRE", f"{folder}/lustre"))
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.stdout.count("train ['one']") == 2
+    assert {one.name for one in (folder / "nfs").iterdir()} == {"algo-1", "algo-2"}
+
+
+def test_the_first_folder_of_this_machine_is_no_mount_name(folder: Path, smdp_launch: Command) -> None:
+    job = folder / "job.yaml"
+    job.write_text(
+        job.read_text().replace("fs-0123456789abcdef0, path: /", "fs-00000000000000000, path: /not-there-at-all/")
+    )
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    assert "SMDP412" not in ran.stderr
+    assert "/not-there-at-all/abcd1234/images: it does not exist" in ran.stderr.replace("\n", "")
+
+
+@pytest.mark.parametrize("kind", ["fsx", "efs"])
+def test_this_machine_may_have_no_entry(folder: Path, smdp_launch: Command, kind: str) -> None:
+    state = folder / ".smdp/local"
+    state.mkdir(parents=True)
+    (state / "account.yaml").write_text(f"{kind}: {{fs-00000000000000000: {{folder: {folder}/nfs}}}}\n")
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert f"account.yaml cannot be used: {kind}.fs-00000000000000000" in ran.stderr
+    assert "it is this machine itself" in ran.stderr
+
+
 def test_fsx_and_efs_of_one_id_are_two_file_systems(folder: Path, smdp_launch: Command) -> None:
     name_folders(folder, "../../lustre")
     account = folder / ".smdp/local/account.yaml"

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud import namespaces
-from smdp_launch.localcloud.mounts import THIS_MACHINE
+from smdp_launch.localcloud.account import THIS_MACHINE
 from tests.localcloud.cloud import Cloud
 from tests.localcloud.test_hosts import seen
 
