@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -13,6 +12,9 @@ from smdp_launch.jobfile.types import FileSystemId, FileSystemPath, S3Uri
 
 #: The keys that name a channel's source.
 KINDS = ("s3", "fsx", "efs")
+
+#: The file system, of either type, that every local cloud has and no other: this machine's files, at their own paths.
+THIS_MACHINE = "fs-00000000000000000"
 
 
 class S3Channel(Section):
@@ -52,12 +54,6 @@ class EfsChannel(Section):
     efs: Annotated[FileSystemId, Field(description="Id of an EFS file system.")]
     path: Annotated[FileSystemPath, Field(description="Folder in it.")]
     access: Annotated[Literal["ro", "rw"], Field(description="Whether the job may write.")] = "ro"
-
-
-def folder_in(channel: FsxChannel | EfsChannel) -> PurePosixPath:
-    """From the file system's root, which FSx mounts under the first part of the path."""
-    parts = PurePosixPath(channel.path).parts[1:]
-    return PurePosixPath(*(parts[1:] if isinstance(channel, FsxChannel) else parts))
 
 
 def channel_kind(value: Any) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.history import STATE_FOLDER, state_folder
 from smdp_launch.localcloud.variables import STATE
+
+if TYPE_CHECKING:
+    from smdp_launch.planning.file_systems import LocalFileSystem, LocalFileSystems
 
 
 def local_cloud_folder() -> Path:
@@ -24,23 +28,33 @@ def _named() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
-def file_systems() -> dict[str, Path]:
-    """The folders that stand for file systems there, by their id, as its account's file says. Nothing is made.
+def file_systems() -> LocalFileSystems:
+    """Those for which folders stand there: this machine's own, and what its account's file says. Nothing is made.
 
     Raises:
         EnvironmentProblem: that file has a mistake.
     """
-    from smdp_launch.localcloud.account import AccountFile
+    from smdp_launch.localcloud.account import THIS_MACHINE, AccountFile
     from smdp_launch.localcloud.errors import ServiceError
+    from smdp_launch.planning.file_systems import LocalFileSystem
 
     account = AccountFile(_named() or Path(STATE_FOLDER, "local").absolute())
     try:
         known = account.read()
     except ServiceError as error:
         raise EnvironmentProblem(error.message) from error
-    folders = {name: one.folder for name, one in known.fsx.items()}
-    folders |= {name: one.folder for name, one in known.efs.items()}
-    return {name: account.place(folder) for name, folder in folders.items() if folder is not None}
+    machine = LocalFileSystem(Path("/"))
+    found: dict[tuple[Literal["fsx", "efs"], str], LocalFileSystem] = {
+        ("fsx", THIS_MACHINE): machine,
+        ("efs", THIS_MACHINE): machine,
+    }
+    for name, lustre in known.fsx.items():
+        if lustre.folder is not None:
+            found["fsx", name] = LocalFileSystem(account.place(lustre.folder), lustre.mount_name)
+    for name, nfs in known.efs.items():
+        if nfs.folder is not None:
+            found["efs", name] = LocalFileSystem(account.place(nfs.folder))
+    return found
 
 
 def user_cloud_folder() -> Path:

@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -25,6 +25,26 @@ VPC = "vpc-00000000000000001"
 SUBNET = "subnet-00000000000000001"
 GROUP = "sg-00000000000000001"
 
+#: The file system that every local cloud has, of either type: this machine's files, at their own paths.
+THIS_MACHINE = "fs-00000000000000000"
+
+
+def _with_a_home(folder: str) -> str:
+    try:
+        Path(folder).expanduser()
+    except RuntimeError:
+        raise ValueError(f"nobody's home folder is known as {folder.partition('/')[0]}") from None
+    return folder
+
+
+def _not_this_machine(name: str) -> str:
+    if name == THIS_MACHINE:
+        raise ValueError("it is this machine itself, at its own paths: give the entry another id, or leave it out")
+    return name
+
+
+FileSystemId = Annotated[str, AfterValidator(_not_this_machine)]
+Folder = Annotated[str, AfterValidator(_with_a_home)]
 Ports = Annotated[str, StringConstraints(pattern=r"^(all|\d{1,5}(-\d{1,5})?)$")]
 
 
@@ -65,7 +85,7 @@ class SecurityGroup(_Model):
 class Fsx(_Model):
     """`folder`: stands for the file system in jobs, relative to the account's file."""
 
-    folder: str | None = None
+    folder: Folder | None = None
     subnets: tuple[str, ...] = (SUBNET,)
     groups: tuple[str, ...] = (GROUP,)
     mount_name: str = "fsx"
@@ -74,7 +94,7 @@ class Fsx(_Model):
 class Efs(_Model):
     """`targets`: security groups of the mount target in each subnet. `folder`: as that of FSx."""
 
-    folder: str | None = None
+    folder: Folder | None = None
     targets: dict[str, tuple[str, ...]] = Field(default={SUBNET: (GROUP,)})
 
 
@@ -96,8 +116,8 @@ class Account(_Model):
     quota: Annotated[int, Field(ge=0)] = 1000
     subnets: dict[str, Subnet] = Field(default_factory=lambda: {SUBNET: Subnet()})
     security_groups: dict[str, SecurityGroup] = Field(default_factory=lambda: {GROUP: _group()})
-    fsx: dict[str, Fsx] = Field(default_factory=dict)
-    efs: dict[str, Efs] = Field(default_factory=dict)
+    fsx: dict[FileSystemId, Fsx] = Field(default_factory=dict)
+    efs: dict[FileSystemId, Efs] = Field(default_factory=dict)
 
     @property
     def caller_arn(self) -> str:

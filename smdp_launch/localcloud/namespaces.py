@@ -90,7 +90,7 @@ def enter() -> None:
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder that a host shares, and where below its own `ml` it has it."""
+    """A folder that a host shares, by a path without links, and where below its own `ml` it has it."""
 
     source: Path
     target: Path
@@ -135,7 +135,27 @@ def arrange(view: View) -> None:
 def mount_shared(view: View) -> None:
     """While this machine's files are still in sight; whatever shows `ml` elsewhere shows these with it."""
     for one in view.mounts:
-        (bind_read_only if one.read_only else bind)(one.source, one.target)
+        descriptor = _opened(one.source)
+        try:
+            (bind_read_only if one.read_only else bind)(Path(f"/proc/self/fd/{descriptor}"), one.target)
+        finally:
+            os.close(descriptor)
+
+
+def _opened(folder: Path) -> int:
+    """A descriptor of the folder. Raises OSError where a link is on the way: another job, which may write there, has
+    put it in place of a folder since the path was looked at."""
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open("/", flags)
+    for part in folder.parts[1:]:
+        outer = descriptor
+        try:
+            descriptor = os.open(part, flags, dir_fd=outer)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(folder)) from None
+        finally:
+            os.close(outer)
+    return descriptor
 
 
 def _mount_private_shm(view: View) -> None:
@@ -205,7 +225,7 @@ def refusal() -> str | None:
 def _try_out() -> int:
     """Everything that a host does, on empty folders; the first refusal goes to standard error."""
     with tempfile.TemporaryDirectory(prefix="smdp-trial-") as folder:
-        root = Path(folder)
+        root = Path(folder).resolve()
         shared = Mount(root / "shared", root / "ml" / "shared", read_only=True)
         view = View("trial", root / "ml", root / "tmp", root / "opt", root / "hosts", (), (shared,))
         for path in (view.ml, view.tmp, view.opt, shared.source, shared.target):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.channels import THIS_MACHINE, EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.planning.plan import LocalRun
 from smdp_launch.request.batch import workers_per_host
@@ -20,9 +20,6 @@ HOSTS_VARIABLE = "SMDP_LOCAL_HOSTS"
 
 #: Tells the local cloud how fast each host's link is to be.
 NETWORK_VARIABLE = "SMDP_LOCAL_NETWORK"
-
-#: The local cloud's file system with this machine's own files.
-THIS_MACHINE = "fs-00000000000000000"
 
 
 def local_request(request: Request, source: SourceTree, local: LocalRun) -> Request:

@@ -12,13 +12,14 @@ from typing import Any
 from smdp_launch.catalog.prices import PriceTable, PriceTableProblem, read_prices
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused, Refused
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, folder_in
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.jobfile.document import Document
 from smdp_launch.jobfile.layers import around, gather, regions_differ
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.mapping import NAME as MAPPING
 from smdp_launch.jobfile.mapping import from_mapping, without_places
 from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.planning.file_systems import LocalFileSystems, look_at_mounted, mounted
 from smdp_launch.planning.local import local_request, not_honoured, without_namespaces
 from smdp_launch.planning.origins import origins
 from smdp_launch.planning.plan import LocalRun, Plan
@@ -42,14 +43,14 @@ VALIDATION_VERSION = 1
 class LocalRequest:
     """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, ``containers`` runs the
     hosts from the job's image, ``network`` gives each a link of that speed, such as ``1gbit``, and ``file_systems`` are
-    the folders that stand for file systems, by their id, in the local cloud that is meant."""
+    those for which folders stand in the local cloud that is meant."""
 
     hosts: int | None = None
     workers_per_host: int | None = None
     data: Mapping[str, Path] = field(default_factory=dict)
     containers: bool = False
     network: str | None = None
-    file_systems: Mapping[str, Path] = field(default_factory=dict)
+    file_systems: LocalFileSystems = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -200,13 +201,17 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
         limit = spec.script.source_limit_mb * MB if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
         source = scan_source(document.path(("script", "source"), spec.script.source), limit)
     asked = local or LocalRequest()
-    data = _mounted(loaded, spec, asked) | _local_paths(loaded, spec, asked)
+    named = _local_paths(loaded, spec, asked)
+    systems = [one for one in mounted(loaded, spec, asked.file_systems) if one[0] not in named]
+    data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
+    data |= {name: _look_at(loaded, spec, name, path) for name, path in named.items()}
     prices, price_problems = _prices(loaded, spec)
     return Facts(
         spec=spec,
         loaded=loaded,
         source=source,
-        local_data={name: _look_at(loaded, spec, name, path) for name, path in data.items()},
+        local_data=data,
+        mount_names={name: system.mount_name for name, _, system in systems if system.mount_name is not None},
         data_flags=frozenset(local.data) if local is not None else frozenset(),
         local=local is not None,
         prices=prices,
@@ -233,17 +238,6 @@ def _local_paths(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str
             if loaded.has("local", "channels", name)
         }
     return written | dict(asked.data)
-
-
-def _mounted(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str, Path]:
-    """The folders of channels whose file systems the local cloud knows."""
-    found = {}
-    for name, channel in spec.channels.items() if loaded.has("channels") else ():
-        if isinstance(channel, FsxChannel | EfsChannel) and loaded.has("channels", name):
-            root = asked.file_systems.get(channel.fsx if isinstance(channel, FsxChannel) else channel.efs)
-            if root is not None:
-                found[name] = root / folder_in(channel)
-    return found
 
 
 def _look_at(loaded: Loaded, spec: JobSpec, name: str, path: Path) -> LocalData:

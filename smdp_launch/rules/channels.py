@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from smdp_launch.diagnostics import Severity
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
+from smdp_launch.jobfile.channels import THIS_MACHINE, EfsChannel, FsxChannel
 from smdp_launch.request.build import CODE_CHANNEL
 from smdp_launch.rules.facts import Facts, Finding, rule
 
@@ -36,7 +36,9 @@ def fsx_paths(facts: Facts) -> Iterator[Finding]:
     for name, channel in facts.channels():
         if not isinstance(channel, FsxChannel) or not facts.loaded.has("channels", name, "path"):
             continue
-        first = channel.path.lstrip("/").partition("/")[0]
+        if channel.fsx == THIS_MACHINE:
+            continue
+        first = _mount_name(channel)
         help_ = "write /MOUNTNAME/FOLDER; `aws fsx describe-file-systems` tells the mount name"
         at = ("channels", name, "path")
         if not first:
@@ -44,6 +46,25 @@ def fsx_paths(facts: Facts) -> Iterator[Finding]:
         elif not _MOUNT_NAME.fullmatch(first):
             message = f'"{first}" is no mount name, which has at most 8 letters and digits, and a path begins with it'
             yield Finding(at, message, help_)
+
+
+@rule("SMDP412", "channels")
+def mount_names_of_the_local_cloud(facts: Facts) -> Iterator[Finding]:
+    for name, channel in facts.channels():
+        known = facts.mount_names.get(name)
+        if known is None or not isinstance(channel, FsxChannel):
+            continue
+        first = _mount_name(channel)
+        if first != known and _MOUNT_NAME.fullmatch(first):
+            message = (
+                f'{channel.fsx} has the mount name "{known}" in the local cloud, and the path begins with "{first}"'
+            )
+            help_ = f"write /{known}/FOLDER, or `mount_name: {first}` in the local cloud's account.yaml"
+            yield Finding(("channels", name, "path"), message, help_)
+
+
+def _mount_name(channel: FsxChannel) -> str:
+    return channel.path.lstrip("/").partition("/")[0]
 
 
 @rule("SMDP415", "channels")

@@ -26,6 +26,7 @@ class Facts:
         spec: the fields that a rule needs are sound; others may be None.
         source: the scanned source folder; None if script.source has a schema error.
         local_data: channel name to what lies at its local path.
+        mount_names: of the FSx file systems that the local cloud mounts, by the channel's name.
         data_flags: the names given by ``--data``, which have no place in the file.
         local: the job is about to run on this machine.
         prices: the table that ``budget.prices`` names; ``price_problems`` says why there is none.
@@ -35,6 +36,7 @@ class Facts:
     loaded: Loaded
     source: SourceTree | None = None
     local_data: Mapping[str, LocalData] = field(default_factory=dict)
+    mount_names: Mapping[str, str] = field(default_factory=dict)
     data_flags: frozenset[str] = frozenset()
     local: bool = False
     prices: PriceTable | None = None

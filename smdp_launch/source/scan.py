@@ -144,8 +144,11 @@ def scan_source(folder: Path, limit_bytes: int | None = None) -> SourceTree:
 
 def scan_data(path: Path) -> LocalData:
     """Count the files below ``path`` (or ``path`` itself) and see that each can be opened."""
-    if not path.exists():
-        return LocalData(path, exists=False)
+    try:
+        if not path.exists():
+            return LocalData(path, exists=False)
+    except OSError as error:
+        return LocalData(path, True, problem=error.strerror or str(error))
     found = [Entry("", path, None)] if path.is_file() else list(entries(path))
     size = 0
     for name, file, problem in found:
@@ -157,12 +160,16 @@ def scan_data(path: Path) -> LocalData:
 
 
 def look_at_folder(path: Path, *, may_be_empty: bool) -> LocalData:
-    """See that a folder can be listed. It plays a file system, which nobody reads through beforehand."""
-    if not path.exists():
-        return LocalData(path, exists=False)
+    """See that a folder can be listed and told to a service. It plays a file system, which nobody reads through
+    beforehand."""
     try:
+        if not path.exists():
+            return LocalData(path, exists=False)
+        str(path.resolve()).encode()
         with os.scandir(path) as listing:
             is_empty = next(listing, None) is None
+    except UnicodeEncodeError:
+        return LocalData(path, True, problem="its name is not UTF-8")
     except OSError as error:
         return LocalData(path, True, problem=error.strerror or str(error))
     return LocalData(path, True, problem="there is nothing in it" if is_empty and not may_be_empty else None)

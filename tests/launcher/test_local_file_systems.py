@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from smdp_launch.errors import ExitCode
+from smdp_launch.source.scan import LocalData, look_at_folder, scan_data
 from tests.conftest import JOB, Command, clean_environment, write_job
 
 RUN = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
@@ -78,6 +82,92 @@ def test_a_folder_that_is_missing_is_told_at_the_channels_path(folder: Path, smd
     assert "/abcd1234/images" in ran.stderr
 
 
+def test_another_mount_name_than_that_of_the_local_cloud_is_told_before_anything_is_made(
+    folder: Path, smdp_launch: Command
+) -> None:
+    name_folders(folder, "../../lustre")
+    account = folder / ".smdp/local/account.yaml"
+    account.write_text(account.read_text().replace("abcd1234", "other"))
+    ran = smdp_launch(*RUN, "--dry-run")
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    assert "error[SMDP412]" in ran.stderr
+    assert 'has the mount name "other" in the local cloud, and the path begins with "abcd1234"' in ran.stderr
+    assert "mount_name: abcd1234" in ran.stderr
+    assert "/abcd1234/images" in ran.stderr
+    # A folder that is named for the channel needs no file system.
+    ran = smdp_launch(*RUN, "--dry-run", "--data", "train=lustre/images")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("/abcd1234/images/../images", "has no `..`"), ("/abcd1234/out", "a link in it leads out of")],
+)
+def test_a_path_that_the_local_cloud_would_refuse_is_told_before_anything_is_made(
+    folder: Path, smdp_launch: Command, path: str, problem: str
+) -> None:
+    name_folders(folder, f"{folder}/lustre")
+    (folder / "lustre/out").symlink_to(folder / "data")
+    job = folder / "job.yaml"
+    job.write_text(job.read_text().replace("/abcd1234/images", path))
+    ran = smdp_launch(*RUN, "--dry-run")
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    assert "error[SMDP405]" in ran.stderr
+    assert problem in " ".join(ran.stderr.split())
+
+
+def test_a_path_may_begin_with_two_slashes(folder: Path, smdp_launch: Command) -> None:
+    name_folders(folder, "../../lustre")
+    job = folder / "job.yaml"
+    job.write_text(job.read_text().replace("/abcd1234/images", "//abcd1234/images"))
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.stdout.count("train ['one']") == 2
+
+
+def test_this_machine_needs_no_entry(folder: Path, smdp_launch: Command) -> None:
+    job = folder / "job.yaml"
+    written = job.read_text().replace("fs-0123456789abcdef0", "fs-00000000000000000").replace("/abcd1234", "/LUSTRE")
+    written = written.replace("fs-0fedcba987654321f, path: /", f"fs-00000000000000000, path: {folder}/nfs")
+    job.write_text(written.replace("/LUSTRE", f"{folder}/lustre"))
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert ran.stdout.count("train ['one']") == 2
+    assert {one.name for one in (folder / "nfs").iterdir()} == {"algo-1", "algo-2"}
+
+
+def test_the_first_folder_of_this_machine_is_no_mount_name(folder: Path, smdp_launch: Command) -> None:
+    job = folder / "job.yaml"
+    job.write_text(
+        job.read_text().replace("fs-0123456789abcdef0, path: /", "fs-00000000000000000, path: /not-there-at-all/")
+    )
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED
+    assert "SMDP412" not in ran.stderr
+    assert "/not-there-at-all/abcd1234/images: it does not exist" in ran.stderr.replace("\n", "")
+
+
+@pytest.mark.parametrize("kind", ["fsx", "efs"])
+def test_this_machine_may_have_no_entry(folder: Path, smdp_launch: Command, kind: str) -> None:
+    state = folder / ".smdp/local"
+    state.mkdir(parents=True)
+    (state / "account.yaml").write_text(f"{kind}: {{fs-00000000000000000: {{folder: {folder}/nfs}}}}\n")
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert f"account.yaml cannot be used: {kind}.fs-00000000000000000" in ran.stderr
+    assert "it is this machine itself" in ran.stderr
+
+
+def test_fsx_and_efs_of_one_id_are_two_file_systems(folder: Path, smdp_launch: Command) -> None:
+    name_folders(folder, "../../lustre")
+    account = folder / ".smdp/local/account.yaml"
+    account.write_text(account.read_text().replace("fs-0fedcba987654321f", "fs-0123456789abcdef0"))
+    job = folder / "job.yaml"
+    job.write_text(job.read_text().replace("fs-0fedcba987654321f", "fs-0123456789abcdef0"))
+    ran = smdp_launch(*RUN, "--dry-run")
+    assert ran.returncode == ExitCode.OK, ran.stderr
+
+
 @pytest.mark.parametrize(("data", "reason"), [("train/data", "Not a directory"), ("empty", "there is nothing in it")])
 def test_only_a_folder_with_something_in_it_plays_a_file_system(
     folder: Path, smdp_launch: Command, data: str, reason: str
@@ -106,3 +196,63 @@ def test_a_mistake_in_the_account_is_told(folder: Path, smdp_launch: Command) ->
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert "account.yaml cannot be used: fsx.fs-0123456789abcdef0.folder" in ran.stderr
+
+
+def test_a_home_that_nobody_has_is_a_mistake_in_the_account(folder: Path, smdp_launch: Command) -> None:
+    name_folders(folder, "~nosuchperson/lustre")
+    ran = smdp_launch(*RUN)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "account.yaml cannot be used: fsx.fs-0123456789abcdef0.folder" in ran.stderr
+    assert "nobody's home folder is known as ~nosuchperson" in ran.stderr
+
+
+@pytest.mark.parametrize("named", ["flag", "account"])
+def test_a_path_that_is_too_long_is_told(folder: Path, smdp_launch: Command, named: str) -> None:
+    name_folders(folder, "x" * 300 if named == "account" else "../../lustre")
+    ran = smdp_launch(*RUN, *(["--data", f"train={'x' * 300}"] if named == "flag" else []))
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED, ran.stderr
+    assert "error[SMDP405]" in ran.stderr
+    assert "File name too long" in ran.stderr.replace("\n", "")
+
+
+def test_data_from_s3_whose_path_is_too_long_is_told(job_folder: Path, smdp_launch: Command) -> None:
+    write_job(job_folder, JOB, SCRIPT)
+    ran = smdp_launch(*RUN, "--data", f"train={'x' * 300}")
+    assert ran.returncode == ExitCode.JOB_FILE_REFUSED, ran.stderr
+    assert "File name too long" in ran.stderr.replace("\n", "")
+
+
+def test_a_folder_of_a_file_system_whose_name_is_not_utf_8_is_told(folder: Path, smdp_launch: Command) -> None:
+    odd = folder / os.fsdecode(b"\xff/data")
+    odd.mkdir(parents=True)
+    (odd / "one").touch()
+    (folder / "plain").symlink_to(odd)
+    for name in (odd, folder / "plain"):
+        ran = smdp_launch(*RUN, "--data", f"train={name}", "--data", "notes=nfs")
+        assert ran.returncode == ExitCode.JOB_FILE_REFUSED, ran.stderr
+        assert "error[SMDP405]" in ran.stderr
+        assert "its name is not UTF-8" in ran.stderr.replace("\n", "")
+
+
+@contextmanager
+def nobodys(folder: Path) -> Iterator[None]:
+    """A folder that may not be searched, by a user to whom that matters."""
+    user = os.geteuid()
+    folder.chmod(0)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("look", [scan_data, partial(look_at_folder, may_be_empty=True)])
+def test_a_folder_below_one_that_may_not_be_searched_cannot_be_used(
+    folder: Path, look: Callable[[Path], LocalData]
+) -> None:
+    (folder / "closed/data").mkdir(parents=True)
+    with nobodys(folder / "closed"):
+        found = look(folder / "closed/data")
+    assert (found.exists, found.problem) == (True, "Permission denied")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from smdp_launch.localcloud.mounts import THIS_MACHINE
+from smdp_launch.localcloud import namespaces
+from smdp_launch.localcloud.account import THIS_MACHINE
 from tests.localcloud.cloud import Cloud
 from tests.localcloud.test_hosts import seen
 
@@ -102,8 +105,78 @@ def test_a_folder_that_is_not_there_fails_the_job(either_cloud: Cloud, systems: 
     )
 
 
+@pytest.mark.parametrize(("name", "path"), [("circle", "/circle"), ("long", f"/{'x' * 300}"), ("nul", "/a\0b")])
+def test_a_path_that_this_machine_cannot_follow_fails_the_job(
+    either_cloud: Cloud, systems: Path, name: str, path: str
+) -> None:
+    (systems / "nfs/circle").symlink_to("circle")
+    job = either_cloud.run(name, "", InputDataConfig=[channel("data", EFS, path)])
+    head = f"ClientError: Unable to mount file system: {EFS}, directory path: {path}. "
+    assert job["FailureReason"].startswith(head)
+    assert job["FailureReason"].endswith("name another one.")
+
+
+LISTS = "import os; print('lists', sorted(os.listdir(os.environ['SM_CHANNEL_DATA'])))"
+
+
+def test_a_link_leads_nowhere_else(either_cloud: Cloud, systems: Path) -> None:
+    (systems / "secret").mkdir()
+    (systems / "lustre/images/link").symlink_to(systems / "secret")
+    job = either_cloud.run("link", LISTS, InputDataConfig=[channel("data", FSX, "/abcd1234/images/link")])
+    assert job["FailureReason"] == (
+        f"ClientError: Unable to mount file system: {FSX}, directory path: /abcd1234/images/link. A link in it leads "
+        f"out of {systems}/lustre, to {systems}/secret: name a folder in the file system."
+    )
+    assert not any("lists" in line for line in either_cloud.log("link"))
+
+
+def test_a_link_within_the_file_system_is_followed(either_cloud: Cloud, systems: Path) -> None:
+    (systems / "lustre/latest").symlink_to("images")
+    job = either_cloud.run("latest", LISTS, InputDataConfig=[channel("data", FSX, "/abcd1234/latest")])
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    assert any("lists ['one']" in line for line in either_cloud.log("latest"))
+
+
+MOUNTS = """
+import os, sys
+from pathlib import Path
+from smdp_launch.localcloud import namespaces
+root = Path(sys.argv[1])
+mounts = (namespaces.Mount(root / sys.argv[2], root / "ml/data", sys.argv[3] == "ro"),)
+namespaces.enter()
+child = os.fork()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+namespaces.call("unshare", 0x00020000)
+namespaces.mount(None, "/", None, 16384 | 1 << 18)
+namespaces.mount_shared(namespaces.View("host", root / "ml", root, root, root, (), mounts))
+print(os.listdir(root / "ml/data"))
+"""
+
+
+@pytest.mark.skipif(namespaces.refusal() is not None, reason="hosts have no namespaces here")
+@pytest.mark.parametrize("access", ["ro", "rw"])
+def test_a_link_that_came_after_the_folder_was_looked_at_is_not_mounted(tmp_path: Path, access: str) -> None:
+    for folder in ("ml/data", "outside/images", "inside/images"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "outside/images/secret").touch()
+    (tmp_path / "inside/images/one").touch()
+
+    def mounted() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", MOUNTS, str(tmp_path), "inside/images", access]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert mounted().stdout == "['one']\n"
+    (tmp_path / "inside").rename(tmp_path / "before")
+    (tmp_path / "inside").symlink_to("outside")
+    swapped = mounted()
+    assert swapped.stdout == ""
+    assert f"Not a directory: '{tmp_path}/inside/images'" in swapped.stderr
+
+
 REFUSED = [
     (channel("data", EFS, "/../etc"), "DirectoryPath '/../etc' of file system .* must begin with / and have no"),
+    (channel("data", EFS, "/\udcff"), r"DirectoryPath '/\\udcff' of file system .* is not Unicode"),
     (channel("data", FSX, "/images"), f"must begin with /abcd1234, the mount name of {FSX}"),
     (channel("data", "fs-00000002", "/"), r"No folder stands for file system fs-00000002 .*/account.yaml, efs: \{"),
     (channel("data", EFS, "/") | {"InputMode": "FastFile"}, "must be File"),
