@@ -102,4 +102,9 @@ def _simulated(account: Account, need: _Need) -> tuple[list[str], list[str]]:
 
 
 def _names(results: list[dict[str, Any]], *, conditional: bool) -> list[str]:
-    return [str(one["EvalActionName"]) for one in results if bool(one.get("MissingContextValues")) == conditional]
+    return [str(one["EvalActionName"]) for one in results if _is_conditional(one) == conditional]
+
+
+def _is_conditional(result: dict[str, Any]) -> bool:
+    """IAM names the keys that it missed with the resource where it was asked about resources, else with the action."""
+    return any(one.get("MissingContextValues") for one in (result, *result.get("ResourceSpecificResults", [])))
