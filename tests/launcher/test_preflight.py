@@ -65,6 +65,10 @@ def states(document: dict[str, Any]) -> dict[str, str]:
     return {one["subject"]: one["state"] for one in document["checks"]}
 
 
+def notes(document: dict[str, Any]) -> dict[str, str]:
+    return {one["subject"]: one["note"] for one in document["checks"]}
+
+
 def test_an_account_that_is_ready(run: Callable[..., Ran]) -> None:
     ran = run("preflight", "--json", job=JOB + NET)
     assert ran.returncode == ExitCode.OK, ran.stderr
@@ -104,9 +108,8 @@ def test_what_may_not_be_asked_is_noted_and_refuses_nothing(run: Callable[..., R
     document = the_document(ran, "preflight")
     assert ran.returncode == ExitCode.OK
     assert {one for one, state in states(document).items() if state == "ok"} == {"buckets", "data"}
-    notes = {one["subject"]: one["note"] for one in document["checks"]}
-    assert notes["network"] == "no permission for DescribeSubnets"
-    assert notes["role"] == "who you are is not known"
+    assert notes(document)["network"] == "no permission for DescribeSubnets"
+    assert notes(document)["role"] == "who you are is not known"
     assert run("launch", "--yes", account=denied).returncode == ExitCode.OK
 
 
@@ -204,6 +207,7 @@ def test_what_the_role_may_not_do_is_told_by_action_and_resource(
     assert ran.returncode == ExitCode.REFUSED
     document = the_document(ran, "preflight")
     assert states(document)["permissions"] == "problem"
+    assert notes(document)["permissions"] == ""
     messages = [one["message"] for one in document["diagnostics"]]
     assert f"the role training {told}" in messages
     found = document["diagnostics"][messages.index(f"the role training {told}")]
@@ -216,8 +220,28 @@ def test_permissions_that_may_not_be_asked_are_no_refusal(run: Callable[..., Ran
     account = "denied: ['iam:SimulatePrincipalPolicy']\nroles: {training: {denied: ['s3:*']}}"
     ran = run("preflight", "--json", account=account)
     assert ran.returncode == ExitCode.OK
-    notes = {one["subject"]: (one["state"], one["note"]) for one in the_document(ran, "preflight")["checks"]}
-    assert notes["permissions"] == ("not checked", "no permission for SimulatePrincipalPolicy")
+    document = the_document(ran, "preflight")
+    assert states(document)["permissions"] == "not checked"
+    assert notes(document)["permissions"] == "no permission for SimulatePrincipalPolicy"
+
+
+CHECKPOINT = 'checkpoint: {s3: "s3://bucket/checkpoints"}\n'
+REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
+
+
+@pytest.mark.parametrize(
+    ("job", "note"),
+    [
+        (JOB, "reads the data, writes the output, pulls the image, writes logs"),
+        (JOB + CHECKPOINT, "reads the data, writes the output, keeps checkpoints, pulls the image, writes logs"),
+        (JOB.replace(REGISTRY, "ghcr.io/someone/"), "reads the data, writes the output, writes logs"),
+    ],
+    ids=["ECR", "checkpoints", "elsewhere"],
+)
+def test_what_the_role_may_do_is_what_was_asked_about(run: Callable[..., Ran], job: str, note: str) -> None:
+    document = the_document(run("preflight", "--json", job=job), "preflight")
+    assert states(document)["permissions"] == "ok"
+    assert notes(document)["permissions"] == note
 
 
 DECISION = """\
@@ -282,8 +306,7 @@ def test_a_condition_that_only_the_job_meets_is_noted(run: Callable[..., Ran]) -
     document = the_document(ran, "preflight")
     (found,) = document["diagnostics"]
     assert found["message"].startswith("the role training may not s3:PutObject on ")
-    (note,) = (one["note"] for one in document["checks"] if one["subject"] == "permissions")
-    assert "not checked, conditions decide: s3:GetObject" in note
+    assert notes(document)["permissions"] == "not checked, conditions decide: s3:GetObject"
 
 
 def test_each_question_is_put_again_where_the_service_throttles(
