@@ -6,7 +6,6 @@ an outage is told and waited for.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -19,6 +18,7 @@ from smdp_launch.errors import ServiceProblem, WaitTimedOut
 from smdp_launch.jobs.asking import Outage, Waiting
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.description import Description, description
+from smdp_launch.jobs.fields import read_fields
 from smdp_launch.jobs.merge import WINDOW, Merge
 from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
 from smdp_launch.jobs.streams import Streams
@@ -68,7 +68,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class JobEvent:
-    """An event line (docs/events.md). ``fields`` are all its members."""
+    """An event line (docs/events.md). ``fields`` are all its members, NaN and infinities by their names."""
 
     host: str
     name: str
@@ -97,7 +97,7 @@ def read_line(host: str, message: str, time_ms: int) -> LogLine | JobEvent:
     line = plain_line(host, message, time_ms)
     if line.text.startswith(_EVENT):
         try:
-            fields = json.loads(line.text)
+            fields = read_fields(line.text)
         except (ValueError, RecursionError):  # whatever a script may print, it is at least a line
             fields = None
         if isinstance(fields, dict) and isinstance(fields.get("event"), str):

@@ -60,15 +60,23 @@ class RoleService:
                 raise ServiceError("NoSuchEntity", f"The principal {source} cannot be found.", 404)
             denied = role.denied
         results = [
-            {
-                "EvalActionName": action,
-                "EvalResourceName": resource,
-                "EvalDecision": "explicitDeny" if matches(action, denied) else "allowed",
-            }
+            _evaluated(action, resource, "explicitDeny" if matches(action, denied) else "allowed")
             for action in request["ActionNames"]
             for resource in request.get("ResourceArns", ["*"])
         ]
         return {"EvaluationResults": results, "IsTruncated": False}
+
+
+def _evaluated(action: str, resource: str, decision: str) -> Mapping[str, Any]:
+    """The decision comes again with the resource, where IAM also names the context keys that it missed."""
+    of_resource = {"EvalResourceName": resource, "EvalResourceDecision": decision, "MissingContextValues": []}
+    return {
+        "EvalActionName": action,
+        "EvalResourceName": resource,
+        "EvalDecision": decision,
+        "MissingContextValues": [],
+        "ResourceSpecificResults": [of_resource],
+    }
 
 
 def _role(account: Account, name: str) -> Role | None:

@@ -44,6 +44,14 @@ def test_event_lines_become_events() -> None:
     assert read_line("algo-2", f"[algo-2:0] {json.dumps(line)}", 5) == JobEvent("algo-2", "step", line, 5)
 
 
+def test_what_json_and_utf_8_have_no_form_for_becomes_what_they_have() -> None:
+    metrics = '"loss": NaN, "most": [1e999, -Infinity], "\\ud800x": "\\ud83d\\ude00 \\udc00"'
+    seen = read_line("algo-1", f'{{"smdp_event": 1, "event": "step", {metrics}}}', 5)
+    assert isinstance(seen, JobEvent)
+    wanted = {"loss": "nan", "most": ["inf", "-inf"], "\ufffdx": "\U0001f600 \ufffd"}
+    assert seen.fields == {"smdp_event": 1, "event": "step", **wanted}
+
+
 @given(st.text())
 def test_any_line_is_a_line(message: str) -> None:
     assert isinstance(read_line("algo-1", message, 0), LogLine | JobEvent)

@@ -23,9 +23,10 @@ from tests.localcloud.cloud import wait_for
 
 RUN = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1", "--json"]
 FAILS = """\
-import json, os, time
+import json, math, time
 print("caf\u00e9 \u2028 x")
-print(json.dumps({"smdp_event": 1, "event": "result", "time": time.time(), "rank": 0, "loss": 0.5}), flush=True)
+print(json.dumps({"smdp_event": 1, "event": "result", "time": time.time(), "rank": 0, "loss": 0.5,
+    "worst": float("nan"), "bound": [-math.inf], "note": "\\ud800"}), flush=True)
 raise ValueError("no such luck")
 """
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
@@ -39,7 +40,7 @@ def here(job_folder: Path) -> Iterator[Path]:
 
 def documents(output: str) -> list[dict[str, Any]]:
     """Each line of it, held against the schema of what it is."""
-    found = [json.loads(line) for line in output.removesuffix("\n").split("\n")]
+    found = [json.loads(line, parse_constant=pytest.fail) for line in output.removesuffix("\n").split("\n")]
     for one in found:
         validator("error" if "error" in one else "follow").validate(one)
     return found
@@ -64,7 +65,10 @@ def test_a_job_is_told_from_its_name_to_its_outcome(here: Path, smdp_launch: Com
     assert last["seen"] == "ended"
     assert last["outcome"]["exit_code"] == ExitCode.JOB_FAILED
     assert "no such luck" in last["outcome"]["reason"]
-    assert last["result"]["loss"] == 0.5
+    metrics = {"loss": 0.5, "worst": "nan", "bound": ["-inf"], "note": "\ufffd"}
+    assert last["result"].items() >= metrics.items()
+    (event,) = (one for one in seen(found, "event") if one["name"] == "result")
+    assert event["fields"].items() >= metrics.items()
     assert last["traceback"]["lines"][-1] == "ValueError: no such luck"
     again = smdp_launch("follow", "--json", "--quiet")
     assert (again.returncode, again.stderr) == (ExitCode.JOB_FAILED, "")

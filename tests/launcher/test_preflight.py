@@ -6,16 +6,18 @@ import json
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import boto3
 import pytest
 
 import smdp_launch as library
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.checks.permissions import _names
 from smdp_launch.jobs.preflight import CHECKS
 from smdp_launch.testing import LocalCloud, local_cloud
 from tests.conftest import JOB, LAUNCHER, ROOT, write_job
@@ -63,6 +65,10 @@ def states(document: dict[str, Any]) -> dict[str, str]:
     return {one["subject"]: one["state"] for one in document["checks"]}
 
 
+def notes(document: dict[str, Any]) -> dict[str, str]:
+    return {one["subject"]: one["note"] for one in document["checks"]}
+
+
 def test_an_account_that_is_ready(run: Callable[..., Ran]) -> None:
     ran = run("preflight", "--json", job=JOB + NET)
     assert ran.returncode == ExitCode.OK, ran.stderr
@@ -102,9 +108,8 @@ def test_what_may_not_be_asked_is_noted_and_refuses_nothing(run: Callable[..., R
     document = the_document(ran, "preflight")
     assert ran.returncode == ExitCode.OK
     assert {one for one, state in states(document).items() if state == "ok"} == {"buckets", "data"}
-    notes = {one["subject"]: one["note"] for one in document["checks"]}
-    assert notes["network"] == "no permission for DescribeSubnets"
-    assert notes["role"] == "who you are is not known"
+    assert notes(document)["network"] == "no permission for DescribeSubnets"
+    assert notes(document)["role"] == "who you are is not known"
     assert run("launch", "--yes", account=denied).returncode == ExitCode.OK
 
 
@@ -202,6 +207,7 @@ def test_what_the_role_may_not_do_is_told_by_action_and_resource(
     assert ran.returncode == ExitCode.REFUSED
     document = the_document(ran, "preflight")
     assert states(document)["permissions"] == "problem"
+    assert notes(document)["permissions"] == ""
     messages = [one["message"] for one in document["diagnostics"]]
     assert f"the role training {told}" in messages
     found = document["diagnostics"][messages.index(f"the role training {told}")]
@@ -214,18 +220,93 @@ def test_permissions_that_may_not_be_asked_are_no_refusal(run: Callable[..., Ran
     account = "denied: ['iam:SimulatePrincipalPolicy']\nroles: {training: {denied: ['s3:*']}}"
     ran = run("preflight", "--json", account=account)
     assert ran.returncode == ExitCode.OK
-    notes = {one["subject"]: (one["state"], one["note"]) for one in the_document(ran, "preflight")["checks"]}
-    assert notes["permissions"] == ("not checked", "no permission for SimulatePrincipalPolicy")
+    document = the_document(ran, "preflight")
+    assert states(document)["permissions"] == "not checked"
+    assert notes(document)["permissions"] == "no permission for SimulatePrincipalPolicy"
 
 
-def test_a_condition_that_only_the_job_meets_is_noted() -> None:
-    """The local cloud has no conditions, so the answer is IAM's as its reference shows it."""
-    results = [
-        {"EvalActionName": "s3:GetObject", "EvalDecision": "implicitDeny", "MissingContextValues": ["aws:SourceVpce"]},
-        {"EvalActionName": "s3:PutObject", "EvalDecision": "explicitDeny", "MissingContextValues": []},
-    ]
-    assert _names(results, conditional=True) == ["s3:GetObject"]
-    assert _names(results, conditional=False) == ["s3:PutObject"]
+CHECKPOINT = 'checkpoint: {s3: "s3://bucket/checkpoints"}\n'
+REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
+
+
+@pytest.mark.parametrize(
+    ("job", "note"),
+    [
+        (JOB, "reads the data, writes the output, pulls the image, writes logs"),
+        (JOB + CHECKPOINT, "reads the data, writes the output, keeps checkpoints, pulls the image, writes logs"),
+        (JOB.replace(REGISTRY, "ghcr.io/someone/"), "reads the data, writes the output, writes logs"),
+    ],
+    ids=["ECR", "checkpoints", "elsewhere"],
+)
+def test_what_the_role_may_do_is_what_was_asked_about(run: Callable[..., Ran], job: str, note: str) -> None:
+    document = the_document(run("preflight", "--json", job=job), "preflight")
+    assert states(document)["permissions"] == "ok"
+    assert notes(document)["permissions"] == note
+
+
+DECISION = """\
+<member>
+  <EvalActionName>{action}</EvalActionName>
+  <EvalResourceName>{resource}</EvalResourceName>
+  <EvalDecision>{decision}</EvalDecision>
+  <MissingContextValues/>
+  <ResourceSpecificResults>
+    <member>
+      <EvalResourceName>{resource}</EvalResourceName>
+      <EvalResourceDecision>{decision}</EvalResourceDecision>
+      <MissingContextValues>{missing}</MissingContextValues>
+    </member>
+  </ResourceSpecificResults>
+</member>"""
+
+
+class ConditionalIam(BaseHTTPRequestHandler):
+    """IAM of an account where a condition decides over reading, and writing is denied; the local cloud has no
+    conditions. It answers as IAM's reference shows it: asked about resources, the keys that it misses stand there."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        (resource,) = asked["ResourceArns.member.1"]
+        actions = [one for name, (one,) in asked.items() if name.startswith("ActionNames.member.")]
+        members = "".join(self.decision(action, resource) for action in actions)
+        answer = (
+            '<SimulatePrincipalPolicyResponse xmlns="https://iam.amazonaws.com/doc/2010-05-08/">'
+            f"<SimulatePrincipalPolicyResult><EvaluationResults>{members}</EvaluationResults>"
+            "<IsTruncated>false</IsTruncated></SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>"
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/xml")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def decision(self, action: str, resource: str) -> str:
+        decision = {"s3:GetObject": "implicitDeny", "s3:PutObject": "explicitDeny"}.get(action, "allowed")
+        missing = "<member>aws:SourceVpce</member>" if action == "s3:GetObject" else ""
+        return DECISION.format(action=action, resource=resource, decision=decision, missing=missing)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def conditional_iam(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), ConditionalIam) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_IAM", f"http://127.0.0.1:{server.server_port}")
+        yield
+        server.shutdown()
+
+
+@pytest.mark.usefixtures("conditional_iam")
+def test_a_condition_that_only_the_job_meets_is_noted(run: Callable[..., Ran]) -> None:
+    ran = run("preflight", "--json", "--ignore", "SMDP812")
+    document = the_document(ran, "preflight")
+    (found,) = document["diagnostics"]
+    assert found["message"].startswith("the role training may not s3:PutObject on ")
+    assert notes(document)["permissions"] == "not checked, conditions decide: s3:GetObject"
 
 
 def test_each_question_is_put_again_where_the_service_throttles(

@@ -103,4 +103,4 @@ def _iso(seconds: float) -> str:
 
 def _write(seen: str, **members: Any) -> None:
     # In ASCII: some characters end a line for some readers.
-    click.echo(json.dumps({"follow": _VERSION, "seen": seen, **members}))
+    click.echo(json.dumps({"follow": _VERSION, "seen": seen, **members}, allow_nan=False))

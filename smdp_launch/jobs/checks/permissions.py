@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from smdp_launch.catalog.images import parse_image
@@ -16,6 +17,8 @@ from smdp_launch.request.names import S3Location
 from smdp_launch.rules.facts import Finding
 
 _READ = ("s3:GetObject",)
+_WRITE = (*_READ, "s3:PutObject")
+_KEEP = (*_WRITE, "s3:DeleteObject")
 _PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 _LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 _LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -23,8 +26,9 @@ _LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 @dataclass(frozen=True)
 class _Need:
-    """Actions that the job does on a resource, for the field `at`."""
+    """Actions that the job does on a resource, for the field `at`; `purpose` says in words what it does by them."""
 
+    purpose: str
     at: Location
     actions: tuple[str, ...]
     resource: str
@@ -32,42 +36,48 @@ class _Need:
 
 def role_permissions(account: Account) -> Iterator[Finding | str]:
     role = account.plan.spec.role
-    name, unsure = role.rpartition("/")[2], []
-    for need in _needs(account):
+    name, unsure, well = role.rpartition("/")[2], [], True
+    needs = list(_needs(account))
+    for need in needs:
         denied, unknown = _simulated(account, need)
         unsure += unknown
+        well = well and not denied
         if denied:
             help_ = f"allow {', '.join(denied)} to the role {name}; what a bucket's own policy allows is not seen here"
             yield Finding(need.at, f"the role {name} may not {', '.join(denied)} on {need.resource}", help_)
     if unsure:
         yield f"not checked, conditions decide: {', '.join(dict.fromkeys(unsure))}"
-    yield "reads the data, writes the output, pulls the image, writes logs"
+    elif well:
+        yield ", ".join(dict.fromkeys(one.purpose for one in needs))
 
 
 def _needs(account: Account) -> Iterator[_Need]:
     spec = account.plan.spec
     partition, owner = spec.role.split(":")[1], spec.role.split(":")[4]
+    bucket = partial(_in_bucket, partition)
     for name, uri in s3_channels(account).items():
         where = S3Location.parse(uri)
-        yield from _in_bucket(partition, ("channels", name, "s3"), where.bucket, _first(account, where), _READ)
+        yield from bucket("reads the data", ("channels", name, "s3"), where.bucket, _first(account, where), _READ)
     # The source archive lies beside the output.
     where = S3Location.parse(spec.output.s3)
-    yield from _in_bucket(partition, ("output", "s3"), where.bucket, where.join("*").key, (*_READ, "s3:PutObject"))
+    yield from bucket("writes the output", ("output", "s3"), where.bucket, where.join("*").key, _WRITE)
     if spec.checkpoint is not None:
         where = S3Location.parse(spec.checkpoint.s3)
-        actions = (*_READ, "s3:PutObject", "s3:DeleteObject")
-        yield from _in_bucket(partition, ("checkpoint", "s3"), where.bucket, where.join("*").key, actions)
+        yield from bucket("keeps checkpoints", ("checkpoint", "s3"), where.bucket, where.join("*").key, _KEEP)
     image = parse_image(str(account.plan.request["AlgorithmSpecification"]["TrainingImage"]))
     if image is not None and image.account is not None:
-        yield _Need(("image",), ("ecr:GetAuthorizationToken",), "*")
+        yield _Need("pulls the image", ("image",), ("ecr:GetAuthorizationToken",), "*")
         repository = f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
-        yield _Need(("image",), _PULL, repository)
-    yield _Need(("role",), _LOGS, f"arn:{partition}:logs:{spec.region}:{owner}:log-group:{_LOG_GROUP}:*")
+        yield _Need("pulls the image", ("image",), _PULL, repository)
+    group = f"arn:{partition}:logs:{spec.region}:{owner}:log-group:{_LOG_GROUP}"
+    yield _Need("writes logs", ("role",), _LOGS, f"{group}:*")
 
 
-def _in_bucket(partition: str, at: Location, bucket: str, key: str, actions: tuple[str, ...]) -> Iterator[_Need]:
-    yield _Need(at, ("s3:ListBucket",), f"arn:{partition}:s3:::{bucket}")
-    yield _Need(at, actions, f"arn:{partition}:s3:::{bucket}/{key}")
+def _in_bucket(
+    partition: str, purpose: str, at: Location, bucket: str, key: str, actions: tuple[str, ...]
+) -> Iterator[_Need]:
+    yield _Need(purpose, at, ("s3:ListBucket",), f"arn:{partition}:s3:::{bucket}")
+    yield _Need(purpose, at, actions, f"arn:{partition}:s3:::{bucket}/{key}")
 
 
 def _first(account: Account, where: S3Location) -> str:
@@ -102,4 +112,9 @@ def _simulated(account: Account, need: _Need) -> tuple[list[str], list[str]]:
 
 
 def _names(results: list[dict[str, Any]], *, conditional: bool) -> list[str]:
-    return [str(one["EvalActionName"]) for one in results if bool(one.get("MissingContextValues")) == conditional]
+    return [str(one["EvalActionName"]) for one in results if _is_conditional(one) == conditional]
+
+
+def _is_conditional(result: dict[str, Any]) -> bool:
+    """IAM names the keys that it missed with the resource where it was asked about resources, else with the action."""
+    return any(one.get("MissingContextValues") for one in (result, *result.get("ResourceSpecificResults", [])))
