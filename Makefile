@@ -58,11 +58,14 @@ test-containers: $(VENV)/.ready wheels ## whole tier: the image built, pushed an
 	@sh tools/check_containers.sh
 	$(PYTEST) -q -m 'containers or images'
 
-.venv-clients/.ready: Makefile tools/aws_cli_v2.sh
+.venv-clients/.ready: Makefile
 	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check 'awscli>=1.40,<2'
-	sh tools/aws_cli_v2.sh .venv-clients/aws2
 	@touch $@
+
+# Where it cannot be had, that is said and tried again the next time.
+.venv-clients/aws2/aws: tools/aws_cli_v2.sh
+	sh tools/aws_cli_v2.sh .venv-clients/aws2
 
 SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.py)
 
@@ -73,7 +76,7 @@ SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.p
 		'boto3>=1.34,<2' 'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	@touch $@
 
-test-clients: $(VENV)/.ready .venv-clients/.ready .venv-sdk/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
+test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
 	$(PYTEST) -q -m clients $(addprefix --ignore ,$(SDK_TESTS))
 	.venv-sdk/bin/python -m pytest -q -m clients $(SDK_TESTS)
 

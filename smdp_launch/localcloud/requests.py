@@ -97,7 +97,7 @@ def check_training_job(request: Mapping[str, Any]) -> None:
             raise validation(f"{member} is required for a training job.")
     _check_algorithm(request["AlgorithmSpecification"])
     _check_resources(request["ResourceConfig"])
-    _check_channels(request.get("InputDataConfig", []))
+    _check_channels(request.get("InputDataConfig", []), request["AlgorithmSpecification"]["TrainingInputMode"])
     split_uri(request["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
     if "CheckpointConfig" in request:
         _check_checkpoints(request["CheckpointConfig"])
@@ -141,7 +141,7 @@ def _check_resources(resources: Mapping[str, Any]) -> None:
         raise validation(f"ResourceConfig.InstanceCount must be between 1 and {MAX_HOSTS} here.")
 
 
-def _check_channels(channels: list[Mapping[str, Any]]) -> None:
+def _check_channels(channels: list[Mapping[str, Any]], default_mode: str) -> None:
     names = [channel["ChannelName"] for channel in channels]
     for name in names:
         if not _CHANNEL_NAME.fullmatch(name) or name in (".", ".."):
@@ -149,16 +149,17 @@ def _check_channels(channels: list[Mapping[str, Any]]) -> None:
         if names.count(name) > 1:
             raise validation(f"The channel name {name!r} is used twice.")
     for channel in channels:
-        _check_channel(channel)
+        _check_channel(channel, default_mode)
 
 
-def _check_channel(channel: Mapping[str, Any]) -> None:
+def _check_channel(channel: Mapping[str, Any], default_mode: str) -> None:
     where = f"channel {channel['ChannelName']!r}"
     if len(channel["DataSource"]) > 1:
         raise validation(f"{where} must have one data source.")
     if "FileSystemDataSource" in channel["DataSource"]:
-        if channel.get("InputMode", "File") != "File":
-            raise validation(f"The input mode of {where}, a file system, must be File.")
+        mode = channel.get("InputMode", default_mode)
+        if mode != "File":
+            raise validation(f"The input mode of {where}, a file system, must be File, not {mode}.")
         return
     source = channel["DataSource"].get("S3DataSource")
     if source is None:

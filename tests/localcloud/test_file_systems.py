@@ -179,7 +179,7 @@ REFUSED = [
     (channel("data", EFS, "/\udcff"), r"DirectoryPath '/\\udcff' of file system .* is not Unicode"),
     (channel("data", FSX, "/images"), f"must begin with /abcd1234, the mount name of {FSX}"),
     (channel("data", "fs-00000002", "/"), r"No folder stands for file system fs-00000002 .*/account.yaml, efs: \{"),
-    (channel("data", EFS, "/") | {"InputMode": "FastFile"}, "must be File"),
+    (channel("data", EFS, "/") | {"InputMode": "FastFile"}, "must be File, not FastFile"),
 ]
 
 
@@ -190,6 +190,19 @@ def test_a_channel_without_a_folder_is_refused(
     with pytest.raises(ClientError, match=message) as caught:
         both_clouds.sagemaker.create_training_job(**both_clouds.request("refused", InputDataConfig=[one]))
     assert caught.value.response["Error"]["Code"] == "ValidationException"
+
+
+def test_a_file_system_is_read_as_files_whatever_the_job_says_of_its_channels(
+    both_clouds: Cloud, systems: Path
+) -> None:
+    fast = {"TrainingImage": "image", "TrainingInputMode": "FastFile"}
+    one = channel("data", EFS, "/results")
+    with pytest.raises(ClientError, match="input mode of channel 'data', a file system, must be File, not FastFile"):
+        both_clouds.sagemaker.create_training_job(
+            **both_clouds.request("fast", AlgorithmSpecification=fast, InputDataConfig=[one])
+        )
+    its_own = both_clouds.run("fast", "", AlgorithmSpecification=fast, InputDataConfig=[one | {"InputMode": "File"}])
+    assert its_own["TrainingJobStatus"] == "Completed", its_own.get("FailureReason")
 
 
 def test_a_known_file_system_without_a_folder_is_refused(both_clouds: Cloud, systems: Path) -> None:
