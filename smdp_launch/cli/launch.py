@@ -179,7 +179,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, manner: Manner) -> E
 def _events(plan: Plan, manner: Manner) -> EventView | None:
     from smdp_launch.cli.render.events import EventView
 
-    return EventView(plan.job, _where(plan)) if manner.as_json else None
+    return EventView(plan.job, _where(plan), created=True) if manner.as_json else None
 
 
 def _show_planned(plan: Plan, manner: Manner) -> None:

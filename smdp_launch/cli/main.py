@@ -101,6 +101,7 @@ def _show_unforeseen(error: Exception) -> ExitCode:
     if problem is not None:
         with contextlib.suppress(OSError):
             click.echo(f"smdp-launch: {problem}", err=True)
+            _document(ExitCode.ENVIRONMENT, problem)
         # What is left in the buffer cannot be written either, and Python would say so at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ENVIRONMENT
@@ -108,6 +109,8 @@ def _show_unforeseen(error: Exception) -> ExitCode:
 
     traceback.print_exception(error)
     click.echo("This is a mistake in smdp-launch, not in your job. Please report it with the lines above.", err=True)
+    with contextlib.suppress(OSError):
+        _document(ExitCode.BUG, f"a mistake in smdp-launch: {traceback.format_exception_only(error)[-1].strip()}")
     return ExitCode.BUG
 
 

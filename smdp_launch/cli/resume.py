@@ -60,7 +60,7 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
                     show_detached(job.name)
                 return ExitCode.OK
             shape = Shape.of_description(prepared.old)
-            view = events.EventView(job.name, job.where) if as_json else None
+            view = events.EventView(job.name, job.where, created=True) if as_json else None
             followed = Following(clients, job.name, shape, Answer.STOP, events=view).run()
     if followed is None:
         return ExitCode.INTERRUPTED

@@ -10,6 +10,7 @@ from typing import Any
 from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
+from smdp_launch.jobs.unknown import never_created_told
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,13 @@ def describe(clients: Clients, job: str) -> Description:
 
 def described(clients: Clients, job: str) -> Mapping[str, Any]:
     """DescribeTrainingJob's answer; raises as `describe` does."""
-    answer: Mapping[str, Any] = ask(
-        clients, f"job {job} cannot be described", lambda: clients.sagemaker.describe_training_job(TrainingJobName=job)
-    )
-    return answer
+
+    def question() -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = clients.sagemaker.describe_training_job(TrainingJobName=job)
+        return answer
+
+    with never_created_told(job):
+        return ask(clients, f"job {job} cannot be described", question)
 
 
 def description(answer: Mapping[str, Any], now: datetime) -> Description:

@@ -23,6 +23,7 @@ from smdp_launch.jobs.merge import WINDOW, Merge
 from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
 from smdp_launch.jobs.streams import Streams
 from smdp_launch.jobs.troubles import Trouble
+from smdp_launch.jobs.unknown import never_created_told
 
 _PREFIX = re.compile(r"\[[^\]:\s]+(?::(?P<rank>\d{1,9}))?\] ?")
 _EVENT = '{"smdp_event":'
@@ -218,7 +219,8 @@ class Follower:
         waiting = self._outage.goes_on(self._doing, error)
         lasted = time.time() - waiting.since
         if waiting.trouble is Trouble.FINAL or lasted > _LONGEST_OUTAGE:
-            raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
+            with never_created_told(self.job):
+                raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
         self.clients.renew(waiting.trouble)
         self.pause = waiting.again_in
         return waiting

@@ -159,8 +159,13 @@ def remember_end(job: str, outcome: Outcome, now: datetime) -> None:
 
 
 def launches() -> list[Launch]:
-    """From the current folder, in order; a line that is no launch of this version is passed over."""
-    return list(_read(Launch))
+    """From the current folder, in order, each job once, as it was launched last; a line that is no launch of this
+    version is passed over."""
+    found: dict[str, Launch] = {}
+    for one in _read(Launch):
+        found.pop(one.job, None)
+        found[one.job] = one
+    return list(found.values())
 
 
 def ends() -> dict[str, End]:

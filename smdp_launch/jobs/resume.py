@@ -17,6 +17,7 @@ from smdp_launch.jobs.description import Description, described, description
 from smdp_launch.jobs.history import find_launch, remember_resumption
 from smdp_launch.jobs.outcome import ENDED, Outcome
 from smdp_launch.jobs.submit import create
+from smdp_launch.jobs.unknown import is_unknown
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.hyperparameters import encode_value
 from smdp_launch.request.names import S3Location, job_name
@@ -90,8 +91,7 @@ def _described(clients: Clients, job: str) -> Mapping[str, Any]:
     try:
         return described(clients, job)
     except ServiceProblem as error:
-        answer = getattr(error.__cause__, "response", {}).get("Error", {})
-        if launched is None or launched.resumes is None or answer.get("Code") != "ValidationException":
+        if launched is None or launched.resumes is None or not is_unknown(error.__cause__):
             raise
         return _described(clients, launched.resumes)
 

@@ -11,6 +11,7 @@ from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.outcome import ENDED
 from smdp_launch.jobs.troubles import Trouble, reason, trouble
+from smdp_launch.jobs.unknown import never_created_told
 from smdp_launch.jobs.upload import Progress, unseen, upload
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request
@@ -106,7 +107,8 @@ def stop(clients: Clients, job: str) -> str:
         now = status()
         return now if now in _NOT_RUNNING else None
 
-    return ask(clients, f"job {job} could not be stopped", question, unsure)
+    with never_created_told(job):
+        return ask(clients, f"job {job} could not be stopped", question, unsure)
 
 
 def _upload_source(clients: Clients, plan: Plan, progress: Progress) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from smdp_launch.errors import ExitCode
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
+from tests.launcher.test_json_documents import validator
 
 FIVE_MISTAKES = (
     JOB.replace("name: small", "nme: small")
@@ -160,7 +161,8 @@ def test_help_and_version_are_quick_to_import(job_folder: Path) -> None:
     assert not {"pydantic", "ruamel", "rich"} & {name.split(".")[0] for name in ran.stdout.split()}
 
 
-def test_an_unforeseen_exception_is_our_bug(job_folder: Path) -> None:
+@pytest.mark.parametrize("arguments", [["validate"], ["validate", "--json"], ["launch", "--json"]])
+def test_an_unforeseen_exception_is_our_bug(job_folder: Path, arguments: list[str]) -> None:
     program = """
 import smdp_launch.planning.prepare as prepare
 prepare.check_job = lambda *_, **__: 1 / 0
@@ -168,9 +170,17 @@ from smdp_launch.cli import main
 main()
 """
     ran = subprocess.run(
-        [sys.executable, "-c", program, "validate"], cwd=job_folder, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, *arguments], cwd=job_folder, capture_output=True, text=True, check=False
     )
     assert ran.returncode == ExitCode.BUG
+    if "--json" in arguments:
+        document = json.loads(ran.stdout)
+        validator("error").validate(document)
+        assert document["exit_code"] == ExitCode.BUG
+        assert document["message"] == "a mistake in smdp-launch: ZeroDivisionError: division by zero"
+        assert (ran.stdout.count("\n") == 1) == (arguments[0] == "launch")
+    else:
+        assert ran.stdout == ""
     assert "mistake in smdp-launch" in ran.stderr
     assert "ZeroDivisionError" in ran.stderr
 
@@ -202,6 +212,16 @@ def test_a_full_disk_and_a_vanished_folder_are_no_mistakes_of_ours(job_folder: P
     ran = subprocess.run(["sh", "-c", gone], cwd=job_folder, capture_output=True, text=True, check=False)
     assert ran.returncode in {ExitCode.OK, ExitCode.ENVIRONMENT}
     assert "mistake in smdp-launch" not in ran.stderr
+
+
+def test_a_folder_that_is_gone_is_told_to_a_program_too(job_folder: Path) -> None:
+    gone = f"mkdir gone; cd gone; rmdir ../gone; {LAUNCHER} launch --local --dry-run --json {job_folder}/job.yaml"
+    ran = subprocess.run(["sh", "-c", gone], cwd=job_folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    document = json.loads(ran.stdout)
+    validator("error").validate(document)
+    assert document["exit_code"] == ExitCode.ENVIRONMENT
+    assert document["message"] in ran.stderr
 
 
 def test_a_reader_that_goes_away_is_no_mistake(job_folder: Path) -> None:

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.history import state_folder
+from smdp_launch.jobs.history import LOCAL, remember, state_folder
 from smdp_launch.localcloud.client import private
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
 from tests.launcher.test_json_documents import validator
@@ -74,7 +75,18 @@ def test_a_job_is_told_from_its_name_to_its_outcome(here: Path, smdp_launch: Com
     assert (again.returncode, again.stderr) == (ExitCode.JOB_FAILED, "")
     quiet = documents(again.stdout)
     assert seen(quiet, "line") == []
-    assert quiet[-1] == last
+    assert (quiet[0], quiet[-1]) == (found[0], last)
+
+
+def test_a_job_that_the_service_does_not_know_is_not_said_to_be_there(
+    here: Path, smdp_launch: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(here)
+    remember("never-1", LOCAL, "job.yaml", "0" * 64, datetime.now(timezone.utc))
+    ran = smdp_launch("follow", "--json")
+    assert ran.returncode == ExitCode.SERVICE
+    (document,) = documents(ran.stdout)
+    assert "never-1 cannot be followed" in document["message"]
 
 
 def test_a_job_that_is_left_to_itself_gives_its_name_alone(here: Path, smdp_launch: Command) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import re
@@ -185,7 +186,11 @@ def test_running_jobs_count_against_the_quota(
     [
         ("s3:Get*", "may not s3:GetObject on arn:aws:s3:::bucket/train/part-0", "s3://bucket/train"),
         ("s3:List*", "may not s3:ListBucket on arn:aws:s3:::bucket", "s3://bucket/train"),
-        ("s3:PutObject", "may not s3:PutObject on arn:aws:s3:::bucket/output/*", "s3://bucket/output"),
+        (
+            "s3:PutObject",
+            "may not s3:PutObject on arn:aws:s3:::bucket/output/JOB/output/model.tar.gz",
+            "s3://bucket/output",
+        ),
         (
             "ecr:BatchGetImage",
             "may not ecr:BatchGetImage on arn:aws:ecr:us-east-1:123456789012:repository/smdp-pytorch",
@@ -193,8 +198,8 @@ def test_running_jobs_count_against_the_quota(
         ),
         (
             "logs:*",
-            "may not logs:CreateLogGroup, logs:CreateLogStream, logs:PutLogEvents on "
-            "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs:*",
+            "may not logs:CreateLogStream, logs:PutLogEvents on "
+            "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs:log-stream:JOB/algo-1",
             "role/training",
         ),
     ],
@@ -208,7 +213,7 @@ def test_what_the_role_may_not_do_is_told_by_action_and_resource(
     document = the_document(ran, "preflight")
     assert states(document)["permissions"] == "problem"
     assert notes(document)["permissions"] == ""
-    messages = [one["message"] for one in document["diagnostics"]]
+    messages = [re.sub(r"small-\d{14}-[0-9a-f]{4}", "JOB", one["message"]) for one in document["diagnostics"]]
     assert f"the role training {told}" in messages
     found = document["diagnostics"][messages.index(f"the role training {told}")]
     assert found["code"] == "SMDP822"
@@ -260,9 +265,9 @@ DECISION = """\
 </member>"""
 
 
-class ConditionalIam(BaseHTTPRequestHandler):
-    """IAM of an account where a condition decides over reading, and writing is denied; the local cloud has no
-    conditions. It answers as IAM's reference shows it: asked about resources, the keys that it misses stand there."""
+class Iam(BaseHTTPRequestHandler):
+    """IAM of an account with policies that the local cloud's are too simple for. It answers as IAM's reference shows
+    it: asked about resources, the context keys that it misses stand there."""
 
     protocol_version = "HTTP/1.1"
 
@@ -283,24 +288,60 @@ class ConditionalIam(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def decision(self, action: str, resource: str) -> str:
-        decision = {"s3:GetObject": "implicitDeny", "s3:PutObject": "explicitDeny"}.get(action, "allowed")
-        missing = "<member>aws:SourceVpce</member>" if action == "s3:GetObject" else ""
-        return DECISION.format(action=action, resource=resource, decision=decision, missing=missing)
+        raise NotImplementedError
 
     def log_message(self, *_: object) -> None:
         pass
 
 
+class ConditionalIam(Iam):
+    """A condition decides over reading, and writing is denied."""
+
+    def decision(self, action: str, resource: str) -> str:
+        decision = {"s3:GetObject": "implicitDeny", "s3:PutObject": "explicitDeny"}.get(action, "allowed")
+        missing = "<member>aws:SourceVpce</member>" if action == "s3:GetObject" else ""
+        return DECISION.format(action=action, resource=resource, decision=decision, missing=missing)
+
+
+class NarrowIam(Iam):
+    """The role may write below names that begin as the job's does, and no more than it needs elsewhere."""
+
+    ALLOWED = (
+        "arn:aws:s3:::bucket",
+        "arn:aws:s3:::bucket/train/*",
+        "arn:aws:s3:::bucket/output/small-*/source/*.tar.gz",
+        "arn:aws:s3:::bucket/output/small-*/output/*",
+        "arn:aws:s3:::bucket/checkpoints/small-*/*",
+        "arn:aws:ecr:us-east-1:123456789012:repository/smdp-pytorch",
+        "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs:log-stream:small-*",
+    )
+
+    def decision(self, action: str, resource: str) -> str:
+        anywhere = action in ("ecr:GetAuthorizationToken", "logs:CreateLogGroup")
+        allowed = anywhere or any(fnmatch.fnmatchcase(resource, one) for one in self.ALLOWED)
+        decision = "allowed" if allowed else "implicitDeny"
+        return DECISION.format(action=action, resource=resource, decision=decision, missing="")
+
+
 @pytest.fixture
-def conditional_iam(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), ConditionalIam) as server:
+def iam(request: pytest.FixtureRequest, cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), request.param) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL_IAM", f"http://127.0.0.1:{server.server_port}")
         yield
         server.shutdown()
 
 
-@pytest.mark.usefixtures("conditional_iam")
+@pytest.mark.parametrize("iam", [NarrowIam], indirect=True)
+@pytest.mark.usefixtures("iam")
+def test_a_policy_for_jobs_of_this_name_is_enough(run: Callable[..., Ran]) -> None:
+    ran = run("preflight", "--json", "--ignore", "SMDP812", job=JOB + CHECKPOINT)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert states(the_document(ran, "preflight"))["permissions"] == "ok"
+
+
+@pytest.mark.parametrize("iam", [ConditionalIam], indirect=True)
+@pytest.mark.usefixtures("iam")
 def test_a_condition_that_only_the_job_meets_is_noted(run: Callable[..., Ran]) -> None:
     ran = run("preflight", "--json", "--ignore", "SMDP812")
     document = the_document(ran, "preflight")

@@ -23,6 +23,7 @@ from smdp_launch.jobs.history import (
     launches,
     remember,
     remember_end,
+    remember_resumption,
     state_folder,
 )
 from smdp_launch.jobs.outcome import outcome
@@ -187,6 +188,24 @@ def test_a_history_that_another_process_keeps_is_not_waited_for_for_ever(
             remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
     remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
     assert [one.job for one in launches()] == ["one-1"]
+
+
+def test_a_job_that_was_written_down_twice_is_one_job_as_of_the_second_time(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a resumption is that was killed before its job was created, and asked for again."""
+    monkeypatch.chdir(job_folder)
+    remember("old-1", "us-east-1", "job.yaml", "0" * 64, NOW, Cost(hosts=1, price=3.6))
+    for _ in range(2):
+        remember_resumption("new-1", "old-1", "us-east-1", "1" * 64, NOW, 1)
+        remember("between", "us-east-1", "job.yaml", "0" * 64, NOW)
+    remember_resumption("new-1", "old-1", "us-east-1", "2" * 64, NOW, 1)
+    ended = outcome({"TrainingJobStatus": "Completed", "BillableTimeInSeconds": 1000})
+    for one in ("old-1", "new-1", "between"):
+        remember_end(one, ended, NOW)
+    assert [one.plan_hash[0] for one in launches()] == ["0", "0", "2"]
+    assert [(one.job, one.usd) for one in listing.jobs_here(20)] == [("new-1", 1.0), ("between", None), ("old-1", 1.0)]
+    assert [one.job for one in listing.jobs_here(2)] == ["new-1", "between"]
 
 
 def test_the_end_of_a_job_is_written_once_with_what_it_cost(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

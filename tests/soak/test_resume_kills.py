@@ -14,9 +14,11 @@ import pytest
 
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.history import LOCAL, remember_resumption, state_folder
+from smdp_launch.jobs.listing import jobs_here
 from smdp_launch.jobs.resume import RESUMES_TAG
 from smdp_launch.localcloud.client import private
 from tests.conftest import LAUNCHER, clean_environment, command_in
+from tests.launcher.test_json_documents import the_document
 from tests.launcher.test_resume import stopped_job
 from tests.localcloud.cloud import Cloud
 from tests.localcloud.conftest import assert_nothing_runs
@@ -40,6 +42,8 @@ def test_a_resume_that_is_killed_and_asked_again_is_one_job(tmp_path: Path, roun
             kills += killed
             endings[code.name] += 1
             assert_goes_on(cloud, old, f"seed {seed}, round {number}")
+            listed = the_document(command_in(folder)("list", "--json"), "list")["jobs"]
+            assert [one["training_job_status"] for one in listed] == ["Completed", "Stopped"], f"seed {seed}"
         assert_nothing_runs(str(folder))
     print(f"\nseed {seed}: {rounds} jobs, {kills} kills, the last try ended with {dict(endings)}")
 
@@ -52,10 +56,18 @@ def test_a_resumption_that_was_never_created_is_not_the_last_launch(
         launcher = command_in(tmp_path)
         old = stopped_job(tmp_path, launcher)
         now = datetime.now(timezone.utc)
-        remember_resumption("small-20261121000000-0000", old, LOCAL, "0" * 64, now, 1)
+        killed = "small-20261121000000-0000"
+        remember_resumption(killed, old, LOCAL, "0" * 64, now, 1)
+        for verb in (["status"], ["logs"], ["stop"], ["follow"], ["follow", "--json"]):
+            ran = launcher(*verb)
+            assert ran.returncode == ExitCode.SERVICE
+            told = ran.stderr.splitlines()[-1]
+            assert killed in told, verb
+            assert told.endswith(f"; it was never created: smdp-launch resume {old}"), verb
         ran = launcher("resume", "--detach")
         assert ran.returncode == ExitCode.OK, ran.stderr
         assert_goes_on(Cloud(endpoint), old, "")
+        assert [one.summary for one in jobs_here(9)] == ["completed", "never taken by the service", "stopped"]
 
 
 def resume(folder: Path, old: str, chance: random.Random) -> tuple[int, ExitCode]:

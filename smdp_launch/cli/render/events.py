@@ -28,18 +28,22 @@ class EventView:
     Args:
         where: the region that runs the job, or ``local``.
         quiet: leave out the hosts' lines.
+        created: by this command, so that the job is there; else it is told of once the service has described it.
     """
 
     asks = False  # no question may stand between the documents
 
-    def __init__(self, job: str, where: str, *, quiet: bool = False) -> None:
+    def __init__(self, job: str, where: str, *, quiet: bool = False, created: bool = False) -> None:
         self._job = job
         self._where = where
         self._quiet = quiet
+        self._created = created
+        self._told = False
         self.shape: object = None  # which no document is drawn after
 
     def __enter__(self) -> EventView:
-        show_job(self._job, self._where)
+        if self._created:
+            self._tell()
         return self
 
     def __exit__(
@@ -58,6 +62,8 @@ class EventView:
         _write("left", job=job, stopping=stopping)
 
     def show(self, seen: Seen) -> None:
+        if not isinstance(seen, Waiting):  # whatever else is seen comes after a description
+            self._tell()
         if isinstance(seen, LogLine):
             if not self._quiet:
                 _write("line", **_place(seen), rank=seen.rank, text=seen.text)
@@ -81,9 +87,14 @@ class EventView:
             told = {"host": host, "rank": rank, "lines": list(lines)}
         _write("ended", job=self._job, outcome=outcome_document(outcome), result=dict(results), traceback=told)
 
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            show_job(self._job, self._where)
+
 
 def show_job(job: str, where: str) -> None:
-    """The first line: which job it is about."""
+    """Which job the lines are about: it is there."""
     _write("job", job=job, where=where)
 
 

@@ -1,6 +1,7 @@
 """Check of what the job's role may do, as IAM's own simulation of its policies says.
 
-The simulation knows neither the policies of buckets and repositories nor what conditions will see.
+The simulation knows neither the policies of buckets and repositories nor what conditions will see. It takes a resource
+literally, also a `*` in it, so it is asked about what this very job will touch.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from typing import Any
 from smdp_launch.catalog.images import parse_image
 from smdp_launch.jobfile.document import Location
 from smdp_launch.jobs.checks.check import Account, NotChecked, code_of, s3_channels
-from smdp_launch.request.names import S3Location
+from smdp_launch.request.build import checkpoint_location
+from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.rules.facts import Finding
 
 _READ = ("s3:GetObject",)
-_WRITE = (*_READ, "s3:PutObject")
-_KEEP = (*_WRITE, "s3:DeleteObject")
+_WRITE = ("s3:PutObject",)
+_KEEP = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 _PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
-_LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
+_LOGS = ("logs:CreateLogStream", "logs:PutLogEvents")
 _LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 
@@ -52,25 +54,29 @@ def role_permissions(account: Account) -> Iterator[Finding | str]:
 
 
 def _needs(account: Account) -> Iterator[_Need]:
-    spec = account.plan.spec
+    spec, job = account.plan.spec, account.plan.job
     partition, owner = spec.role.split(":")[1], spec.role.split(":")[4]
     bucket = partial(_in_bucket, partition)
     for name, uri in s3_channels(account).items():
         where = S3Location.parse(uri)
         yield from bucket("reads the data", ("channels", name, "s3"), where.bucket, _first(account, where), _READ)
     # The source archive lies beside the output.
-    where = S3Location.parse(spec.output.s3)
-    yield from bucket("writes the output", ("output", "s3"), where.bucket, where.join("*").key, _WRITE)
-    if spec.checkpoint is not None:
-        where = S3Location.parse(spec.checkpoint.s3)
-        yield from bucket("keeps checkpoints", ("checkpoint", "s3"), where.bucket, where.join("*").key, _KEEP)
+    source = source_location(spec.output.s3, job)
+    yield from bucket("writes the output", ("output", "s3"), source.bucket, source.key, _READ)
+    where = S3Location.parse(spec.output.s3).join(job, "output", "model.tar.gz")
+    yield _Need("writes the output", ("output", "s3"), _WRITE, f"arn:{partition}:s3:::{where.bucket}/{where.key}")
+    kept = checkpoint_location(spec, job)
+    if kept is not None:
+        where = S3Location.parse(kept).join("checkpoint")
+        yield from bucket("keeps checkpoints", ("checkpoint", "s3"), where.bucket, where.key, _KEEP)
     image = parse_image(str(account.plan.request["AlgorithmSpecification"]["TrainingImage"]))
     if image is not None and image.account is not None:
         yield _Need("pulls the image", ("image",), ("ecr:GetAuthorizationToken",), "*")
         repository = f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
         yield _Need("pulls the image", ("image",), _PULL, repository)
     group = f"arn:{partition}:logs:{spec.region}:{owner}:log-group:{_LOG_GROUP}"
-    yield _Need("writes logs", ("role",), _LOGS, f"{group}:*")
+    yield _Need("writes logs", ("role",), ("logs:CreateLogGroup",), f"{group}:*")
+    yield _Need("writes logs", ("role",), _LOGS, f"{group}:log-stream:{job}/algo-1")
 
 
 def _in_bucket(
