@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of: {', '.join(CASES)}")
     parser.add_argument("--rounds", default="1")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     failed = []
     for name in arguments.cases or CASES:
