@@ -108,16 +108,17 @@ def command(
     ]
     if given and not local:
         raise click.UsageError(f"{given[0]} goes with --local")
+    manner = Manner(dry_run, yes, detach, as_json)
     if is_saved_plan(job_file):
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
-        return _launch_saved(job_file, Manner(dry_run, yes, detach, as_json), ignore)
+        return _launch_saved(job_file, manner, ignore)
     asked = LocalRequest(hosts, workers_per_host, data, containers, network, file_systems()) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
-        return _launch_local(checked, asked, Manner(dry_run, yes, detach, as_json))
-    return _launch_aws(checked, Manner(dry_run, yes, detach, as_json), ignore)
+        return _launch_local(checked, asked, manner)
+    return _launch_aws(checked, manner, ignore)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,6 @@ from smdp_launch.jobfile.types import FileSystemId, FileSystemPath, S3Uri
 #: The keys that name a channel's source.
 KINDS = ("s3", "fsx", "efs")
 
-#: The file system, of either type, that every local cloud has and no other: this machine's files, at their own paths.
-THIS_MACHINE = "fs-00000000000000000"
-
 
 class S3Channel(Section):
     s3: Annotated[S3Uri, Field(description="Prefix, or manifest, in S3.")]

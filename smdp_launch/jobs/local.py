@@ -34,7 +34,8 @@ def file_systems() -> LocalFileSystems:
     Raises:
         EnvironmentProblem: that file has a mistake.
     """
-    from smdp_launch.localcloud.account import THIS_MACHINE, AccountFile
+    from smdp_launch.catalog.local_cloud import THIS_MACHINE
+    from smdp_launch.localcloud.account import AccountFile
     from smdp_launch.localcloud.errors import ServiceError
     from smdp_launch.planning.file_systems import LocalFileSystem
 

@@ -14,10 +14,10 @@ from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.description import Description, described, description
-from smdp_launch.jobs.history import find_launch, remember_resumption
+from smdp_launch.jobs.history import remember_resumption
 from smdp_launch.jobs.outcome import ENDED, Outcome
 from smdp_launch.jobs.submit import create
-from smdp_launch.jobs.unknown import is_unknown
+from smdp_launch.jobs.unknown import goes_on_from
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.hyperparameters import encode_value
 from smdp_launch.request.names import S3Location, job_name
@@ -87,13 +87,13 @@ def resume(clients: Clients, prepared: Resumption, where: str) -> None:
 def _described(clients: Clients, job: str) -> Mapping[str, Any]:
     """The job, or the one that it was to go on from: a resumption that was cut off before its job was created has been
     written down all the same."""
-    launched = find_launch(job)
     try:
         return described(clients, job)
     except ServiceProblem as error:
-        if launched is None or launched.resumes is None or not is_unknown(error.__cause__):
+        old = goes_on_from(job, error)
+        if old is None:
             raise
-        return _described(clients, launched.resumes)
+        return _described(clients, old)
 
 
 def _require_resumable(old: Description) -> Outcome:

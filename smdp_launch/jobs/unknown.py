@@ -9,7 +9,7 @@ from smdp_launch.errors import ServiceProblem
 from smdp_launch.jobs.history import find_launch
 
 
-def is_unknown(error: BaseException | None) -> bool:
+def _is_unknown(error: BaseException | None) -> bool:
     """Whether botocore's ``error`` is the service's answer that there is no such job."""
     from botocore.exceptions import ClientError
 
@@ -18,14 +18,19 @@ def is_unknown(error: BaseException | None) -> bool:
     return bool(error.response["Error"]["Code"] == "ValidationException")
 
 
+def goes_on_from(job: str, error: ServiceProblem) -> str | None:
+    """The job that ``job`` was to go on from, where ``error`` says that ``job`` was never created."""
+    launched = find_launch(job)
+    return launched.resumes if launched is not None and _is_unknown(error.__cause__) else None
+
+
 @contextmanager
 def never_created_told(job: str) -> Iterator[None]:
     """Adds to the refusal of a question about ``job`` how it comes to be created after all."""
     try:
         yield
     except ServiceProblem as error:
-        launched = find_launch(job)
-        if launched is None or launched.resumes is None or not is_unknown(error.__cause__):
+        old = goes_on_from(job, error)
+        if old is None:
             raise
-        fix = f"smdp-launch resume {launched.resumes}"
-        raise ServiceProblem(f"{error}; it was never created: {fix}") from error.__cause__
+        raise ServiceProblem(f"{error}; it was never created: smdp-launch resume {old}") from error.__cause__

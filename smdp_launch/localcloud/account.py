@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 
@@ -24,9 +25,6 @@ FILE = "account.yaml"
 VPC = "vpc-00000000000000001"
 SUBNET = "subnet-00000000000000001"
 GROUP = "sg-00000000000000001"
-
-#: The file system that every local cloud has, of either type: this machine's files, at their own paths.
-THIS_MACHINE = "fs-00000000000000000"
 
 
 def _with_a_home(folder: str) -> str:

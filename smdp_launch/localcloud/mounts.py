@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from smdp_launch.localcloud.account import FILE, THIS_MACHINE, AccountFile, Efs, Fsx
+from smdp_launch.catalog.local_cloud import THIS_MACHINE
+from smdp_launch.localcloud.account import FILE, AccountFile, Efs, Fsx
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.namespaces import Mount
 from smdp_launch.localcloud.outcome import JobFailed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from smdp_launch.jobfile.channels import THIS_MACHINE, EfsChannel, FsxChannel, S3Channel
+from smdp_launch.catalog.local_cloud import THIS_MACHINE
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.planning.plan import LocalRun
 from smdp_launch.request.batch import workers_per_host

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from smdp_launch.diagnostics import Severity
-from smdp_launch.jobfile.channels import THIS_MACHINE, EfsChannel, FsxChannel
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.request.build import CODE_CHANNEL
 from smdp_launch.rules.facts import Facts, Finding, rule
 

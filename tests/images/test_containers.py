@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from smdp_launch.localcloud.account import THIS_MACHINE
+from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.endtoend.test_mnist import prepare
 from tests.images.base import buildah

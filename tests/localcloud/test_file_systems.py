@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from smdp_launch.localcloud import namespaces
-from smdp_launch.localcloud.account import THIS_MACHINE
 from tests.localcloud.cloud import Cloud
 from tests.localcloud.test_hosts import seen
 

@@ -248,6 +248,7 @@ def test_workers_see_all_of_it(host: Host) -> None:
         "MASTER_PORT": "4711",
         "SMDP_HOST_ID": "algo-1",
         "SMDP_CHECKPOINT_DIR": str(host.root / "checkpoints"),
+        "SMDP_TRACE_DIR": str(host.root / "output/data/flight"),
         "SMDATAPARALLEL_USE_SINGLENODE": "1",
         "SAGEMAKER_INSTANCE_TYPE": "local",
         "PYTHONUNBUFFERED": "1",

@@ -1,0 +1,6 @@
+"""What jobs may name that every local cloud has, and no other."""
+
+from __future__ import annotations
+
+#: A file system, of either type: this machine's files, at their own paths.
+THIS_MACHINE = "fs-00000000000000000"
