@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-NATIVE := $(shell find native -type f -not -path 'native/build/*' -not -name '*.pyc')
+NATIVE := $(shell find native -type f -not -path 'native/build/*' -not -path 'native/fuzz/*' -not -name '*.pyc')
 CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not -path 'native/build/*')
 # The Python whose torch `make wheels` builds the engine for.
 TORCH_PYTHON ?= $(BIN)/python
@@ -16,7 +16,7 @@ FAST := not (soak or clients or images)
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
-        test-native test-containers test-clients test-conformance test-soak
+        fuzz test-native test-containers test-clients test-conformance test-soak
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -50,6 +50,11 @@ test-native: $(VENV)/.ready ## whole tier: the engine under AddressSanitizer, UB
 	@test -e /usr/include/gtest/gtest.h || { echo "missing: GoogleTest (Debian, Ubuntu: apt-get install libgtest-dev)" >&2; exit 1; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/run.sh release asan tsan
 	$(PYTEST) -q -m 'not soak' native/tests
+
+FUZZ_SECONDS ?= 60
+
+fuzz: $(VENV)/.ready ## fuzz the frame parser, the hello and the rendezvous for FUZZ_SECONDS each (clang with libFuzzer)
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/fuzz/run.sh $(FUZZ_SECONDS)
 
 wheels: $(VENV)/.ready ## dist/wheels: the entrypoint, and the engine for the torch of TORCH_PYTHON
 	sh tools/build_wheels.sh $(TORCH_PYTHON)
@@ -86,6 +91,7 @@ test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by
 test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing and long runs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"
 	$(PYTEST) -q -m soak
+	@if command -v clang++ >/dev/null; then $(MAKE) fuzz; else echo "the fuzz targets did not run: no clang++ here"; fi
 
 lint: $(VENV)/.ready ## everything that reads the code without running it
 	$(BIN)/ruff check .

@@ -77,7 +77,7 @@ def _outputs(setup: Setup, command: List[str], environment: Dict[str, str]) -> L
     return outputs
 
 
-def _ranks(setup: Setup, command: List[str], environment: Dict[str, str]) -> List[Report]:
+def ranks(setup: Setup, command: List[str], environment: Dict[str, str]) -> List[Report]:
     return _reports(_outputs(setup, command, environment))
 
 
@@ -91,14 +91,17 @@ def small_beside_bulk(setup: Setup) -> List[float]:
     return [float(line.split()[0]) for line in lines if line.endswith("under way")]
 
 
-def engine(setup: Setup) -> List[Report]:
-    return _ranks(setup, [ENGINE, setup.cases, setup.dtype], TOKEN)
+def _engine(environment: Dict[str, str]) -> Callable[[Setup], List[Report]]:
+    def start(setup: Setup) -> List[Report]:
+        return ranks(setup, [ENGINE, setup.cases, setup.dtype], {**TOKEN, **environment})
+
+    return start
 
 
 def _torch(backend: str, environment: Dict[str, str]) -> Callable[[Setup], List[Report]]:
     def start(setup: Setup) -> List[Report]:
         command = [sys.executable, str(HERE / "bench_torch.py"), setup.cases, setup.dtype, backend]
-        return _ranks(setup, command, environment)
+        return ranks(setup, command, environment)
 
     return start
 
@@ -157,7 +160,8 @@ FOUR = {"GLOO_SOCKET_IFNAME": "eth0,eth0,eth0,eth0"}
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        Contender("smdp", engine),
+        Contender("smdp", _engine({})),
+        Contender("smdp-timeline", _engine({"SMDP_TIMELINE": "/tmp/timeline"})),
         Contender("gloo", _torch("gloo", {"GLOO_SOCKET_IFNAME": "eth0"})),
         Contender("gloo4", _torch("gloo", FOUR)),
         Contender(

@@ -97,8 +97,7 @@ class Bootstrap {
       return status;
     }
     made_.arena = std::move(*arena);
-    prove();
-    if (status = agree(); !status.ok()) {
+    if (status = agree(prove()); !status.ok()) {
       return status;
     }
     status = connect_network ? connect() : Status();
@@ -112,6 +111,11 @@ class Bootstrap {
   }
 
  private:
+  // All ranks will hear it: whose it is.
+  [[nodiscard]] Result<Bytes> of_this_rank(const Status& failed) const {
+    return Status(failed.code(), "rank " + std::to_string(identity_.rank) + ": " + failed.message());
+  }
+
   // Connections that are accepted have it from the listening socket.
   void choose_congestion() {
     if (!options_.congestion.empty()) {
@@ -129,8 +133,13 @@ class Bootstrap {
     card.has_token = !options_.job_token.empty();
     card.host_key = host_key(options_.host_id);
     card.local_name = "@smdp-" + to_hex(random128());
-    card.addresses = interface_addresses(options_.interface, options_.ipv6);
-    if (options_.interface.empty()) {
+    Result<std::vector<std::string>> addresses = interface_addresses(options_.interface, options_.ipv6);
+    if (addresses.ok()) {
+      card.addresses = std::move(*addresses);
+    }
+    if (!addresses.ok()) {
+      failed = addresses.status();
+    } else if (options_.interface.empty()) {
       for (const std::string& host : meeting_->local_addresses()) {
         if (host != "127.0.1.1") {
           std::erase(card.addresses, host);
@@ -154,7 +163,7 @@ class Bootstrap {
       }
     }
     const auto blobs =
-        meeting_->exchange(failed.ok() ? Result<Bytes>(encode_card(card)) : Result<Bytes>(failed), deadline_);
+        meeting_->exchange(failed.ok() ? Result<Bytes>(encode_card(card)) : of_this_rank(failed), deadline_);
     if (!blobs.ok()) {
       return blobs.status();
     }
@@ -208,12 +217,13 @@ class Bootstrap {
     return {};
   }
 
-  // Step 3. Nothing here is an error: a rank that cannot prove is another host.
-  void prove() {
+  // Step 3. A rank that cannot prove is another host; the only error is to have nothing left to prove with.
+  Status prove() {
     const Card& mine = cards_[static_cast<std::size_t>(identity_.rank)];
     Hello self = self_;
     self.purpose = Purpose::kLocal;
-    Greeter greeter(self, token_, std::min(deadline_, after(kProof)));
+    const TimePoint ends = std::min(deadline_, after(kProof));
+    Greeter greeter(self, token_, ends);
     bool alone = true;
     for (int other = 0; other < identity_.world_size; ++other) {
       const Card& card = cards_[static_cast<std::size_t>(other)];
@@ -228,28 +238,41 @@ class Bootstrap {
       }
     }
     if (alone) {
-      return;
+      return {};
     }
     greeter.accept_on(local_listener_.get());
+    meeting_->attend(greeter);
     // Ranks that cannot reach each other both know it soon: the connecting side is refused at once, the
     // accepting one waits for nobody once every rank it could still hear from has had its time.
     greeter.set_refusal_grace(0);
-    (void)greeter.run();
+    Status met = greeter.run();
+    local_listener_.reset();
+    if (greeter.told()) {
+      return {};  // the next exchange tells everybody
+    }
+    if (met.code() == Code::kExhausted) {
+      return met;
+    }
+    const TimePoint exchanged_by = std::min(deadline_, after(kProof));
     for (auto& [link, fd] : greeter.made()) {
-      Result<Mapping> theirs = exchange_arenas(fd.get(), made_.arena, kProof);
+      Result<Mapping> theirs = exchange_arenas(fd.get(), made_.arena, exchanged_by);
       if (theirs.ok()) {
         made_.local[link.first] = {std::move(fd), std::move(*theirs)};
+      } else if (theirs.status().code() == Code::kExhausted) {
+        return theirs.status();
       }
     }
+    return {};
   }
 
   // Step 4.
-  Status agree() {
+  Status agree(const Status& proved_all) {
     Writer proofs;
     for (const auto& [other, link] : made_.local) {
       proofs.put(static_cast<std::uint32_t>(other));
     }
-    const auto blobs = meeting_->exchange(proofs.take(), deadline_);
+    const auto blobs = meeting_->exchange(
+        proved_all.ok() ? Result<Bytes>(proofs.take()) : of_this_rank(proved_all), deadline_);
     if (!blobs.ok()) {
       return blobs.status();
     }
@@ -311,9 +334,15 @@ class Bootstrap {
       }
     }
     greeter.accept_on(data_listener_.get());
+    meeting_->attend(greeter);
     greeter.set_congestion(options_.congestion);
     greeter.set_refusal_grace(options_.refusal_grace_s);
-    if (Status status = greeter.run(); !status.ok()) {
+    Status status = greeter.run();
+    data_listener_.reset();  // whoever still comes is a stranger, and nobody is there to answer
+    if (greeter.told()) {
+      return status;
+    }
+    if (!status.ok()) {
       return {status.code(), "connecting the hosts failed on rank " + std::to_string(identity_.rank) + ": " +
                                  status.message()};
     }

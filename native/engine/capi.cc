@@ -49,6 +49,8 @@ template <class Function>
 int guarded(smdp_error* error, Function&& function) {
   try {
     return report(function(), error);
+  } catch (const std::bad_alloc&) {
+    return report({Code::kExhausted, "no memory left"}, error);
   } catch (const std::exception& caught) {
     return report({Code::kSystem, caught.what()}, error);
   }
@@ -211,6 +213,21 @@ void smdp_engine_abandon(smdp_engine* engine) {
   if (engine->engine->is_own()) {
     engine->engine->abandon();
   }
+}
+
+int smdp_engine_dump(smdp_engine* engine, const char* folder, char* path, size_t capacity,
+                     smdp_error* error) {
+  return guarded(error, [&]() -> Status {
+    const auto written = engine->engine->dump(folder == nullptr ? "" : folder, "the program asked for it");
+    if (!written.ok()) {
+      return written.status();
+    }
+    if ((*written).size() >= capacity) {
+      return {Code::kInvalid, *written + ": its path does not fit into the caller's memory"};
+    }
+    std::memcpy(path, (*written).c_str(), (*written).size() + 1);
+    return {};
+  });
 }
 
 int smdp_engine_host_count(const smdp_engine* engine) {

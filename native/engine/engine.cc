@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "net/stream_transport.h"
+#include "trace/dump_signal.h"
 
 namespace smdp {
 namespace {
@@ -71,6 +72,12 @@ Result<std::unique_ptr<Engine>> Engine::open(EngineConfig config) {
     return Status(Code::kInvalid,
                   "SMDP_KERNELS=" + config.options.kernels + ": this processor does not have them");
   }
+  if (!config.options.trace_signal.empty() && config.options.trace_dir.empty()) {
+    return Status(Code::kInvalid, "SMDP_TRACE_SIGNAL is set and SMDP_TRACE_DIR is not: set the folder too");
+  }
+  if (Status status = listen_for_dumps(config.options.trace_signal); !status.ok()) {
+    return status;
+  }
   if (!config.log) {
     config.log = standard_error_sink(config.options.verbose);
   }
@@ -95,7 +102,8 @@ Engine::Engine(EngineConfig config, Connections connections)
       arena_(std::move(connections.arena)),
       regions_(std::make_shared<RegionTable>(arena_)),
       network_side_(*this, false),
-      local_side_(*this, true) {
+      local_side_(*this, true),
+      flight_(static_cast<std::size_t>(config_.options.flight_records)) {
   const Options& options = config_.options;
   std::map<int, LocalPeer> local;
   for (auto& [peer, link] : connections.local) {
@@ -118,12 +126,14 @@ Engine::Engine(EngineConfig config, Connections connections)
   settings_.buffers_in_flight = static_cast<std::size_t>(options.buffers_in_flight);
   settings_.timeout_s = options.operation_timeout_s;
   settings_.warn_s = options.warn_s;
+  start_traces();
 }
 
 Status Engine::start() {
   local_->start(local_side_);
   network_->start(network_side_);
   network_->register_memory(arena_.bytes());
+  loop_.set_exhausted([this] { exhausted(); });
   loop_.set_tick([this] { tick(); }, [this] { return work(); });
   return loop_.start(static_cast<int>(config_.options.pin_cpu),
                      std::chrono::microseconds(config_.options.spin_us));
@@ -154,6 +164,7 @@ void Engine::end(bool orderly) {
     closed_ = true;
   }
   loop_.post([this, orderly] {
+    keep_last_flight(orderly);
     for (auto& [id, group] : groups_) {
       group->fail({Code::kClosed, "the engine was closed"}, false);
     }
@@ -173,6 +184,9 @@ void Engine::end(bool orderly) {
   }
   loop_.stop();
   groups_.clear();
+  if (tracer_) {
+    tracer_->close();
+  }
   local_.reset();
   network_.reset();
 }
@@ -275,7 +289,15 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
       call.handle->complete({Code::kClosed, "the group was destroyed"});
       return;
     }
-    found->second->submit(std::move(call));
+    const std::shared_ptr<OperationHandle> handle = call.handle;
+    try {
+      found->second->submit(std::move(call));
+    } catch (const std::bad_alloc&) {
+      exhausted();
+      if (!handle->is_complete()) {
+        handle->complete({Code::kExhausted, "there was no memory for this call"});
+      }
+    }
   };
   if (blocking) {
     loop_.post_before_drive(std::move(task));
@@ -339,6 +361,9 @@ void Engine::Side::arrived(int peer, const FrameHeader& header, Landing landing)
 }
 
 void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
+  if (handle_clock(peer, header)) {
+    return;
+  }
   if (header.type == FrameType::kConsumed || header.type == FrameType::kTaken) {
     regions_->release(header.offset);
   }
@@ -382,12 +407,21 @@ Loop::Work Engine::work() const {
   return most;
 }
 
+// Frames may be half handled, so nothing that is under way can be trusted. Noexcept: where there is not even
+// the memory to say so, the process ends, and the others hear that.
+void Engine::exhausted() noexcept {
+  for (auto& [id, group] : groups_) {
+    group->fail({Code::kExhausted, "rank " + std::to_string(rank_) + " has no memory left"}, true);
+  }
+}
+
 void Engine::tick() {
   network_->tick();
   const TimePoint now = Clock::now();
   for (auto& [id, group] : groups_) {
     group->tick(now);
   }
+  tick_traces(now);
 }
 
 }  // namespace smdp

@@ -20,13 +20,17 @@
 #include "net/loop.h"
 #include "net/transport.h"
 #include "shm/shm_transport.h"
+#include "trace/clock_offset.h"
+#include "trace/flight_recorder.h"
+#include "trace/tracer.h"
 
 namespace smdp {
 
 struct EngineConfig {
   Identity identity;
   Options options;
-  LogSink log;  // null: standard error
+  LogSink log;                   // null: standard error
+  Tracer::EmitEvent emit_event;  // null: lines on standard output
   // Tests put another transport between the hosts; null: TCP.
   std::function<std::unique_ptr<Transport>(Loop& loop, int rank)> make_transport;
 };
@@ -53,6 +57,9 @@ class Engine final : public GroupServices {
   void close();
   // Ends at once and without a goodbye: for the others it is as if this process had died.
   void abandon();
+  // Writes the flight records of this rank to a file in `folder` (empty: in SMDP_TRACE_DIR) and says where.
+  // kTimeout when the loop is held up by something.
+  Result<std::string> dump(const std::string& folder, const std::string& reason);
   // Until every other rank said goodbye or is lost, at most SMDP_CLOSE_TIMEOUT_S.
   void await_others();
 
@@ -69,6 +76,9 @@ class Engine final : public GroupServices {
   std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) override;
   BulkBudget& budget() override { return budget_; }
   void log(LogLevel level, const std::string& text) override { log_(level, text); }
+  FlightRecorder& flight() override { return flight_; }
+  Tracer* tracer() override { return tracer_.get(); }
+  void failed(const Status& why) override;
 
  private:
   // Frames from the network, and from this host's ranks: the same handling, but each kind only from its own
@@ -91,7 +101,20 @@ class Engine final : public GroupServices {
   void handle(int peer, const FrameHeader& header, Landing landing);
   void lost(int peer, bool orderly, const Status& why);
   void broken(int peer);
+  void exhausted() noexcept;
   void tick();
+  void start_traces();
+  void tick_traces(TimePoint now);
+  Result<std::string> write_flight(const std::string& folder, const std::string& reason);
+  // Writes the records where SMDP_TRACE_DIR says, if it does, and tells.
+  void keep_flight(const std::string& reason);
+  // What is to be written before the engine ends.
+  void keep_last_flight(bool orderly);
+  // Asks rank 0 for its time, in series of questions.
+  void ask_clock(TimePoint now);
+  void send_clock(int peer, FrameType type, std::uint64_t asked, std::uint64_t theirs);
+  // False when the frame is about something else.
+  bool handle_clock(int peer, const FrameHeader& header);
   [[nodiscard]] Loop::Work work() const;
 
   EngineConfig config_;
@@ -126,6 +149,14 @@ class Engine final : public GroupServices {
     Status why;
   };
   std::map<int, Loss> gone_;
+  FlightRecorder flight_;
+  std::unique_ptr<Tracer> tracer_;  // null: nobody asked for timelines or counters
+  std::uint64_t dumps_seen_ = 0;
+  TimePoint kept_at_{};          // when the records were last written
+  std::string failure_;          // why a group failed; of some that fail together, the first
+  bool unkept_failure_ = false;  // one came too soon after the last writing
+  ClockOffset rank0_clock_;
+  TimePoint next_clock_series_{};
 };
 
 }  // namespace smdp

@@ -2,7 +2,7 @@
 
 import ctypes
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Union
 
 import numpy as np
 
@@ -64,11 +64,13 @@ class Library:
 class Engine:
     """One rank. Ranks may be threads of one process: the calls release Python's lock."""
 
-    def __init__(self, library: Library, rank: int, world_size: int, options: Dict[str, str]) -> None:
+    def __init__(
+        self, library: Library, rank: int, world_size: int, options: Dict[str, str], master: str = "127.0.0.1"
+    ) -> None:
         self._functions = library.functions
         self.rank = rank
         words = [word.encode() for pair in options.items() for word in pair]
-        config = Config(ctypes.sizeof(Config), rank, world_size, b"127.0.0.1")
+        config = Config(ctypes.sizeof(Config), rank, world_size, master.encode())
         config.options = (ctypes.c_char_p * (len(words) + 1))(*words, None)
         self._engine = ctypes.c_void_p()
         self._checked("smdp_engine_open", ctypes.byref(config), ctypes.byref(self._engine))
@@ -78,7 +80,7 @@ class Engine:
         if getattr(self._functions, name)(*arguments, ctypes.byref(error)) != 0:
             raise EngineError(error.message.decode())
 
-    def group(self, members: List[int], name: str) -> ctypes.c_void_p:
+    def group(self, members: List[int], name: Union[str, bytes], timeout_s: float = 30) -> ctypes.c_void_p:
         made = ctypes.c_void_p()
         ranks = (ctypes.c_int * len(members))(*members)
         self._checked(
@@ -86,8 +88,8 @@ class Engine:
             self._engine,
             ranks,
             len(members),
-            name.encode(),
-            ctypes.c_double(30),
+            name if isinstance(name, bytes) else name.encode(),
+            ctypes.c_double(timeout_s),
             ctypes.byref(made),
         )
         return made

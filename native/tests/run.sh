@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds and runs the engine's C++ tests: run.sh [release|asan|tsan]...; all three without an argument.
-# asan is AddressSanitizer with UndefinedBehaviorSanitizer. Prints a count for each and ends with 1 if any test failed.
+# asan is AddressSanitizer with UndefinedBehaviorSanitizer. The kept inputs of native/fuzz are replayed too. Prints a
+# count for each and ends with 1 if any test failed.
 set -eu
 
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -22,13 +23,15 @@ for kind in "$@"; do
   nice -n 10 cmake --build "$build" --parallel "$jobs" > "$build/build.log" 2>&1 || { cat "$build/build.log"; exit 1; }
   status=0
   ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0 \
-    "$build/tests/test_native" --gtest_brief=1 --gtest_filter="$filter" > "$build/test.log" 2>&1 || status=$?
+    sh -c '"$1/tests/test_native" --gtest_brief=1 --gtest_filter="$2" && "$1/fuzz/replay_corpora" --gtest_brief=1' \
+    run "$build" "$filter" > "$build/test.log" 2>&1 || status=$?
   if [ $status -ne 0 ]; then
     failed=1
     cat "$build/test.log"
   fi
   reports=$(grep -cE 'WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:' "$build/test.log" || true)
-  count=$(grep -oE '[0-9]+ tests from' "$build/test.log" | tail -1 | cut -d' ' -f1)
-  echo "native tests, $kind: ${count:-0} ran, exit status $status, $reports sanitizer reports"
+  count=$(sed -nE 's/.* ([0-9]+) tests from.*/\1/p' "$build/test.log" | awk '{sum += $1} END {print sum + 0}')
+  inputs=$(sed -nE 's/^replayed .*: ([0-9]+) inputs$/\1/p' "$build/test.log" | awk '{sum += $1} END {print sum + 0}')
+  echo "native tests, $kind: $count ran, $inputs kept fuzz inputs replayed, exit status $status, $reports sanitizer reports"
 done
 exit $failed

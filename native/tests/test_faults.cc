@@ -432,6 +432,48 @@ TEST(Faults, CallsThatWaitForTheSameRankAreOneWarningAndTheDeadlineNamesAPlaceOn
   EXPECT_EQ(slow, 1);
 }
 
+// Rank 1 is stuck in operation 0, which is over on rank 0: that rank 1 waits for rank 2 there is what rank 0
+// must go by in operation 1.
+TEST(Faults, WhoIsBehindBecauseOfAnotherIsNotNamed) {
+  FaultFabric fabric;
+  Cluster cluster({.hosts = {1, 1, 1}, .fabric = &fabric, .options = {{"SMDP_WARN_S", "0.3"}}});
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<int> members = first_ranks(3);
+  const std::uint64_t group = cluster.group(members, "g");
+  fabric.hold(2, 1);
+  std::vector<Job> jobs(3);
+  for (const int rank : members) {
+    Job& job = jobs[static_cast<std::size_t>(rank)] = all_reduce_of(100);
+    start(cluster, rank, group, members, job);
+  }
+  ASSERT_TRUE(finish(jobs[0], 10).ok());
+  Job next = all_reduce_of(100);
+  start(cluster, 0, group, members, next, 1.5);
+  const Status status = finish(next, 10);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.message().find("of rank 2 (host host-2)"), std::string::npos) << status.message();
+  EXPECT_EQ(status.message().find("rank 1 (host"), std::string::npos) << status.message();
+  fabric.release();
+}
+
+// What the group failed of and which call it was are told to a call that comes later, too.
+TEST(Faults, ACallOfAFailedGroupSaysWhichItWasAndThatItHadNotBegun) {
+  Cluster cluster({.hosts = {1, 1}});
+  ASSERT_TRUE(cluster.ok());
+  const std::uint64_t group = cluster.group({0, 1}, "g");
+  cluster.engine(1).abandon();
+  Job first = all_reduce_of(10);
+  start(cluster, 0, group, {0, 1}, first);
+  EXPECT_EQ(finish(first, 10).code(), Code::kPeerLost);
+  Job late = all_reduce_of(1000);
+  start(cluster, 0, group, {0, 1}, late);
+  const Status status = finish(late, 10);
+  for (const char* part : {"group 'g' failed before", "rank 1 (host host-1) was lost", "float32[1000]",
+                           "operation 1 of group 'g' had not begun"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+}
+
 TEST(Faults, WhatIsNotOfferedIsSaidAtOnce) {
   Cluster cluster({.hosts = {1}});
   ASSERT_TRUE(cluster.ok());

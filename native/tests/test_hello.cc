@@ -1,5 +1,6 @@
 // What ranks refuse in each other, and that all of them hear why.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <memory>
@@ -10,6 +11,7 @@
 #include "net/greeter.h"
 #include "net/hello.h"
 #include "net/socket.h"
+#include "shm/arena.h"
 
 namespace smdp::testing {
 namespace {
@@ -189,6 +191,69 @@ TEST(Greeter, ARankThatComesAgainTakesThePlaceOfItsEarlierConnection) {
   EXPECT_EQ(received, sent);
 }
 
+// Both sides of a conversation that is cut before the welcome try again.
+TEST(Greeter, ACallerThatIsSentAwayUnheardCallsAgain) {
+  const auto listener = listen_tcp("127.0.0.1", "0");
+  ASSERT_TRUE(listener.ok());
+  const auto caller = greeter_of(1);
+  caller->connect(0, 0, {{"127.0.0.1", listener->port}}, false);
+  Status called;
+  std::thread calling([&] { called = caller->run(); });
+  UniqueFd sent_away;
+  while (!sent_away.valid()) {
+    sent_away = UniqueFd(::accept4(listener->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  sent_away.reset();
+  const auto host = greeter_of(0);
+  host->accept_on(listener->fd.get());
+  host->expect(1, 0);
+  const Status met = host->run();
+  calling.join();
+  EXPECT_TRUE(met.ok()) << met.message();
+  EXPECT_TRUE(called.ok()) << called.message();
+}
+
+// Between two exchanges of the rendezvous: one of the ranks has gone, or rank 0 has judged.
+TEST(Greeter, EndsWithTheRendezvousAndNotAtItsDeadline) {
+  for (const bool speaks : {false, true}) {
+    const auto listener = listen_tcp("127.0.0.1", "0");
+    ASSERT_TRUE(listener.ok());
+    auto link = begin_connect({"127.0.0.1", listener->port});
+    ASSERT_TRUE(link.ok());
+    UniqueFd other(::accept4(listener->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const auto waiting = greeter_of(0, 20);
+    waiting->expect(1, 0);
+    waiting->attend(link->get(), "rank 2", speaks);
+    const auto began = std::chrono::steady_clock::now();
+    Status met;
+    std::thread running([&] { met = waiting->run(); });
+    if (speaks) {
+      const std::byte word{1};
+      EXPECT_TRUE(send_all(other.get(), {&word, 1}, after(1)).ok());
+    } else {
+      other.reset();
+    }
+    running.join();
+    EXPECT_EQ(met.code(), Code::kPeerLost);
+    EXPECT_NE(met.message().find(speaks ? "rank 2 ended" : "rank 2 left"), std::string::npos)
+        << met.message();
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  }
+}
+
+// A rank that stops in the proof of shared memory holds the others up until their deadline and no longer.
+TEST(Rendezvous, TheProofOfSharedMemoryEndsAtTheDeadline) {
+  int pair[2] = {};  // NOLINT(modernize-avoid-c-arrays)
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  const UniqueFd ours(pair[0]);
+  const UniqueFd silent(pair[1]);
+  auto arena = Arena::create(1U << 20U);
+  ASSERT_TRUE(arena.ok());
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_FALSE(exchange_arenas(ours.get(), *arena, after(0.2)).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+}
+
 // The rank's own calls, however many wait for an answer, leave room for those who call it.
 TEST(Greeter, ManyCallsOfItsOwnDoNotKeepOthersOut) {
   const auto silent = listen_tcp("127.0.0.1", "0");
@@ -207,6 +272,43 @@ TEST(Greeter, ManyCallsOfItsOwnDoNotKeepOthersOut) {
   running.join();
   EXPECT_TRUE(called.ok()) << called.message();
   EXPECT_TRUE(busy->made().contains({401, 0}));
+}
+
+// What a rank makes of `answer` in the place of rank 0's.
+Status told_by_a_stranger(const std::string& answer) {
+  const auto listener = listen_tcp("127.0.0.1", "0");
+  EXPECT_TRUE(listener.ok());
+  const auto caller = greeter_of(1);
+  caller->connect(0, 0, {{"127.0.0.1", listener->port}}, false);
+  Status told;
+  std::thread running([&] { told = caller->run(); });
+  pollfd caller_came{listener->fd.get(), POLLIN, 0};
+  ::poll(&caller_came, 1, 10'000);
+  const UniqueFd stranger(::accept(listener->fd.get(), nullptr, nullptr));
+  EXPECT_TRUE(send_all(stranger.get(), as_bytes_of(answer), after(1)).ok());
+  running.join();
+  return told;
+}
+
+// Before, the caller went on reading until its deadline, and kept all that came.
+TEST(Greeter, AnAnswerLongerThanAnyIsNotReadToItsEnd) {
+  const Status told = told_by_a_stranger("\x01\xff\xff");
+  EXPECT_NE(told.message().find("something that is not this engine answered"), std::string::npos)
+      << told.message();
+}
+
+TEST(Greeter, ARefusalWritesNothingButPlainTextToTheTerminal) {
+  EXPECT_EQ(told_by_a_stranger(std::string("\x02\x09\x00\x1b[2J gone", 12)).message(), "[2J gone");
+  EXPECT_EQ(told_by_a_stranger(std::string("\x02\x00\x00", 3)).message(), "it refused and gave no reason");
+}
+
+// Before, such a connection counted as made.
+TEST(Greeter, ARankWithoutAnAddressIsMissing) {
+  const auto caller = greeter_of(1);
+  caller->connect(0, 0, {}, false);
+  const Status called = caller->run();
+  EXPECT_EQ(called.code(), Code::kRefused);
+  EXPECT_NE(called.message().find("rank 0: it gave no address"), std::string::npos) << called.message();
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ RAISES = """
 dist.init_process_group("smddp")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
 if rank == 1:
+    time.sleep(0.5)  # what was called before is complete on every rank, not on this one alone
     pending = dist.all_reduce(torch.ones(3), async_op=True)
     raise ValueError("a bug of the script")
 try:

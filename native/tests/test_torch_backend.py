@@ -125,6 +125,7 @@ DIES = (
     + """
 dist.all_reduce(torch.ones(10))
 print("ready", flush=True)
+time.sleep(0.5)  # the call before is complete on every rank, not on the one that dies alone
 if rank == 2: time.sleep(60)
 try:
     dist.all_reduce(torch.ones(5_000_000))

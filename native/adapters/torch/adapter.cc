@@ -33,5 +33,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
              pybind11::arg("timeout"), pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("retire", &smdp_torch::Completer::retire, pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("abandon", &smdp_torch::abandon_session, pybind11::call_guard<pybind11::gil_scoped_release>());
+  module.def("dump", &smdp_torch::dump_session, pybind11::arg("folder"),
+             pybind11::call_guard<pybind11::gil_scoped_release>());
   module.attr("built_for") = SMDP_TORCH_BUILT_FOR;
 }

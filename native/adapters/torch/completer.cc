@@ -1,5 +1,6 @@
 #include "completer.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -92,6 +93,7 @@ void Completer::add_thread() {
 }
 
 void Completer::run() {
+  ::pthread_setname_np(::pthread_self(), "smdp-futures");
   in_task = true;
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -4,6 +4,7 @@
 #include <smdp/engine.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -161,6 +162,23 @@ inline std::shared_ptr<Session> find_session(const c10::intrusive_ptr<Store>& st
   session = std::make_shared<Session>(store, rank, size, std::move(global_ranks));
   current_session = session;
   return session;
+}
+
+// The path of the file with this rank's flight records; "": in SMDP_TRACE_DIR.
+inline std::string dump_session(const std::string& folder) {
+  std::shared_ptr<Session> session;
+  {
+    const std::lock_guard lock(session_mutex);
+    session = current_session.lock();
+  }
+  TORCH_CHECK(session, "smddp: no process group uses this backend here, so there are no flight records");
+  std::array<char, 4096> path{};
+  smdp_error error{};
+  if (smdp_engine_dump(session->engine, folder.empty() ? nullptr : folder.c_str(), path.data(), path.size(),
+                       &error) != SMDP_OK) {
+    raise(error);
+  }
+  return path.data();
 }
 
 // For a script that ends by an exception: the others shall see a loss and not a goodbye.

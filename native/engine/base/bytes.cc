@@ -24,4 +24,14 @@ std::string to_hex(std::span<const std::byte> data) {
   return text;
 }
 
+std::string plain_text(std::span<const std::byte> data) {
+  std::string text;
+  for (const std::byte b : data) {
+    if (const auto character = static_cast<char>(b); character >= ' ' && character <= '~') {
+      text += character;
+    }
+  }
+  return text;
+}
+
 }  // namespace smdp

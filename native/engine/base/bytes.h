@@ -93,5 +93,7 @@ inline std::uint64_t hash64(std::span<const std::byte> data) {
 // From the kernel's generator; aborts the process when there is none.
 std::array<std::byte, 16> random128();
 std::string to_hex(std::span<const std::byte> data);
+// The printable ASCII characters of what a stranger may have sent, for messages and logs.
+std::string plain_text(std::span<const std::byte> data);
 
 }  // namespace smdp

@@ -32,7 +32,7 @@ const std::array kRows = {
     Row{{"SMDP_RENDEZVOUS_TIMEOUT_S", "number", "s", "300", "how long ranks wait for each other at the start"}, &Options::rendezvous_timeout_s, 0.01, kNoBound},
     Row{{"SMDP_REFUSAL_GRACE_S", "number", "s", "5", "how long the others wait, once complete, for a rank that was refused"}, &Options::refusal_grace_s, 0, kNoBound},
     Row{{"SMDP_OPERATION_TIMEOUT_S", "number", "s", "1800", "deadline of an operation that brings none of its own"}, &Options::operation_timeout_s, 0.01, kNoBound},
-    Row{{"SMDP_WARN_S", "number", "s", "5", "a wait longer than this prints one line naming the ranks waited for"}, &Options::warn_s, 0.01, kNoBound},
+    Row{{"SMDP_WARN_S", "number", "s", "4.5", "a wait longer than this prints one line naming the ranks waited for"}, &Options::warn_s, 0.01, kNoBound},
     Row{{"SMDP_HEARTBEAT_S", "number", "s", "10", "a link on which nothing was acknowledged for so long is lost"}, &Options::heartbeat_s, 0.1, kNoBound},
     Row{{"SMDP_CLOSE_TIMEOUT_S", "number", "s", "5", "how long closing waits for the other ranks to close too"}, &Options::close_timeout_s, 0, kNoBound},
     Row{{"SMDP_STREAMS", "integer", "", "1", "connections for bulk data between two ranks of different hosts, beside the one for small frames"}, &Options::streams, 1, 16},
@@ -50,6 +50,12 @@ const std::array kRows = {
     Row{{"SMDP_HOST_ID", "text", "", "", "names the host; ranks with different names never share memory; empty: boot id and network namespace"}, &Options::host_id, 0, 0},
     Row{{"SMDP_JOB_TOKEN", "text", "", "", "the job's secret, 32 hexadecimal digits; empty on every rank: rank 0 draws one"}, &Options::job_token, 0, 0},
     Row{{"SMDP_GENERATION", "integer", "", "0", "attempt of the job; ranks of different attempts refuse each other"}, &Options::generation, 0, kNoBound},
+    Row{{"SMDP_FLIGHT_RECORDS", "integer", "", "2000", "operations whose records are kept for a dump; 0: none"}, &Options::flight_records, 0, 1000000},
+    Row{{"SMDP_TRACE_DIR", "text", "", "", "folder for the flight records, one file a rank, when a group fails or a script ends by an exception; empty: none are written"}, &Options::trace_dir, 0, 0},
+    Row{{"SMDP_TRACE_SIGNAL", "text", "", "", "signal at which a process writes its flight records to SMDP_TRACE_DIR: USR1, USR2, QUIT, HUP or empty"}, &Options::trace_signal, 0, 0},
+    Row{{"SMDP_TIMELINE", "text", "", "", "folder for the timeline, one file a rank; empty: none is kept"}, &Options::timeline, 0, 0},
+    Row{{"SMDP_TIMELINE_MIB", "integer", "MiB", "64", "size at which a rank's timeline ends"}, &Options::timeline_mib, 1, 1 << 20},
+    Row{{"SMDP_COUNTERS_S", "number", "s", "0", "how often a rank reports what its engine did, as an event line; 0: never"}, &Options::counters_s, 0, kNoBound},
     Row{{"SMDP_VERBOSE", "switch", "", "0", "also print information, not only warnings"}, &Options::verbose, 0, 0},
 };
 // clang-format on
@@ -61,9 +67,11 @@ struct Choice {
   std::string_view allowed;
 };
 constexpr std::array<std::string_view, 5> kKernels = {"auto", "portable", "avx2", "avx512", "neon"};
+constexpr std::array<std::string_view, 5> kTraceSignals = {"", "USR1", "USR2", "QUIT", "HUP"};
 constexpr std::array<std::string_view, 3> kWireDTypes = {"", "bfloat16", "float16"};
 constexpr std::array kChoices = {
     Choice{"SMDP_KERNELS", kKernels, "one of auto, portable, avx2, avx512, neon"},
+    Choice{"SMDP_TRACE_SIGNAL", kTraceSignals, "USR1, USR2, QUIT, HUP or empty"},
     Choice{"SMDP_WIRE_DTYPE", kWireDTypes, "bfloat16, float16 or empty"},
 };
 

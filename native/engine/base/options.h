@@ -22,7 +22,7 @@ struct Options {
   double rendezvous_timeout_s = 300;
   double refusal_grace_s = 5;
   double operation_timeout_s = 1800;
-  double warn_s = 5;
+  double warn_s = 4.5;
   double heartbeat_s = 10;
   double close_timeout_s = 5;
   std::int64_t streams = 1;
@@ -40,6 +40,12 @@ struct Options {
   std::string host_id;
   std::string job_token;
   std::int64_t generation = 0;
+  std::int64_t flight_records = 2000;
+  std::string trace_dir;
+  std::string trace_signal;
+  std::string timeline;
+  std::int64_t timeline_mib = 64;
+  double counters_s = 0;
   bool verbose = false;
 };
 

@@ -20,7 +20,10 @@ enum class Code : std::uint8_t {
   kClosed = 7,       // the engine or the group was closed
   kUnsupported = 8,  // a combination the engine does not offer
   kInternal = 9,     // a bug of ours
+  kExhausted = 10,   // no descriptor or no memory was left
 };
+
+inline constexpr Code kLastCode = Code::kExhausted;
 
 class [[nodiscard]] Status {
  public:
@@ -55,7 +58,7 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// "<what>: <strerror(error)>" as kSystem.
+// "<what>: <strerror(error)>" as kSystem, or as kExhausted with what to do about it.
 Status system_error(const std::string& what, int error);
 
 }  // namespace smdp

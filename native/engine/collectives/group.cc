@@ -19,6 +19,7 @@ Group::Group(GroupServices& services, std::uint64_t id, std::string name, std::v
       id_(id),
       name_(std::move(name)),
       members_(std::move(members)),
+      traced_(std::make_shared<TracedGroup>(TracedGroup{id_, name_, members_})),
       settings_(settings) {
   std::vector<int> hosts;
   hosts.reserve(members_.size());
@@ -66,7 +67,7 @@ std::unique_ptr<LocalJob> Group::make_local_job(LocalSpec spec, std::uint64_t op
 
 void Group::submit(Call call) {
   if (!failed_.ok()) {
-    call.handle->complete({failed_.code(), "group '" + name_ + "' failed before: " + failed_.message()});
+    refuse(call);
     return;
   }
   const TimePoint now = Clock::now();
@@ -83,9 +84,11 @@ void Group::submit(Call call) {
     }
     call.what.root =
         call.buffers;  // an all_reduce has no root; so the number of buffers is compared between ranks
-    named_[key] = {key, std::move(call), deadline, now};
+    const std::uint64_t record = services_.flight().add(traced_, key, call.what, now, deadline);
+    named_[key] = {key, std::move(call), deadline, now, record};
   } else {
-    queue_.push_back({next_number_++, std::move(call), deadline, now});
+    const std::uint64_t record = services_.flight().add(traced_, next_number_, call.what, now, deadline);
+    queue_.push_back({next_number_++, std::move(call), deadline, now, record});
   }
   inside_ = true;
   admit();
@@ -136,14 +139,29 @@ void Group::admit() {
   }
 }
 
+// A call that is neither waiting nor under way would be nobody's.
 void Group::begin(Waiting waiting) {
+  const std::uint64_t operation = waiting.number;
+  const std::shared_ptr<OperationHandle> handle = waiting.call.handle;
+  try {
+    start(std::move(waiting));
+  } catch (const std::bad_alloc&) {
+    if (!active_.contains(operation) && !handle->is_complete()) {
+      handle->complete({Code::kExhausted, "there was no memory to begin " + name_operation(operation)});
+    }
+    throw;
+  }
+}
+
+void Group::start(Waiting waiting) {
   const std::uint64_t operation = waiting.number;
   const TimePoint now = Clock::now();
   const double patience =
       std::min(settings_.warn_s, std::chrono::duration<double>(waiting.deadline - now).count() / 2);
-  auto made =
-      std::make_unique<Operation>(*this, operation, std::move(waiting.call), layout_, rank_, settings_.plan,
-                                  settings_.isa, settings_.window, waiting.deadline, now + seconds(patience));
+  const OperationTrace trace = trace_begin(waiting, now);
+  auto made = std::make_unique<Operation>(*this, operation, std::move(waiting.call), layout_, rank_,
+                                          settings_.plan, settings_.isa, settings_.window, waiting.deadline,
+                                          now + seconds(patience), trace);
   Operation& running = *active_.emplace(operation, std::move(made)).first->second;
   running.start();
   const auto early = parked_.find(operation);
@@ -193,10 +211,11 @@ bool Group::arrived(int from, const FrameHeader& header, Landing landing) {
     Reader reader(std::span<const std::byte>(landing.data, header.payload));
     const auto code = static_cast<Code>(reader.get<std::uint8_t>());
     const std::string text = reader.text();
-    if (failed_.ok() && reader.ok()) {
-      fail({code, text}, true);
+    if (!reader.ok() || code == Code::kOk || code > kLastCode) {
+      return false;
     }
-    return reader.ok();
+    fail({code, text}, true);
+    return true;
   }
   if (!failed_.ok()) {
     return true;
@@ -205,14 +224,13 @@ bool Group::arrived(int from, const FrameHeader& header, Landing landing) {
     departures_.push_back({*rank, header.operation, header.offset});
     return true;
   }
-  const auto found = active_.find(header.operation);
   if (header.type == FrameType::kSuspect) {
-    if (found != active_.end()) {
-      found->second->witnesses().insert(*rank);
-      found->second->suspects().insert(static_cast<int>(header.piece));
-    }
-    return true;
+    return hear_suspicion(*rank, header);
   }
+  if (!hearsay_.empty()) {
+    forget_hearsay(*rank, header.operation);
+  }
+  const auto found = active_.find(header.operation);
   if (found == active_.end()) {
     if (is_ahead(header.operation)) {
       parked_bytes_ += header.payload;
@@ -282,8 +300,11 @@ void Group::reap() {
     for (const std::uint64_t operation : over) {
       const auto found = active_.find(operation);
       if (found != active_.end()) {
+        trace_end(found->second->trace(), {});
         const auto handle = found->second->call().handle;
         active_.erase(found);
+        std::erase_if(hearsay_,
+                      [=](const auto& entry) { return is_later(operation, entry.second.operation); });
         handle->complete({});
       }
     }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -21,6 +22,8 @@
 #include "collectives/operation.h"
 #include "net/loop.h"
 #include "shm/region_table.h"
+#include "trace/flight_recorder.h"
+#include "trace/tracer.h"
 
 namespace smdp {
 
@@ -37,6 +40,10 @@ class GroupServices {
   [[nodiscard]] virtual const Layout& layout() const = 0;
   virtual BulkBudget& budget() = 0;
   virtual void log(LogLevel level, const std::string& text) = 0;
+  virtual FlightRecorder& flight() = 0;
+  virtual Tracer* tracer() = 0;  // null: nobody asked for timelines or counters
+  // A group failed on this rank; its records are complete.
+  virtual void failed(const Status& why) = 0;
 };
 
 struct GroupSettings {
@@ -45,7 +52,7 @@ struct GroupSettings {
   std::uint32_t window = 16;
   std::size_t buffers_in_flight = 4;
   double timeout_s = 1800;
-  double warn_s = 5;
+  double warn_s = 4.5;
 };
 
 // A frame that came before its operation began (or before its group was made).
@@ -72,6 +79,9 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   // This rank destroys the group.
   void leave();
   void peer_lost(int job_rank, bool orderly, const Status& why);
+  [[nodiscard]] const std::shared_ptr<const TracedGroup>& traced() const { return traced_; }
+  // Writes into the flight records what each operation under way waits for.
+  void note_waits();
   [[nodiscard]] bool busy() const { return !active_.empty() || !queue_.empty() || !named_.empty(); }
   [[nodiscard]] Loop::Work work() const;
 
@@ -86,17 +96,28 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
 
  private:
   static constexpr std::uint64_t kNamed = 1ULL << 63U;
+  // Ordered and named operations have no order among each other.
+  static bool is_later(std::uint64_t one, std::uint64_t other) {
+    return ((one ^ other) & kNamed) == 0 && one > other;
+  }
 
   struct Waiting {
     std::uint64_t number = 0;
     Call call;
     TimePoint deadline;
     TimePoint submitted;
+    std::uint64_t record = 0;  // of the flight recorder
   };
 
   [[nodiscard]] std::optional<int> rank_of(int job_rank) const;
   void admit();
   void begin(Waiting waiting);
+  void start(Waiting waiting);
+  [[nodiscard]] OperationTrace trace_begin(const Waiting& waiting, TimePoint now);
+  void trace_end(const OperationTrace& trace, const Status& status);
+  void record_failures(const Status& why);
+  // A call that comes when the group has failed.
+  void refuse(const Call& call);
   bool deliver_frame(int from, const FrameHeader& header, Landing landing);
   void reap();
   void share_budget();
@@ -105,6 +126,8 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   // The oldest call that is not complete here, or the number of the next; by order of calls or named.
   [[nodiscard]] std::uint64_t first_open(bool named) const;
   [[nodiscard]] bool has_open(bool named) const;
+  [[nodiscard]] bool hear_suspicion(int from, const FrameHeader& header);
+  void forget_hearsay(int from, std::uint64_t operation);
   void check_departures();
   void check_closed(TimePoint now);
   void mismatch(int from, const FrameHeader& header, const Descriptor& ours);
@@ -118,6 +141,7 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   std::uint64_t id_;
   std::string name_;
   std::vector<int> members_;
+  std::shared_ptr<const TracedGroup> traced_;
   int rank_ = 0;
   GroupLayout layout_;
   GroupSettings settings_;
@@ -138,7 +162,13 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
     std::uint64_t first = 0;
     std::uint64_t first_named = 0;
   };
-  std::vector<Departure> departures_;    // members that destroyed the group
+  std::vector<Departure> departures_;  // members that destroyed the group
+  // What ranks that are behind said of calls that are complete here: whom they wait for there.
+  struct Hearsay {
+    std::uint64_t operation = 0;
+    std::set<int> suspects;
+  };
+  std::map<int, Hearsay> hearsay_;       // by rank of the group
   std::optional<std::uint64_t> warned_;  // the last operation that a warning told of
   bool inside_ = false;                  // an entry function is running and will reap
 };

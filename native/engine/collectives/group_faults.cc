@@ -35,13 +35,45 @@ std::string Group::describe_wait(const Operation& operation, const std::vector<i
   return text;
 }
 
+bool Group::hear_suspicion(int from, const FrameHeader& header) {
+  if (header.piece >= members_.size()) {
+    return false;
+  }
+  const auto suspect = static_cast<int>(header.piece);
+  const auto found = active_.find(header.operation);
+  if (found != active_.end()) {
+    found->second->witnesses().insert(from);
+    found->second->suspects().insert(suspect);
+  } else if (!is_ahead(header.operation)) {
+    Hearsay& heard = hearsay_[from];
+    if (heard.operation != header.operation) {
+      heard = {header.operation, {}};
+    }
+    heard.suspects.insert(suspect);
+  }
+  return true;
+}
+
+// Who goes on to later calls waits for nobody in an earlier one, or says so in the later ones too.
+void Group::forget_hearsay(int from, std::uint64_t operation) {
+  const auto heard = hearsay_.find(from);
+  if (heard != hearsay_.end() && is_later(operation, heard->second.operation)) {
+    hearsay_.erase(heard);
+  }
+}
+
 std::vector<int> Group::culprits(Operation& operation) const {
   const std::vector<int> direct = operation.waiting_for().ranks;
   std::set<int> all = operation.suspects();
   all.insert(direct.begin(), direct.end());
+  std::set<int> witnesses = operation.witnesses();
+  for (const auto& [rank, heard] : hearsay_) {
+    witnesses.insert(rank);
+    all.insert(heard.suspects.begin(), heard.suspects.end());
+  }
   std::vector<int> left;
   std::ranges::copy_if(all, std::back_inserter(left),
-                       [&](int rank) { return rank != rank_ && !operation.witnesses().contains(rank); });
+                       [&](int rank) { return rank != rank_ && !witnesses.contains(rank); });
   return left.empty() ? direct : left;
 }
 
@@ -89,6 +121,7 @@ void Group::fail(const Status& why, bool tell, std::optional<std::uint64_t> subj
     const Bytes bytes = Writer().put(static_cast<std::uint8_t>(why.code())).text(text).take();
     tell_all(header, std::make_shared<std::vector<std::byte>>(bytes));
   }
+  record_failures(why);
   // The operations die on the next turn: one of them may be the caller.
   auto dying = std::make_shared<std::vector<std::unique_ptr<Operation>>>();
   for (auto& [operation, running] : active_) {

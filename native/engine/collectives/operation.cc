@@ -6,7 +6,7 @@
 namespace smdp {
 Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout,
                      int rank, const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline,
-                     TimePoint warn_at)
+                     TimePoint warn_at, const OperationTrace& trace)
     : host_(host),
       budget_(host.budget()),
       number_(number),
@@ -18,7 +18,8 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
       plan_(make_plan(call_.what, layout, options, my_host_, static_cast<std::uint32_t>(number))),
       window_(std::max(window, 2U * static_cast<std::uint32_t>(hosts_))),
       deadline_(deadline),
-      warn_at_(warn_at) {
+      warn_at_(warn_at),
+      trace_(trace) {
   const bool average = call_.what.op == ReduceOp::kAvg;
   if (call_.what.dtype == DType::kFloat32 && (average || call_.what.op == ReduceOp::kSum) && hosts_ > 1) {
     wire_dtype_ = options.wire_dtype;
@@ -69,6 +70,7 @@ void Operation::start() {
   spec.input = call_.input;
   spec.output = call_.output;
   spec.kernel = kernels_.fold;
+  spec.marks = marks();
   local_ = host_.make_local_job(spec, number_, *this);
   pieces_left_ = plan_.pieces.size();
   for (std::uint32_t piece = 0; piece < plan_.pieces.size(); ++piece) {
@@ -76,6 +78,9 @@ void Operation::start() {
     if (at(piece).origin == rank_) {
       to_publish_.push_back(piece);
     }
+  }
+  if (marks().wanted()) {
+    expect_words();
   }
   started_ = true;
   started_at_ = Clock::now();
@@ -238,29 +243,35 @@ void Operation::add_sum(std::uint32_t piece, int host, const std::byte* data, La
 }
 
 bool Operation::try_combine(std::uint32_t piece) {
-  const Piece& p = at(piece);
   const auto result = local_->result(piece);
   if (result.data() == nullptr) {
     return false;
   }
-  InFlight& state = flight(piece);
-  const std::size_t count = p.bytes / size_of(call_.what.dtype);
-  std::span<const std::byte> payload = result;
-  std::shared_ptr<const void> keep;
+  const auto halves = add_hosts_up(piece, result);
+  flights_.erase(piece);
+  settle(piece);
+  publish_combined(piece, halves ? std::span<const std::byte>(halves.get(), wire_bytes(piece)) : result,
+                   halves);
+  return true;
+}
+
+// Into `result`. What travels instead of it, where that is narrower; else null.
+std::shared_ptr<std::byte[]> Operation::add_hosts_up(std::uint32_t piece,  // NOLINT
+                                                     std::span<std::byte> result) {
+  const Working working(marks(), Phase::kReduce);
+  const InFlight& state = flight(piece);
+  const std::size_t count = at(piece).bytes / size_of(call_.what.dtype);
   if (narrowed(piece)) {
     const auto merged =
         std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));  // NOLINT(modernize-avoid-c-arrays)
     kernels_.merge(state.sums.data(), state.sums.size(), merged.get(), count, kernels_.divisor);
     put_result(piece, merged.get(), result.data());
-    payload = {merged.get(), wire_bytes(piece)};
-    keep = merged;
-  } else if (count > 0) {
+    return merged;
+  }
+  if (count > 0) {
     kernels_.merge(state.sums.data(), state.sums.size(), result.data(), count, kernels_.divisor);
   }
-  flights_.erase(piece);
-  settle(piece);
-  publish_combined(piece, payload, keep);
-  return true;
+  return nullptr;
 }
 
 bool Operation::narrowed(std::uint32_t piece) const {
@@ -274,6 +285,7 @@ std::uint64_t Operation::wire_bytes(std::uint32_t piece) const {
 
 std::shared_ptr<std::byte[]> Operation::narrow(std::span<const std::byte> sum) const {  // NOLINT
   const std::size_t count = sum.size() / size_of(call_.what.dtype);
+  const Working working(marks(), Phase::kCopy);
   auto halves = std::make_shared_for_overwrite<std::byte[]>(
       count * size_of(*wire_dtype_));  // NOLINT(modernize-avoid-c-arrays)
   conversion_.narrow(reinterpret_cast<const float*>(sum.data()), halves.get(), count);
@@ -283,9 +295,13 @@ std::shared_ptr<std::byte[]> Operation::narrow(std::span<const std::byte> sum) c
 // `from`: a piece's bytes as they travelled.
 void Operation::put_result(std::uint32_t piece, const std::byte* from, std::byte* to) const {
   const Piece& p = at(piece);
+  if (p.bytes == 0 || from == to) {
+    return;
+  }
+  const Working working(marks(), Phase::kCopy);
   if (narrowed(piece)) {
     conversion_.widen(from, reinterpret_cast<float*>(to), p.bytes / size_of(call_.what.dtype));
-  } else if (p.bytes > 0 && from != to) {
+  } else {
     std::memcpy(to, from, p.bytes);
   }
 }
@@ -336,6 +352,7 @@ bool Operation::publish_next() {
   to_publish_.pop_front();
   ++publishing_;
   if (!source.empty() && result.data() != source.data()) {
+    const Working working(marks(), Phase::kCopy);
     std::memcpy(result.data(), source.data(), source.size());
   }
   for (int turn = 1; turn < hosts_; ++turn) {

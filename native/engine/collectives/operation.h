@@ -26,6 +26,7 @@
 #include "collectives/plan.h"
 #include "net/transport.h"
 #include "shm/local_reducer.h"
+#include "trace/marks.h"
 
 namespace smdp {
 
@@ -44,6 +45,12 @@ class OperationHost {
   [[nodiscard]] virtual bool is_oldest(std::uint64_t operation) const = 0;
 };
 
+// What traces know of an operation.
+struct OperationTrace {
+  std::uint64_t record = 0;  // of the flight recorder
+  Marks marks;
+};
+
 struct Kernels {
   ReduceFn fold = nullptr;   // of the ranks' values within a host
   ReduceFn merge = nullptr;  // of the hosts' sums as they travel
@@ -53,7 +60,8 @@ struct Kernels {
 class Operation final : public LocalJob::Events {
  public:
   Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout, int rank,
-            const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline, TimePoint warn_at);
+            const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline, TimePoint warn_at,
+            const OperationTrace& trace);
 
   ~Operation() override;
   Operation(const Operation&) = delete;
@@ -75,6 +83,7 @@ class Operation final : public LocalJob::Events {
   // Its pieces have come so slowly until now that to look every millisecond is soon enough, and it is not
   // near its end, where each look would count.
   [[nodiscard]] bool is_leisurely(TimePoint now) const;
+  [[nodiscard]] const OperationTrace& trace() const { return trace_; }
   // Ranks that somebody waits for, and ranks that said so: a rank in the first set and not in the second is
   // the one.
   std::set<int>& suspects() { return suspects_; }
@@ -101,6 +110,13 @@ class Operation final : public LocalJob::Events {
   void delivered(std::uint32_t piece) override;
   void taken(std::uint32_t piece) override;
 
+  [[nodiscard]] const Marks& marks() const { return trace_.marks; }
+  void expect_words();
+  void expect_words_of_origin(std::uint32_t piece);
+  void expect_words_of_sums(std::uint32_t piece);
+  [[nodiscard]] std::size_t local_of(int rank) const {
+    return static_cast<std::size_t>(layout_.local_of[static_cast<std::size_t>(rank)]);
+  }
   [[nodiscard]] const Piece& at(std::uint32_t piece) const { return plan_.pieces[piece]; }
   [[nodiscard]] bool is_agent(std::uint32_t piece) const {
     return layout_.agent(my_host_, at(piece).lane) == rank_;
@@ -119,7 +135,8 @@ class Operation final : public LocalJob::Events {
   // What travels for a piece between hosts, where that is not the call's own type.
   [[nodiscard]] bool narrowed(std::uint32_t piece) const;
   [[nodiscard]] std::uint64_t wire_bytes(std::uint32_t piece) const;
-  [[nodiscard]] std::shared_ptr<std::byte[]> narrow(std::span<const std::byte> sum) const;  // NOLINT
+  [[nodiscard]] std::shared_ptr<std::byte[]> narrow(std::span<const std::byte> sum) const;      // NOLINT
+  std::shared_ptr<std::byte[]> add_hosts_up(std::uint32_t piece, std::span<std::byte> result);  // NOLINT
   void put_result(std::uint32_t piece, const std::byte* from, std::byte* to) const;
   bool try_combine(std::uint32_t piece);
   void publish_combined(std::uint32_t piece, std::span<const std::byte> payload,
@@ -143,6 +160,7 @@ class Operation final : public LocalJob::Events {
   Conversion conversion_;
   TimePoint deadline_;
   TimePoint warn_at_;
+  OperationTrace trace_;
   std::set<int> suspects_;
   std::set<int> witnesses_;
   std::unique_ptr<LocalJob> local_;

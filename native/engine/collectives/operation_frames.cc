@@ -37,6 +37,7 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
   const std::uint32_t piece = header.piece;
   const Piece& p = at(piece);
   const int host = layout_.host_of[static_cast<std::size_t>(from)];
+  marks().heard_host(host, from);
   switch (header.type) {
     case FrameType::kHostSum: {
       if (!adds_hosts(piece) || host == my_host_ || header.payload != wire_bytes(piece) ||
@@ -105,6 +106,9 @@ bool Operation::settle_published(std::uint32_t piece, Landing landing) {
 }
 
 bool Operation::local_frame(int from, const FrameHeader& header) {
+  if (marks().wanted() && (header.type == FrameType::kContribute || header.type == FrameType::kOffer)) {
+    marks().heard_local(local_of(from), from);
+  }
   const bool known = local_->on_frame(layout_.local_of[static_cast<std::size_t>(from)], header);
   if (known && header.type != FrameType::kConsumed) {
     advance();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 
 namespace smdp {
 namespace {
@@ -23,6 +22,11 @@ Bytes answer(std::byte tag, std::span<const std::byte> body) {
       .put(static_cast<std::uint16_t>(body.size()))
       .raw(body)
       .take();
+}
+
+std::string sentence_of(std::span<const std::byte> refusal) {
+  const std::string why = plain_text(refusal);
+  return why.empty() ? "it refused and gave no reason" : why;
 }
 
 }  // namespace
@@ -49,10 +53,18 @@ void Greeter::refuse(Conversation& talk, const std::string& why, bool proved) {
 }
 
 void Greeter::on_hello(Conversation& talk) {
+  if (talk.wanted == kMagicBytes) {
+    if (!begins_hello(talk.in)) {
+      talk.state = Conversation::State::kOver;  // some other program: no answer
+      return;
+    }
+    talk.wanted = kHelloBytes;
+    return;
+  }
   std::ranges::copy(talk.in, talk.their_hello.begin());
   const auto hello = decode_hello(talk.their_hello);
   if (!hello) {
-    talk.state = Conversation::State::kOver;  // some other program: no answer
+    talk.state = Conversation::State::kOver;
     return;
   }
   talk.theirs = *hello;
@@ -114,13 +126,17 @@ void Greeter::on_answer(Conversation& talk) {
   Reader reader(talk.in);
   const auto tag = static_cast<std::byte>(reader.get<std::uint8_t>());
   const std::size_t length = reader.get<std::uint16_t>();
+  if (length > kMaxSentence) {
+    next_address(talk, "something that is not this engine answered");
+    return;
+  }
   if (talk.in.size() < kAnswerHead + length) {
-    talk.wanted = length <= kMaxSentence ? kAnswerHead + length : std::numeric_limits<std::size_t>::max();
+    talk.wanted = kAnswerHead + length;
     return;
   }
   const auto body = reader.raw(length);
   if (tag == kRefuse) {
-    const std::string why(reinterpret_cast<const char*>(body.data()), body.size());
+    const std::string why = sentence_of(body);
     const bool other_rank = why.starts_with("this is rank");
     next_address(talk, why);
     if (!other_rank) {
@@ -192,6 +208,7 @@ void Greeter::read_bytes(Conversation& talk) {
       if (talk.addresses.empty()) {
         talk.state = Conversation::State::kOver;
       } else {
+        talk.was_closed = true;
         next_address(talk, "it closed the connection");
       }
       return;
@@ -230,6 +247,8 @@ void Greeter::step(Conversation& talk, short events) {
     const ssize_t sent = ::send(talk.fd.get(), talk.out.data(), talk.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
       talk.out.erase(talk.out.begin(), talk.out.begin() + sent);
+    } else if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+      talk.out.clear();  // nobody is there to read it, and poll() would report that again and again
     }
   }
   if (talk.state == State::kLastWords && talk.out.empty()) {

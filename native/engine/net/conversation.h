@@ -30,11 +30,13 @@ struct Greeter::Conversation {
   EncodedHello our_hello{};
   EncodedHello their_hello{};
   TimePoint ends = TimePoint::max();
+  std::chrono::nanoseconds heard_until{0};  // accepting side: by the greeter's attention
   TimePoint retry_at{};
   // Connecting side only.
   std::vector<Address> addresses;
   std::size_t next = 0;
   bool patient = false;
+  bool was_closed = false;  // by one that may be busy: another round of the addresses is worth it
   std::string why = "no answer";
 };
 

@@ -39,7 +39,7 @@ class FaultFabric::Endpoint final : public Transport {
       }
     }
   }
-  void tick() override { fabric_.let_go(); }
+  void tick() override { fabric_.let_go(rank_); }
 
   void receive(const Parcel& parcel) {
     loop_.post([this, parcel] {
@@ -85,6 +85,16 @@ void FaultFabric::silence(int rank) {
   silent_.insert(rank);
 }
 
+void FaultFabric::drop(int from, int to) {
+  const std::lock_guard lock(mutex_);
+  dropping_.emplace(from, to);
+}
+
+void FaultFabric::slow_down(int rank) {
+  const std::lock_guard lock(mutex_);
+  unread_[rank];
+}
+
 void FaultFabric::cut(int rank) {
   const std::lock_guard lock(mutex_);
   for (auto& [peer, endpoint] : endpoints_) {
@@ -126,12 +136,16 @@ void FaultFabric::keep_account(const Parcel& parcel) {
 void FaultFabric::carry(Parcel parcel) {
   const std::lock_guard lock(mutex_);
   keep_account(parcel);
-  if (silent_.contains(parcel.from)) {
+  if (silent_.contains(parcel.from) || dropping_.contains({parcel.from, parcel.to})) {
     return;
   }
   if (parcel.header.payload > 0 && parcel.header.type != FrameType::kAbort &&
       damaged_.erase(parcel.from) > 0) {
     parcel.header.bytes += 8;
+  }
+  if (const auto reader = unread_.find(parcel.to); reader != unread_.end()) {
+    reader->second.push_back(std::move(parcel));
+    return;
   }
   if (slow_links_.contains({parcel.from, parcel.to})) {
     slow_.push_back(std::move(parcel));
@@ -158,8 +172,12 @@ void FaultFabric::release() {
   slow_.clear();
 }
 
-void FaultFabric::let_go() {
+void FaultFabric::let_go(int ticking) {
   const std::lock_guard lock(mutex_);
+  if (const auto reader = unread_.find(ticking); reader != unread_.end() && !reader->second.empty()) {
+    hand_over(reader->second.front());
+    reader->second.pop_front();
+  }
   std::ranges::shuffle(held_, random_);
   for (Parcel& parcel : held_) {
     hand_over(parcel);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,10 @@ class FaultFabric {
   std::unique_ptr<Transport> attach(Loop& loop, int rank);
   // From now on, all that `rank` sends disappears (a paused process, a dead switch).
   void silence(int rank);
+  // From now on, what `from` sends to `to` disappears, and what comes back does not (half a link).
+  void drop(int from, int to);
+  // From now on, `rank` takes one message in a tick, however many wait for it.
+  void slow_down(int rank);
   // From now on, what `from` sends to `to` waits for release().
   void hold(int from, int to);
   void release();
@@ -59,7 +64,7 @@ class FaultFabric {
 
   void carry(Parcel parcel);
   void keep_account(const Parcel& parcel);
-  void let_go();
+  void let_go(int ticking);
   void hand_over(const Parcel& parcel);
 
   FaultPlan plan_;
@@ -67,6 +72,8 @@ class FaultFabric {
   std::mt19937 random_;
   std::map<int, Endpoint*> endpoints_;
   std::set<int> silent_;
+  std::set<std::pair<int, int>> dropping_;
+  std::map<int, std::deque<Parcel>> unread_;  // by slow reader
   std::set<int> damaged_;
   std::vector<Parcel> held_;
   std::set<std::pair<int, int>> slow_links_;

@@ -14,7 +14,7 @@
 
 namespace smdp {
 
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 inline constexpr std::uint32_t kFrameMagic = 0x50444d53;  // "SMDP"
 inline constexpr std::size_t kFrameBytes = 72;
 
@@ -37,8 +37,11 @@ enum class FrameType : std::uint8_t {
   // The sender destroyed the group: it completes nothing from `operation` on, nor named buffers from `offset`
   // on.
   kLeave = 12,
+  // From a rank that keeps a timeline to rank 0, and back; `offset`: the asker's clock, `bytes`: rank 0's.
+  kClockAsk = 13,
+  kClockAnswer = 14,
 };
-inline constexpr std::uint8_t kFrameTypes = 13;
+inline constexpr std::uint8_t kFrameTypes = 15;
 
 // What a rank called. Two ranks of a group must have equal ones under the same operation number.
 struct Descriptor {

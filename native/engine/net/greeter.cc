@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "net/conversation.h"
 
@@ -11,6 +12,11 @@ namespace {
 constexpr double kConnect = 10;  // seconds
 // From there to the welcome: where hundreds of ranks start on few cores, each answer waits for its turn.
 constexpr double kConversation = 60;
+// A caller proves itself within so much of this rank's attention. A turn of run() counts with a waking's time
+// at most: where hundreds of ranks start on few cores, none is at fault for the turns that it, or this rank,
+// did not get.
+constexpr auto kCaller = std::chrono::seconds(2);
+constexpr auto kWaking = std::chrono::milliseconds(50);
 constexpr auto kLookUp = std::chrono::milliseconds(500);
 constexpr std::size_t kMostStrangers = 256;
 
@@ -24,6 +30,10 @@ Greeter::Greeter(Hello self, std::vector<std::byte> token, TimePoint deadline)
 Greeter::~Greeter() = default;
 
 void Greeter::connect(int rank, int rail, std::vector<Address> addresses, bool patient) {
+  if (addresses.empty()) {
+    failed_[{rank, rail}] = "it gave no address";
+    return;
+  }
   auto talk = std::make_unique<Conversation>();
   talk->link = {rank, rail};
   talk->addresses = std::move(addresses);
@@ -37,9 +47,9 @@ void Greeter::expect(int rank, int rail) { expected_[{rank, rail}] = ""; }
 
 void Greeter::begin(Conversation& talk) {
   if (talk.next >= talk.addresses.size()) {
-    if (!talk.patient) {
+    if (!talk.patient && !std::exchange(talk.was_closed, false)) {
       talk.state = Conversation::State::kOver;
-      failed_[talk.link] = talk.addresses.empty() ? "it gave no address" : talk.why;
+      failed_[talk.link] = talk.why;
       return;
     }
     begin_again(talk);
@@ -47,6 +57,9 @@ void Greeter::begin(Conversation& talk) {
   }
   Result<UniqueFd> fd = begin_connect(talk.addresses[talk.next], congestion_);
   if (!fd.ok()) {
+    if (fd.status().code() == Code::kExhausted) {
+      fatal_ = fd.status();
+    }
     next_address(talk, fd.status().message());
     return;
   }
@@ -82,6 +95,13 @@ void Greeter::begin_again(Conversation& talk) {
 void Greeter::accept_all(int listener) {
   for (;;) {
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) {
+      if (Status failed = system_error("answering a call", errno); failed.code() == Code::kExhausted) {
+        fatal_ =
+            std::move(failed);  // the caller stays in the queue: asking again would keep a processor busy
+      }
+      return;
+    }
     const auto callers =
         std::ranges::count_if(talks_, [](const auto& talk) { return talk->addresses.empty(); });
     if (!fd.valid() || static_cast<std::size_t>(callers) > kMostStrangers + expected_.size()) {
@@ -90,8 +110,8 @@ void Greeter::accept_all(int listener) {
     auto talk = std::make_unique<Conversation>();
     talk->fd = std::move(fd);
     talk->state = Conversation::State::kHello;
-    talk->wanted = kHelloBytes;
-    talk->ends = Clock::now() + seconds(kConversation);
+    talk->wanted = kMagicBytes;
+    talk->heard_until = attention_ + kCaller;
     talks_.push_back(std::move(talk));
   }
 }
@@ -126,8 +146,38 @@ Status Greeter::verdict() const {
   return text.empty() ? Status() : Status(refused ? Code::kRefused : Code::kTimeout, text);
 }
 
+void Greeter::attend(int fd, std::string who, bool speaks) {
+  attended_.push_back({fd, std::move(who), speaks});
+}
+
+void Greeter::take(Attended& attended, short events) {
+  if (fatal_.ok() && !attended.speaks && (events & POLLIN) != 0) {
+    const std::optional<Status> heard = hear_(attended.fd);
+    attended.heard = heard.has_value();
+    fatal_ = heard.value_or(Status());
+    told_ = !fatal_.ok();
+  }
+  if (fatal_.ok() && (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
+    fatal_ = {Code::kPeerLost, attended.who + " left the rendezvous: the connection was closed"};
+  } else if (fatal_.ok() && attended.speaks && events != 0) {
+    fatal_ = {Code::kPeerLost, attended.who + " ended the rendezvous"};
+  }
+}
+
+void Greeter::end_overdue(std::size_t conversations, TimePoint now) {
+  for (std::size_t i = 0; i < conversations; ++i) {
+    Conversation& talk = *talks_[i];
+    if (talk.addresses.empty() && attention_ >= talk.heard_until) {
+      talk.state = Conversation::State::kOver;
+    } else if (!talk.addresses.empty() && now >= talk.ends) {
+      next_address(talk, "no answer from " + talk.addresses[talk.next].text());
+    }
+  }
+}
+
 Status Greeter::run() {
   TimePoint grace_ends = TimePoint::max();
+  TimePoint turned = Clock::now();
   while (!complete() && fatal_.ok()) {
     std::vector<pollfd> entries;
     entries.reserve(listeners_.size() + talks_.size());
@@ -141,27 +191,27 @@ Status Greeter::run() {
       const bool writing = !talk->out.empty() || talk->state == Conversation::State::kConnecting;
       entries.push_back({talk->fd.get(), static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), 0});
     }
-    ::poll(entries.data(), entries.size(), milliseconds_until(std::min(deadline_, grace_ends), 50));
+    for (const Attended& attended : attended_) {
+      const int wanted = attended.heard ? POLLRDHUP : POLLIN | POLLRDHUP;
+      entries.push_back({attended.fd, static_cast<short>(wanted), 0});
+    }
+    ::poll(entries.data(), entries.size(),
+           milliseconds_until(std::min(deadline_, grace_ends), static_cast<int>(kWaking.count())));
     const std::size_t conversations = talks_.size();
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (i < listeners_.size()) {
         if (entries[i].revents != 0) {
           accept_all(listeners_[i]);
         }
+      } else if (i - listeners_.size() >= conversations) {
+        take(attended_[i - listeners_.size() - conversations], entries[i].revents);
       } else if (entries[i].revents != 0) {
         step(*talks_[i - listeners_.size()], entries[i].revents);
       }
     }
     const TimePoint now = Clock::now();
-    for (std::size_t i = 0; i < conversations; ++i) {
-      if (Conversation& talk = *talks_[i]; now >= talk.ends) {
-        if (talk.addresses.empty()) {
-          talk.state = Conversation::State::kOver;
-        } else {
-          next_address(talk, "no answer from " + talk.addresses[talk.next].text());
-        }
-      }
-    }
+    attention_ += std::min<std::chrono::nanoseconds>(now - std::exchange(turned, now), kWaking);
+    end_overdue(conversations, now);
     std::erase_if(talks_, [](const auto& talk) { return talk->state == Conversation::State::kOver; });
     const bool only_refused = !expected_.empty() && std::ranges::all_of(expected_, [](const auto& entry) {
       return !entry.second.empty();

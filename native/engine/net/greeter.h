@@ -3,10 +3,12 @@
 // slow rank nor a stranger who connects and says nothing holds up the rest.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -39,6 +41,13 @@ class Greeter {
   // Accepts (rank, rail) on `listener`, whose owner keeps it open.
   void accept_on(int listener);
   void expect(int rank, int rail);
+  // A connection beside those that are made: when its other side, `who`, closes it, run() ends with
+  // kPeerLost. With `speaks` also when something came on it.
+  void attend(int fd, std::string who, bool speaks);
+  // What comes first on those that do not speak is shown to `hear` until it returns a status: if that is an
+  // error, run() ends with it and it is told().
+  using Hear = std::function<std::optional<Status>(int fd)>;
+  void set_hearing(Hear hear) { hear_ = std::move(hear); }
   // After all but refused ranks are there, wait so long for those. Default: until the deadline.
   void set_refusal_grace(double value_s) { refusal_grace_s_ = value_s; }
 
@@ -46,6 +55,8 @@ class Greeter {
   // (build, world size, generation, layout) ends it at once with kRefused.
   Status run();
 
+  // After run(): its error is another rank's, in that rank's words.
+  [[nodiscard]] bool told() const { return told_; }
   // After run(): the connections, also those made before a failure.
   std::map<Link, UniqueFd>& made() { return made_; }
   // The peers that could not be reached or refused us, with the reason.
@@ -53,6 +64,12 @@ class Greeter {
 
  private:
   struct Conversation;
+  struct Attended {
+    int fd = -1;
+    std::string who;
+    bool speaks = false;
+    bool heard = false;
+  };
 
   void begin(Conversation& talk);
   void begin_again(Conversation& talk);
@@ -67,6 +84,8 @@ class Greeter {
   void on_welcome(Conversation& talk);
   void refuse(Conversation& talk, const std::string& why, bool proved);
   void accept_all(int listener);
+  void take(Attended& attended, short events);
+  void end_overdue(std::size_t conversations, TimePoint now);
   [[nodiscard]] bool complete() const;
   [[nodiscard]] Status verdict() const;
 
@@ -78,6 +97,10 @@ class Greeter {
   std::string congestion_;
   TimePoint looked_up_ = Clock::now();
   std::vector<int> listeners_;
+  std::vector<Attended> attended_;
+  Hear hear_ = [](int) { return Status(); };
+  bool told_ = false;
+  std::chrono::nanoseconds attention_{0};  // time in which this rank was there to hear its callers
   std::map<Link, std::string>
       expected_;  // not here yet; with the reason of a refusal, if one claimed to be it
   std::vector<std::unique_ptr<Conversation>> talks_;

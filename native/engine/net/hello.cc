@@ -7,6 +7,7 @@ namespace smdp {
 namespace {
 
 constexpr std::string_view kMagic = "SMDPHELO";
+static_assert(kMagic.size() == kMagicBytes);
 
 }  // namespace
 
@@ -36,21 +37,18 @@ EncodedHello encode(const Hello& hello) {
   return out;
 }
 
+bool begins_hello(std::span<const std::byte> in) { return std::ranges::equal(in, as_bytes_of(kMagic)); }
+
 std::optional<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in) {
   Reader reader(in);
-  if (!std::ranges::equal(reader.raw(kMagic.size()), as_bytes_of(kMagic))) {
+  if (!begins_hello(reader.raw(kMagicBytes))) {
     return std::nullopt;
   }
   Hello hello;
   hello.protocol = reader.get<std::uint16_t>();
   hello.purpose = reader.get<Purpose>();
   hello.rank = reader.get<std::uint32_t>();
-  for (const std::byte b : reader.raw(kBuildBytes)) {
-    const auto character = static_cast<char>(b);
-    if (character >= ' ' && character <= '~') {  // it goes into messages: nothing but plain characters
-      hello.build += character;
-    }
-  }
+  hello.build = plain_text(reader.raw(kBuildBytes));
   hello.target = reader.get<std::uint32_t>();
   hello.world_size = reader.get<std::uint32_t>();
   hello.rail = reader.get<std::uint32_t>();

@@ -41,10 +41,13 @@ struct Hello {
 
 inline constexpr std::size_t kHelloBytes = 112;
 inline constexpr std::size_t kBuildBytes = 32;
+inline constexpr std::size_t kMagicBytes = 8;
 
 using EncodedHello = std::array<std::byte, kHelloBytes>;
 
 EncodedHello encode(const Hello& hello);
+// What any hello of any version begins with; `in` has kMagicBytes.
+bool begins_hello(std::span<const std::byte> in);
 // nullopt when it does not begin with the magic. The protocol version is for the caller to judge: every
 // version keeps magic, protocol, rank and build where they are.
 std::optional<Hello> decode_hello(std::span<const std::byte, kHelloBytes> in);

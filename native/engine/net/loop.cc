@@ -3,16 +3,18 @@
 #include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "base/signals_blocked.h"
 
 namespace smdp {
 namespace {
@@ -51,6 +53,10 @@ class Arithmetic {
 }  // namespace
 
 Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!epoll_.valid() || !bell_.valid()) {
+    made_ = system_error("making the engine's loop", errno);
+    return;
+  }
   watch(bell_.get(), EPOLLIN, [this](std::uint32_t) {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto got = ::read(bell_.get(), &count, sizeof(count));
@@ -60,18 +66,15 @@ Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_NO
 Loop::~Loop() { stop(); }
 
 Status Loop::start(int pin_cpu, std::chrono::microseconds spin) {
-  if (!epoll_.valid() || !bell_.valid()) {
-    return system_error("epoll", errno);
+  if (!made_.ok()) {
+    return made_;
   }
   spin_ = spin;
   last_tick_ = last_work_ = Clock::now();
-  // Signals belong to the program, not to this thread.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  {
+    const SignalsBlocked of_the_program;
+    thread_ = std::thread([this] { run(); });
+  }
   ::pthread_setname_np(thread_.native_handle(), "smdp-loop");
   if (pin_cpu >= 0) {
     cpu_set_t set;
@@ -200,7 +203,11 @@ bool Loop::run_posted() {
     tasks.swap(posted_);
   }
   for (Task& task : tasks) {
-    task();
+    try {
+      task();
+    } catch (const std::bad_alloc&) {
+      exhausted_();  // the tasks behind it are somebody's calls, which must hear how they end
+    }
     task = nullptr;
   }
   return !tasks.empty();
@@ -246,6 +253,14 @@ void Loop::find_nothing(TimePoint now, TimePoint until) {
 }
 
 void Loop::turn(TimePoint until) {
+  try {
+    turn_with_memory(until);
+  } catch (const std::bad_alloc&) {
+    exhausted_();
+  }
+}
+
+void Loop::turn_with_memory(TimePoint until) {
   bool worked = run_posted();
   worked = (poller_ != nullptr && poller_->poll()) || worked;
   worked = take_events(0) || worked;

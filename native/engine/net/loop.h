@@ -84,6 +84,8 @@ class Loop {
   enum class Work : std::uint8_t { kNone, kSeldom, kSlow, kSwift };
   // `tick` runs about every 20 ms while there is work and every 250 ms otherwise.
   void set_tick(Task tick, std::function<Work()> work);
+  // `exhausted` runs on the loop when there was no memory for what it did. What it had in hand is lost.
+  void set_exhausted(Task exhausted) { exhausted_ = std::move(exhausted); }
 
  private:
   void run();
@@ -91,6 +93,7 @@ class Loop {
   // One turn: descriptors, mailboxes, posted tasks, the tick. Sleeps at most until `until` when there is
   // nothing to do.
   void turn(TimePoint until);
+  void turn_with_memory(TimePoint until);
   void find_nothing(TimePoint now, TimePoint until);
   bool take_events(int timeout_ms);
   bool run_posted();
@@ -103,6 +106,7 @@ class Loop {
 
   UniqueFd epoll_;
   UniqueFd bell_;
+  Status made_;
   std::thread thread_;
   std::mutex mutex_;
   std::vector<Task> posted_;  // guarded by mutex_
@@ -123,6 +127,7 @@ class Loop {
   Poller* poller_ = nullptr;
   Task tick_;
   std::function<Work()> work_;
+  Task exhausted_;
   std::chrono::microseconds spin_{0};
   TimePoint last_tick_{};
   TimePoint last_work_{};

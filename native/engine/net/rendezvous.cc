@@ -1,8 +1,11 @@
 #include "net/rendezvous.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <thread>
 
 #include "net/greeter.h"
@@ -14,9 +17,17 @@ namespace {
 constexpr std::size_t kMaxBlob = 64U << 20U;
 constexpr const char* kStoreKey = "smdp/rendezvous";
 constexpr auto kLook = std::chrono::milliseconds(50);  // between two looks at the store
+// The ranks that waited for a silent one until the deadline are not silent themselves: they get so long to
+// say so.
+constexpr auto kLastCall = std::chrono::seconds(1);
+
+constexpr std::size_t kMostSaid = 3000;  // bytes of a failure's text
 
 Bytes failure(const Status& status) {
-  return Writer().put(static_cast<std::uint8_t>(status.code())).text(status.message()).take();
+  return Writer()
+      .put(static_cast<std::uint8_t>(status.code()))
+      .text(status.message().substr(0, kMostSaid))
+      .take();
 }
 
 Bytes success(std::span<const std::byte> body) { return Writer().put(std::uint8_t{0}).raw(body).take(); }
@@ -29,7 +40,26 @@ Result<Bytes> open_envelope(std::span<const std::byte> envelope) {
     const auto body = reader.raw(envelope.size() - 1);
     return Bytes(body.begin(), body.end());
   }
-  return Status(code == Code::kOk ? Code::kInternal : code, reader.text());
+  const std::string why = reader.text();
+  if (code == Code::kOk || code > kLastCode || !reader.at_end() || why.empty()) {
+    return Status(Code::kInternal, "what it said in the rendezvous is damaged");
+  }
+  return Status(code, why);
+}
+
+// What a rank has said before it was asked: its success keeps, its failure ends every wait. Nothing while it
+// is not whole.
+std::optional<Status> peek_failure(int fd) {
+  std::array<std::byte, sizeof(std::uint32_t) + sizeof(std::uint8_t) + sizeof(std::uint32_t) + kMostSaid>
+      said{};
+  const ssize_t got = ::recv(fd, said.data(), said.size(), MSG_PEEK | MSG_DONTWAIT);
+  Reader reader(std::span<const std::byte>(said.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))));
+  const auto bytes = reader.get<std::uint32_t>();
+  if (reader.ok() && bytes > said.size() - sizeof(bytes)) {
+    return Status();  // no failure is so long
+  }
+  const auto envelope = reader.raw(bytes);
+  return reader.ok() ? std::optional(open_envelope(envelope).status()) : std::nullopt;
 }
 
 std::string join(const std::vector<std::string>& parts) {
@@ -103,7 +133,11 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Hello& self, std::vec
   Greeter greeter(self, std::move(token), deadline);
   greeter.set_refusal_grace(options.refusal_grace_s);
   const auto fixed_port = static_cast<std::uint16_t>(options.rendezvous_port);
-  std::vector<std::string> candidates = interface_addresses(options.interface, options.ipv6);
+  Result<std::vector<std::string>> listed = interface_addresses(options.interface, options.ipv6);
+  if (!listed.ok()) {
+    return listed.status();
+  }
+  std::vector<std::string> candidates = std::move(*listed);
   if (rank != 0) {
     std::vector<Address> addresses;
     if (store != nullptr) {
@@ -175,9 +209,22 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Hello& self, std::vec
   return made;
 }
 
+std::string Rendezvous::describe_peer(int rank) {
+  const std::string host = peer_host(links_[rank].get());
+  return "rank " + std::to_string(rank) + (host.empty() ? "" : " (at " + host + ")");
+}
+
+void Rendezvous::attend(Greeter& greeter) {
+  for (auto& [other, fd] : links_) {
+    greeter.attend(fd.get(), describe_peer(other), rank_ != 0);
+  }
+  greeter.set_hearing(peek_failure);
+}
+
 Result<Bytes> Rendezvous::decide(const Result<Bytes>& mine,
                                  const std::function<Result<Bytes>(const std::vector<Bytes>&)>& judge,
                                  TimePoint deadline) {
+  const TimePoint last_call = deadline + kLastCall;
   const Bytes envelope = mine.ok() ? success(*mine) : failure(mine.status());
   if (rank_ != 0) {
     UniqueFd& link = links_[0];
@@ -187,7 +234,8 @@ Result<Bytes> Rendezvous::decide(const Result<Bytes>& mine,
     Result<Bytes> answer = receive_block(link.get(), kMaxBlob, deadline + std::chrono::seconds(5));
     if (!answer.ok()) {
       const Status& why = mine.ok() ? answer.status() : mine.status();
-      return Status(why.code(), mine.ok() ? "rank 0 left the rendezvous: " + why.message() : why.message());
+      return Status(why.code(),
+                    mine.ok() ? describe_peer(0) + " left the rendezvous: " + why.message() : why.message());
     }
     (void)sent;
     return open_envelope(*answer);
@@ -208,26 +256,29 @@ Result<Bytes> Rendezvous::decide(const Result<Bytes>& mine,
       entries.push_back({fd, POLLIN, 0});
       ranks.push_back(other);
     }
-    ::poll(entries.data(), entries.size(), milliseconds_until(deadline));
+    ::poll(entries.data(), entries.size(), milliseconds_until(last_call));
     for (std::size_t i = 0; i < entries.size() && failed.ok(); ++i) {
       if (entries[i].revents == 0) {
         continue;
       }
       const int other = ranks[i];
       waiting.erase(other);
-      Result<Bytes> block = receive_block(entries[i].fd, kMaxBlob, deadline);
+      Result<Bytes> block = receive_block(entries[i].fd, kMaxBlob, last_call);
       Result<Bytes> opened = block.ok() ? open_envelope(*block) : block;
       if (opened.ok()) {
         blobs[static_cast<std::size_t>(other)] = std::move(*opened);
       } else {
         const std::string& why = opened.status().message();
         failed = {opened.status().code(),
-                  block.ok() ? why : "rank " + std::to_string(other) + " left the rendezvous: " + why};
+                  block.ok() ? why : describe_peer(other) + " left the rendezvous: " + why};
       }
     }
-    if (Clock::now() >= deadline && !waiting.empty()) {
-      failed = {Code::kTimeout,
-                "rank " + std::to_string(waiting.begin()->first) + " said nothing in the rendezvous"};
+    if (Clock::now() >= last_call && !waiting.empty() && failed.ok()) {
+      std::string silent;
+      for (const auto& [other, fd] : waiting) {
+        silent += (silent.empty() ? "" : ", ") + describe_peer(other);
+      }
+      failed = {Code::kTimeout, silent + " said nothing in the rendezvous"};
     }
   }
   Result<Bytes> verdict = failed.ok() ? judge(blobs) : Result<Bytes>(failed);

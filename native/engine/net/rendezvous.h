@@ -21,6 +21,8 @@
 
 namespace smdp {
 
+class Greeter;
+
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
@@ -45,10 +47,15 @@ class Rendezvous {
                        const std::function<Result<Bytes>(const std::vector<Bytes>&)>& judge,
                        TimePoint deadline);
 
+  // While `greeter` runs, between two exchanges, it ends when rank 0 has judged already or a rank has left.
+  void attend(Greeter& greeter);
+
   // The address by which this rank reached rank 0; on rank 0, those by which it was reached.
   [[nodiscard]] const std::vector<std::string>& local_addresses() const { return local_addresses_; }
 
  private:
+  [[nodiscard]] std::string describe_peer(int rank);
+
   Rendezvous(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
 
   int rank_;

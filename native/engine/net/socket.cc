@@ -206,14 +206,15 @@ Result<std::vector<std::string>> resolve(const std::string& name) {
       hosts.push_back(std::move(host));
     }
   }
-  std::ranges::stable_partition(hosts, [](const std::string& host) { return host != "127.0.1.1"; });
+  std::stable_partition(hosts.begin(), hosts.end(),
+                        [](const std::string& host) { return host != "127.0.1.1"; });
   return hosts;
 }
 
-std::vector<std::string> interface_addresses(const std::string& wanted, bool ipv6) {
+Result<std::vector<std::string>> interface_addresses(const std::string& wanted, bool ipv6) {
   ifaddrs* raw = nullptr;
   if (::getifaddrs(&raw) != 0) {
-    return {};
+    return system_error("listing the network interfaces", errno);
   }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> found(raw, &::freeifaddrs);
   std::vector<std::string> hosts;
@@ -232,7 +233,8 @@ std::vector<std::string> interface_addresses(const std::string& wanted, bool ipv
   if (hosts.empty() && is_loopback(wanted)) {
     hosts.push_back(wanted);  // all of 127.0.0.0/8 is this machine, listed or not
   }
-  std::ranges::stable_partition(hosts, [](const std::string& host) { return !is_loopback(host); });
+  std::stable_partition(hosts.begin(), hosts.end(),
+                        [](const std::string& host) { return !is_loopback(host); });
   return hosts;
 }
 

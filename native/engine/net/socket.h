@@ -44,7 +44,7 @@ int connect_error(int fd);
 Result<std::vector<std::string>> resolve(const std::string& name);
 // Numeric addresses of this machine's interfaces that are up, loopback ones last. `wanted`: only this
 // interface, by name or by address.
-std::vector<std::string> interface_addresses(const std::string& wanted, bool ipv6);
+Result<std::vector<std::string>> interface_addresses(const std::string& wanted, bool ipv6);
 // The address that the socket uses here, and the one it talks to.
 std::string local_host(int fd);
 std::string peer_host(int fd);

@@ -33,7 +33,8 @@ struct Message {
   FrameHeader header;
   std::span<const std::byte> payload;
   std::shared_ptr<const void> keep;  // owner of the payload, if it is not the operation's own memory
-  std::function<void()> sent;  // the kernel has all of it; the payload may change. Not called after cancel()
+  // The kernel has all of it; the payload may change. Not called after cancel(). Only with a payload.
+  std::function<void()> sent;
 };
 
 class Stream {

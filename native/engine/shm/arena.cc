@@ -51,6 +51,9 @@ Result<UniqueFd> receive_with_fd(int socket, std::span<std::byte> data, TimePoin
       ::usleep(500);
       continue;
     }
+    if (got > 0 && (message.msg_flags & MSG_CTRUNC) != 0) {
+      return system_error("receiving another rank's shared memory", EMFILE);
+    }
     const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
     if (header == nullptr || header->cmsg_type != SCM_RIGHTS || got != static_cast<ssize_t>(data.size())) {
       return Status(Code::kSystem, "the other rank passed no shared memory");
@@ -132,7 +135,7 @@ Result<Mapping> map_read_only(int fd) {
   return Mapping(address, bytes);
 }
 
-Result<Mapping> exchange_arenas(int socket, Arena& mine, double timeout_s) {
+Result<Mapping> exchange_arenas(int socket, Arena& mine, TimePoint deadline) {
   const auto number = random128();
   // Each peer gets a place of its own in the first page: two exchanges may be under way at once.
   const std::uint64_t place = hash64(number) % (kProofBytes / 16) * 16;
@@ -142,7 +145,7 @@ Result<Mapping> exchange_arenas(int socket, Arena& mine, double timeout_s) {
     return status;
   }
   Bytes got(sent.size());
-  Result<UniqueFd> theirs = receive_with_fd(socket, got, after(timeout_s));
+  Result<UniqueFd> theirs = receive_with_fd(socket, got, deadline);
   if (!theirs.ok()) {
     return theirs.status();
   }
@@ -159,10 +162,10 @@ Result<Mapping> exchange_arenas(int socket, Arena& mine, double timeout_s) {
   }
   // Neither may overwrite its number before the other has read it.
   std::byte done{1};
-  if (Status status = send_all(socket, std::span(&done, 1), after(timeout_s)); !status.ok()) {
+  if (Status status = send_all(socket, std::span(&done, 1), deadline); !status.ok()) {
     return status;
   }
-  if (Status status = receive_all(socket, std::span(&done, 1), after(timeout_s)); !status.ok()) {
+  if (Status status = receive_all(socket, std::span(&done, 1), deadline); !status.ok()) {
     return status;
   }
   return mapping;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
 
@@ -39,6 +40,6 @@ Result<Mapping> map_read_only(int fd);
 // The proof that two ranks share memory, over a connected abstract Unix socket: each passes its arena and a
 // number that it wrote into it, and reads the other's number from the other's arena. Returns the mapping of
 // the other's arena.
-Result<Mapping> exchange_arenas(int socket, Arena& mine, double timeout_s);
+Result<Mapping> exchange_arenas(int socket, Arena& mine, TimePoint deadline);
 
 }  // namespace smdp

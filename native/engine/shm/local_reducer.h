@@ -14,6 +14,7 @@
 #include "collectives/plan.h"
 #include "kernels/reduce.h"
 #include "net/frame.h"
+#include "trace/marks.h"
 
 namespace smdp {
 
@@ -61,6 +62,7 @@ struct LocalSpec {
   std::span<const std::byte> input;
   std::span<std::byte> output;  // empty where this rank gets nothing
   ReduceFn kernel = nullptr;
+  Marks marks;
 };
 
 }  // namespace smdp

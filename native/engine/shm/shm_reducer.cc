@@ -65,6 +65,7 @@ void ShmJob::copy_out(std::span<const std::byte> result, std::span<std::byte> ou
   if (output.empty()) {
     return;
   }
+  const Working working(spec_.marks, Phase::kCopy);
   if (spec_.output.size() >= kStreamingBytes) {
     copy_streaming(result, output);
   } else {
@@ -112,6 +113,7 @@ void ShmJob::pump() {
       return;  // tried again when something is freed, and on the next tick
     }
     if (at.bytes > 0) {
+      const Working working(spec_.marks, Phase::kCopy);
       copy(spec_.input.subspan(at.in_offset, at.bytes), regions_->at(*offset, at.bytes));
     }
     ++next_;
@@ -156,6 +158,7 @@ std::span<const std::byte> ShmJob::sum(std::uint32_t piece) {
     return {};
   }
   if (at.bytes > 0) {
+    const Working working(spec_.marks, Phase::kReduce);
     spec_.kernel(values.of.data(), locals_, memory.data(), at.bytes / size_of(spec_.call.dtype), 1);
   }
   for (std::size_t other = 0; other < locals_; ++other) {

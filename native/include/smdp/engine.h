@@ -48,7 +48,8 @@ typedef enum smdp_code {
   SMDP_SYSTEM = 6,      /* the operating system said no */
   SMDP_CLOSED = 7,      /* the engine or the group was closed */
   SMDP_UNSUPPORTED = 8, /* a combination the engine does not offer */
-  SMDP_INTERNAL = 9     /* a bug of the engine */
+  SMDP_INTERNAL = 9,    /* a bug of the engine */
+  SMDP_EXHAUSTED = 10   /* no descriptor or no memory was left */
 } smdp_code;
 
 /* Filled in by a failing call: one sentence that names ranks, hosts, operation and phase. */
@@ -129,6 +130,11 @@ SMDP_API void smdp_engine_close(smdp_engine* engine);
 /* The first half of closing, for a rank that keeps its own goodbye back: waits until every other rank has
  * said its goodbye or is lost, at most SMDP_CLOSE_TIMEOUT_S. */
 SMDP_API void smdp_engine_await_others(smdp_engine* engine);
+/* Writes this rank's flight records, the last operations of all its groups, to `folder`/flight_<rank>; null:
+ * to SMDP_TRACE_DIR. Its path goes to `path`, at most `capacity` bytes with the NUL. docs/tracing.md
+ * describes the file. */
+SMDP_API int smdp_engine_dump(smdp_engine* engine, const char* folder, char* path, size_t capacity,
+                              smdp_error* error);
 /* Fails what is pending and cuts the connections without a goodbye: for the others it is as if the process
  * had died. Every later call is refused; smdp_engine_close() then only frees the engine. */
 SMDP_API void smdp_engine_abandon(smdp_engine* engine);

@@ -24,7 +24,7 @@ def register() -> None:
         ImportError: the adapter was not built, or was built for another torch.
     """
     dist = _distributed()
-    _adapter()
+    adapter()
     if BACKEND in dist.Backend.backend_list:
         return
     register_backend = dist.Backend.register_backend
@@ -45,37 +45,42 @@ def _leave() -> None:
     Either way no thread of the backend needs Python's lock from here on.
     """
     dist = _distributed()
-    adapter = _adapter()
+    compiled = adapter()
     if hasattr(sys, "last_type"):
-        adapter.abandon()
+        compiled.abandon()
     elif dist.is_initialized():
         dist.destroy_process_group()
-    adapter.retire()
+    compiled.retire()
 
 
 def _distributed() -> Any:
     return importlib.import_module("torch.distributed")
 
 
-def _adapter() -> Any:
+def adapter() -> Any:
+    """The compiled half of the backend.
+
+    Raises:
+        ImportError: it was not built, or was built for another torch.
+    """
     torch: Any = importlib.import_module("torch")
     try:
-        adapter: Any = importlib.import_module("smdp_engine._torch")
+        compiled: Any = importlib.import_module("smdp_engine._torch")
     except ImportError as error:
         raise ImportError(
             f"smdp-engine has no backend for torch {torch.__version__} on Python {sys.version.split()[0]} "
             f"({error}). It is built against the installed torch: install smdp-engine again here."
         ) from error
-    if adapter.built_for != torch.__version__:
+    if compiled.built_for != torch.__version__:
         raise ImportError(
-            f"smdp-engine's backend was built for torch {adapter.built_for}, this is torch "
+            f"smdp-engine's backend was built for torch {compiled.built_for}, this is torch "
             f"{torch.__version__}: install smdp-engine again here."
         )
-    return adapter
+    return compiled
 
 
 def _create(options: Any, _backend_options: Any) -> Any:
-    return _adapter().create(
+    return adapter().create(
         store=options.store,
         rank=options.group_rank,
         size=options.group_size,

@@ -1,0 +1,94 @@
+// What a group tells the flight recorder and the tracer.
+#include "collectives/group.h"
+
+namespace smdp {
+
+OperationTrace Group::trace_begin(const Waiting& waiting, TimePoint now) {
+  if (FlightRecord* record = services_.flight().find(waiting.record)) {
+    record->state = FlightRecord::State::kStarted;
+    record->started = now;
+  }
+  OperationTrace trace;
+  trace.record = waiting.record;
+  if (Tracer* tracer = services_.tracer()) {
+    const auto host = static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)]);
+    BegunOperation one;
+    one.group = traced_;
+    one.operation = waiting.number;
+    one.what = waiting.call.what;
+    one.created = waiting.submitted;
+    one.started = now;
+    one.locals = layout_.hosts[host].size();
+    one.hosts = layout_.hosts.size();
+    trace.marks = {tracer->log(), tracer->log().begin(std::move(one))};
+  }
+  return trace;
+}
+
+void Group::trace_end(const OperationTrace& trace, const Status& status) {
+  const TimePoint now = Clock::now();
+  if (FlightRecord* record = services_.flight().find(trace.record)) {
+    record->state = status.ok() ? FlightRecord::State::kCompleted : FlightRecord::State::kFailed;
+    record->ended = now;
+    record->error = status.message();
+  }
+  trace.marks.end(!status.ok(), now);
+}
+
+void Group::note_waits() {
+  for (const auto& [number, operation] : active_) {
+    FlightRecord* record = services_.flight().find(operation->trace().record);
+    if (record == nullptr) {
+      continue;
+    }
+    const Operation::Wait wait = operation->waiting_for();
+    record->phase = wait.phase;
+    record->waits_for.clear();
+    for (const int rank : wait.ranks) {
+      record->waits_for.push_back(members_[static_cast<std::size_t>(rank)]);
+    }
+  }
+}
+
+// Before the callers hear of it, who may end the process.
+void Group::record_failures(const Status& why) {
+  note_waits();
+  for (const auto& [number, operation] : active_) {
+    trace_end(operation->trace(), why);
+  }
+  const auto never_began = [&](std::uint64_t id) {
+    if (FlightRecord* record = services_.flight().find(id)) {
+      record->state = FlightRecord::State::kFailed;
+      record->ended = Clock::now();
+      record->error = why.message();
+    }
+  };
+  for (const Waiting& waiting : queue_) {
+    never_began(waiting.record);
+  }
+  for (const auto& [number, waiting] : named_) {
+    never_began(waiting.record);
+  }
+  services_.failed(why);
+}
+
+// It is on record all the same: calls that differ are found when the first ranks have made theirs, and what
+// the others called shows who differs.
+void Group::refuse(const Call& call) {
+  const TimePoint now = Clock::now();
+  const std::uint64_t number =
+      call.keyed ? kNamed | static_cast<std::uint64_t>(call.step) << 32U | call.index : next_number_++;
+  const Status status(failed_.code(), "group '" + name_ + "' failed before: " + failed_.message() + " [" +
+                                          describe(call.what) + ", " + name_operation(number) +
+                                          " had not begun]");
+  if (FlightRecord* record =
+          services_.flight().find(services_.flight().add(traced_, number, call.what, now, now))) {
+    record->state = FlightRecord::State::kFailed;
+    record->ended = now;
+    record->error = status.message();
+  }
+  services_.failed(failed_);
+  call.handle->complete(status);
+}
+
+}  // namespace smdp

@@ -1,0 +1,5 @@
+"""What goes wrong with traces."""
+
+
+class TraceError(Exception):
+    """One sentence: the file, what is wrong with it, what to do."""

@@ -1,0 +1,290 @@
+// Put before the C library (LD_PRELOAD) in the processes of under_fire.py: a process strikes itself in the
+// middle of a system call of the engine that is installed, which knows nothing of it.
+//
+// What goes through the calls tells where the engine is: a hello begins with its magic and ends with the
+// welcome, a frame bears its type. A strike is armed for the n-th call of one kind, and happens before the
+// call, after it, or when half of its bytes are out. The record is shared with the process that judges.
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace {
+
+enum Point : int { kNowhere, kMeeting, kHello, kHostSum, kPublish, kWords, kPoints };
+enum Manner : int { kBefore, kAfter, kHalf };
+enum Fault : int { kKill, kStop, kExit, kAbort, kMemory, kLink, kCut };
+
+constexpr std::size_t kFrameBytes = 72;
+constexpr std::size_t kMostParts = 64;
+constexpr std::size_t kMostDescriptors = 4096;
+
+struct Record {
+  std::atomic<std::int64_t> struck_ns;  // CLOCK_MONOTONIC; 0: not yet
+  std::atomic<int> link_wanted;         // the judge is asked to cut the host's link ...
+  std::atomic<int> link_cut;            // ... and did
+  std::array<std::atomic<int>, kPoints> seen;
+};
+
+Record* record = nullptr;
+std::atomic<int> armed_point = kNowhere;
+std::atomic<int> calls_left = 0;
+int armed_manner = kBefore;
+int armed_fault = kKill;
+std::array<std::atomic<bool>, kMostDescriptors> in_hello;
+
+template <class Function>
+Function real(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+[[noreturn]] void take_memory_until_killed() {
+  constexpr std::size_t kStep = 1U << 20U;
+  for (;;) {
+    void* more = mmap(nullptr, kStep, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::memset(more, 1, kStep);
+    record->struck_ns = now_ns();
+  }
+}
+
+void cut_link() {
+  record->link_wanted = 1;
+  while (record->link_cut == 0) {
+    usleep(100);
+  }
+  record->struck_ns = now_ns();
+}
+
+void strike(int fault, int fd) {
+  record->struck_ns = now_ns();
+  switch (fault) {
+    case kKill:
+    case kStop:
+      kill(getpid(), fault == kKill ? SIGKILL : SIGSTOP);
+      for (;;) {
+        pause();  // the signal may be another thread's first
+      }
+    case kExit:
+      _exit(0);
+    case kAbort:
+      std::abort();
+    case kMemory:
+      take_memory_until_killed();
+    case kLink:
+      cut_link();
+      return;
+    default:
+      shutdown(fd, SHUT_RDWR);
+  }
+}
+
+// True when this call is the one.
+bool is_due(int point) {
+  if (record == nullptr) {
+    return false;
+  }
+  record->seen[static_cast<std::size_t>(point)]++;
+  return armed_point == point && calls_left.fetch_sub(1) == 1;
+}
+
+bool begins_hello(const void* data, std::size_t bytes) {
+  return bytes >= 8 && std::memcmp(data, "SMDPHELO", 8) == 0;
+}
+
+bool is_welcome(const void* data, ssize_t bytes) {
+  return bytes == 3 && std::memcmp(data, "\x03\0\0", 3) == 0;
+}
+
+void mark_hello(int fd, bool on) {
+  if (fd >= 0 && static_cast<std::size_t>(fd) < kMostDescriptors) {
+    in_hello[static_cast<std::size_t>(fd)] = on;
+  }
+}
+
+int place_of(int fd) {
+  return static_cast<std::size_t>(fd) < kMostDescriptors && in_hello[static_cast<std::size_t>(fd)] ? kHello
+                                                                                                   : kMeeting;
+}
+
+int point_of_frame(const std::uint8_t type) {
+  switch (type) {
+    case 1:
+      return kHostSum;
+    case 2:
+      return kPublish;
+    case 9:
+    case 12:
+      return kWords;
+    default:
+      return kNowhere;
+  }
+}
+
+int point_of_part(const iovec& part) {
+  const auto* bytes = static_cast<const std::uint8_t*>(part.iov_base);
+  return part.iov_len == kFrameBytes && std::memcmp(bytes, "SMDP", 4) == 0 ? point_of_frame(bytes[4])
+                                                                           : kNowhere;
+}
+
+// What comes before the frame at `parts[index]`, its header, and half of its payload; or half of the header.
+ssize_t send_half(int fd, const msghdr& message, std::size_t index, int flags) {
+  std::array<iovec, kMostParts> parts{};
+  std::size_t used = 0;
+  for (; used <= index; ++used) {
+    parts[used] = message.msg_iov[used];
+  }
+  const bool has_payload = used < message.msg_iovlen && point_of_part(message.msg_iov[used]) == kNowhere;
+  if (has_payload && used < kMostParts) {
+    parts[used] = message.msg_iov[used];
+    ++used;
+  }
+  parts[used - 1].iov_len /= 2;
+  msghdr half{};
+  half.msg_iov = parts.data();
+  half.msg_iovlen = used;
+  return real<decltype(&sendmsg)>("sendmsg")(fd, &half, flags);
+}
+
+}  // namespace
+
+extern "C" {
+
+void strike_share(void* shared) { record = static_cast<Record*>(shared); }
+
+void strike_arm(int point, int call, int manner, int fault) {
+  armed_manner = manner;
+  armed_fault = fault;
+  calls_left = call;
+  armed_point = point;
+}
+
+void strike_disarm() { armed_point = kNowhere; }
+
+void strike_now(int fault) { strike(fault, -1); }
+
+// From another thread, whatever the engine is doing then.
+void strike_in(long microseconds, int fault) {
+  std::thread([=] {
+    usleep(static_cast<useconds_t>(microseconds));
+    strike(fault, -1);
+  }).detach();
+}
+
+// --- The calls of the engine ---
+
+ssize_t send(int fd, const void* data, size_t bytes, int flags) {
+  static const auto call = real<decltype(&send)>("send");
+  if (begins_hello(data, bytes)) {
+    mark_hello(fd, true);
+  }
+  const bool due = bytes > 0 && is_due(place_of(fd));
+  if (due && armed_manner == kBefore) {
+    strike(armed_fault, fd);
+  }
+  const ssize_t sent = call(fd, data, due && armed_manner == kHalf ? (bytes + 1) / 2 : bytes, flags);
+  if (is_welcome(data, sent)) {
+    mark_hello(fd, false);
+  }
+  if (due && armed_manner != kBefore) {
+    strike(armed_fault, fd);
+  }
+  return sent;
+}
+
+ssize_t recv(int fd, void* data, size_t bytes, int flags) {
+  static const auto call = real<decltype(&recv)>("recv");
+  const ssize_t got = call(fd, data, bytes, flags);
+  if (got > 0) {
+    if (begins_hello(data, static_cast<std::size_t>(got))) {
+      mark_hello(fd, true);
+    }
+    const bool due = is_due(place_of(fd));
+    if (is_welcome(data, got)) {
+      mark_hello(fd, false);
+    }
+    if (due) {
+      strike(armed_fault, fd);
+    }
+  }
+  return got;
+}
+
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  static const auto call = real<decltype(&sendmsg)>("sendmsg");
+  if (message->msg_controllen > 0) {  // shared memory is passed
+    const bool due = is_due(kMeeting);
+    if (due && armed_manner == kBefore) {
+      strike(armed_fault, fd);
+    }
+    const ssize_t sent = call(fd, message, flags);
+    if (due && armed_manner != kBefore) {
+      strike(armed_fault, fd);
+    }
+    return sent;
+  }
+  const std::size_t parts = std::min(message->msg_iovlen, kMostParts);
+  std::size_t index = 0;
+  for (; index < parts; ++index) {
+    const int point = point_of_part(message->msg_iov[index]);
+    if (point != kNowhere && is_due(point)) {
+      break;
+    }
+  }
+  if (index == parts) {
+    return call(fd, message, flags);
+  }
+  if (armed_manner == kBefore) {
+    strike(armed_fault, fd);
+  }
+  const ssize_t sent =
+      armed_manner == kHalf ? send_half(fd, *message, index, flags) : call(fd, message, flags);
+  if (armed_manner != kBefore) {
+    strike(armed_fault, fd);
+  }
+  return sent;
+}
+
+int connect(int fd, const sockaddr* address, socklen_t length) {
+  static const auto call = real<decltype(&connect)>("connect");
+  mark_hello(fd, false);
+  const bool due = is_due(kMeeting);
+  if (due && armed_manner == kBefore) {
+    strike(armed_fault, fd);
+  }
+  const int done = call(fd, address, length);
+  if (due && armed_manner != kBefore) {
+    strike(armed_fault, fd);
+  }
+  return done;
+}
+
+int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  static const auto call = real<decltype(&accept4)>("accept4");
+  const int made = call(fd, address, length, flags);
+  if (made >= 0) {
+    mark_hello(made, false);
+    if (is_due(kMeeting)) {
+      strike(armed_fault, made);
+    }
+  }
+  return made;
+}
+
+}  // extern "C"

@@ -1,0 +1,100 @@
+"""Clocks that jump, and hosts whose clocks have nothing to do with each other."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+import ranks
+from ports import free_port
+
+from smdp_engine.trace import merge
+
+HERE = Path(__file__).parent
+
+# Rank 2 makes no second call: the others must hear of it after their deadline, and not before.
+RANK = """
+import ctypes, sys, time
+import numpy as np
+import c_interface
+rank, port = map(int, sys.argv[1:])
+times = [time.time() for _ in range(200) if time.sleep(0.001) is None]
+assert max(times) - min(times) > 7000, "the clock does not jump"
+more = {"SMDP_WARN_S": "0.5", "SMDP_HEARTBEAT_S": "1"}
+options = c_interface.options_of(f"host-{rank // 2}", port, more)
+engine = c_interface.Engine(c_interface.Library(c_interface.installed()), rank, 3, options)
+group = engine.group([0, 1, 2], "all")
+for count in [10, 300_000] * 100:
+    assert (engine.all_reduce(group, np.full(count, rank, np.float32), "float32", "sum") == 3).all()
+if rank < 2:
+    begun = time.monotonic()
+    try:
+        at = np.ones(10, np.float32).ctypes
+        engine._run(group, c_interface.Call(ctypes.sizeof(c_interface.Call), 0, 0, 0, 0, 10, at.data, at.data, 3))
+    except c_interface.EngineError as error:
+        print(time.monotonic() - begun, error)
+else:
+    time.sleep(5)
+"""
+
+
+def _library(folder: Path) -> Path:
+    built = folder / "jumping_clock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", built, HERE / "jumping_clock.c"], check=True, timeout=60)
+    return built
+
+
+def test_a_time_of_day_that_jumps_changes_no_deadline(tmp_path: Path) -> None:
+    port = free_port()
+    job = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(rank), str(port)],
+            cwd=HERE,
+            env={**os.environ, "LD_PRELOAD": str(_library(tmp_path))},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    outputs = [process.communicate(timeout=60) for process in job]
+    for rank, process in enumerate(job):
+        assert process.returncode == 0, outputs[rank][1]
+    for out, err in outputs[:2]:
+        waited, said = out.split(maxsplit=1)
+        assert float(waited) >= 2.9
+        assert said.startswith("the deadline passed") and "rank 2 (host host-1)" in said
+        assert "slow:" in err
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes time namespaces, which needs root")
+def test_a_timeline_joins_hosts_that_were_started_a_day_apart(tmp_path: Path) -> None:
+    day = 86_400
+    later: List[str] = ["unshare", "--time", "--monotonic", str(day), "--boottime", str(day), "--fork", "--kill-child"]
+    job = ranks.start(
+        [1, 2],
+        """
+        dist.init_process_group("smddp")
+        for _ in range(20):
+            t = torch.full((1000,), float(rank)); dist.all_reduce(t); assert t[0] == 3
+            time.sleep(0.05)
+        """,
+        env={"SMDP_TIMELINE": str(tmp_path)},
+        prefix_of_host=[[], later],
+    )
+    for outcome in job.finish(60):
+        assert outcome.code == 0, outcome.err
+    for rank in (1, 2):
+        events = json.loads((tmp_path / f"timeline_rank_{rank}.json").read_text())
+        clocks = [event["args"] for event in events if event["name"] == "smdp_clock"]
+        assert len(clocks) == 1
+        for clock in clocks:
+            assert abs(clock["ahead_us"] + day * 1e6) <= clock["error_us"]  # rank 0's, before this host's
+    merge(tmp_path / "all.json", [tmp_path])
+    bars = [event for event in json.loads((tmp_path / "all.json").read_text()) if event["ph"] == "X"]
+    assert {bar["pid"] for bar in bars} == {0, 1, 2}
+    assert max(bar["ts"] for bar in bars) - min(bar["ts"] for bar in bars) < 60e6

@@ -1,0 +1,84 @@
+"""A rank that has no descriptors or no memory left says so, and every other rank hears it from that rank."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+from ports import free_port
+
+# Three ranks on two hosts; rank ``victim`` gets ``limit`` descriptors, or ``room`` KiB above what it has.
+RANK = """
+import ctypes, resource, sys
+import numpy as np
+import c_interface
+kind = sys.argv[1]
+rank, port, victim, limit = map(int, sys.argv[2:6])
+library = c_interface.Library(c_interface.installed())
+more = {"SMDP_OPERATION_TIMEOUT_S": "60", "SMDP_CLOSE_TIMEOUT_S": "1", "SMDP_TRACE_DIR": sys.argv[6]}
+options = c_interface.options_of(f"host-{rank // 2}", port, more)
+values = np.ones(8_000_000, np.float32)
+
+def all_reduce(group, count):
+    at = values.ctypes.data
+    engine._run(group, c_interface.Call(ctypes.sizeof(c_interface.Call), 0, 0, 0, 0, count, at, at))
+
+try:
+    if kind == "descriptors" and rank == victim:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    engine = c_interface.Engine(library, rank, 3, options)
+    group = engine.group([0, 1, 2], "all")
+    all_reduce(group, 100)
+    if kind == "memory" and rank == victim:
+        held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (held + limit * 1024, resource.RLIM_INFINITY))
+    all_reduce(group, values.size)
+    print("done", values[0])
+except c_interface.EngineError as error:
+    print("raised", error)
+"""
+
+
+def _outcomes(kind: str, victim: int, limit: int, folder: Path) -> List[str]:
+    port = free_port()
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, kind, *map(str, (rank, port, victim, limit, folder))],
+            cwd=Path(__file__).parent,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    try:
+        return [rank.communicate(timeout=45)[0].strip() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_rank_without_descriptors_is_named_on_every_rank(victim: int, tmp_path: Path) -> None:
+    verdicts = []
+    for limit in range(7, 13):
+        outcomes = _outcomes("descriptors", victim, limit, tmp_path)
+        if all(outcome.startswith("done 9.0") for outcome in outcomes):
+            verdicts.append("done")
+            continue
+        for outcome in outcomes:
+            assert "Too many open files (raise the limit: ulimit -n)" in outcome, (limit, outcomes)
+            assert f"rank {victim}" in outcome, (limit, outcomes)
+        verdicts.append("raised")
+    assert verdicts == sorted(verdicts, reverse=True) and verdicts[0] == "raised" and verdicts[-1] == "done"
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_rank_without_memory_is_named_on_every_rank(victim: int, tmp_path: Path) -> None:
+    for room in (400, 300, 200, 100):  # what is free in the heap differs
+        outcomes = _outcomes("memory", victim, room, tmp_path)
+        if not outcomes[0].startswith("done"):
+            break
+    for outcome in outcomes:
+        assert outcome.startswith(f"raised rank {victim} has no memory left"), (room, outcomes)
