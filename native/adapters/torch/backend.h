@@ -63,7 +63,7 @@ class EngineBackend final : public PartialBackend {
       call.output = flats->back().data_ptr();
       calls.push_back(call);
     }
-    return launch(options, c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors,
+    return launch(options, c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors, tensors,
                   std::move(calls), [tensors, flats] { copy_back(*flats, tensors); });
   }
 
@@ -78,7 +78,7 @@ class EngineBackend final : public PartialBackend {
     smdp_call call = call_for(SMDP_BROADCAST, flat->front(), options.timeout);
     call.root = static_cast<int>(options.rootRank);
     call.output = flat->front().data_ptr();
-    return launch(options, c10d::OpType::BROADCAST, "smddp:broadcast", tensors, {call},
+    return launch(options, c10d::OpType::BROADCAST, "smddp:broadcast", tensors, tensors, {call},
                   [tensors, flat] { copy_back(*flat, tensors); });
   }
 
@@ -95,7 +95,7 @@ class EngineBackend final : public PartialBackend {
     const at::Tensor gathered = at::empty({getSize(), input.numel()}, input.options());
     smdp_call call = call_for(SMDP_ALL_GATHER, input, options.timeout);
     call.output = gathered.data_ptr();
-    return launch(options, c10d::OpType::ALLGATHER, "smddp:all_gather", outputs[0], {call},
+    return launch(options, c10d::OpType::ALLGATHER, "smddp:all_gather", {input}, outputs[0], {call},
                   [results = outputs[0], gathered, input] {
                     const at::NoGradGuard no_grad;
                     for (size_t i = 0; i < results.size(); ++i) {
@@ -115,15 +115,15 @@ class EngineBackend final : public PartialBackend {
     const at::Tensor target = output.contiguous();
     smdp_call call = call_for(SMDP_ALL_GATHER, source, options.timeout);
     call.output = target.data_ptr();
-    return launch(options, c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {output}, {call},
-                  [output, target, source] { copy_back({target}, {output}); });
+    return launch(options, c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {input}, {output},
+                  {call}, [output, target, source] { copy_back({target}, {output}); });
   }
 
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
     smdp_call call{};
     call.collective = SMDP_BARRIER;
     call.timeout_s = seconds_of(options.timeout);
-    return launch(options, c10d::OpType::BARRIER, "smddp:barrier", {}, {call}, nullptr);
+    return launch(options, c10d::OpType::BARRIER, "smddp:barrier", {}, {}, {call}, nullptr);
   }
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
@@ -144,10 +144,10 @@ class EngineBackend final : public PartialBackend {
 
   template <class Options>
   c10::intrusive_ptr<c10d::Work> launch(const Options& options, c10d::OpType type, const char* title,
-                                        Tensors results, std::vector<smdp_call> calls,
+                                        const Tensors& inputs, Tensors results, std::vector<smdp_call> calls,
                                         std::function<void()> after) {
     TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
-    auto work = c10::make_intrusive<EngineWork>(getRank(), type, title, std::move(results));
+    auto work = c10::make_intrusive<EngineWork>(getRank(), type, title, inputs, std::move(results));
     const bool at_once = waits_at_once(options);
     for (smdp_call& call : calls) {
       call.blocking = at_once ? 1 : 0;
@@ -168,7 +168,8 @@ class EngineBackend final : public PartialBackend {
     call.op = op_of(options.reduceOp);
     call.root = root;
     call.output = flat->front().data_ptr();
-    return launch(options, type, title, results, {call}, [results, flat] { copy_back(*flat, results); });
+    return launch(options, type, title, {tensor}, results, {call},
+                  [results, flat] { copy_back(*flat, results); });
   }
 
   void close() {

@@ -33,8 +33,8 @@ using at::ivalue::Future;
 // may wait for other works.
 class EngineWork final : public c10d::Work {
  public:
-  EngineWork(int rank, c10d::OpType type, const char* title, Tensors results)
-      : Work(rank, type, title), results_(std::move(results)) {}
+  EngineWork(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors results)
+      : Work(rank, type, title, inputs), results_(std::move(results)) {}
   ~EngineWork() override {
     for (smdp_operation* operation : operations_) {
       smdp_operation_release(operation);
@@ -192,6 +192,10 @@ class EngineWork final : public c10d::Work {
           error.code = SMDP_INTERNAL;
           std::snprintf(error.message, sizeof(error.message), "%s", caught.what());
         }
+      }
+      if (recordFunctionEndCallback_) {  // a profiler watches
+        recordFunctionEndCallback_();
+        recordFunctionEndCallback_ = nullptr;
       }
       const std::lock_guard lock(state_mutex_);
       failure_ = error;
