@@ -13,10 +13,10 @@ from typing import Dict, List
 
 import suite
 import workers
-from workers import PASSED, Verdict
+from workers import PASSED, SKIPPED, Verdict
 
 HERE = Path(__file__).parent
-CACHE = HERE.parents[1] / "build" / "conformance"
+RESULTS = HERE.parents[1] / "build" / "conformance"
 
 
 def main() -> int:
@@ -32,8 +32,9 @@ def main() -> int:
     ours = _timed(asked, suite.OURS, arguments)
     wrong = _compare(asked, ours, _known(arguments.known), arguments.verbose)
     passed = sum(verdict.kind == PASSED for verdict in ours.values())
+    skipped = sum(gloos[name].kind == SKIPPED for name in names)
     print(
-        f"gloo: {len(asked)} passed of {len(names)} ({len(names) - len(asked)} want what is not here); "
+        f"gloo: {len(asked)} passed of {len(names)}, {skipped} skipped; "
         f"smddp: {passed} passed, {len(asked) - passed - len(wrong)} listed with a reason, {len(wrong)} wrong"
     )
     return 1 if wrong else 0
@@ -42,8 +43,11 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("only", nargs="*", help="these tests alone")
-    parser.add_argument("--baseline", choices=("kept", "fresh"), default="kept", help="Gloo's results of an earlier run")
+    parser.add_argument(
+        "--baseline", choices=("kept", "fresh"), default="kept", help="Gloo's results of an earlier run"
+    )
     parser.add_argument("--known", type=Path, default=HERE / "known.json", help="the list of exceptions")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder that keeps Gloo's results")
     parser.add_argument("--lanes", type=int, default=2, help="tests at a time")
     parser.add_argument("--deadline", type=float, default=60, help="seconds for one test")
     parser.add_argument("--verbose", action="store_true", help="whole tracebacks")
@@ -59,7 +63,7 @@ def _timed(names: List[str], backend: str, arguments: argparse.Namespace) -> Dic
 
 def _baseline(names: List[str], arguments: argparse.Namespace) -> Dict[str, Verdict]:
     """Gloo's verdicts, kept in a file for this torch and these devices."""
-    path = CACHE / f"gloo-{suite.key()}.json"
+    path = arguments.results / f"gloo-{suite.key()}.json"
     kept: Dict[str, Verdict] = {}
     if arguments.baseline == "kept" and path.exists():
         kept = {name: Verdict(**fields) for name, fields in json.loads(path.read_text()).items()}
@@ -95,7 +99,7 @@ def _compare(asked: List[str], ours: Dict[str, Verdict], known: Dict[str, str], 
 
 def _gist(reason: str) -> str:
     """The exception's own line of a traceback."""
-    for line in reversed(reason.split("\nrank ")[0].splitlines()):
+    for line in reversed(reason.partition("\nrank ")[0].splitlines()):
         if line and not line[0].isspace() and ("Error" in line.split(":")[0] or "Exception" in line.split(":")[0]):
             return line
     return reason.strip()
