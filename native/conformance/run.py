@@ -32,10 +32,11 @@ def main() -> int:
     ours = _timed(asked, suite.OURS, arguments)
     wrong = _compare(asked, ours, _known(arguments.known), arguments.verbose)
     passed = sum(verdict.kind == PASSED for verdict in ours.values())
+    listed = len(asked) - passed - sum(ours[name].kind != PASSED for name in wrong)
     skipped = sum(gloos[name].kind == SKIPPED for name in names)
     print(
         f"gloo: {len(asked)} passed of {len(names)}, {skipped} skipped; "
-        f"smddp: {passed} passed, {len(asked) - passed - len(wrong)} listed with a reason, {len(wrong)} wrong"
+        f"smddp: {passed} passed, {listed} listed with a reason, {len(wrong)} wrong"
     )
     return 1 if wrong else 0
 
