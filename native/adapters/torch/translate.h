@@ -19,14 +19,19 @@ using Tensors = std::vector<at::Tensor>;
   TORCH_CHECK(false, "smddp: ", what, " is not supported");
 }
 
-// DistBackendError is what torch raises for a failed collective; the engine's sentence says who, where and
-// when.
+// The engine's sentence says who, where and when. Programs that know torch's backends look for the word
+// timeout.
+inline std::string told(const smdp_error& error) {
+  const char* prefix = error.code == SMDP_TIMEOUT ? "smddp: a timeout ended the call: " : "smddp: ";
+  return std::string(prefix) + error.message;
+}
+
+// DistBackendError is what torch raises for a failed collective.
 [[noreturn]] inline void raise(const smdp_error& error) {
   if (error.code == SMDP_INVALID) {
-    TORCH_CHECK_VALUE(false, "smddp: ", error.message);
+    TORCH_CHECK_VALUE(false, told(error));
   }
-  const char* late = error.code == SMDP_TIMEOUT ? "Timed out waiting: " : "";
-  TORCH_CHECK_WITH(DistBackendError, false, "smddp: ", late, error.message);
+  TORCH_CHECK_WITH(DistBackendError, false, told(error));
 }
 
 inline std::optional<smdp_dtype> dtype_of(const at::Tensor& tensor) {

@@ -232,8 +232,8 @@ class EngineWork final : public c10d::Work {
     if (failure_.code == SMDP_OK) {
       future.markCompleted(at::IValue(results_));
     } else {
-      future.setError(std::make_exception_ptr(c10::DistBackendError(
-          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, std::string("smddp: ") + failure_.message)));
+      future.setError(std::make_exception_ptr(
+          c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, told(failure_))));
     }
   }
 
