@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,17 +31,12 @@ class EngineBackend final : public PartialBackend {
     if (global_ranks.empty()) {
       global_ranks = session_->ranks;
     }
-    std::vector<int> members;
     for (const int global : global_ranks) {
       const auto found = std::find(session_->ranks.begin(), session_->ranks.end(), global);
-      members.push_back(static_cast<int>(found - session_->ranks.begin()));
+      members_.push_back(static_cast<int>(found - session_->ranks.begin()));
     }
-    smdp_error error{};
-    const double timeout_s = std::chrono::duration<double>(timeout).count();
-    if (smdp_group_create(session_->engine, members.data(), static_cast<int>(members.size()), name.c_str(),
-                          timeout_s, &group_, &error) != SMDP_OK) {
-      raise(error);
-    }
+    timeout_s_ = std::chrono::duration<double>(timeout).count();
+    group_ = create_group(name);
   }
   ~EngineBackend() override { close(); }
 
@@ -126,6 +122,25 @@ class EngineBackend final : public PartialBackend {
     return launch(options, c10d::OpType::BARRIER, "smddp:barrier", {}, {call}, nullptr);
   }
 
+  // Averages a flat buffer that is named instead of counted: the ranks may submit the buffers of a step in
+  // different orders. Every lane counts its own steps from 0, so that models do not wait for each other.
+  c10::intrusive_ptr<c10d::Work> average_named(const at::Tensor& buffer, const std::string& lane,
+                                               uint32_t step, uint32_t index, uint32_t buffers) {
+    check(buffer);
+    TORCH_CHECK_VALUE(buffer.is_contiguous() && buffers > 0, "smddp: a named buffer is flat, one of several");
+    smdp_call call = call_for(SMDP_ALL_REDUCE, buffer, c10d::kUnsetTimeout);
+    call.op = SMDP_AVG;
+    call.output = buffer.data_ptr();
+    call.step = step;
+    call.index = index;
+    call.buffers = buffers;
+    smdp_group* group = lane_group(lane);
+    auto work = c10::make_intrusive<EngineWork>(getRank(), c10d::OpType::ALLREDUCE, "smddp:average_named",
+                                                Tensors{buffer});
+    work->start(group, {call}, [buffer] {});
+    return work;
+  }
+
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
   void shutdown() override { close(); }
   void abort() override { close(); }
@@ -171,8 +186,33 @@ class EngineBackend final : public PartialBackend {
     return launch(options, type, title, results, {call}, [results, flat] { copy_back(*flat, results); });
   }
 
+  smdp_group* create_group(const std::string& name) {
+    smdp_group* group = nullptr;
+    smdp_error error{};
+    if (smdp_group_create(session_->engine, members_.data(), static_cast<int>(members_.size()), name.c_str(),
+                          timeout_s_, &group, &error) != SMDP_OK) {
+      raise(error);
+    }
+    return group;
+  }
+
+  // A group of the same ranks beside the backend's own; it ends with it.
+  smdp_group* lane_group(const std::string& lane) {
+    const std::lock_guard lock(close_mutex_);
+    TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
+    smdp_group*& group = lanes_[lane];
+    if (group == nullptr) {
+      group = create_group(lane);
+    }
+    return group;
+  }
+
   void close() {
     const std::lock_guard lock(close_mutex_);
+    for (const auto& lane : lanes_) {
+      smdp_group_destroy(lane.second);
+    }
+    lanes_.clear();
     if (group_ != nullptr) {
       smdp_group_destroy(group_);
       group_ = nullptr;
@@ -189,7 +229,10 @@ class EngineBackend final : public PartialBackend {
   }
 
   std::shared_ptr<Session> session_;
+  std::vector<int> members_;  // as ranks of the engine
+  double timeout_s_ = 0;
   smdp_group* group_ = nullptr;
+  std::map<std::string, smdp_group*> lanes_;  // guarded by close_mutex_
   std::mutex close_mutex_;
 };
 
