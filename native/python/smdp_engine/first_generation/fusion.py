@@ -188,7 +188,8 @@ class Exchange:
     def _begin(self, *_: Any) -> None:
         if self._under_way:
             return
-        if self._world() is not _world():
+        world = _world()
+        if world is None or world is not self._world():
             raise RuntimeError("smddp: the model was wrapped in a process group that is gone: wrap model.module again")
         self._under_way = True
         torch.autograd.Variable._execution_engine.queue_callback(self._finish)
