@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import List
 
 import pytest
@@ -294,6 +295,27 @@ def test_ranks_may_finish_their_gradients_in_different_orders() -> None:
         """
     )
     assert len({re.search(r"order .*", outcome.out)[0] for outcome in outcomes}) == 4  # type: ignore[index]
+
+
+def test_a_full_buffer_goes_out_while_the_pass_goes_on(tmp_path: Path) -> None:
+    launched(
+        """
+        from smdp_engine import trace
+        model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(50, 50) for _ in range(4)]),
+                                        bucket_cap_mb=0.01)
+        sent = []
+        def last(_):
+            path = trace.dump(os.environ["FOLDER"])
+            entries = trace.read_records(path)["entries"]
+            sent[:] = [entry["index"] for entry in entries if entry["step"] == step]
+        model.module[0].weight.register_hook(last)
+        for step in range(2):
+            model(torch.randn(2, 50)).sum().backward()
+            assert sent == [0, 1, 2], sent  # of four, a layer each; the first layer's gradient is being computed
+        """,
+        hosts=(1, 1),
+        FOLDER=str(tmp_path),
+    )
 
 
 def test_unused_parameters_neither_hang_nor_diverge() -> None:
@@ -589,7 +611,23 @@ def test_a_rank_that_dies_is_raised_by_backward_on_the_others() -> None:
     for outcome in outcomes:
         if outcome.rank != 2:
             assert outcome.code == 0 and "rank 2" in outcome.out, (outcome.out, outcome.err)
-            assert "gradients of model 0" in outcome.out or "index 0" in outcome.out, outcome.out
+            assert "group 'gradients of model 0'" in outcome.out, outcome.out
+
+
+def test_a_rank_without_a_backward_pass_is_named_when_the_others_time_is_over() -> None:
+    body = """
+    from datetime import timedelta
+    sdp.init_process_group(timeout=timedelta(seconds=3))
+    model = DistributedDataParallel(torch.nn.Linear(3, 3))
+    out = model(torch.ones(1, 3)).sum()
+    if rank == 0:
+        print(raised(dist.DistBackendError, out.backward))
+    else:
+        time.sleep(6)
+    os._exit(0)
+    """
+    outcomes = ranks.run([1, 1], IMPORTS + textwrap.dedent(body))
+    assert "rank 1 (host algo-2)" in outcomes[0].out and "group 'gradients of model 0'" in outcomes[0].out
 
 
 def test_it_works_under_torchs_debugging() -> None:

@@ -71,9 +71,7 @@ class Place:
         if gradient is None:
             return False
         if gradient.is_sparse:
-            raise RuntimeError(
-                f"smddp: the gradient of {self.name} is sparse, which is not averaged: make it dense"
-            )
+            raise RuntimeError(f"smddp: the gradient of {self.name} is sparse, which is not averaged: make it dense")
         if gradient.data_ptr() != self.view.data_ptr():
             self.view.copy_(gradient)
             self.parameter.grad = self.view
