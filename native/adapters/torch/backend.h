@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,16 +40,11 @@ class EngineBackend final : public c10d::Backend {
     if (global_ranks.empty()) {
       global_ranks = session_->ranks;
     }
-    std::vector<int> members;
     for (const int global : global_ranks) {
       const auto found = std::find(session_->ranks.begin(), session_->ranks.end(), global);
-      members.push_back(static_cast<int>(found - session_->ranks.begin()));
+      members_.push_back(static_cast<int>(found - session_->ranks.begin()));
     }
-    smdp_error error{};
-    if (smdp_group_create(session_->engine, members.data(), static_cast<int>(members.size()), name.c_str(),
-                          timeout_s_, &group_, &error) != SMDP_OK) {
-      raise(error);
-    }
+    group_ = create_group(name);
   }
   ~EngineBackend() override { close(); }
 
@@ -83,6 +79,22 @@ class EngineBackend final : public c10d::Backend {
     return launch(
         reduce_scatter_tensors({output}, {input}, options.reduceOp, getSize(), OpType::_REDUCE_SCATTER_BASE),
         options);
+  }
+
+  // Averages a flat buffer that is named instead of counted: the ranks may submit the buffers of a step in
+  // different orders. Every lane counts its own steps from 0, so that models do not wait for each other.
+  WorkPtr average_named(const at::Tensor& buffer, const std::string& lane, uint32_t step, uint32_t index,
+                        uint32_t buffers) {
+    TORCH_CHECK_VALUE(buffer.is_contiguous() && buffers > 0, "smddp: a named buffer is flat, one of several");
+    Request request = all_reduce({buffer}, c10d::ReduceOp::AVG, OpType::ALLREDUCE, "smddp:average_named");
+    smdp_call& call = request.calls.front();
+    call.step = step;
+    call.index = index;
+    call.buffers = buffers;
+    smdp_group* group = lane_group(lane);
+    auto work = c10::make_intrusive<EngineWork>(getRank(), std::move(request));
+    work->start(group, timeout_s_, false);
+    return work;
   }
 
   // --- Copies ---
@@ -214,8 +226,33 @@ class EngineBackend final : public c10d::Backend {
   void gather_arrivals(std::chrono::milliseconds timeout, bool wait_all_ranks);
   void report_arrival(std::chrono::milliseconds timeout);
 
+  smdp_group* create_group(const std::string& name) {
+    smdp_group* group = nullptr;
+    smdp_error error{};
+    if (smdp_group_create(session_->engine, members_.data(), static_cast<int>(members_.size()), name.c_str(),
+                          timeout_s_, &group, &error) != SMDP_OK) {
+      raise(error);
+    }
+    return group;
+  }
+
+  // A group of the same ranks beside the backend's own; it ends with it.
+  smdp_group* lane_group(const std::string& lane) {
+    const std::lock_guard lock(close_mutex_);
+    TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
+    smdp_group*& group = lanes_[lane];
+    if (group == nullptr) {
+      group = create_group(lane);
+    }
+    return group;
+  }
+
   void close() {
     const std::lock_guard lock(close_mutex_);
+    for (const auto& lane : lanes_) {
+      smdp_group_destroy(lane.second);
+    }
+    lanes_.clear();
     if (group_ != nullptr) {
       smdp_group_destroy(group_);
       group_ = nullptr;
@@ -232,10 +269,12 @@ class EngineBackend final : public c10d::Backend {
   }
 
   std::shared_ptr<Session> session_;
+  std::vector<int> members_;  // as ranks of the engine
   std::atomic<double> timeout_s_;
   smdp_group* group_ = nullptr;
   std::atomic<uint64_t> sequence_ = 0;
   std::unique_ptr<std::vector<WorkPtr>> coalesced_;
+  std::map<std::string, smdp_group*> lanes_;  // guarded by close_mutex_
   std::mutex close_mutex_;
 };
 
