@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -34,6 +35,10 @@ def main() -> None:
     if rank == 0:
         torch.save(model.module.state_dict(), Path(os.environ.get("SM_MODEL_DIR", ".")) / "model.pt")
     dist.destroy_process_group()
+    # The model's wrapper keeps Gloo's threads for ever, and now and then PyTorch 2.13 aborts when the interpreter ends
+    # under them.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
