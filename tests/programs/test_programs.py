@@ -1,4 +1,4 @@
-"""Libraries that nobody here wrote train on smddp as they do on Gloo: 2 hosts of 2 ranks, the same script, the same loss."""
+"""Libraries that nobody here wrote train on smddp as on Gloo: 2 hosts of 2 ranks, the same script, the same loss."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Runs a script where there is no GPU: one that Hugging Face's Trainer has DistributedDataParallel run on.
+"""Runs a script of Hugging Face's Trainer where there is no GPU.
 
-Started for SMDDP, the Trainer names the GPU of its local rank (``device_ids``) whatever the model is on. Scripts on CPUs
-must not name one; that is all that is changed here.
+Started for SMDDP, the Trainer names the GPU of its local rank (``device_ids``) whatever the model is on, and torch
+refuses that for a model on the CPU. Leaving it out is all that is changed here.
 """
 
 import runpy

@@ -17,6 +17,7 @@
 
 #include "refusals.h"
 #include "session.h"
+#include "sparse.h"
 #include "translate.h"
 #include "work.h"
 
@@ -47,6 +48,12 @@ class EngineBackend final : public PartialBackend {
   const std::string getBackendName() const override { return "smddp"; }
 
   c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    if (tensors.size() == 1 && tensors[0].is_sparse()) {
+      SparseSum(*this, options).run(tensors[0]);
+      auto sums = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+      sums->markCompleted(at::IValue(tensors));
+      return c10d::Work::create_from_future(sums);
+    }
     return reduce_one(only(tensors), SMDP_ALL_REDUCE, options, 0, c10d::OpType::ALLREDUCE, "smddp:all_reduce",
                       tensors);
   }
