@@ -97,23 +97,41 @@ def test_the_readmes_job_runs_with_its_commands(tmp_path: Path) -> None:
     assert "result  accuracy 0.9" in ran.stdout
 
 
+# Which of the page's scripts is its job's.
+GUIDES = {"docs/howto-ddp.md": 1, "docs/howto-smdistributed.md": 0}
+
+
 def prepare_guide(page: str, folder: Path) -> None:
-    """What the guide starts from: its script (the last of them), its job file, and some data."""
+    """What the guide starts from: its job's script, its job file, and some data."""
     (folder / "scripts").mkdir()
-    (folder / "scripts" / "train.py").write_text(blocks(page, "python")[-1])
+    (folder / "scripts" / "train.py").write_text(blocks(page, "python")[GUIDES[page]])
     (folder / "job.yaml").write_text(blocks(page, "yaml")[0])
     (folder / "data" / "train").mkdir(parents=True)
     (folder / "data" / "train" / "numbers.txt").write_text("".join(f"{number}\n" for number in range(1, 257)))
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("page", ["docs/howto-ddp.md", "docs/howto-smdistributed.md"])
+def told_loss(page: str) -> str:
+    """What the guide says all its scripts print."""
+    found = re.findall(r"`(loss 0\.\d{6})`", (ROOT / page).read_text())
+    assert len(found) == 1
+    return str(found[0])
+
+
+def torchrun(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(script)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "script.py"]
+    environment = clean_environment(**variables)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("page", GUIDES)
 def test_the_job_of_a_guide_trains_with_its_commands(page: str, tmp_path: Path) -> None:
     prepare_guide(page, tmp_path)
     (script,) = blocks(page, "sh")
     ran = shell(script, tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(r"^algo-1:0 +\| loss 0\.0000$", ran.stdout, re.MULTILINE)
+    assert re.search(rf"^algo-1:0 +\| {told_loss(page)}$", ran.stdout, re.MULTILINE)
     told = re.search(r"^model +(\S+)$", ran.stdout, re.MULTILINE)
     assert told is not None
     assert (tmp_path / told[1]).is_file()
@@ -123,15 +141,32 @@ def test_the_job_of_a_guide_trains_with_its_commands(page: str, tmp_path: Path) 
 def test_the_script_before_trains_too_and_differs_by_the_numbered_lines_alone(tmp_path: Path) -> None:
     before, after = blocks("docs/howto-ddp.md", "python")
     prepare_guide("docs/howto-ddp.md", tmp_path)
-    (tmp_path / "before.py").write_text(before)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "before.py"]
-    ran = subprocess.run(command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False)
+    ran = torchrun(before, tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert "loss 0.0000" in ran.stdout
+    assert told_loss("docs/howto-ddp.md") in ran.stdout.splitlines()
     assert (tmp_path / "model.pt").is_file()
     new = [line for line in after.splitlines() if line not in before.splitlines()]
     assert [line.partition("# ")[2][:2] for line in new] == ["", "1.", "2.", "3.", "4."]
     assert new[0] == "import os"
+
+
+@pytest.mark.torch
+def test_one_process_the_first_generation_and_the_backend_reach_one_loss(tmp_path: Path) -> None:
+    page = "docs/howto-smdistributed.md"
+    backend, alone, first_generation = blocks(page, "python")
+    prepare_guide(page, tmp_path)
+    variables = {"SM_CHANNEL_TRAIN": str(tmp_path / "data" / "train"), "SM_MODEL_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", alone]
+    ran = subprocess.run(command, env=clean_environment(**variables), capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines() == [told_loss(page)], ran.stderr
+    for script in (first_generation, backend):
+        (tmp_path / "model.pt").unlink()
+        ran = torchrun(script, tmp_path, **variables, OMP_NUM_THREADS="1")
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.splitlines() == [told_loss(page)]
+        assert (tmp_path / "model.pt").is_file()
+    numbered = [line for line in first_generation.splitlines() if "  # " in line]
+    assert [line.partition("  # ")[2][:2] for line in numbered] == [f"{number}." for number in range(1, 9)]
 
 
 def test_the_readmes_slip_is_told_as_it_says(tmp_path: Path) -> None:

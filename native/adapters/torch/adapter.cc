@@ -12,6 +12,8 @@
 
 #include "backend.h"
 #include "completer.h"
+#include "monitored_barrier.h"
+#include "sparse.h"
 
 namespace smdp_torch {
 namespace {
@@ -24,6 +26,14 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<Store>& store,
   return c10::make_intrusive<EngineBackend>(store, rank, size, std::move(global_ranks), name, timeout);
 }
 
+c10::intrusive_ptr<c10d::Work> average_named(const c10::intrusive_ptr<c10d::Backend>& backend,
+                                             const at::Tensor& buffer, const std::string& lane, uint32_t step,
+                                             uint32_t index, uint32_t buffers) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<EngineBackend>(backend);
+  TORCH_CHECK(ours, "smddp: the process group's backend is '", backend->getBackendName(), "', not smddp");
+  return ours->average_named(buffer, lane, step, index, buffers);
+}
+
 }  // namespace
 }  // namespace smdp_torch
 
@@ -31,6 +41,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("create", &smdp_torch::create, pybind11::arg("store"), pybind11::arg("rank"),
              pybind11::arg("size"), pybind11::arg("global_ranks"), pybind11::arg("name"),
              pybind11::arg("timeout"), pybind11::call_guard<pybind11::gil_scoped_release>());
+  module.def("average_named", &smdp_torch::average_named, pybind11::arg("backend"), pybind11::arg("buffer"),
+             pybind11::arg("lane"), pybind11::arg("step"), pybind11::arg("index"), pybind11::arg("buffers"),
+             pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("retire", &smdp_torch::Completer::retire, pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("abandon", &smdp_torch::abandon_session, pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("dump", &smdp_torch::dump_session, pybind11::arg("folder"),

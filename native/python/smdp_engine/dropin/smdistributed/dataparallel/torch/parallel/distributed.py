@@ -1,0 +1,5 @@
+"""The longer of the two import paths of the first generation's wrapper."""
+
+from smdp_engine.first_generation.parallel import DistributedDataParallel
+
+__all__ = ["DistributedDataParallel"]
