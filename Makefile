@@ -10,13 +10,13 @@ CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not 
 # The Python whose torch `make wheels` builds the engine for.
 TORCH_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own and not in `make test`.
-FAST := not (soak or clients or images)
+FAST := not (soak or clients or images or programs)
 # Whole files to each process, in their order: a file's tests share a local cloud, and the short files come last. One
 # process more than cores, since many tests wait.
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
-        fuzz test-native test-containers test-clients test-conformance test-soak
+        fuzz test-native test-containers test-clients test-conformance test-programs test-soak
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -92,6 +92,18 @@ test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by
 	$(PYTEST) -q -m conformance
 	$(BIN)/python native/conformance/run.py $(CONFORMANCE)
 
+# Lies over $(VENV), whose torch and engine it uses.
+.venv-programs/.ready: Makefile $(VENV)/.ready
+	@test -x .venv-programs/bin/python || $(BIN)/python -m venv .venv-programs
+	.venv-programs/bin/python -c 'import site, sys; print("import site; site.addsitedir(" + repr(sys.argv[1]) + ")", \
+		file=open(site.getsitepackages()[0] + "/beneath.pth", "w"))' "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')"
+	.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' \
+		'lightning>=2.6,<2.7' 'accelerate>=1.15,<2' 'transformers>=5.23,<6' 'deepspeed>=0.19,<0.20'
+	@touch $@
+
+test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Accelerate, the Trainer, DeepSpeed and FSDP2 on smddp
+	$(PYTEST) -q -m programs
+
 test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing and long runs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"
 	$(PYTEST) -q -m soak
@@ -119,4 +131,4 @@ docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients .venv-sdk native/build build dist data .smdp
+	rm -rf $(VENV) .venv-clients .venv-sdk .venv-programs native/build build dist data .smdp
