@@ -85,8 +85,12 @@ test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-s
 	$(PYTEST) -q -m clients $(addprefix --ignore ,$(SDK_TESTS))
 	.venv-sdk/bin/python -m pytest -q -m clients $(SDK_TESTS)
 
-test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by value
+# --baseline fresh: have Gloo run again too, whose results are kept in build/conformance.
+CONFORMANCE ?=
+
+test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by value; PyTorch's own distributed suite
 	$(PYTEST) -q -m conformance
+	$(BIN)/python native/conformance/run.py $(CONFORMANCE)
 
 test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing and long runs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"

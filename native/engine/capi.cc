@@ -143,25 +143,28 @@ Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** 
   call.what.root = static_cast<std::uint32_t>(given.root);
   call.what.count = given.count;
   // Fields without a meaning for the collective take no part in the comparison between ranks.
-  const bool reduces = call.what.collective == smdp::Collective::kAllReduce ||
-                       call.what.collective == smdp::Collective::kReduce;
-  const bool rooted = call.what.collective == smdp::Collective::kBroadcast ||
-                      call.what.collective == smdp::Collective::kReduce;
-  call.what.op = reduces ? call.what.op : smdp::ReduceOp::kSum;
-  call.what.root = rooted ? call.what.root : 0;
+  call.what.op = smdp::reduces(call.what.collective) ? call.what.op : smdp::ReduceOp::kSum;
+  call.what.root = smdp::has_root(call.what.collective) ? call.what.root : 0;
   if (call.what.collective == smdp::Collective::kBarrier) {
     call.what.count = 0;
     call.what.dtype = smdp::DType::kUInt8;
   }
   const std::size_t bytes = call.what.count * smdp::size_of(call.what.dtype);
-  const bool gathers = call.what.collective == smdp::Collective::kAllGather;
+  const auto size = static_cast<std::size_t>(group.size);
   if (given.input != nullptr) {
-    call.input = {static_cast<const std::byte*>(given.input), bytes};
+    const bool scatters = call.what.collective == smdp::Collective::kReduceScatter;
+    call.input = {static_cast<const std::byte*>(given.input), scatters ? bytes * size : bytes};
   }
   if (given.output != nullptr) {
-    call.output = {static_cast<std::byte*>(given.output),
-                   gathers ? bytes * static_cast<std::size_t>(group.size) : bytes};
+    const bool gathers = call.what.collective == smdp::Collective::kAllGather;
+    call.output = {static_cast<std::byte*>(given.output), gathers ? bytes * size : bytes};
   }
+  for (std::size_t i = 0; i < given.part_count; ++i) {
+    const smdp_part& part = given.parts[i];
+    call.parts.push_back(
+        {part.peer, part.receive != 0, {static_cast<std::byte*>(part.memory), part.bytes}, part.source});
+  }
+  call.tag = given.tag;
   call.timeout_s = given.timeout_s;
   call.keyed = given.buffers > 0;
   call.step = given.step;

@@ -19,7 +19,8 @@ bool is_local_frame(FrameType type) {
 }
 
 bool is_network_frame(FrameType type) {
-  return type == FrameType::kHostSum || type == FrameType::kPublish || type == FrameType::kCredit;
+  return type == FrameType::kHostSum || type == FrameType::kPublish || type == FrameType::kCredit ||
+         type == FrameType::kSend;
 }
 
 Isa chosen_isa(const Options& options) {
@@ -28,14 +29,17 @@ Isa chosen_isa(const Options& options) {
 }
 
 // Memory is element-aligned, of the right length, and input and output are the same or apart.
-Status check_buffers(const Call& call, int group_size) {
+Status check_buffers(const Call& call, int group_size, int group_rank) {
   const std::size_t element = size_of(call.what.dtype);
   if (call.what.count > (1ULL << 48U)) {
     return {Code::kInvalid, describe(call.what) + ": too large"};
   }
-  const std::uint64_t bytes = call.what.count * element;
-  const std::uint64_t out_bytes =
-      call.what.collective == Collective::kAllGather ? bytes * static_cast<std::uint64_t>(group_size) : bytes;
+  const auto ranks = static_cast<std::uint64_t>(group_size);
+  const std::uint64_t one = call.what.count * element;
+  const bool gathers = call.what.collective == Collective::kAllGather;
+  const bool scatters = call.what.collective == Collective::kReduceScatter;
+  const std::uint64_t bytes = scatters ? one * ranks : one;
+  const std::uint64_t out_bytes = gathers ? one * ranks : one;
   if (call.what.collective == Collective::kBarrier || bytes == 0) {
     return {};
   }
@@ -50,12 +54,56 @@ Status check_buffers(const Call& call, int group_size) {
   }
   const std::byte* in = call.input.data();
   const std::byte* out = call.output.data();
-  const bool gathers = call.what.collective == Collective::kAllGather;
   const bool overlap =
       !call.input.empty() && !call.output.empty() && in < out + out_bytes && out < in + bytes;
-  if (overlap && !gathers && in != out) {
+  const std::byte* same = scatters ? in + one * static_cast<std::uint64_t>(group_rank) : in;
+  if (overlap && !gathers && same != out) {
     return {Code::kInvalid,
             describe(call.what) + ": input and output overlap; they must be the same or apart"};
+  }
+  return {};
+}
+
+Status check_parts(const Call& call, int group_size, int group_rank) {
+  const Collective collective = call.what.collective;
+  for (const Part& part : call.parts) {
+    const bool any = part.peer == Part::kAnyRank && part.receive && collective == Collective::kRecv;
+    if (!any && (part.peer < 0 || part.peer >= group_size || part.peer == group_rank)) {
+      return {Code::kInvalid,
+              describe(call.what) + ": rank " + std::to_string(part.peer) + " is no other rank of the group"};
+    }
+    if (part.memory.data() == nullptr && !part.memory.empty()) {
+      return {Code::kInvalid, describe(call.what) + ": a buffer is missing"};
+    }
+  }
+  if (call.tag >= 1U << 31U || call.keyed) {
+    return {Code::kInvalid, describe(call.what) + ": takes tags below 2147483648, and no name"};
+  }
+  return {};
+}
+
+Status check_collective(const Call& call, int group_size, int group_rank) {
+  const Descriptor& what = call.what;
+  if (reduces(what.collective) && !is_offered(what.dtype, what.op)) {
+    return {Code::kUnsupported, describe(what) + ": this reduction is not defined for this type"};
+  }
+  if (has_root(what.collective) && what.root >= static_cast<std::uint32_t>(group_size)) {
+    return {Code::kInvalid, describe(what) + ": the root is no rank of the group"};
+  }
+  if (call.keyed && what.collective != Collective::kAllReduce) {
+    return {Code::kUnsupported,
+            describe(what) + ": only all_reduce takes buffers named by (step, index, count)"};
+  }
+  if (Status status = check_buffers(call, group_size, group_rank); !status.ok()) {
+    return status;
+  }
+  const bool is_root = std::cmp_equal(what.root, group_rank);
+  const bool needs_input =
+      what.collective != Collective::kBarrier && (what.collective != Collective::kBroadcast || is_root);
+  const bool needs_output =
+      what.collective != Collective::kBarrier && (what.collective != Collective::kReduce || is_root);
+  if (what.count > 0 && ((needs_input && call.input.empty()) || (needs_output && call.output.empty()))) {
+    return {Code::kInvalid, describe(what) + ": a buffer is missing"};
   }
   return {};
 }
@@ -253,29 +301,11 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
   if (!is_own()) {
     return {Code::kClosed, "the engine does not survive a fork: open one in this process"};
   }
-  const Descriptor& what = call.what;
-  const bool reduces = what.collective == Collective::kAllReduce || what.collective == Collective::kReduce;
-  const bool rooted = what.collective == Collective::kBroadcast || what.collective == Collective::kReduce;
-  if (reduces && !is_offered(what.dtype, what.op)) {
-    return {Code::kUnsupported, describe(what) + ": this reduction is not defined for this type"};
-  }
-  if (rooted && what.root >= static_cast<std::uint32_t>(group_size)) {
-    return {Code::kInvalid, describe(what) + ": the root is no rank of the group"};
-  }
-  if (call.keyed && what.collective != Collective::kAllReduce) {
-    return {Code::kUnsupported,
-            describe(what) + ": only all_reduce takes buffers named by (step, index, count)"};
-  }
-  if (Status status = check_buffers(call, group_size); !status.ok()) {
-    return status;
-  }
-  const bool is_root = std::cmp_equal(what.root, group_rank);
-  const bool needs_input =
-      what.collective != Collective::kBarrier && (what.collective != Collective::kBroadcast || is_root);
-  const bool needs_output =
-      what.collective != Collective::kBarrier && (what.collective != Collective::kReduce || is_root);
-  if (what.count > 0 && ((needs_input && call.input.empty()) || (needs_output && call.output.empty()))) {
-    return {Code::kInvalid, describe(what) + ": a buffer is missing"};
+  const Status valid = is_made_of_messages(call.what.collective)
+                           ? check_parts(call, group_size, group_rank)
+                           : check_collective(call, group_size, group_rank);
+  if (!valid.ok()) {
+    return valid;
   }
   const std::lock_guard lock(
       mutex_);  // until it is posted: closing runs all that was posted before, and no more

@@ -105,17 +105,19 @@ void start(Cluster& cluster, int rank, std::uint64_t group, const std::vector<in
   const auto group_rank = static_cast<int>(std::ranges::find(members, rank) - members.begin());
   const std::size_t bytes = job.what.count * size_of(job.what.dtype);
   const bool gathers = job.what.collective == Collective::kAllGather;
+  const bool scatters = job.what.collective == Collective::kReduceScatter;
   job.output.resize(gathers ? bytes * members.size() : bytes);
   job.handle = std::make_shared<OperationHandle>(nullptr);
   Call call;
   call.what = job.what;
-  if (job.in_place) {
+  call.input = job.input;
+  call.output = job.output;
+  if (job.in_place && scatters) {
+    call.output = std::span(job.input).subspan(bytes * static_cast<std::size_t>(group_rank), bytes);
+  } else if (job.in_place) {
     std::ranges::copy(job.input, job.output.begin());
     call.input = job.output;
-  } else {
-    call.input = job.input;
   }
-  call.output = job.output;
   if (job.what.collective == Collective::kBarrier) {
     call.input = {};
     call.output = {};

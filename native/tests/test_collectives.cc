@@ -49,10 +49,19 @@ Buffer expected_of(Cluster& cluster, const std::vector<int>& members, const Desc
       }
       return all;
     }
-    case Collective::kBarrier:
+    case Collective::kReduceScatter:  // of all ranks, one after the other
+      return reference_reduce(what.dtype, what.op, by_host(cluster, members, inputs));
+    default:
       break;
   }
   return {};
+}
+
+// The part of a reduce_scatter's result that is rank `index`'s, wherever it was made.
+bool same_part(const Job& job, const Buffer& expected, std::size_t index) {
+  const std::size_t bytes = job.output.size();
+  const std::byte* made = job.in_place ? job.input.data() + index * bytes : job.output.data();
+  return bytes == 0 || std::memcmp(made, expected.data() + index * bytes, bytes) == 0;
 }
 
 bool same_bytes(const Buffer& left, const Buffer& right) {
@@ -87,14 +96,19 @@ void check_with(Cluster& cluster, std::uint64_t group, const std::vector<int>& m
     if (what.collective == Collective::kReduce && i != what.root) {
       continue;
     }
+    if (what.collective == Collective::kReduceScatter) {
+      ASSERT_TRUE(same_part(jobs[i], expected, i)) << "on rank " << members[i];
+      continue;
+    }
     ASSERT_TRUE(same_bytes(jobs[i].output, expected)) << "on rank " << members[i];
   }
 }
 
 void check(Cluster& cluster, std::uint64_t group, const std::vector<int>& members, const Descriptor& what,
            std::uint32_t seed, bool in_place = false) {
-  check_with(cluster, group, members, what, random_inputs(members.size(), what.dtype, what.count, seed),
-             in_place);
+  const std::uint64_t parts = what.collective == Collective::kReduceScatter ? members.size() : 1;
+  check_with(cluster, group, members, what,
+             random_inputs(members.size(), what.dtype, what.count * parts, seed), in_place);
 }
 
 // Elements in 64 MiB and one more.
@@ -139,6 +153,10 @@ TEST_P(Layouts, EveryCollectiveAndRoot) {
             ++seed, root % 2 == 1);
     }
     check(cluster, group, members, {Collective::kAllGather, DType::kInt16, ReduceOp::kSum, 0, count}, ++seed);
+    check(cluster, group, members, {Collective::kReduceScatter, DType::kFloat16, ReduceOp::kAvg, 0, count},
+          ++seed);
+    check(cluster, group, members, {Collective::kReduceScatter, DType::kFloat32, ReduceOp::kSum, 0, count},
+          ++seed, true);
     check(cluster, group, members, {Collective::kBarrier, DType::kUInt8, ReduceOp::kSum, 0, 0}, ++seed);
     if (HasFatalFailure()) {
       return;
@@ -236,6 +254,8 @@ TEST(Collectives, ReorderedMessagesGiveTheSameBits) {
           true);
     check(cluster, group, members, {Collective::kAllGather, DType::kUInt8, ReduceOp::kSum, 0, 10007}, seed);
     check(cluster, group, members, {Collective::kBroadcast, DType::kFloat64, ReduceOp::kSum, 2, 5003}, seed);
+    check(cluster, group, members, {Collective::kReduceScatter, DType::kInt64, ReduceOp::kSum, 0, 5003},
+          seed);
   }
 }
 

@@ -12,6 +12,8 @@
 
 #include "backend.h"
 #include "completer.h"
+#include "monitored_barrier.h"
+#include "sparse.h"
 
 namespace smdp_torch {
 namespace {

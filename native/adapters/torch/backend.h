@@ -1,4 +1,4 @@
-// A torch process group's backend: each collective becomes a call of the engine and a Work.
+// A torch process group's backend: each collective becomes calls of the engine and a Work.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -7,27 +7,36 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 #include <vector>
 
-#include "refusals.h"
+#include "collectives.h"
+#include "messages.h"
 #include "session.h"
 #include "translate.h"
 #include "work.h"
 
+#define SMDP_TORCH_FROM(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
 namespace smdp_torch {
 
-class EngineBackend final : public PartialBackend {
+class EngineBackend final : public c10d::Backend {
  public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
   EngineBackend(const c10::intrusive_ptr<Store>& store, int rank, int size, std::vector<int> global_ranks,
                 const std::string& name, std::chrono::milliseconds timeout)
-      : PartialBackend(rank, size), session_(find_session(store, rank, size, global_ranks)) {
+      : Backend(rank, size),
+        session_(find_session(store, rank, size, global_ranks)),
+        timeout_s_(std::chrono::duration<double>(timeout).count()) {
     if (global_ranks.empty()) {
       global_ranks = session_->ranks;
     }
@@ -35,156 +44,187 @@ class EngineBackend final : public PartialBackend {
       const auto found = std::find(session_->ranks.begin(), session_->ranks.end(), global);
       members_.push_back(static_cast<int>(found - session_->ranks.begin()));
     }
-    timeout_s_ = std::chrono::duration<double>(timeout).count();
     group_ = create_group(name);
   }
   ~EngineBackend() override { close(); }
 
   const std::string getBackendName() const override { return "smddp"; }
 
-  c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return reduce_one(only(tensors), SMDP_ALL_REDUCE, options, 0, c10d::OpType::ALLREDUCE, "smddp:all_reduce",
-                      tensors);
-  }
+  // --- Sums ---
 
-  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
-      Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
-    auto flats = std::make_shared<Tensors>();
-    std::vector<smdp_call> calls;
-    for (const at::Tensor& tensor : tensors) {
-      check(tensor);
-      flats->push_back(tensor.contiguous());
-      smdp_call call = call_for(SMDP_ALL_REDUCE, flats->back(), options.timeout);
-      call.op = op_of(options.reduceOp);
-      call.output = flats->back().data_ptr();
-      calls.push_back(call);
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    TORCH_CHECK_VALUE(tensors.size() == 1, "smddp: one tensor per call, got ", tensors.size());
+    if (tensors[0].layout() == at::kSparse) {
+      return all_reduce_sparse(tensors, options);
     }
-    return launch(options, c10d::OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced", tensors,
-                  std::move(calls), [tensors, flats] { copy_back(*flats, tensors); });
+    return launch(all_reduce(tensors, options.reduceOp, OpType::ALLREDUCE, "smddp:all_reduce"), options);
   }
-
-  c10::intrusive_ptr<c10d::Work> reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return reduce_one(only(tensors), SMDP_REDUCE, options, static_cast<int>(options.rootRank),
-                      c10d::OpType::REDUCE, "smddp:reduce", tensors);
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
+    return launch(
+        all_reduce(tensors, options.reduceOp, OpType::ALLREDUCE_COALESCED, "smddp:all_reduce_coalesced"),
+        options);
   }
-
-  c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    const at::Tensor& tensor = only(tensors);
-    auto flat = std::make_shared<Tensors>(Tensors{tensor.contiguous()});
-    smdp_call call = call_for(SMDP_BROADCAST, flat->front(), options.timeout);
-    call.root = static_cast<int>(options.rootRank);
-    call.output = flat->front().data_ptr();
-    return launch(options, c10d::OpType::BROADCAST, "smddp:broadcast", tensors, {call},
-                  [tensors, flat] { copy_back(*flat, tensors); });
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    return launch(smdp_torch::reduce(tensors, options, getRank()), options);
   }
-
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<Tensors>& outputs, Tensors& inputs,
-                                           const c10d::AllgatherOptions& options) override {
-    TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == static_cast<size_t>(getSize()),
-                      "smddp: all_gather needs one output per rank");
-    const at::Tensor input = only(inputs).contiguous();
-    for (const at::Tensor& output : outputs[0]) {
-      check(output);
-      TORCH_CHECK_VALUE(output.numel() == input.numel() && output.scalar_type() == input.scalar_type(),
-                        "smddp: all_gather's outputs must have the size and type of the input");
-    }
-    const at::Tensor gathered = at::empty({getSize(), input.numel()}, input.options());
-    smdp_call call = call_for(SMDP_ALL_GATHER, input, options.timeout);
-    call.output = gathered.data_ptr();
-    return launch(options, c10d::OpType::ALLGATHER, "smddp:all_gather", outputs[0], {call},
-                  [results = outputs[0], gathered, input] {
-                    const at::NoGradGuard no_grad;
-                    for (size_t i = 0; i < results.size(); ++i) {
-                      results[i].copy_(gathered[static_cast<int64_t>(i)].view(results[i].sizes()));
-                    }
-                  });
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override {
+    TORCH_CHECK_VALUE(inputs.size() == 1, "smddp: one list of inputs per call, got ", inputs.size());
+    return launch(
+        smdp_torch::reduce_scatter(only(outputs), inputs[0], options.reduceOp, getRank(), getSize()),
+        options);
   }
-
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
-                                                 const c10d::AllgatherOptions& options) override {
-    check(output);
-    check(input);
-    TORCH_CHECK_VALUE(
-        output.numel() == input.numel() * getSize() && output.scalar_type() == input.scalar_type(),
-        "smddp: all_gather_into_tensor needs an output of the input's size times ", getSize());
-    const at::Tensor source = input.contiguous();
-    const at::Tensor target = output.contiguous();
-    smdp_call call = call_for(SMDP_ALL_GATHER, source, options.timeout);
-    call.output = target.data_ptr();
-    return launch(options, c10d::OpType::_ALLGATHER_BASE, "smddp:all_gather_into_tensor", {output}, {call},
-                  [output, target, source] { copy_back({target}, {output}); });
-  }
-
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
-    smdp_call call{};
-    call.collective = SMDP_BARRIER;
-    call.timeout_s = seconds_of(options.timeout);
-    return launch(options, c10d::OpType::BARRIER, "smddp:barrier", {}, {call}, nullptr);
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override {
+    return launch(
+        reduce_scatter_tensors({output}, {input}, options.reduceOp, getSize(), OpType::_REDUCE_SCATTER_BASE),
+        options);
   }
 
   // Averages a flat buffer that is named instead of counted: the ranks may submit the buffers of a step in
   // different orders. Every lane counts its own steps from 0, so that models do not wait for each other.
-  c10::intrusive_ptr<c10d::Work> average_named(const at::Tensor& buffer, const std::string& lane,
-                                               uint32_t step, uint32_t index, uint32_t buffers) {
-    check(buffer);
+  WorkPtr average_named(const at::Tensor& buffer, const std::string& lane, uint32_t step, uint32_t index,
+                        uint32_t buffers) {
     TORCH_CHECK_VALUE(buffer.is_contiguous() && buffers > 0, "smddp: a named buffer is flat, one of several");
-    smdp_call call = call_for(SMDP_ALL_REDUCE, buffer, c10d::kUnsetTimeout);
-    call.op = SMDP_AVG;
-    call.output = buffer.data_ptr();
+    Request request = all_reduce({buffer}, c10d::ReduceOp::AVG, OpType::ALLREDUCE, "smddp:average_named");
+    smdp_call& call = request.calls.front();
     call.step = step;
     call.index = index;
     call.buffers = buffers;
     smdp_group* group = lane_group(lane);
-    auto work = c10::make_intrusive<EngineWork>(getRank(), c10d::OpType::ALLREDUCE, "smddp:average_named",
-                                                Tensors{buffer});
-    work->start(group, {call}, [buffer] {});
+    auto work = c10::make_intrusive<EngineWork>(getRank(), std::move(request));
+    work->start(group, timeout_s_, false);
     return work;
   }
 
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+  // --- Copies ---
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    return launch(smdp_torch::broadcast(tensors, options), options);
+  }
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override {
+    TORCH_CHECK_VALUE(outputs.size() == 1, "smddp: one list of outputs per call, got ", outputs.size());
+    return launch(all_gather(outputs[0], only(inputs), getRank(), getSize()), options);
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override {
+    return launch(all_gather_tensors({output}, {input}, getSize(), OpType::_ALLGATHER_BASE), options);
+  }
+  WorkPtr allgather_coalesced(std::vector<Tensors>& lists, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override {
+    return launch(all_gather_lists(lists, inputs, getRank(), getSize()), options);
+  }
+#if SMDP_TORCH_FROM(2, 1)
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override {
+    return launch(all_gather_tensors(outputs, inputs, getSize(), OpType::COALESCED), options);
+  }
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override {
+    return launch(reduce_scatter_tensors(outputs, inputs, options.reduceOp, getSize(), OpType::COALESCED),
+                  options);
+  }
+#endif
+  WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    return launch(smdp_torch::barrier(), options);  // device_ids say nothing to hosts
+  }
+
+  // --- Messages ---
+
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override {
+    return launch(
+        smdp_torch::gather(outputs, only(inputs), static_cast<int>(options.rootRank), getRank(), getSize()),
+        options);
+  }
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& options) override {
+    return launch(
+        smdp_torch::scatter(only(outputs), inputs, static_cast<int>(options.rootRank), getRank(), getSize()),
+        options);
+  }
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
+    return launch(all_to_all(outputs, inputs, getRank(), getSize()), options);
+  }
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
+    return launch(all_to_all_single(output, input, output_splits, input_splits, getRank(), getSize()),
+                  options);
+  }
+  WorkPtr send(Tensors& tensors, int to, int tag) override {
+    return launch(smdp_torch::send(tensors, to, tag), NoOptions());
+  }
+  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+    return launch(receive(tensors, from, tag), NoOptions());
+  }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+    return launch(receive(tensors, SMDP_ANY_RANK, tag), NoOptions());
+  }
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  // --- The group ---
+
+  void setSequenceNumberForGroup() override {}  // it counts from 0 on every rank
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+#if SMDP_TORCH_FROM(2, 8)
   void shutdown() override { close(); }
   void abort() override { close(); }
+  c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+#endif
+#if SMDP_TORCH_FROM(2, 13)
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    timeout_s_ = std::chrono::duration<double>(timeout).count();
+  }
+  c10::intrusive_ptr<Options> getBackendOptions() override {
+    return c10::make_intrusive<Options>("smddp",
+                                        std::chrono::milliseconds(static_cast<int64_t>(timeout_s_ * 1000)));
+  }
+#endif
+#if SMDP_TORCH_FROM(2, 1)
+  // Calls between the two begin at once; the second returns one Work for all of them.
+  void startCoalescing() override { coalesced_ = std::make_unique<std::vector<WorkPtr>>(); }
+  WorkPtr endCoalescing() override {
+    TORCH_CHECK(coalesced_, "smddp: endCoalescing() without startCoalescing()");
+    return c10::make_intrusive<WorkOfMany>(getRank(), std::move(*std::exchange(coalesced_, nullptr)));
+  }
 #endif
 
  private:
+  struct NoOptions {
+    std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+  };
+
   // Torch 2.6 and later tell whether the caller will wait for the Work at once. Then it does so here, and its
   // thread does the work: no other has to wake.
-  template <class Options>
-  static bool waits_at_once(const Options& options) {
+  template <class CallOptions>
+  static bool waits_at_once(const CallOptions& options) {
     if constexpr (requires { options.asyncOp; }) {
       return !options.asyncOp;
     }
     return false;
   }
 
-  template <class Options>
-  c10::intrusive_ptr<c10d::Work> launch(const Options& options, c10d::OpType type, const char* title,
-                                        Tensors results, std::vector<smdp_call> calls,
-                                        std::function<void()> after) {
+  template <class CallOptions>
+  WorkPtr launch(Request request, const CallOptions& options) {
     TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
-    auto work = c10::make_intrusive<EngineWork>(getRank(), type, title, std::move(results));
+    auto work = c10::make_intrusive<EngineWork>(getRank(), std::move(request));
     const bool at_once = waits_at_once(options);
-    for (smdp_call& call : calls) {
-      call.blocking = at_once ? 1 : 0;
+    const double timeout_s = seconds_of(options.timeout);
+    ++sequence_;
+    work->start(group_, timeout_s > 0 ? timeout_s : timeout_s_.load(), at_once);
+    if (coalesced_) {
+      coalesced_->push_back(work);
     }
-    work->start(group_, std::move(calls), std::move(after));
     if (at_once) {
       work->wait(kNoTimeout);  // the call has its own deadline
     }
     return work;
   }
 
-  template <class Options>
-  c10::intrusive_ptr<c10d::Work> reduce_one(const at::Tensor& tensor, smdp_collective collective,
-                                            const Options& options, int root, c10d::OpType type,
-                                            const char* title, const Tensors& results) {
-    auto flat = std::make_shared<Tensors>(Tensors{tensor.contiguous()});
-    smdp_call call = call_for(collective, flat->front(), options.timeout);
-    call.op = op_of(options.reduceOp);
-    call.root = root;
-    call.output = flat->front().data_ptr();
-    return launch(options, type, title, results, {call}, [results, flat] { copy_back(*flat, results); });
-  }
+  WorkPtr all_reduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options);
+  void gather_arrivals(std::chrono::milliseconds timeout, bool wait_all_ranks);
+  void report_arrival(std::chrono::milliseconds timeout);
 
   smdp_group* create_group(const std::string& name) {
     smdp_group* group = nullptr;
@@ -230,8 +270,10 @@ class EngineBackend final : public PartialBackend {
 
   std::shared_ptr<Session> session_;
   std::vector<int> members_;  // as ranks of the engine
-  double timeout_s_ = 0;
+  std::atomic<double> timeout_s_;
   smdp_group* group_ = nullptr;
+  std::atomic<uint64_t> sequence_ = 0;
+  std::unique_ptr<std::vector<WorkPtr>> coalesced_;
   std::map<std::string, smdp_group*> lanes_;  // guarded by close_mutex_
   std::mutex close_mutex_;
 };

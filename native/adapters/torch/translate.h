@@ -5,6 +5,8 @@
 #include <smdp/engine.h>
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
@@ -14,19 +16,25 @@ namespace smdp_torch {
 using Tensors = std::vector<at::Tensor>;
 
 [[noreturn]] inline void unsupported(const std::string& what) {
-  TORCH_CHECK(false, "smddp: ", what, " is not supported yet");
+  TORCH_CHECK(false, "smddp: ", what, " is not supported");
 }
 
-// DistBackendError is what torch raises for a failed collective; the engine's sentence says who, where and
-// when.
+// The engine's sentence says who, where and when. Programs that know torch's backends look for the word
+// timeout.
+inline std::string told(const smdp_error& error) {
+  const char* prefix = error.code == SMDP_TIMEOUT ? "smddp: a timeout ended the call: " : "smddp: ";
+  return std::string(prefix) + error.message;
+}
+
+// DistBackendError is what torch raises for a failed collective.
 [[noreturn]] inline void raise(const smdp_error& error) {
   if (error.code == SMDP_INVALID) {
-    TORCH_CHECK_VALUE(false, "smddp: ", error.message);
+    TORCH_CHECK_VALUE(false, told(error));
   }
-  TORCH_CHECK_WITH(DistBackendError, false, "smddp: ", error.message);
+  TORCH_CHECK_WITH(DistBackendError, false, told(error));
 }
 
-inline smdp_dtype dtype_of(const at::Tensor& tensor) {
+inline std::optional<smdp_dtype> dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kFloat:
       return SMDP_FLOAT32;
@@ -49,13 +57,34 @@ inline smdp_dtype dtype_of(const at::Tensor& tensor) {
     case at::kBool:
       return SMDP_BOOL;
     default:
-      unsupported(std::string("element type ") + c10::toString(tensor.scalar_type()));
+      return std::nullopt;
   }
+}
+
+// What a call says of its memory.
+struct Elements {
+  smdp_dtype dtype = SMDP_UINT8;
+  uint64_t count = 0;
+};
+
+// For what only moves: types that the engine cannot add are bytes.
+inline Elements elements_of(const at::Tensor& tensor) {
+  const auto dtype = dtype_of(tensor);
+  return {dtype.value_or(SMDP_UINT8), dtype ? static_cast<uint64_t>(tensor.numel()) : tensor.nbytes()};
+}
+
+inline Elements numbers_of(const at::Tensor& tensor) {
+  const auto dtype = dtype_of(tensor);
+  if (!dtype) {
+    unsupported(std::string("reducing elements of type ") + c10::toString(tensor.scalar_type()));
+  }
+  return {*dtype, static_cast<uint64_t>(tensor.numel())};
 }
 
 inline smdp_reduce_op op_of(const c10d::ReduceOp& op) {
   switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
     case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::PREMUL_SUM:
       return SMDP_SUM;
     case c10d::ReduceOp::AVG:
       return SMDP_AVG;
@@ -72,7 +101,7 @@ inline smdp_reduce_op op_of(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BXOR:
       return SMDP_BXOR;
     default:
-      unsupported("this reduction (PREMUL_SUM)");
+      unsupported("this reduction");
   }
 }
 
@@ -85,6 +114,12 @@ inline void check(const at::Tensor& tensor) {
   }
 }
 
+// Without gaps, and with every lazy change made.
+inline at::Tensor dense(const at::Tensor& tensor) {
+  check(tensor);
+  return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
 inline const at::Tensor& only(const Tensors& tensors) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "smddp: one tensor per call, got ", tensors.size());
   check(tensors[0]);
@@ -95,27 +130,6 @@ inline double seconds_of(std::chrono::milliseconds timeout) {
   return timeout == c10d::kUnsetTimeout || timeout.count() <= 0
              ? 0
              : std::chrono::duration<double>(timeout).count();
-}
-
-inline smdp_call call_for(smdp_collective collective, const at::Tensor& tensor,
-                          std::chrono::milliseconds timeout) {
-  smdp_call call{};
-  call.collective = collective;
-  call.dtype = dtype_of(tensor);
-  call.count = static_cast<uint64_t>(tensor.numel());
-  call.input = tensor.data_ptr();
-  call.timeout_s = seconds_of(timeout);
-  return call;
-}
-
-// Tensors with gaps travel as a contiguous copy.
-inline void copy_back(const Tensors& flats, const Tensors& tensors) {
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < flats.size(); ++i) {
-    if (flats[i].data_ptr() != tensors[i].data_ptr()) {
-      tensors[i].copy_(flats[i]);
-    }
-  }
 }
 
 }  // namespace smdp_torch

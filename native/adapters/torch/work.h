@@ -12,44 +12,50 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
 #include "completer.h"
-#include "translate.h"
+#include "request.h"
 
 namespace smdp_torch {
 
 using at::ivalue::Future;
 
-// Several calls of the engine may make up one Work (coalesced tensors). It keeps itself, and by `after` its
-// tensors, until the last of them ended; from then on it belongs to the completer's task, so that nothing of
-// torch dies on the engine's thread.
+// Several calls of the engine may make up one Work (coalesced tensors). It keeps itself, and in the request
+// its tensors, until the last of them ended; from then on it belongs to the completer's task, so that nothing
+// of torch dies on the engine's thread.
 //
 // Three things follow the end, and none waits for Python. The engine's thread counts it; the first who asks
 // (a waiter or the completer) puts the results in place; the completer completes the future, whose callbacks
 // may wait for other works.
 class EngineWork final : public c10d::Work {
  public:
-  EngineWork(int rank, c10d::OpType type, const char* title, Tensors results)
-      : Work(rank, type, title), results_(std::move(results)) {}
+  EngineWork(int rank, Request request)
+      : Work(rank, request.type, request.title, request.inputs),
+        results_(request.results),
+        source_(request.source),
+        request_(std::move(request)) {}
   ~EngineWork() override {
     for (smdp_operation* operation : operations_) {
       smdp_operation_release(operation);
     }
   }
 
-  // Starts the calls, once. `after` owns their memory; it runs when the last has ended well, before anybody
-  // sees the results. When the engine refuses a call, those before it go on.
-  void start(smdp_group* group, std::vector<smdp_call> calls, std::function<void()> after) {
-    after_ = std::move(after);
-    pending_ = calls.size() + 1;  // one for this function: the first call may end before the last begins
+  // Starts the calls, once. The request keeps their memory; it is finished when the last has ended well,
+  // before anybody sees the results. When the engine refuses a call, those before it go on.
+  void start(smdp_group* group, double timeout_s, bool blocking) {
+    pending_ =
+        request_->calls.size() + 1;  // one for this function: the first call may end before the last begins
     self_ = Self::reclaim_copy(this);
     smdp_error refusal{};
-    for (smdp_call& call : calls) {
+    for (smdp_call& call : request_->calls) {
       call.size = sizeof(call);
+      call.timeout_s = timeout_s;
+      call.blocking = blocking ? 1 : 0;
       call.done = [](void* context, const smdp_error* error) {
         static_cast<EngineWork*>(context)->end_one(*error);
       };
@@ -111,6 +117,11 @@ class EngineWork final : public c10d::Work {
   bool isSuccess() const override {
     const std::lock_guard lock(state_mutex_);
     return over_ && failure_.code == SMDP_OK;
+  }
+  // Of a receipt from any rank, once it is over.
+  int sourceRank() const override {
+    TORCH_CHECK(source_, "smddp: only what was received has a source");
+    return *source_;
   }
   Tensors result() override { return results_; }
   c10::intrusive_ptr<Future> getFuture() override {
@@ -181,17 +192,21 @@ class EngineWork final : public c10d::Work {
 
   // Nothing is pending: puts the results in place, once, and returns when they are.
   void settle() {
-    std::function<void()> used;  // dies after the others may go on: its tensors may need Python's lock
+    std::optional<Request> used;  // dies after the others may go on: its tensors may need Python's lock
     std::call_once(settled_, [&] {
-      used = std::move(after_);
+      used = std::exchange(request_, std::nullopt);
       smdp_error error = failure_;
-      if (error.code == SMDP_OK && used) {
+      if (error.code == SMDP_OK) {
         try {
-          used();
+          used->finish();
         } catch (const std::exception& caught) {
           error.code = SMDP_INTERNAL;
           std::snprintf(error.message, sizeof(error.message), "%s", caught.what());
         }
+      }
+      if (recordFunctionEndCallback_) {  // a profiler watches
+        recordFunctionEndCallback_();
+        recordFunctionEndCallback_ = nullptr;
       }
       const std::lock_guard lock(state_mutex_);
       failure_ = error;
@@ -217,8 +232,8 @@ class EngineWork final : public c10d::Work {
     if (failure_.code == SMDP_OK) {
       future.markCompleted(at::IValue(results_));
     } else {
-      future.setError(std::make_exception_ptr(c10::DistBackendError(
-          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, std::string("smddp: ") + failure_.message)));
+      future.setError(std::make_exception_ptr(
+          c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, told(failure_))));
     }
   }
 
@@ -232,7 +247,8 @@ class EngineWork final : public c10d::Work {
 
   Tensors results_;
   std::vector<smdp_operation*> operations_;
-  std::function<void()> after_;
+  std::shared_ptr<int> source_;
+  std::optional<Request> request_;
   std::once_flag settled_;
   mutable std::mutex state_mutex_;
   std::condition_variable changed_;
@@ -244,6 +260,46 @@ class EngineWork final : public c10d::Work {
   bool over_ = false;
   c10::intrusive_ptr<Future> future_;  // made when somebody asks for it
   bool future_known_ = false;          // complete, or never to be
+};
+
+// Many works as one.
+class WorkOfMany final : public c10d::Work {
+ public:
+  WorkOfMany(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+      : Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const auto& work : works_) {
+      work->wait(timeout);
+    }
+    return true;
+  }
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isSuccess(); });
+  }
+  Tensors result() override {
+    Tensors all;
+    for (const auto& work : works_) {
+      const Tensors one = work->result();
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+  // Complete when all are.
+  c10::intrusive_ptr<Future> getFuture() override {
+    c10::List<c10::intrusive_ptr<Future>> futures(
+        c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+    for (const auto& work : works_) {
+      futures.push_back(work->getFuture());
+    }
+    return c10::collectAll(futures);
+  }
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
 }  // namespace smdp_torch

@@ -28,10 +28,10 @@ std::string describe(const Descriptor& call) {
     return text + "()";
   }
   text += "(" + std::string(name_of(call.dtype)) + "[" + std::to_string(call.count) + "]";
-  if (call.collective == Collective::kAllReduce || call.collective == Collective::kReduce) {
+  if (reduces(call.collective)) {
     text += ", " + std::string(name_of(call.op));
   }
-  if (call.collective == Collective::kBroadcast || call.collective == Collective::kReduce) {
+  if (has_root(call.collective)) {
     text += ", root " + std::to_string(call.root);
   } else if (call.root != 0) {
     text += ", one of " + std::to_string(call.root) + " buffers";

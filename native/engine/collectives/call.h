@@ -10,6 +10,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "net/frame.h"
@@ -38,6 +39,16 @@ class OperationHandle {
   Done done_;
 };
 
+// One message of a call that is made of messages.
+struct Part {
+  static constexpr int kAnyRank = -1;
+
+  int peer = 0;  // rank within the group; of a receipt also kAnyRank
+  bool receive = false;
+  std::span<std::byte> memory;  // not written to when it is sent
+  int* source = nullptr;        // where the sender's rank is written, or null
+};
+
 struct Call {
   Descriptor what;
   std::span<const std::byte> input;
@@ -50,6 +61,8 @@ struct Call {
   std::uint32_t buffers = 0;
   // The caller waits at once, and by that drives the loop: nobody else is woken to begin.
   bool blocking = false;
+  std::vector<Part> parts;
+  std::uint32_t tag = 0;  // of kSend and kRecv
   std::shared_ptr<OperationHandle> handle;
 };
 

@@ -20,14 +20,15 @@ Group::Group(GroupServices& services, std::uint64_t id, std::string name, std::v
       name_(std::move(name)),
       members_(std::move(members)),
       traced_(std::make_shared<TracedGroup>(TracedGroup{id_, name_, members_})),
-      settings_(settings) {
+      rank_(rank_of(me).value_or(0)),
+      settings_(settings),
+      mail_(*this, rank_, static_cast<int>(members_.size())) {
   std::vector<int> hosts;
   hosts.reserve(members_.size());
   for (const int member : members_) {
     hosts.push_back(services_.layout().host_of[static_cast<std::size_t>(member)]);
   }
   layout_ = make_group_layout(hosts);
-  rank_ = rank_of(me).value_or(0);
 }
 
 std::optional<int> Group::rank_of(int job_rank) const {
@@ -72,6 +73,10 @@ void Group::submit(Call call) {
   }
   const TimePoint now = Clock::now();
   const TimePoint deadline = now + seconds(call.timeout_s > 0 ? call.timeout_s : settings_.timeout_s);
+  if (is_made_of_messages(call.what.collective)) {
+    submit_exchange({kMail | next_exchange_++, std::move(call), deadline, now, 0});
+    return;
+  }
   if (call.keyed) {
     const std::uint64_t key = kNamed | static_cast<std::uint64_t>(call.step) << 32U | call.index;
     const bool past = call.step < next_step_ || (call.step == next_step_ && call.index < next_index_);
@@ -99,7 +104,8 @@ Loop::Work Group::work() const {
   if (!busy()) {
     return Loop::Work::kNone;
   }
-  const bool swift = layout_.hosts.size() == 1 || std::ranges::any_of(active_, [](const auto& entry) {
+  const bool swift = layout_.hosts.size() == 1 || !mail_.under_way().empty() ||
+                     std::ranges::any_of(active_, [](const auto& entry) {
                        const Descriptor& what = entry.second->call().what;
                        return what.count * size_of(what.dtype) <= kSwiftBytes;
                      });
@@ -194,6 +200,9 @@ std::optional<Landing> Group::place(int from, const FrameHeader& header) {
   if (!rank) {
     return std::nullopt;
   }
+  if (is_mail(header.operation)) {
+    return mail_.place(*rank, header);
+  }
   const auto found = active_.find(header.operation);
   if (found == active_.end() || header.call != found->second->call().what) {
     return parked_bytes_ + header.payload > kMaxParkedBytes ? std::nullopt
@@ -221,11 +230,14 @@ bool Group::arrived(int from, const FrameHeader& header, Landing landing) {
     return true;
   }
   if (header.type == FrameType::kLeave) {
-    departures_.push_back({*rank, header.operation, header.offset});
+    departures_.push_back({*rank, header.operation, header.offset, Clock::now()});
     return true;
   }
   if (header.type == FrameType::kSuspect) {
     return hear_suspicion(*rank, header);
+  }
+  if (is_mail(header.operation)) {
+    return mail_.arrived(*rank, header, std::move(landing));
   }
   if (!hearsay_.empty()) {
     forget_hearsay(*rank, header.operation);

@@ -19,6 +19,7 @@
 
 #include "base/log.h"
 #include "collectives/layout.h"
+#include "collectives/mail.h"
 #include "collectives/operation.h"
 #include "net/loop.h"
 #include "shm/region_table.h"
@@ -62,7 +63,7 @@ struct ParkedFrame {
   Landing landing;
 };
 
-class Group final : public OperationHost, public std::enable_shared_from_this<Group> {
+class Group final : public OperationHost, private MailHost, public std::enable_shared_from_this<Group> {
  public:
   // `members`: ranks of the job, in order of rank in the group. `me` is one of them.
   Group(GroupServices& services, std::uint64_t id, std::string name, std::vector<int> members, int me,
@@ -82,7 +83,7 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   [[nodiscard]] const std::shared_ptr<const TracedGroup>& traced() const { return traced_; }
   // Writes into the flight records what each operation under way waits for.
   void note_waits();
-  [[nodiscard]] bool busy() const { return !active_.empty() || !queue_.empty() || !named_.empty(); }
+  [[nodiscard]] bool busy() const { return in_collectives() || !mail_.under_way().empty(); }
   [[nodiscard]] Loop::Work work() const;
 
   // OperationHost
@@ -95,7 +96,10 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   [[nodiscard]] bool is_oldest(std::uint64_t operation) const override;
 
  private:
+  // The number spaces of an operation: by order of calls, by name, and of those made of messages.
   static constexpr std::uint64_t kNamed = 1ULL << 63U;
+  static constexpr std::uint64_t kMail = 1ULL << 62U;
+  static bool is_mail(std::uint64_t operation) { return operation >> 62U == 1; }
   // Ordered and named operations have no order among each other.
   static bool is_later(std::uint64_t one, std::uint64_t other) {
     return ((one ^ other) & kNamed) == 0 && one > other;
@@ -109,6 +113,22 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
     std::uint64_t record = 0;  // of the flight recorder
   };
 
+  // MailHost
+  void post(int group_rank, Message message) override { send_network(group_rank, std::move(message)); }
+  [[nodiscard]] bool shares_host(int group_rank) const override;
+  RegionTable& regions() override { return *services_.regions(); }
+  std::span<const std::byte> peek(int group_rank, std::uint64_t offset, std::uint64_t bytes) override;
+  void disagree(const Exchange& exchange, int with, const std::string& how) override;
+  void overrun(int by) override;
+  void exchanged(Exchange exchange) override;
+
+  void submit_exchange(Waiting waiting);
+  void tick_mail(TimePoint now);
+  void fail_mail(const Status& why, std::optional<std::uint64_t> subject);
+  void check_who_left(const Exchange& exchange, TimePoint now);
+  [[nodiscard]] std::string describe_wait(const Exchange& exchange) const;
+  [[nodiscard]] bool in_collectives() const { return !active_.empty() || !queue_.empty() || !named_.empty(); }
+
   [[nodiscard]] std::optional<int> rank_of(int job_rank) const;
   void admit();
   void begin(Waiting waiting);
@@ -116,6 +136,8 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   [[nodiscard]] OperationTrace trace_begin(const Waiting& waiting, TimePoint now);
   void trace_end(const OperationTrace& trace, const Status& status);
   void record_failures(const Status& why);
+  void note_mail_waits();
+  void note_wait(FlightRecord& record, const Operation::Wait& wait) const;
   // A call that comes when the group has failed.
   void refuse(const Call& call);
   bool deliver_frame(int from, const FrameHeader& header, Landing landing);
@@ -134,6 +156,8 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   void check_times(Operation& operation, TimePoint now);
   [[nodiscard]] std::string name_operation(std::uint64_t number) const;
   [[nodiscard]] std::string describe_wait(const Operation& operation, const std::vector<int>& ranks) const;
+  [[nodiscard]] std::string describe_wait(const Descriptor& what, std::uint64_t operation,
+                                          const std::string& phase, const std::vector<int>& ranks) const;
   [[nodiscard]] std::vector<int> culprits(Operation& operation) const;
   void tell_all(FrameHeader header, const std::shared_ptr<std::vector<std::byte>>& payload);
 
@@ -156,11 +180,15 @@ class Group final : public OperationHost, public std::enable_shared_from_this<Gr
   std::unordered_map<std::uint64_t, std::vector<ParkedFrame>> parked_;
   std::uint64_t parked_bytes_ = 0;
   std::vector<std::uint64_t> finished_;
+  std::uint64_t next_exchange_ = 0;
+  std::uint32_t next_message_collective_ = 0;
+  Mail mail_;
   std::map<int, TimePoint> closed_;  // members, by rank of the group, that closed their engine, and when
   struct Departure {
     int rank = 0;  // of the group
     std::uint64_t first = 0;
     std::uint64_t first_named = 0;
+    TimePoint at{};
   };
   std::vector<Departure> departures_;  // members that destroyed the group
   // What ranks that are behind said of calls that are complete here: whom they wait for there.

@@ -16,7 +16,8 @@ std::string number(std::uint64_t value) { return std::to_string(value); }
 }  // namespace
 
 std::string Group::name_operation(std::uint64_t operation) const {
-  const std::string which = (operation & kNamed) != 0
+  const std::string which = is_mail(operation) ? "message call " + number(operation & ~kMail)
+                            : (operation & kNamed) != 0
                                 ? "buffer (step " + number((operation & ~kNamed) >> 32U) + ", index " +
                                       number(operation & 0xffffffffU) + ")"
                                 : "operation " + number(operation);
@@ -24,9 +25,13 @@ std::string Group::name_operation(std::uint64_t operation) const {
 }
 
 std::string Group::describe_wait(const Operation& operation, const std::vector<int>& ranks) const {
-  const Operation::Wait wait = operation.waiting_for();
-  std::string text = "on " + describe_rank(rank_) + ": " + describe(operation.call().what) + ", " +
-                     name_operation(operation.number()) + ", " + wait.phase;
+  return describe_wait(operation.call().what, operation.number(), operation.waiting_for().phase, ranks);
+}
+
+std::string Group::describe_wait(const Descriptor& what, std::uint64_t operation, const std::string& phase,
+                                 const std::vector<int>& ranks) const {
+  std::string text =
+      "on " + describe_rank(rank_) + ": " + describe(what) + ", " + name_operation(operation) + ", " + phase;
   const char* separator = " of ";
   for (const int rank : ranks) {
     text += separator + describe_rank(rank);
@@ -133,6 +138,7 @@ void Group::fail(const Status& why, bool tell, std::optional<std::uint64_t> subj
   }
   active_.clear();
   finished_.clear();
+  fail_mail(why, subject);
   services_.later([dying] {});
   for (Waiting& waiting : queue_) {
     waiting.call.handle->complete(
@@ -192,7 +198,7 @@ void Group::check_closed(TimePoint now) {
   for (const auto& [rank, at] : closed_) {
     const bool told =
         std::ranges::any_of(departures_, [&](const Departure& one) { return one.rank == rank; });
-    if (!told && busy() && now - at > seconds(kLeaveGrace)) {
+    if (!told && in_collectives() && now - at > seconds(kLeaveGrace)) {
       fail({Code::kPeerLost,
             describe_rank(rank) + " closed its engine without making the calls of the others"},
            true);
@@ -234,6 +240,7 @@ void Group::tick(TimePoint now) {
     return;
   }
   check_closed(now);
+  tick_mail(now);
   for (const std::uint64_t operation : running) {
     if (const auto found = active_.find(operation); found != active_.end() && failed_.ok()) {
       check_times(*found->second, now);

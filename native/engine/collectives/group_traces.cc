@@ -41,11 +41,23 @@ void Group::note_waits() {
     if (record == nullptr) {
       continue;
     }
-    const Operation::Wait wait = operation->waiting_for();
-    record->phase = wait.phase;
-    record->waits_for.clear();
-    for (const int rank : wait.ranks) {
-      record->waits_for.push_back(members_[static_cast<std::size_t>(rank)]);
+    note_wait(*record, operation->waiting_for());
+  }
+  note_mail_waits();
+}
+
+void Group::note_wait(FlightRecord& record, const Operation::Wait& wait) const {
+  record.phase = wait.phase;
+  record.waits_for.clear();
+  for (const int rank : wait.ranks) {
+    record.waits_for.push_back(members_[static_cast<std::size_t>(rank)]);
+  }
+}
+
+void Group::note_mail_waits() {
+  for (const auto& [number, exchange] : mail_.under_way()) {
+    if (FlightRecord* record = services_.flight().find(exchange.trace.record)) {
+      note_wait(*record, mail_.waiting_for(number));
     }
   }
 }
@@ -55,6 +67,9 @@ void Group::record_failures(const Status& why) {
   note_waits();
   for (const auto& [number, operation] : active_) {
     trace_end(operation->trace(), why);
+  }
+  for (const auto& [number, exchange] : mail_.under_way()) {
+    trace_end(exchange.trace, why);
   }
   const auto never_began = [&](std::uint64_t id) {
     if (FlightRecord* record = services_.flight().find(id)) {
@@ -77,7 +92,8 @@ void Group::record_failures(const Status& why) {
 void Group::refuse(const Call& call) {
   const TimePoint now = Clock::now();
   const std::uint64_t number =
-      call.keyed ? kNamed | static_cast<std::uint64_t>(call.step) << 32U | call.index : next_number_++;
+      call.keyed ? kNamed | static_cast<std::uint64_t>(call.step) << 32U | call.index
+                 : (is_made_of_messages(call.what.collective) ? kMail | next_exchange_++ : next_number_++);
   const Status status(failed_.code(), "group '" + name_ + "' failed before: " + failed_.message() + " [" +
                                           describe(call.what) + ", " + name_operation(number) +
                                           " had not begun]");

@@ -30,6 +30,9 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
   if (wire_dtype_) {
     conversion_ = conversion(isa, *wire_dtype_);
   }
+  const auto first_round = std::ranges::count_if(
+      plan_.pieces, [&](const Piece& p) { return p.round == 0 && layout.agent(my_host_, p.lane) == rank; });
+  round_ = std::max(static_cast<std::uint32_t>(hosts_), static_cast<std::uint32_t>(first_round));
   summed_.assign(plan_.pieces.size(), 0);
   waits_.assign(plan_.pieces.size(), 0);
 }
@@ -45,7 +48,7 @@ bool Operation::adds_hosts(std::uint32_t piece) const {
 }
 
 bool Operation::gets_result(std::uint32_t piece) const {
-  return at(piece).to_all || static_cast<int>(call_.what.root) == rank_;
+  return at(piece).to_all() || at(piece).target == rank_;
 }
 
 std::uint32_t Operation::events_of(std::uint32_t piece) const {
@@ -167,11 +170,11 @@ void Operation::advance() {
   }
 }
 
-// Two rounds over the hosts are needed to keep every host supplied; they also keep the hosts from waiting for
-// each other's windows in a circle (plan.h).
+// Two rounds are needed to keep every host supplied; they also keep the hosts from waiting for each other's
+// windows in a circle (plan.h).
 bool Operation::may_send(std::uint32_t piece) {
   const std::uint64_t bytes = wire_bytes(piece);
-  const bool due = in_flight_ < 2U * static_cast<std::uint32_t>(hosts_) && host_.is_oldest(number_);
+  const bool due = in_flight_ < 2 * round_ && host_.is_oldest(number_);
   if (hosts_ == 1 || goes_first(call_.what, bytes) || due || budget_.used + bytes <= budget_.limit) {
     return true;
   }
@@ -310,26 +313,24 @@ void Operation::put_result(std::uint32_t piece, const std::byte* from, std::byte
 void Operation::publish_combined(std::uint32_t piece, std::span<const std::byte> payload,
                                  const std::shared_ptr<const void>& keep) {
   const Piece& p = at(piece);
-  const int root_host = layout_.host_of[static_cast<std::size_t>(call_.what.root) % layout_.host_of.size()];
-  const bool here = p.to_all || root_host == my_host_;
+  const int target_host = p.to_all() ? my_host_ : layout_.host_of[static_cast<std::size_t>(p.target)];
   if (p.owner_host != Piece::kEveryHost) {
     for (int turn = 1; turn < hosts_; ++turn) {
       const int host = (my_host_ + turn) % hosts_;
       const int agent = layout_.agent(host, p.lane);
-      if (p.to_all) {
+      if (p.to_all()) {
         send(agent, FrameType::kPublish, piece, payload, keep ? keep : local_->keep(piece));
         continue;
       }
-      if (host == root_host) {
-        send(static_cast<int>(call_.what.root), FrameType::kPublish, piece, payload,
-             keep ? keep : local_->keep(piece));
+      if (host == target_host) {
+        send(p.target, FrameType::kPublish, piece, payload, keep ? keep : local_->keep(piece));
       }
-      if (agent != static_cast<int>(call_.what.root)) {
+      if (agent != p.target) {
         send(agent, FrameType::kCredit, piece, {}, nullptr);
       }
     }
   }
-  if (here) {
+  if (target_host == my_host_) {
     local_->deliver(piece);
   } else if (!gets_result(piece)) {
     account(piece);

@@ -155,6 +155,7 @@ class Operation final : public LocalJob::Events {
   int hosts_;
   Plan plan_;
   std::uint32_t window_;
+  std::uint32_t round_ = 1;  // pieces of one round that this agent sums, or more
   Kernels kernels_;
   std::optional<DType> wire_dtype_;  // of the sums of this call between hosts, where they are narrowed
   Conversion conversion_;

@@ -14,14 +14,14 @@ std::optional<Landing> Operation::place(int from, const FrameHeader& header) {
     return std::nullopt;
   }
   if (header.type == FrameType::kPublish && p.bytes > 0 && !narrowed(header.piece)) {
-    const bool direct_root = p.origin == Piece::kReducing && !p.to_all;
-    if (direct_root && rank_ == static_cast<int>(call_.what.root)) {
+    const bool direct = p.origin == Piece::kReducing && !p.to_all();
+    if (direct && rank_ == p.target) {
       return Landing::into(call_.output.data() + p.out_offset);
     }
     // An agent that has not sent its own sum cannot be sent a result: checked before its memory is handed
     // out.
     const bool expected = p.origin == Piece::kReducing ? summed_[header.piece] != 0 : from == p.origin;
-    if (!direct_root && expected && is_agent(header.piece) && waits_[header.piece] > 0) {
+    if (!direct && expected && is_agent(header.piece) && waits_[header.piece] > 0) {
       if (const auto memory = local_->result(header.piece); memory.data() != nullptr) {
         return Landing::into(memory.data());
       }
@@ -71,7 +71,7 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
         if (waits_[piece] == 0) {
           --publishing_;
         }
-      } else if (p.origin == Piece::kReducing && !p.to_all && summed_[piece] != 0 && is_agent(piece)) {
+      } else if (p.origin == Piece::kReducing && !p.to_all() && summed_[piece] != 0 && is_agent(piece)) {
         settle(piece);
         if (!gets_result(piece)) {
           account(piece);
@@ -90,7 +90,7 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
 // The published bytes of a piece are here, in the result's memory or in memory of their own.
 bool Operation::settle_published(std::uint32_t piece, Landing landing) {
   const Piece& p = at(piece);
-  if (p.origin == Piece::kReducing && !p.to_all) {  // straight to the root
+  if (p.origin == Piece::kReducing && !p.to_all()) {  // straight to the root
     put_result(piece, landing.data, call_.output.data() + p.out_offset);
     account(piece);
     return true;

@@ -74,7 +74,7 @@ void Operation::expect_words_of_origin(std::uint32_t piece) {
 void Operation::expect_words_of_sums(std::uint32_t piece) {
   const Piece& p = at(piece);
   if (!is_agent(piece)) {
-    if (!p.to_all && p.owner_host != Piece::kEveryHost && p.owner_host != my_host_ && gets_result(piece)) {
+    if (!p.to_all() && p.owner_host != Piece::kEveryHost && p.owner_host != my_host_ && gets_result(piece)) {
       marks().expect_host(static_cast<std::size_t>(p.owner_host));  // straight to the root
     } else if (gets_result(piece)) {
       marks().expect_local(local_of(layout_.agent(my_host_, p.lane)));

@@ -44,13 +44,17 @@ std::uint64_t piece_size(std::uint64_t bytes, const GroupLayout& layout, const P
   return std::max(kCut, round_up(divide_up(bytes, count), kCut));
 }
 
-void cut(std::vector<Piece>& pieces, Piece first, std::uint64_t bytes, std::uint64_t step) {
+enum class Lanes : std::uint8_t { kTurn, kStay };
+
+void cut(std::vector<Piece>& pieces, Piece first, std::uint64_t bytes, std::uint64_t step,
+         Lanes lanes = Lanes::kTurn) {
   for (std::uint64_t at = 0; at < bytes; at += step) {
     Piece piece = first;
     piece.in_offset += at;
     piece.out_offset += at;
     piece.bytes = std::min(step, bytes - at);
-    piece.lane = first.lane + static_cast<std::uint32_t>(at / step);
+    piece.round = static_cast<std::uint32_t>(at / step);
+    piece.lane = first.lane + (lanes == Lanes::kTurn ? piece.round : 0);
     pieces.push_back(piece);
   }
 }
@@ -74,7 +78,7 @@ void plan_reduction(std::vector<Piece>& pieces, const Descriptor& call, const Gr
   const std::uint64_t bytes = call.count * size_of(call.dtype);
   const std::size_t hosts = layout.hosts.size();
   Piece piece;
-  piece.to_all = call.collective == Collective::kAllReduce;
+  piece.target = call.collective == Collective::kReduce ? static_cast<int>(call.root) : Piece::kEveryRank;
   piece.lane = rotation;
   if (hosts == 1 || bytes == 0 || exchanges_whole(bytes, hosts, options)) {
     if (hosts == 1 && bytes > 0) {
@@ -92,6 +96,25 @@ void plan_reduction(std::vector<Piece>& pieces, const Descriptor& call, const Gr
     piece.in_offset = piece.out_offset = index * shard;
     piece.owner_host = static_cast<int>((index + (owners < hosts ? rotation : 0)) % hosts);
     cut(pieces, piece, std::min(shard, bytes - index * shard), step);
+  }
+}
+
+// Each rank's part goes from each host straight to that rank.
+void plan_scattered_reduction(std::vector<Piece>& pieces, const Descriptor& call, const GroupLayout& layout,
+                              const PlanOptions& options) {
+  const std::uint64_t bytes = call.count * size_of(call.dtype);
+  const std::uint64_t step = piece_size(bytes, layout, options);
+  for (int rank = 0; rank < layout.size() && bytes > 0; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    Piece piece;
+    piece.target = rank;
+    piece.owner_host = layout.host_of[index];
+    piece.lane = static_cast<std::uint32_t>(layout.local_of[index]);
+    const std::size_t first = pieces.size();
+    cut(pieces, piece, bytes, step, Lanes::kStay);
+    for (std::size_t at = first; at < pieces.size(); ++at) {
+      pieces[at].in_offset += index * bytes;
+    }
   }
 }
 
@@ -148,7 +171,13 @@ Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOpti
         plan.pieces.push_back(barrier_piece(layout.hosts.size(), rotation));
       }
       break;
-    case Collective::kBarrier:
+    case Collective::kReduceScatter:
+      plan_scattered_reduction(plan.pieces, call, layout, options);
+      if (bytes == 0) {
+        plan.pieces.push_back(barrier_piece(layout.hosts.size(), rotation));
+      }
+      break;
+    default:
       plan.pieces.push_back(barrier_piece(layout.hosts.size(), rotation));
       break;
   }
@@ -158,7 +187,7 @@ Plan make_plan(const Descriptor& call, const GroupLayout& layout, const PlanOpti
   std::ranges::stable_sort(plan.order, {}, [&](std::uint32_t index) {
     const Piece& piece = plan.pieces[index];
     const int turn = piece.owner_host < 0 ? 0 : (piece.owner_host - my_host - 1 + 2 * hosts) % hosts;
-    return std::pair(piece.owner_host < 0 ? 0U : piece.lane, turn);
+    return std::pair(piece.owner_host < 0 ? 0U : piece.round, turn);
   });
   return plan;
 }

@@ -8,7 +8,8 @@
 //
 // A piece has a lane: on each host the rank with local index `lane mod local size` is the piece's agent, the
 // only one that talks to other hosts about it. So the host's share of the network is split over its ranks,
-// whatever their number.
+// whatever their number. The pieces that one rank of a reduce_scatter gets have that rank as agent, which
+// adds them up where they stay.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +46,7 @@ struct PlanOptions {
 struct Piece {
   static constexpr int kEveryHost = -1;  // owner_host: each host adds all host sums up for itself
   static constexpr int kReducing = -1;   // origin
+  static constexpr int kEveryRank = -1;  // target
 
   std::uint64_t in_offset = 0;  // bytes
   std::uint64_t out_offset = 0;
@@ -52,7 +54,10 @@ struct Piece {
   std::uint32_t lane = 0;
   int owner_host = kEveryHost;
   int origin = kReducing;
-  bool to_all = true;  // else the result goes to the root only
+  int target = kEveryRank;  // else the only rank that gets the result
+  std::uint32_t round = 0;  // by which rounds are told apart in Plan::order
+
+  [[nodiscard]] bool to_all() const { return target == kEveryRank; }
 };
 
 struct Plan {

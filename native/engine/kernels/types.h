@@ -40,8 +40,26 @@ enum class Collective : std::uint8_t {
   kReduce = 2,
   kAllGather = 3,
   kBarrier = 4,
+  kReduceScatter = 5,
+  // Made of messages between two ranks (collectives/mail.h).
+  kGather = 6,
+  kScatter = 7,
+  kAllToAll = 8,
+  kSend = 9,
+  kRecv = 10,
 };
-inline constexpr std::uint8_t kCollectives = 5;
+inline constexpr std::uint8_t kCollectives = 11;
+
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter;
+}
+
+constexpr bool has_root(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce;
+}
+
+constexpr bool is_made_of_messages(Collective collective) { return collective >= Collective::kGather; }
 
 constexpr std::size_t size_of(DType type) {
   switch (type) {

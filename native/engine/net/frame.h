@@ -14,7 +14,7 @@
 
 namespace smdp {
 
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 inline constexpr std::uint32_t kFrameMagic = 0x50444d53;  // "SMDP"
 inline constexpr std::size_t kFrameBytes = 72;
 
@@ -40,8 +40,12 @@ enum class FrameType : std::uint8_t {
   // From a rank that keeps a timeline to rank 0, and back; `offset`: the asker's clock, `bytes`: rank 0's.
   kClockAsk = 13,
   kClockAnswer = 14,
+  // Messages between two ranks (collectives/mail.h): `root` is their tag, `piece` their number under it.
+  kAnnounce = 15,  // a message of `bytes` bytes waits for its receiver
+  kReady = 16,     // the receiver has memory for it
+  kSend = 17,      // part of a message, with a payload, between hosts; within a host kOffer and kTaken
 };
-inline constexpr std::uint8_t kFrameTypes = 15;
+inline constexpr std::uint8_t kFrameTypes = 18;
 
 // What a rank called. Two ranks of a group must have equal ones under the same operation number.
 struct Descriptor {

@@ -49,8 +49,14 @@ bool ShmJob::is_agent(std::uint32_t piece) const {
 }
 
 bool ShmJob::gets(int local_rank, std::uint32_t piece) const {
-  return piece_at(piece).to_all ||
-         (*host_ranks_)[static_cast<std::size_t>(local_rank)] == static_cast<int>(spec_.call.root);
+  const Piece& at = piece_at(piece);
+  return at.to_all() || (*host_ranks_)[static_cast<std::size_t>(local_rank)] == at.target;
+}
+
+// The agent alone gets the result, and makes it in its output.
+bool ShmJob::stays_here(std::uint32_t piece) const {
+  const Piece& at = piece_at(piece);
+  return at.origin == Piece::kReducing && at.target == spec_.rank && is_agent(piece) && at.bytes > 0;
 }
 
 std::span<std::byte> ShmJob::output_of(std::uint32_t piece) const {
@@ -177,6 +183,9 @@ std::span<const std::byte> ShmJob::sum(std::uint32_t piece) {
 
 std::span<std::byte> ShmJob::result(std::uint32_t piece) {
   const Piece& at = piece_at(piece);
+  if (locals_ > 1 && stays_here(piece)) {
+    return output_of(piece);
+  }
   if (locals_ == 1) {
     const auto output = output_of(piece);
     if (!output.empty() || at.bytes == 0) {
@@ -212,7 +221,7 @@ std::shared_ptr<const void> ShmJob::keep(std::uint32_t piece) {
 void ShmJob::deliver(std::uint32_t piece) {
   const Piece& at = piece_at(piece);
   std::size_t takers = 0;
-  if (locals_ > 1) {
+  if (locals_ > 1 && !stays_here(piece)) {
     const auto found = results_.find(piece);
     const std::uint64_t offset = found->second;
     copy_out(regions_->at(offset, at.bytes), output_of(piece));

@@ -49,6 +49,7 @@ class ShmJob final : public LocalJob {
   [[nodiscard]] const Piece& piece_at(std::uint32_t piece) const { return spec_.plan->pieces[piece]; }
   [[nodiscard]] bool is_agent(std::uint32_t piece) const;
   [[nodiscard]] bool gets(int local_rank, std::uint32_t piece) const;
+  [[nodiscard]] bool stays_here(std::uint32_t piece) const;
   [[nodiscard]] std::span<std::byte> output_of(std::uint32_t piece) const;
   void copy_out(std::span<const std::byte> result, std::span<std::byte> output) const;
   Values& values_of(std::uint32_t piece);

@@ -87,7 +87,16 @@ typedef enum smdp_collective {
   SMDP_BROADCAST = 1,  /* root: input (and output, which may be the same); others: output */
   SMDP_REDUCE = 2,     /* input on every rank; output on the root */
   SMDP_ALL_GATHER = 3, /* input: count elements; output: count times the group's size */
-  SMDP_BARRIER = 4     /* no memory */
+  SMDP_BARRIER = 4,    /* no memory */
+  SMDP_REDUCE_SCATTER =
+      5, /* input: count times the group's size; output: count; may be this rank's part of the input */
+  /* Made of messages between two ranks: `parts` instead of input and output. dtype and count are for words
+   * only. Every member makes the first three in the same order; what one sends the other must receive. */
+  SMDP_GATHER = 6,
+  SMDP_SCATTER = 7,
+  SMDP_ALL_TO_ALL = 8,
+  SMDP_SEND = 9, /* one part or more; complete when the memory may change, maybe before it is received */
+  SMDP_RECV = 10 /* one part or more */
 } smdp_collective;
 
 typedef struct smdp_engine smdp_engine;
@@ -154,6 +163,18 @@ SMDP_API void smdp_group_destroy(smdp_group* group);
 
 typedef void (*smdp_done)(void* context, const smdp_error* error);
 
+#define SMDP_ANY_RANK (-1)
+
+/* One message to or from another rank. Messages of one sender and one tag are received in the order in which
+ * they were sent, by calls that want just so many bytes. */
+typedef struct smdp_part {
+  int peer;    /* rank within the group; of SMDP_RECV also SMDP_ANY_RANK */
+  int receive; /* 0: send */
+  void* memory;
+  uint64_t bytes;
+  int* source; /* may be null; where the sender's rank is written */
+} smdp_part;
+
 typedef struct smdp_call {
   size_t size; /* sizeof(smdp_call) */
   int collective;
@@ -175,6 +196,9 @@ typedef struct smdp_call {
   /* Not 0: the caller goes on to smdp_operation_wait() at once. Then its own thread does the engine's work,
    * and no other is woken. */
   uint32_t blocking;
+  const smdp_part* parts; /* read before smdp_submit() returns */
+  size_t part_count;
+  uint32_t tag; /* of SMDP_SEND and SMDP_RECV; below 2^31 */
 } smdp_call;
 
 /* Starts a collective and returns at once. The memory belongs to the engine until it is complete. */

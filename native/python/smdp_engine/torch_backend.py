@@ -10,8 +10,9 @@ import inspect
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, List
 
+from . import _by_name
 from ._library import build
 
 BACKEND = "smddp"
@@ -31,7 +32,10 @@ def register() -> None:
     # torch 2.0 has no such argument: there every backend is for all devices.
     takes_devices = "devices" in inspect.signature(register_backend).parameters
     devices = {"devices": ["cpu", "cuda"]} if takes_devices else {}
-    register_backend(BACKEND, _create, extended_api=True, **devices)
+    groups = _Groups()
+    register_backend(BACKEND, groups.create, extended_api=True, **devices)
+    _by_name.let_in_monitored_barrier(dist, BACKEND)
+    _by_name.check_over_own_groups(dist, BACKEND, groups.create_beside)
     atexit.register(_leave)
     if int(os.environ.get("RANK", "0")) == 0:
         sys.stderr.write(f"smdp: backend smddp is smdp-engine {build()} ({Path(__file__).parent})\n")
@@ -79,12 +83,30 @@ def adapter() -> Any:
     return compiled
 
 
-def _create(options: Any, _backend_options: Any) -> Any:
-    return adapter().create(
-        store=options.store,
-        rank=options.group_rank,
-        size=options.group_size,
-        global_ranks=list(options.global_ranks_in_group),
-        name=options.group_id,
-        timeout=options.timeout,
-    )
+class _Groups:
+    """Makes the backends of process groups. Remembers who is in each, which torch tells but once."""
+
+    def __init__(self) -> None:
+        self._members: Dict[str, List[int]] = {}
+
+    def create(self, options: Any, _backend_options: Any) -> Any:
+        self._members[options.group_id] = list(options.global_ranks_in_group)
+        return adapter().create(
+            store=options.store,
+            rank=options.group_rank,
+            size=options.group_size,
+            global_ranks=self._members[options.group_id],
+            name=options.group_id,
+            timeout=options.timeout,
+        )
+
+    def create_beside(self, *, store: Any, rank: int, size: int, watched: str, timeout: Any) -> Any:
+        """A second group of the members of the group ``watched``."""
+        return adapter().create(
+            store=store,
+            rank=rank,
+            size=size,
+            global_ranks=self._members[watched],
+            name=f"{watched}:checks",
+            timeout=timeout,
+        )

@@ -1,0 +1,78 @@
+// The barrier that names who did not come. Rank 0 hears from every other rank and answers all of them.
+//
+// Torch's own words for it, which scripts and torch's tests look for, are Gloo's.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "backend.h"
+
+namespace smdp_torch {
+
+// Of messages that no script's own can meet.
+constexpr int kArrivedTag = 0x7ffffffe;
+constexpr int kPassedTag = 0x7fffffff;
+// Rank 0 gives up on a rank long before; the message of one that comes later is still received.
+constexpr std::chrono::hours kForLateComers{24 * 365};
+
+inline bool came_in_time(c10d::Work& work, std::chrono::steady_clock::time_point deadline) {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  try {
+    return work.wait(std::max(left, std::chrono::milliseconds(1)));
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+inline void EngineBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const auto timeout = options.timeout == c10d::kUnsetTimeout
+                           ? std::chrono::milliseconds(static_cast<int64_t>(timeout_s_ * 1000))
+                           : options.timeout;
+  if (getRank() == 0) {
+    gather_arrivals(timeout, wait_all_ranks);
+  } else {
+    report_arrival(timeout);
+  }
+}
+
+inline void EngineBackend::gather_arrivals(std::chrono::milliseconds timeout, bool wait_all_ranks) {
+  const NoOptions patient{kForLateComers};
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  std::vector<WorkPtr> arrivals;
+  for (int rank = 1; rank < getSize(); ++rank) {
+    arrivals.push_back(launch(receive({at::empty({1}, at::kByte)}, rank, kArrivedTag), patient));
+  }
+  std::string late;
+  int missing = 0;
+  for (int rank = 1; rank < getSize() && (missing == 0 || wait_all_ranks); ++rank) {
+    if (!came_in_time(*arrivals[static_cast<size_t>(rank - 1)], deadline)) {
+      late += (missing++ == 0 ? "" : ", ") + std::to_string(rank);
+    }
+  }
+  for (int rank = 1; rank < getSize(); ++rank) {
+    launch(smdp_torch::send({at::full({1}, missing == 0 ? 1 : 0, at::kByte)}, rank, kPassedTag), patient);
+  }
+  TORCH_CHECK_WITH(DistBackendError, timeout.count() > 0 || missing == 0,
+                   "smddp: Rank 0 timed out in monitoredBarrier after ", timeout.count(), " ms.");
+  TORCH_CHECK_WITH(DistBackendError, missing == 0, "smddp: Rank", missing > 1 ? "s " : " ", late,
+                   " failed to pass monitoredBarrier in ", timeout.count(), " ms");
+}
+
+inline void EngineBackend::report_arrival(std::chrono::milliseconds timeout) {
+  const NoOptions patient{kForLateComers};
+  launch(smdp_torch::send({at::ones({1}, at::kByte)}, 0, kArrivedTag), patient);
+  const at::Tensor passed = at::zeros({1}, at::kByte);
+  // Rank 0 needs its own time to find out who is late.
+  const auto deadline = std::chrono::steady_clock::now() + 2 * timeout + std::chrono::seconds(1);
+  const auto answer = launch(receive({passed}, 0, kPassedTag), patient);
+  TORCH_CHECK_WITH(
+      DistBackendError, came_in_time(*answer, deadline) && passed.item<uint8_t>() == 1, "smddp: Rank ",
+      getRank(),
+      " successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
+      "rank 0. Please check rank 0 logs for the rank that did not come.");
+}
+
+}  // namespace smdp_torch

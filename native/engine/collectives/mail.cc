@@ -1,0 +1,423 @@
+#include "collectives/mail.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace smdp {
+namespace {
+
+// The tag of the collectives' messages; those of callers are below.
+constexpr std::uint32_t kCollectiveTag = 1U << 31U;
+
+constexpr std::uint64_t kChunkBytes = 256U << 10U;
+// Given out and not through: enough to keep the network busy, and little enough that small frames of other
+// calls pass, and that a host's last cache holds it.
+constexpr std::uint64_t kMostGivenOut = 2U << 20U;
+constexpr std::uint64_t kMostParked = 1U << 30U;
+
+std::uint32_t tag_of(const Exchange& exchange) {
+  return exchange.sequence ? kCollectiveTag : exchange.call.tag;
+}
+
+void copy(std::span<const std::byte> from, std::byte* to) {
+  if (!from.empty()) {
+    std::memcpy(to, from.data(), from.size());
+  }
+}
+
+}  // namespace
+
+FrameHeader Mail::header_of(const Exchange& exchange, const Key& key, std::uint64_t bytes) const {
+  FrameHeader header;
+  header.type = FrameType::kSend;
+  header.call.collective = exchange.call.what.collective;
+  header.call.count = bytes;
+  header.call.root = std::get<1>(key);
+  header.piece = std::get<2>(key);
+  header.operation = exchange.number;
+  header.bytes = bytes;
+  return header;
+}
+
+void Mail::begin(Exchange begun) {
+  const std::uint64_t number = begun.number;
+  begun.parts_left =
+      begun.call.parts.size() + 1;  // and one more: none of them ends the call in the loop below
+  Exchange& exchange = exchanges_.emplace(number, std::move(begun)).first->second;
+  for (const Part& part : exchange.call.parts) {
+    part.receive ? receive(exchange, part) : send(exchange, part);
+    if (!exchanges_.contains(number)) {
+      return;  // the two ends of a message disagree
+    }
+  }
+  part_done(number);
+  pump();
+}
+
+void Mail::part_done(std::uint64_t number) {
+  const auto found = exchanges_.find(number);
+  if (found != exchanges_.end() && --found->second.parts_left == 0) {
+    Exchange over = std::move(found->second);
+    exchanges_.erase(found);
+    host_.exchanged(std::move(over));
+  }
+}
+
+// --- Sending ---
+
+void Mail::send(const Exchange& exchange, const Part& part) {
+  const std::uint32_t tag = tag_of(exchange);
+  const std::uint32_t sequence = exchange.sequence ? *exchange.sequence : next_out_[{part.peer, tag}]++;
+  const Key key{part.peer, tag, sequence};
+  Outgoing& message = outgoing_[key];
+  message.exchange = exchange.number;
+  message.memory = part.memory;
+  message.left = part.memory.size();
+  FrameHeader header = header_of(exchange, key, part.memory.size());
+  if (part.memory.size() <= kEagerBytes && send_eagerly(key, message, header)) {
+    return;
+  }
+  header.type = FrameType::kAnnounce;
+  host_.post(part.peer, {header, {}, nullptr, nullptr});
+}
+
+// False when there is no memory for it now.
+bool Mail::send_eagerly(const Key& key, Outgoing& message, const FrameHeader& header) {
+  const std::uint64_t exchange = message.exchange;
+  if (message.memory.empty()) {
+    outgoing_.erase(key);
+    FrameHeader word = header;
+    word.type = FrameType::kAnnounce;
+    host_.post(std::get<0>(key), {word, {}, nullptr, nullptr});
+    part_done(exchange);
+    return true;
+  }
+  if (!has_room(key, message.memory.size())) {
+    return false;
+  }
+  message.ready = true;
+  give_out(key, message);
+  return true;
+}
+
+bool Mail::has_room(const Key& key, std::uint64_t bytes) {
+  if (!host_.shares_host(std::get<0>(key))) {
+    return true;
+  }
+  const auto offset = host_.regions().take(bytes);
+  if (offset) {
+    host_.regions().release(*offset);
+  }
+  return offset.has_value();
+}
+
+// The next bytes of a message, for which there is room. It may be over when this returns.
+void Mail::give_out(const Key& key, Outgoing& message) {
+  const std::uint64_t bytes = std::min(kChunkBytes, message.memory.size() - message.next);
+  FrameHeader header = header_of(exchanges_.at(message.exchange), key, message.memory.size());
+  const auto payload = message.memory.subspan(message.next, bytes);
+  header.offset = message.next;
+  header.bytes = bytes;
+  message.next += bytes;
+  given_out_ += bytes;
+  const int peer = std::get<0>(key);
+  if (host_.shares_host(peer)) {
+    header.type = FrameType::kOffer;
+    header.offset = host_.regions().take(bytes).value_or(0);
+    copy(payload, host_.regions().at(header.offset, bytes).data());
+    host_.post(peer, {header, {}, nullptr, nullptr});
+  } else {
+    // Dropped by cancel() before this dies.
+    host_.post(peer, {header, payload, nullptr, [this, key, bytes] { through(key, bytes); }});
+  }
+}
+
+void Mail::through(const Key& key, std::uint64_t bytes) {
+  const auto found = outgoing_.find(key);
+  if (found == outgoing_.end()) {
+    return;
+  }
+  given_out_ -= bytes;
+  found->second.left -= bytes;
+  if (found->second.left == 0) {
+    const std::uint64_t exchange = found->second.exchange;
+    outgoing_.erase(found);
+    part_done(exchange);
+  }
+  pump();
+}
+
+// In turns, so that every receiver has something to do.
+void Mail::pump() {
+  if (std::exchange(pumping_, true)) {
+    return;  // a payload was sent from inside the loop below, which goes on
+  }
+  while (!flowing_.empty() && given_out_ < kMostGivenOut) {
+    const Key key = flowing_.front();
+    Outgoing& message = outgoing_.at(key);
+    const std::uint64_t bytes = std::min(kChunkBytes, message.memory.size() - message.next);
+    if (!has_room(key, bytes)) {
+      break;  // tried again when a region is free, and on the next tick
+    }
+    flowing_.pop_front();
+    if (message.next + bytes < message.memory.size()) {
+      flowing_.push_back(key);
+    }
+    give_out(key, message);
+  }
+  pumping_ = false;
+}
+
+// --- Receiving ---
+
+std::uint32_t Mail::next_in(int from, std::uint32_t tag) const {
+  const auto found = next_in_.find({from, tag});
+  return found == next_in_.end() ? 0 : found->second;
+}
+
+bool Mail::accepts(const Receive& receive, const Key& key) const {
+  const auto [from, tag, sequence] = key;
+  return receive.tag == tag && (receive.from == from || receive.from == Part::kAnyRank) &&
+         sequence == receive.sequence.value_or(next_in(from, tag));
+}
+
+// Of the messages that are here the one that came first.
+std::optional<Mail::Key> Mail::find_arrival(const Receive& receive) const {
+  std::optional<Key> first;
+  const bool any = receive.from == Part::kAnyRank;
+  for (int from = any ? 0 : receive.from; from < (any ? size_ : receive.from + 1); ++from) {
+    const Key key{from, receive.tag, receive.sequence.value_or(next_in(from, receive.tag))};
+    const auto found = arrivals_.find(key);
+    if (found != arrivals_.end() && (!first || found->second.order < arrivals_.at(*first).order)) {
+      first = key;
+    }
+  }
+  return first;
+}
+
+void Mail::receive(const Exchange& exchange, const Part& part) {
+  Receive wanted;
+  wanted.exchange = exchange.number;
+  wanted.memory = part.memory;
+  wanted.from = part.peer;
+  wanted.tag = tag_of(exchange);
+  wanted.sequence = exchange.sequence;
+  wanted.source = part.source;
+  if (const auto key = find_arrival(wanted)) {
+    accept(wanted, *key);
+  } else {
+    receives_.push_back(wanted);
+  }
+}
+
+// A message, or the announcement of one; those that it was in the way of may go on with it.
+bool Mail::store(const Key& key, Arrival arrival) {
+  arrival.order = arrived_++;
+  parked_bytes_ += arrival.landing.data != nullptr ? arrival.header.call.count : 0;
+  if (!arrivals_.emplace(key, std::move(arrival)).second) {
+    return false;
+  }
+  const auto [from, tag, sequence] = key;
+  for (Key next = key; arrivals_.contains(next); std::get<2>(next) = next_in(from, tag)) {
+    const auto taker =
+        std::ranges::find_if(receives_, [&](const Receive& one) { return accepts(one, next); });
+    if (taker == receives_.end()) {
+      break;
+    }
+    const Receive wanted = *taker;
+    receives_.erase(taker);
+    if (!accept(wanted, next) || wanted.sequence) {
+      break;
+    }
+  }
+  if (parked_bytes_ > kMostParked) {
+    host_.overrun(from);
+  }
+  return true;
+}
+
+bool Mail::accept(const Receive& wanted, const Key& key) {
+  const auto [from, tag, sequence] = key;
+  Arrival message = std::move(arrivals_.extract(key).mapped());
+  if (!wanted.sequence) {
+    next_in_[{from, tag}] = sequence + 1;
+  }
+  const Exchange& exchange = exchanges_.at(wanted.exchange);
+  const Collective theirs = message.header.call.collective;
+  const std::uint64_t bytes = message.header.call.count;
+  if (wanted.sequence && theirs != exchange.call.what.collective) {
+    host_.disagree(exchange, from, "called " + std::string(name_of(theirs)));
+    return false;
+  }
+  if (bytes != wanted.memory.size()) {
+    host_.disagree(exchange, from,
+                   "sends " + std::to_string(bytes) + " bytes where " + std::to_string(wanted.memory.size()) +
+                       " are to be received");
+    return false;
+  }
+  if (wanted.source != nullptr) {
+    *wanted.source = from;
+  }
+  if (message.landing.data != nullptr || bytes == 0) {
+    parked_bytes_ -= bytes;
+    copy({message.landing.data, bytes}, wanted.memory.data());
+    part_done(wanted.exchange);
+    return true;
+  }
+  Incoming& incoming = incoming_[key];
+  incoming.exchange = wanted.exchange;
+  incoming.memory = wanted.memory;
+  incoming.left = bytes;
+  incoming.operation = message.header.operation;
+  FrameHeader ready = header_of(exchange, key, bytes);
+  ready.type = FrameType::kReady;
+  host_.post(from, {ready, {}, nullptr, nullptr});
+  return true;
+}
+
+std::optional<Landing> Mail::place(int from, const FrameHeader& header) {
+  const auto found = incoming_.find({from, header.call.root, header.piece});
+  if (found == incoming_.end()) {
+    return header.payload <= kEagerBytes ? std::optional(Landing::fresh(header.payload)) : std::nullopt;
+  }
+  const std::uint64_t size = found->second.memory.size();
+  if (header.offset > size || header.payload > size - header.offset) {
+    return std::nullopt;
+  }
+  return Landing::into(found->second.memory.data() + header.offset);
+}
+
+bool Mail::arrived(int from, const FrameHeader& header, Landing landing) {
+  const Key key{from, header.call.root, header.piece};
+  switch (header.type) {
+    case FrameType::kAnnounce:
+      return !incoming_.contains(key) && store(key, {header, {}, 0});
+    case FrameType::kSend:
+      return take_network(key, header, std::move(landing));
+    case FrameType::kOffer:
+      return take_local(key, header);
+    case FrameType::kTaken:
+      through(key, header.bytes);
+      return true;
+    case FrameType::kReady: {
+      const auto found = outgoing_.find(key);
+      if (found == outgoing_.end() || found->second.ready) {
+        return false;
+      }
+      found->second.ready = true;
+      flowing_.push_back(key);
+      pump();
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+bool Mail::take_network(const Key& key, const FrameHeader& header, Landing landing) {
+  const auto found = incoming_.find(key);
+  if (found == incoming_.end()) {
+    const bool whole = header.payload == header.call.count && header.payload <= kEagerBytes;
+    return whole && landing.data != nullptr && store(key, {header, std::move(landing), 0});
+  }
+  return !landing.owned && put(key, found->second, header.payload);
+}
+
+bool Mail::take_local(const Key& key, const FrameHeader& header) {
+  const int from = std::get<0>(key);
+  const auto memory = host_.peek(from, header.offset, header.bytes);
+  if (memory.data() == nullptr || !host_.shares_host(from)) {
+    return false;
+  }
+  FrameHeader reply = header;
+  reply.type = FrameType::kTaken;
+  const auto found = incoming_.find(key);
+  if (found == incoming_.end()) {
+    if (header.bytes != header.call.count || header.bytes > kEagerBytes) {
+      return false;
+    }
+    Landing landing = Landing::fresh(memory.size());
+    copy(memory, landing.data);
+    host_.post(from, {reply, {}, nullptr, nullptr});
+    return store(key, {header, std::move(landing), 0});
+  }
+  Incoming& message = found->second;
+  if (memory.size() > message.memory.size() - message.next) {
+    return false;
+  }
+  copy(memory, message.memory.data() + message.next);
+  message.next += memory.size();
+  host_.post(from, {reply, {}, nullptr, nullptr});
+  return put(key, message, memory.size());
+}
+
+// So many more bytes are in place.
+bool Mail::put(const Key& key, Incoming& message, std::uint64_t bytes) {
+  if (bytes > message.left) {
+    return false;
+  }
+  message.left -= bytes;
+  if (message.left == 0) {
+    const std::uint64_t exchange = message.exchange;
+    incoming_.erase(key);
+    part_done(exchange);
+  }
+  return true;
+}
+
+// --- Its end ---
+
+std::vector<Exchange> Mail::clear() {
+  std::vector<Exchange> over;
+  for (auto& [number, exchange] : exchanges_) {
+    over.push_back(std::move(exchange));
+  }
+  exchanges_.clear();
+  outgoing_.clear();
+  flowing_.clear();
+  receives_.clear();
+  incoming_.clear();
+  arrivals_.clear();
+  parked_bytes_ = 0;
+  given_out_ = 0;
+  return over;
+}
+
+std::vector<std::uint64_t> Mail::in_transit() const {
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, exchange] : exchanges_) {
+    numbers.push_back(number);
+  }
+  for (const auto& [key, message] : incoming_) {
+    numbers.push_back(message.operation);
+  }
+  return numbers;
+}
+
+Operation::Wait Mail::waiting_for(std::uint64_t exchange) const {
+  std::vector<int> senders;
+  for (const Receive& wanted : receives_) {
+    for (int from = 0; from < size_ && wanted.exchange == exchange; ++from) {
+      if (from == wanted.from || (wanted.from == Part::kAnyRank && from != rank_)) {
+        senders.push_back(from);
+      }
+    }
+  }
+  for (const auto& [key, message] : incoming_) {
+    if (message.exchange == exchange) {
+      senders.push_back(std::get<0>(key));
+    }
+  }
+  if (!senders.empty()) {
+    return {"waiting for a message", senders};
+  }
+  std::vector<int> receivers;
+  for (const auto& [key, message] : outgoing_) {
+    if (message.exchange == exchange) {
+      receivers.push_back(std::get<0>(key));
+    }
+  }
+  return {receivers.empty() ? "sending" : "waiting for the receiver", receivers};
+}
+
+}  // namespace smdp

@@ -1,0 +1,146 @@
+// Messages between two ranks of a group: send and recv, and the collectives that are made of them.
+//
+// A call has parts; each is one message to or from one rank. Messages of one sender under one tag are
+// received in the order in which they were sent. Those of a collective are told apart by the number of the
+// call instead, which is the same on every member.
+//
+// A message of at most kEagerBytes travels at once and waits at its receiver. A larger one is announced
+// first; the receiver says that it is ready when one of its own parts matches, and the bytes land where they
+// belong: between hosts as kSend, in any order; within a host through regions of the sender's arena (kOffer,
+// kTaken), in order.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/call.h"
+#include "collectives/operation.h"
+#include "net/transport.h"
+#include "shm/region_table.h"
+
+namespace smdp {
+
+// A call under way.
+struct Exchange {
+  std::uint64_t number = 0;
+  Call call;
+  std::optional<std::uint32_t> sequence;  // of a collective: instead of the order of messages
+  TimePoint deadline{};
+  TimePoint warn_at{};
+  OperationTrace trace;
+  std::size_t parts_left = 0;
+};
+
+// What mail needs from its group; all on the loop.
+class MailHost {
+ public:
+  virtual ~MailHost() = default;
+  virtual void post(int group_rank, Message message) = 0;
+  [[nodiscard]] virtual bool shares_host(int group_rank) const = 0;
+  virtual RegionTable& regions() = 0;
+  virtual std::span<const std::byte> peek(int group_rank, std::uint64_t offset, std::uint64_t bytes) = 0;
+  // The two ends of a message do not agree. Clears the mail before it returns.
+  virtual void disagree(const Exchange& exchange, int with, const std::string& how) = 0;
+  // So many messages of that rank wait here unreceived that there is no room for more. Clears as well.
+  virtual void overrun(int by) = 0;
+  // The last part is through.
+  virtual void exchanged(Exchange exchange) = 0;
+};
+
+class Mail {
+ public:
+  static constexpr std::uint64_t kEagerBytes = 16U << 10U;
+
+  // This rank within the group, and the group's size.
+  Mail(MailHost& host, int rank, int size) : host_(host), rank_(rank), size_(size) {}
+
+  void begin(Exchange exchange);
+  // Frames whose operation is a message's. nullopt and false: a breach of the protocol.
+  std::optional<Landing> place(int from, const FrameHeader& header);
+  bool arrived(int from, const FrameHeader& header, Landing landing);
+  // Gives out what there is room for.
+  void pump();
+  // Forgets everything; what was under way.
+  std::vector<Exchange> clear();
+
+  [[nodiscard]] const std::map<std::uint64_t, Exchange>& under_way() const { return exchanges_; }
+  std::map<std::uint64_t, Exchange>& under_way() { return exchanges_; }
+  [[nodiscard]] Operation::Wait waiting_for(std::uint64_t exchange) const;
+  // Numbers under which transports may still use memory of calls that are under way.
+  [[nodiscard]] std::vector<std::uint64_t> in_transit() const;
+
+ private:
+  using Key = std::tuple<int, std::uint32_t, std::uint32_t>;  // the other rank, tag, number of the message
+
+  struct PartOf {
+    std::uint64_t exchange = 0;
+    std::span<std::byte> memory;
+  };
+  struct Outgoing : PartOf {
+    std::uint64_t next = 0;  // bytes given out
+    std::uint64_t left = 0;  // bytes that are not through
+    bool ready = false;      // its receiver is
+  };
+  struct Receive : PartOf {
+    int from = 0;  // or kAnyRank
+    std::uint32_t tag = 0;
+    std::optional<std::uint32_t> sequence;
+    int* source = nullptr;
+  };
+  struct Incoming : PartOf {
+    std::uint64_t next = 0;       // bytes in place, within a host
+    std::uint64_t left = 0;       // bytes to come
+    std::uint64_t operation = 0;  // of the sender
+  };
+  struct Arrival {
+    FrameHeader header;
+    Landing landing;          // of an eager one
+    std::uint64_t order = 0;  // of arrival
+  };
+
+  void send(const Exchange& exchange, const Part& part);
+  bool send_eagerly(const Key& to, Outgoing& message, const FrameHeader& header);
+  void give_out(const Key& to, Outgoing& message);
+  [[nodiscard]] bool has_room(const Key& to, std::uint64_t bytes);
+  void through(const Key& to, std::uint64_t bytes);
+  void receive(const Exchange& exchange, const Part& part);
+  [[nodiscard]] std::optional<Key> find_arrival(const Receive& receive) const;
+  [[nodiscard]] bool accepts(const Receive& receive, const Key& key) const;
+  bool store(const Key& key, Arrival arrival);
+  // False when the two ends disagree: everything is over then.
+  bool accept(const Receive& receive, const Key& key);
+  bool take_network(const Key& key, const FrameHeader& header, Landing landing);
+  bool take_local(const Key& key, const FrameHeader& header);
+  bool put(const Key& key, Incoming& message, std::uint64_t bytes);
+  void part_done(std::uint64_t exchange);
+  [[nodiscard]] std::uint32_t next_in(int from, std::uint32_t tag) const;
+  FrameHeader header_of(const Exchange& exchange, const Key& key, std::uint64_t bytes) const;
+
+  MailHost& host_;
+  int rank_;
+  int size_;
+  std::map<std::uint64_t, Exchange> exchanges_;
+  std::map<std::pair<int, std::uint32_t>, std::uint32_t> next_out_;  // by rank and tag
+  std::map<std::pair<int, std::uint32_t>, std::uint32_t> next_in_;
+  std::map<Key, Outgoing> outgoing_;
+  std::deque<Key> flowing_;  // of them, those with bytes to give out
+  std::list<Receive> receives_;
+  std::map<Key, Incoming> incoming_;
+  std::map<Key, Arrival> arrivals_;
+  std::uint64_t arrived_ = 0;
+  std::uint64_t parked_bytes_ = 0;  // of messages that nobody receives yet
+  std::uint64_t given_out_ = 0;     // bytes given out that are not through
+  bool pumping_ = false;
+};
+
+}  // namespace smdp

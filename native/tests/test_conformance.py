@@ -1,0 +1,49 @@
+"""A slice of PyTorch's own distributed suite; `make test-conformance` runs all of it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+
+RUN = Path(__file__).parents[1] / "conformance" / "run.py"
+SLICE = [
+    "test_Backend_enum_class",
+    "test_DistributedDataParallelCPU",
+    "test_all_gather_group",
+    "test_all_reduce_coalesced_sum",
+    "test_all_reduce_sum_complex",
+    "test_barrier_timeout_global",
+    "test_broadcast_full_group",
+    "test_ddp_create_graph",
+    "test_destroy_group",
+    "test_get_rank_size_group",
+    "test_reduce_max",
+    "test_reduce_sum_twice",
+]
+BY_NAME = "test_ddp_logging_data_cpu"  # asks for a name that torch gives to no plug-in
+
+pytestmark = pytest.mark.torch
+
+
+def _run(tmp_path: Path, tests: List[str], listed: List[str]) -> "subprocess.CompletedProcess[str]":
+    known = tmp_path / "known.json"
+    known.write_text(json.dumps([{"reason": "for this test", "tests": listed}]))
+    command = [sys.executable, str(RUN), "--known", str(known), "--results", str(tmp_path), *tests]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_what_gloo_passes_smddp_passes(tmp_path: Path) -> None:
+    ended = _run(tmp_path, SLICE, [])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "gloo: 12 passed of 12, 0 skipped; smddp: 12 passed" in ended.stdout
+
+
+def test_a_failure_must_be_listed_and_a_success_must_not(tmp_path: Path) -> None:
+    ended = _run(tmp_path, [BY_NAME, "test_get_rank"], ["test_get_rank"])
+    assert ended.returncode == 1
+    assert f"WRONG  {BY_NAME} failed: AssertionError" in ended.stdout, ended
+    assert "WRONG  test_get_rank: passes, but is listed: for this test" in ended.stdout, ended
+    assert "smddp: 1 passed, 0 listed with a reason, 2 wrong" in ended.stdout, ended
