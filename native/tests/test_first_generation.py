@@ -361,6 +361,13 @@ def test_no_sync_adds_up_what_the_next_pass_averages() -> None:
                 assert (model.module.weight.grad == 2 * rank).all() and (model.module.bias.grad == 2).all()
                 model(x).sum().backward()
                 assert (model.module.weight.grad == 4.5).all() and (model.module.bias.grad == 3).all()
+        class Either(torch.nn.ModuleDict):
+            def forward(self, name, x): return self[name](x)
+        either = DistributedDataParallel(Either({"a": torch.nn.Linear(3, 2), "b": torch.nn.Linear(3, 2)}))
+        with either.no_sync():
+            either("a", x).sum().backward()
+        either("b", x).sum().backward()
+        assert all((part.weight.grad == 1.5).all() for part in either.module.values())
         with model.no_sync():
             out = model(x)
         model.zero_grad()
@@ -392,7 +399,8 @@ def test_buffers_follow_rank_0_unless_told_otherwise() -> None:
             if rank == 0:
                 with torch.no_grad():
                     model(batch)  # alone: nothing is broadcast but after a pass that was reduced
-        """
+        """,
+        hosts=(1, 1),
     )
 
 
@@ -413,7 +421,8 @@ def test_rank_0s_parameters_and_buffers_are_everyones_from_the_start() -> None:
         assert list(model.state_dict())[:2] == ["module.0.weight", "module.0.bias"]
         model.load_state_dict(model.state_dict())
         assert not hasattr(model, "nonsense") and model.module is module
-        """
+        """,
+        hosts=(1, 1),
     )
 
 
@@ -517,7 +526,8 @@ def test_recomputed_parts_and_several_models_in_one_backward_pass() -> None:
                 one.zero_grad()
                 checkpoint(lambda x: one(x)["loss"], x.requires_grad_(), use_reentrant=reentrant).backward()
                 assert all(torch.allclose(p.grad, g) for p, g in zip(one.parameters(), wanted))
-        """
+        """,
+        hosts=(1, 1),
     )
 
 
