@@ -3,8 +3,9 @@
 Example: ``python native/benchmarks/run.py --shape 2x8 --rate 1000 --sizes 4K,64K,1M,25M``. Prints a table and writes
 all figures as JSON. An operation's time is that of its slowest rank; figures are medians over all iterations of all
 rounds. CPU is user and system time of all ranks with the machine's softirq of the run, per GiB of one rank's payload;
-PSS is what a rank holds beyond the benchmark's own
-buffers. The wire limit of a shape is 2(n-1)/n times the payload with its headers, less one burst, over the rate.
+PSS is what a rank holds beyond the benchmark's own buffers. The wire limit of a shape is 2(n-1)/n times the payload
+with its headers, less one burst, over the rate; of a trace it is the longest of: a bucket's moment, and the wire's time
+for it and all that follow.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from typing import Dict, List, Optional
 
 import contenders
 from lab import BURST_S, WIRE_BYTES_PER_BYTE, Lab
-from traces import TRACES, buckets_of
+from traces import TRACES, Bucket, buckets_of
 
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 # Buffers of the payload's size that each rank of the benchmark itself holds: the values and the sum.
@@ -37,9 +38,20 @@ def iterations_of(size: int, rate_mbit: Optional[int]) -> int:
     return max(fewest, min(60, (64 << 20) // max(size, 1)))
 
 
-def trace_case(arguments: argparse.Namespace) -> str:
+def trace_buckets(arguments: argparse.Namespace, hosts: int) -> List[Bucket]:
+    """Empty without a trace."""
+    if not arguments.trace:
+        return []
+    shapes = TRACES[arguments.trace]()
     element = 4 if arguments.dtype == "float32" else 2
-    buckets = buckets_of(TRACES[arguments.trace](), element, arguments.bucket_mib, arguments.backward_ms)
+    backward_ms = arguments.backward_ms
+    if backward_ms is None:
+        size = sum(bucket.bytes for bucket in buckets_of(shapes, element, arguments.bucket_mib, 0))
+        backward_ms = round(1e3 * (wire_limit_s(hosts, size, arguments.rate) or 0.2))
+    return buckets_of(shapes, element, arguments.bucket_mib, backward_ms)
+
+
+def trace_case(arguments: argparse.Namespace, buckets: List[Bucket]) -> str:
     path = contenders.BUILD / f"{arguments.trace}.buckets"
     path.write_text("".join(f"{bucket.bytes} {bucket.ready_us}\n" for bucket in buckets))
     return f"@{path}:{arguments.iterations}"
@@ -50,6 +62,18 @@ def wire_limit_s(hosts: int, size: int, rate_mbit: Optional[int]) -> Optional[fl
         return None
     rate = rate_mbit * 1e6 / 8
     return max(0.0, 2 * (hosts - 1) / hosts * size * WIRE_BYTES_PER_BYTE - rate * BURST_S) / rate
+
+
+def trace_limit_s(buckets: List[Bucket], hosts: int, rate_mbit: Optional[int]) -> Optional[float]:
+    """No engine ends earlier: from each bucket on, the wire still has to carry it and all that follow."""
+    if rate_mbit is None or hosts == 1:
+        return None
+    rest = 0
+    limits = []
+    for bucket in reversed(buckets):
+        rest += bucket.bytes
+        limits.append(bucket.ready_us / 1e6 + (wire_limit_s(hosts, rest, rate_mbit) or 0.0))
+    return max(limits)
 
 
 def softirq_s() -> float:
@@ -82,13 +106,13 @@ def measure(setup: contenders.Setup, names: List[str], rounds: int) -> Dict[str,
     return taken
 
 
-def summarize(taken: Dict[str, Dict[int, dict]], hosts: int, rate: Optional[int], trace: bool) -> List[dict]:
+def summarize(taken: Dict[str, Dict[int, dict]], hosts: int, rate: Optional[int], buckets: List[Bucket]) -> List[dict]:
     rows = []
     for name, by_size in taken.items():
         for size, one in sorted(by_size.items()):
             seconds = sorted(one["seconds"])
             median = statistics.median(seconds)
-            limit = wire_limit_s(hosts, size, rate)
+            limit = trace_limit_s(buckets, hosts, rate) if buckets else wire_limit_s(hosts, size, rate)
             rows.append(
                 {
                     "contender": name,
@@ -97,7 +121,7 @@ def summarize(taken: Dict[str, Dict[int, dict]], hosts: int, rate: Optional[int]
                     "p95_ms": seconds[min(len(seconds) - 1, int(len(seconds) * 0.95))] * 1e3,
                     "min_ms": seconds[0] * 1e3,
                     "iterations": len(seconds),
-                    "wire_share": limit / median if limit and not trace else None,
+                    "wire_share": limit / median if limit else None,
                     "cpu_s_per_gib": one["cpu_s"] / (len(seconds) * size / (1 << 30)),
                     "pss_mib": one["pss_kib"] / 1024 - HELD * size / (1 << 20),
                     "correct": one["correct"],
@@ -140,7 +164,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--small-beside-bulk", action="store_true", help="4 KiB while 25 MiB are under way")
     parser.add_argument("--trace", choices=sorted(TRACES), help="a model's gradients instead of sizes")
     parser.add_argument("--bucket-mib", type=int, default=25, help="of a trace")
-    parser.add_argument("--backward-ms", type=int, default=200, help="of a trace: how long its backward pass takes")
+    parser.add_argument(
+        "--backward-ms", type=int, help="of a trace: how long its backward pass takes; else as long as the wire does"
+    )
     parser.add_argument("--iterations", type=int, default=5, help="of a trace, in each round")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--contenders", default="smdp,gloo,gloo4,openmpi")
@@ -162,8 +188,10 @@ def main() -> int:
     contenders.build()
     if arguments.small_beside_bulk:
         return beside_bulk(hosts, per_host, arguments.rate)
-    if arguments.trace:
-        cases = trace_case(arguments)
+    buckets = trace_buckets(arguments, hosts)
+    if buckets:
+        cases = trace_case(arguments, buckets)
+        print(f"{len(buckets)} buckets, the last ready after {buckets[-1].ready_us / 1e3:.0f} ms")
     else:
         sizes = [bytes_of(word) for word in arguments.sizes.split(",")]
         cases = ",".join(f"{size}:{iterations_of(size, arguments.rate)}" for size in sizes)
@@ -178,7 +206,7 @@ def main() -> int:
             else:
                 names.append(name)
         taken = measure(setup, names, arguments.rounds)
-    rows = summarize(taken, hosts, arguments.rate, bool(arguments.trace))
+    rows = summarize(taken, hosts, arguments.rate, buckets)
     command = "python native/benchmarks/run.py " + " ".join(sys.argv[1:])
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     print(

@@ -34,8 +34,12 @@ CASES = {
     # Half a GB for each rank, twice.
     "acceptance": f"--shape 2x4 --rate 1000 --trace acceptance --backward-ms 0 --dtype float16 --iterations 3 "
     f"--contenders {PEERS}",
-    "mask-rcnn": f"--shape 2x8 --rate 1000 --trace mask-rcnn --iterations 3 --contenders {PEERS}",
-    "bert-large": "--shape 2x4 --trace bert-large --dtype float16 --iterations 2 --contenders smdp,gloo,gloo4",
+    "mask-rcnn": f"--shape 2x8 --rate 1000 --trace mask-rcnn --backward-ms 200 --iterations 3 --contenders {PEERS}",
+    "bert-large": "--shape 2x4 --trace bert-large --backward-ms 200 --dtype float16 --iterations 2 "
+    "--contenders smdp,gloo,gloo4",
+    # A backward pass as long as the wire's time: what is left of the sums when it ends.
+    "overlap": "--shape 2x2 --rate 1000 --trace bert-large --dtype float16 --iterations 3 "
+    "--contenders smdp,smddp-torch,gloo,gloo4",
 }
 
 

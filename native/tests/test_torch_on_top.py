@@ -127,7 +127,8 @@ whole = torch.cat([p.full_tensor().detach().reshape(-1) for p in sharded.paramet
 same(whole, reference, "FSDP2", 1e-5)
 
 model = net(); ddp = DDP(model)
-steps(ddp, ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.Adam, lr=0.01)); same(flat(model), reference, "ZeRO", 1e-5)
+steps(ddp, ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.Adam, lr=0.01))
+same(flat(model), reference, "ZeRO", 1e-5)
 
 state = {"model": sharded.state_dict()}
 checkpoint.save(state, checkpoint_id=folder)

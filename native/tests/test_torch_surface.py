@@ -1,4 +1,9 @@
-"""Every call of torch.distributed on the backend: what it moves and adds, of which tensors, in which groups."""
+"""Every call of torch.distributed on the backend: what it moves and adds, of which tensors, in which groups.
+
+One job of four ranks on two hosts runs all cases, one after the other: starting its processes is what takes time.
+"""
+
+from typing import List
 
 import pytest
 import ranks
@@ -6,21 +11,23 @@ import ranks
 pytestmark = pytest.mark.torch
 
 INIT = """
+import traceback
 dist.init_process_group("smddp")
 def mine(*shape, dtype=torch.float32, of=None):
     generator = torch.Generator().manual_seed(1000 + (rank if of is None else of))
     values = torch.randint(-50, 50, shape, generator=generator)
     return values.to(dtype)
+def case(name, body):
+    try:
+        exec(body, dict(globals()))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # the others hear of it
+    print("passed", name, flush=True)
 """
 
-
-def _run(body: str) -> None:
-    ranks.run([2, 2], INIT + body + "\ndist.destroy_process_group()\n")
-
-
-def test_what_only_moves_may_have_any_type_and_any_layout() -> None:
-    _run(
-        """
+CASES = {
+    "what only moves may have any type and any layout": """
 dtypes = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32,
           torch.int64, torch.uint8, torch.bool, torch.complex64, torch.complex128]
 for extra in ("float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64"):
@@ -56,13 +63,8 @@ for dtype in dtypes:
         t = torch.empty_like(of(0))
         if rank == 0: dist.send(of(0), 3, tag=5)
         if rank == 3: dist.recv(t, 0, tag=5); assert same(t, of(0)), case
-"""
-    )
-
-
-def test_sums_of_complex_numbers_scaled_sums_and_layouts() -> None:
-    _run(
-        """
+""",
+    "sums of complex numbers scaled sums and layouts": """
 for dtype in (torch.complex64, torch.complex128):
     t = mine(7, 3, dtype=dtype) * (1 + 2j)
     want = sum(mine(7, 3, of=i, dtype=dtype) * (1 + 2j) for i in range(size))
@@ -79,30 +81,19 @@ t = torch.empty(25); dist.reduce_scatter_tensor(t, mine(100), op=scaled)
 assert torch.equal(t, sum(mine(100, of=i) * 0.5 for i in range(size)).chunk(size)[rank])
 before = mine(9); t = before.clone(); dist.reduce(t, dst=2, op=dist.ReduceOp.AVG)
 assert rank == 2 or torch.equal(t, before)
-"""
-    )
-
-
-@pytest.mark.parametrize("count", [0, 1, 1000, 300_001])
-def test_reduce_scatter(count: int) -> None:
-    _run(
-        f"""
-count = {count}
-parts = lambda who: [mine(count, of=10 * who + i) for i in range(size)]
-want = sum(parts(who)[rank] for who in range(size))
-t = torch.empty(count); dist.reduce_scatter(t, parts(rank)); assert torch.equal(t, want)
-t = torch.empty(count); dist.reduce_scatter_tensor(t, torch.cat(parts(rank))); assert torch.equal(t, want)
-t = torch.empty(count)
-dist.reduce_scatter_tensor(t, torch.cat(parts(rank)), op=dist.ReduceOp.AVG); assert torch.equal(t, want / size)
-whole = torch.cat(parts(rank)); t = whole.chunk(size)[rank] if count else torch.empty(0)
-dist.reduce_scatter_tensor(t, whole); assert torch.equal(t, want)  # in place
-"""
-    )
-
-
-def test_parts_of_different_sizes() -> None:
-    _run(
-        """
+""",
+    "reduce scatter": """
+for count in (0, 1, 1000, 300_001):
+    parts = lambda who: [mine(count, of=10 * who + i) for i in range(size)]
+    want = sum(parts(who)[rank] for who in range(size))
+    t = torch.empty(count); dist.reduce_scatter(t, parts(rank)); assert torch.equal(t, want)
+    t = torch.empty(count); dist.reduce_scatter_tensor(t, torch.cat(parts(rank))); assert torch.equal(t, want)
+    t = torch.empty(count)
+    dist.reduce_scatter_tensor(t, torch.cat(parts(rank)), op=dist.ReduceOp.AVG); assert torch.equal(t, want / size)
+    whole = torch.cat(parts(rank)); t = whole.chunk(size)[rank] if count else torch.empty(0)
+    dist.reduce_scatter_tensor(t, whole); assert torch.equal(t, want)  # in place
+""",
+    "parts of different sizes": """
 outs = [torch.empty(3 * i) for i in range(size)]
 dist.all_gather(outs, mine(3 * rank)); assert all(torch.equal(o, mine(3 * i, of=i)) for i, o in enumerate(outs))
 parts = lambda who: [mine(2 * i + 1, of=10 * who + i) for i in range(size)]
@@ -118,13 +109,8 @@ assert torch.equal(got[:, 0], torch.arange(4.0).repeat_interleave(2))
 outs = [torch.empty(who + 1) for who in range(size)]
 dist.all_to_all(outs, [torch.full((rank + 1,), float(rank)) for _ in range(size)])
 assert all(torch.equal(o, torch.full((i + 1,), float(i))) for i, o in enumerate(outs))
-"""
-    )
-
-
-def test_messages() -> None:
-    _run(
-        """
+""",
+    "messages": """
 after, before = (rank + 1) % size, (rank - 1) % size
 for count in (0, 1, 5000, 500_000):
     t = torch.empty(count)
@@ -154,13 +140,8 @@ dist.broadcast_object_list(listed, src=1); assert listed == ["first", 1]
 if rank == 0: dist.send_object_list([{"to": 3}], dst=3)
 if rank == 3:
     listed = [None]; dist.recv_object_list(listed, src=0); assert listed == [{"to": 3}]
-"""
-    )
-
-
-def test_many_tensors_in_one_call() -> None:
-    _run(
-        """
+""",
+    "many tensors in one call": """
 tensors = [mine(5), mine(70_000), mine(0)]
 dist.all_reduce_coalesced(tensors)
 assert all(torch.equal(t, sum(mine(t.numel(), of=i) for i in range(size))) for t in tensors)
@@ -178,25 +159,15 @@ for out, part, n in zip(gathered, summed, (3, 1000)):
 with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as works:
     for out in summed: dist.all_reduce(out)
 works.wait()
-"""
-    )
-
-
-def test_sparse_sums() -> None:
-    _run(
-        """
+""",
+    "sparse sums": """
 def of(who):
     indices = torch.tensor([[i % 5 for i in range(who + 2)], [who] * (who + 2)])
     return torch.sparse_coo_tensor(indices, torch.arange(who + 2.0), (5, 4))
 t = of(rank); dist.all_reduce(t)
 assert torch.equal(t.to_dense(), sum(of(i).to_dense() for i in range(size)))
-"""
-    )
-
-
-def test_groups_beside_each_other_and_other_backends() -> None:
-    _run(
-        """
+""",
+    "groups beside each other and other backends": """
 pair = dist.new_group([1, 3]); rest = dist.new_group([0, 2], backend="gloo"); all_gloo = dist.new_group(backend="gloo")
 if rank in (1, 3):
     t = torch.ones(3); dist.all_reduce(t, group=pair); assert (t == 2).all()
@@ -211,15 +182,43 @@ t = torch.tensor([float(rank)]); dist.all_reduce(t, group=mesh["inner"].get_grou
 assert t == (1 if rank < 2 else 5)
 assert dist.get_backend(mesh["inner"].get_group()) == "smddp"
 dist.barrier(device_ids=[0])
-"""
-    )
+""",
+    "calls that cannot be say why": """
+def refused(call, words):
+    try:
+        call()
+    except (RuntimeError, ValueError) as error:
+        assert words in str(error), error
+    else:
+        raise SystemExit("not refused: " + words)
+refused(lambda: dist.all_to_all_single(torch.ones(5), torch.ones(5)), "5 rows, which cannot be split equally over 4")
+refused(lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 1, 1, 2], [1] * 4), "split sizes of 5")
+refused(lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(5)), "4 times its size")
+refused(lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), "not defined for this type")
+refused(lambda: dist.all_reduce(torch.ones(3).to_sparse(), op=dist.ReduceOp.MAX), "can only be summed")
+t = torch.ones(2); dist.all_reduce(t); assert (t == 4).all()
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> List[ranks.Outcome]:
+    """What the ranks of the one job said."""
+    script = INIT + "".join(f"case({name!r}, {body!r})\n" for name, body in CASES.items())
+    return ranks.start([2, 2], script + "dist.destroy_process_group()\n").finish()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_torch_distributed(name: str, outcomes: List[ranks.Outcome]) -> None:
+    for outcome in outcomes:
+        assert f"passed {name}\n" in outcome.out, f"rank {outcome.rank}:\n{outcome.err}"
 
 
 def test_a_monitored_barrier_names_who_does_not_come() -> None:
     outcomes = ranks.run(
         [2, 2],
-        INIT
-        + """
+        """
+dist.init_process_group("smddp")
 from datetime import timedelta
 dist.monitored_barrier()
 late = dist.new_group(timeout=timedelta(seconds=30))
@@ -235,23 +234,3 @@ dist.destroy_process_group()
     assert "Ranks 1, 2 failed to pass monitoredBarrier in 1000 ms" in outcomes[0].out
     assert "Rank 3 successfully reached monitoredBarrier" in outcomes[3].out
     assert "passed" in outcomes[1].out and "passed" in outcomes[2].out
-
-
-def test_calls_that_cannot_be_say_why() -> None:
-    _run(
-        """
-def refused(call, words):
-    try:
-        call()
-    except (RuntimeError, ValueError) as error:
-        assert words in str(error), error
-    else:
-        raise SystemExit("not refused: " + words)
-refused(lambda: dist.all_to_all_single(torch.ones(5), torch.ones(5)), "5 rows, which cannot be split equally over 4")
-refused(lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 1, 1, 2], [1] * 4), "4 rows and split sizes of 5")
-refused(lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(5)), "4 times its size")
-refused(lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), "not defined for this type")
-refused(lambda: dist.all_reduce(torch.ones(3).to_sparse(), op=dist.ReduceOp.MAX), "can only be summed")
-t = torch.ones(2); dist.all_reduce(t); assert (t == 4).all()
-"""
-    )
