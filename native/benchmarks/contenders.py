@@ -136,6 +136,15 @@ def open_mpi(setup: Setup) -> List[Report]:
         return _reports([done.stdout])
 
 
+GLOO = BUILD / "benchmarks" / "bench_gloo"
+
+
+def gloo_alone(setup: Setup) -> List[Report]:
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        environment = {"GLOO_SOCKET_IFNAME": "eth0", "GLOO_STORE": folder}
+        return ranks(setup, [str(GLOO), setup.cases, setup.dtype], environment)
+
+
 @dataclass(frozen=True)
 class Contender:
     name: str
@@ -153,6 +162,8 @@ class Contender:
             return "not installed"
         if self.name == "openmpi" and shutil.which("mpirun") is None:
             return "not installed"
+        if self.name == "gloo-alone" and not GLOO.exists():
+            return "not installed"
         return None
 
 
@@ -163,6 +174,7 @@ CONTENDERS = {
         Contender("smdp", _engine({})),
         Contender("smdp-timeline", _engine({"SMDP_TIMELINE": "/tmp/timeline"})),
         Contender("gloo", _torch("gloo", {"GLOO_SOCKET_IFNAME": "eth0"})),
+        Contender("gloo-alone", gloo_alone, ("float32",)),
         Contender("gloo4", _torch("gloo", FOUR)),
         Contender(
             "deepspeed",

@@ -37,6 +37,11 @@ CASES = {
     "mask-rcnn": f"--shape 2x8 --rate 1000 --trace mask-rcnn --backward-ms 200 --iterations 3 --contenders {PEERS}",
     "bert-large": "--shape 2x4 --trace bert-large --backward-ms 200 --dtype float16 --iterations 2 "
     "--contenders smdp,gloo,gloo4",
+    # What Python and PyTorch cost above an engine: smddp-torch less smdp, gloo less gloo-alone.
+    **{
+        f"{shape}-python": f"--shape {shape} --sizes 4K --contenders smdp,smddp-torch,gloo-alone,gloo"
+        for shape in ("1x2", "2x2")
+    },
     # A backward pass as long as the wire's time: what is left of the sums when it ends.
     "overlap": "--shape 2x2 --rate 1000 --trace bert-large --dtype float16 --iterations 3 "
     "--contenders smdp,smddp-torch,gloo,gloo4",
