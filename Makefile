@@ -102,7 +102,7 @@ test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by
 	@touch $@
 
 test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Accelerate, the Trainer, DeepSpeed and FSDP2 on smddp
-	$(PYTEST) -q -m programs
+	$(PYTEST) -q tests/programs
 
 test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing and long runs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"

@@ -1,6 +1,7 @@
 """Runs tests of the suite as forked ranks, each test with a deadline. No rank outlives its test."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import shutil
@@ -20,6 +21,8 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 # After a rank has failed the others may still say what they met.
 _GRACE_S = 3.0
 _KILLED = -int(signal.SIGKILL)
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h: the signal that a process gets when its parent dies
+_C = ctypes.CDLL(None)
 
 
 @dataclass
@@ -156,6 +159,7 @@ class Runner:
         code = suite.ERROR_EXIT_CODE
         try:
             os.setpgid(0, 0)  # a Ctrl-C is the parent's to answer
+            _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             output = os.open(running.folder / f"rank-{rank}.txt", os.O_WRONLY | os.O_CREAT)
             os.dup2(output, 1)
             os.dup2(output, 2)

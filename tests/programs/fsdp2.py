@@ -1,4 +1,4 @@
-"""FSDP2: a small transformer whose layers are sharded over all ranks, in 32 bits or with 16-bit gradients."""
+"""FSDP2: a small transformer whose layers are sharded over all ranks. It computes in the type that is asked for."""
 
 import sys
 
@@ -18,7 +18,7 @@ torch.manual_seed(1)
 model = torch.nn.TransformerEncoder(
     torch.nn.TransformerEncoderLayer(32, 2, 64, dropout=0, batch_first=True), 2, enable_nested_tensor=False
 )
-policy = MixedPrecisionPolicy(param_dtype=TYPE, reduce_dtype=TYPE)
+policy = MixedPrecisionPolicy(param_dtype=TYPE, reduce_dtype=torch.float32)
 for layer in model.layers:
     fully_shard(layer, mesh=mesh, mp_policy=policy)
 fully_shard(model, mesh=mesh, mp_policy=policy)

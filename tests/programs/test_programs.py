@@ -7,16 +7,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PYTHON = ROOT / ".venv-programs" / "bin" / "python"
+IN_PYTORCH = ("fsdp2.py",)  # needs nothing beside it
 sys.path.insert(0, str(ROOT / "native" / "tests"))
 from ports import free_port  # noqa: E402
 
-pytestmark = [pytest.mark.programs, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 # Accelerate and the Trainer take their backend from the environment: on Gloo as on any CPU, on smddp as on SageMaker,
 # where the model stays on the CPU all the same.
@@ -59,9 +61,10 @@ def _start(said: Path, command: list[str], environment: dict[str, str]) -> subpr
 
 def _train(folder: Path, script: str, backend: str, arguments: list[str], extra: dict[str, str]) -> list[float]:
     """Rank 0's losses, after all four ranks ended well."""
-    assert PYTHON.exists(), "make test-programs makes the environment these tests run in"
+    python = Path(sys.executable) if script in IN_PYTORCH else PYTHON
+    assert python.exists(), "make test-programs makes the environment that these tests run in"
     port = free_port()
-    command = [str(PYTHON), *script.split(), *arguments]
+    command = [str(python), *script.split(), *arguments]
     said = [folder / f"{backend}-{rank}.txt" for rank in range(4)]
     ranks = [_start(said[rank], command, {**_environment(rank, port), **extra}) for rank in range(4)]
     try:
@@ -87,7 +90,12 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+def _marked(program: str) -> Any:
+    """One in `make test`, the others in their tier."""
+    return program if program == "fsdp2" else pytest.param(program, marks=pytest.mark.programs)
+
+
+@pytest.mark.parametrize("program", [_marked(program) for program in PROGRAMS])
 def test_the_loss_is_gloos(program: str, tmp_path: Path) -> None:
     script, arguments, extra = PROGRAMS[program]
     losses = {}
