@@ -260,6 +260,31 @@ TEST(Mail, DifferentSizesAreNamedOnBothEnds) {
   }
 }
 
+TEST(Mail, AGroupThatFailsInTheMiddleOfAMessageHarmsNoOther) {
+  for (int round = 0; round < 5; ++round) {
+    Post post({.hosts = {1, 1}});
+    const std::uint64_t other = post.cluster().group({0, 1}, "other");
+    const auto sending = post.send(0, 1, Buffer(64U << 20U));
+    const auto receiving = post.receive(1, 0, 64U << 20U);
+    std::this_thread::sleep_for(std::chrono::milliseconds(3 * round));
+    const auto wrong = post.receive(1, 0, 3, 1);
+    const auto short_one = post.send(0, 1, Buffer(2), 1);
+    EXPECT_EQ(wrong->finish().code(), Code::kMismatch);
+    EXPECT_EQ(receiving->finish().code(), Code::kMismatch);
+    std::vector<Job> jobs(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      Job& job = jobs[static_cast<std::size_t>(rank)];
+      job.what = {Collective::kAllReduce, DType::kInt32, ReduceOp::kSum, 0, 100'000};
+      job.input = random_buffer(DType::kInt32, 100'000, 1);
+      start(post.cluster(), rank, other, {0, 1}, job);
+    }
+    for (Job& job : jobs) {
+      const Status status = finish(job);
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+  }
+}
+
 TEST(Mail, DifferentCollectivesAreNamed) {
   Post post({.hosts = {2}});
   const auto gathering = post.call(0, Collective::kGather, {{1, true, Buffer(8)}});

@@ -79,6 +79,10 @@ scaled = dist._make_nccl_premul_sum(0.5)
 t = mine(100); dist.all_reduce(t, op=scaled); assert torch.equal(t, sum(mine(100, of=i) * 0.5 for i in range(size)))
 t = torch.empty(25); dist.reduce_scatter_tensor(t, mine(100), op=scaled)
 assert torch.equal(t, sum(mine(100, of=i) * 0.5 for i in range(size)).chunk(size)[rank])
+guarded = mine(64).half(); t = guarded[:32]; after = guarded[32:].clone()
+wide = dist._make_nccl_premul_sum(torch.tensor([2.0]))
+dist.reduce(t, dst=0, op=wide); assert torch.equal(guarded[32:], after)
+assert rank or torch.equal(t, sum(mine(64, of=i)[:32].half() * 2 for i in range(size)))
 before = mine(9); t = before.clone(); dist.reduce(t, dst=2, op=dist.ReduceOp.AVG)
 assert rank == 2 or torch.equal(t, before)
 """,
@@ -195,6 +199,7 @@ refused(lambda: dist.all_to_all_single(torch.ones(5), torch.ones(5)), "5 rows, w
 refused(lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 1, 1, 2], [1] * 4), "split sizes of 5")
 refused(lambda: dist.reduce_scatter_tensor(torch.ones(3), torch.ones(5)), "4 times its size")
 refused(lambda: dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND), "not defined for this type")
+refused(lambda: dist.all_reduce(torch.ones(3).long(), op=dist._make_nccl_premul_sum(0.5)), "floating-point")
 refused(lambda: dist.all_reduce(torch.ones(3).to_sparse(), op=dist.ReduceOp.MAX), "can only be summed")
 t = torch.ones(2); dist.all_reduce(t); assert (t == 4).all()
 """,

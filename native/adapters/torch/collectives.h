@@ -28,9 +28,13 @@ inline at::Tensor scaled(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (static_cast<c10d::ReduceOp::RedOpType>(op) != c10d::ReduceOp::PREMUL_SUM) {
     return tensor;
   }
+  TORCH_CHECK_VALUE(tensor.is_floating_point(),
+                    "smddp: only floating-point numbers can be scaled and summed");
   const auto* factor = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   const at::NoGradGuard no_grad;
-  return factor->tensor_factor.defined() ? tensor * factor->tensor_factor : tensor * factor->double_factor;
+  const at::Tensor product =
+      factor->tensor_factor.defined() ? tensor * factor->tensor_factor : tensor * factor->double_factor;
+  return product.to(tensor.scalar_type());  // a factor of another type may not change it
 }
 
 // `output`: undefined on a rank that gets nothing.

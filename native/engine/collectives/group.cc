@@ -201,7 +201,8 @@ std::optional<Landing> Group::place(int from, const FrameHeader& header) {
     return std::nullopt;
   }
   if (is_mail(header.operation)) {
-    return mail_.place(*rank, header);
+    // Of a group that failed, the peers may not have heard it yet.
+    return failed_.ok() ? mail_.place(*rank, header) : Landing::fresh(header.payload);
   }
   const auto found = active_.find(header.operation);
   if (found == active_.end() || header.call != found->second->call().what) {
