@@ -202,3 +202,32 @@ def test_a_tensor_that_is_refused_leaves_those_before_it_their_memory(what: str)
         assert (x == 2).all()
         """,
     )
+
+
+def test_other_threads_run_while_one_waits() -> None:
+    ranks.run(
+        [1, 1],
+        """
+        import threading
+        dist.init_process_group("smddp")
+        dist.all_reduce(torch.ones(1))
+        ticks, over = 0, False
+        def tick():
+            global ticks
+            while not over:
+                ticks += 1
+                time.sleep(0.01)
+        thread = threading.Thread(target=tick); thread.start()
+        if rank == 1: time.sleep(1)
+        waiting = [lambda: dist.all_reduce(torch.ones(1)), lambda: dist.all_reduce(torch.ones(1), async_op=True).wait(),
+                   lambda: dist.all_reduce(torch.ones(1), async_op=True).get_future().wait(),
+                   lambda: dist.recv(torch.ones(1), 1) if rank == 0 else dist.send(torch.ones(1), 0)]
+        for wait in waiting:
+            before = ticks
+            wait()
+            assert rank == 1 or ticks - before > 20, ticks - before
+            if rank == 1: time.sleep(1)
+        over = True; thread.join()
+        dist.destroy_process_group()
+        """,
+    )
