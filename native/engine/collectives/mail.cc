@@ -213,7 +213,7 @@ void Mail::receive(const Exchange& exchange, const Part& part) {
 // A message, or the announcement of one; those that it was in the way of may go on with it.
 bool Mail::store(const Key& key, Arrival arrival) {
   arrival.order = arrived_++;
-  parked_bytes_ += arrival.landing.data != nullptr ? arrival.header.call.count : 0;
+  parked_bytes_ += arrival.bytes();
   if (!arrivals_.emplace(key, std::move(arrival)).second) {
     return false;
   }
@@ -239,6 +239,7 @@ bool Mail::store(const Key& key, Arrival arrival) {
 bool Mail::accept(const Receive& wanted, const Key& key) {
   const auto [from, tag, sequence] = key;
   Arrival message = std::move(arrivals_.extract(key).mapped());
+  parked_bytes_ -= message.bytes();
   if (!wanted.sequence) {
     next_in_[{from, tag}] = sequence + 1;
   }
@@ -259,7 +260,6 @@ bool Mail::accept(const Receive& wanted, const Key& key) {
     *wanted.source = from;
   }
   if (message.landing.data != nullptr || bytes == 0) {
-    parked_bytes_ -= bytes;
     copy({message.landing.data, bytes}, wanted.memory.data());
     part_done(wanted.exchange);
     return true;

@@ -106,6 +106,12 @@ class Mail {
     FrameHeader header;
     Landing landing;          // of an eager one
     std::uint64_t order = 0;  // of arrival
+
+    // What it takes while nobody receives it.
+    [[nodiscard]] std::uint64_t bytes() const {
+      constexpr std::uint64_t kEntry = 64;  // of the map, and of the heap
+      return sizeof(*this) + kEntry + (landing.data != nullptr ? header.call.count : 0);
+    }
   };
 
   void send(const Exchange& exchange, const Part& part);
