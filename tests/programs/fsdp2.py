@@ -1,5 +1,6 @@
 """FSDP2: a small transformer whose layers are sharded over all ranks. It computes in the type that is asked for."""
 
+import os
 import sys
 
 import torch
@@ -36,3 +37,5 @@ for _step in range(20):
 if rank == 0:
     print(f"backend {dist.get_backend()}")
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # Gloo's threads now and then abort an interpreter that ends
