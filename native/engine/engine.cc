@@ -66,7 +66,13 @@ Status check_buffers(const Call& call, int group_size, int group_rank) {
 
 Status check_parts(const Call& call, int group_size, int group_rank) {
   const Collective collective = call.what.collective;
+  std::set<std::pair<int, bool>> seen;
   for (const Part& part : call.parts) {
+    if (!seen.emplace(part.peer, part.receive).second && collective != Collective::kSend &&
+        collective != Collective::kRecv) {
+      return {Code::kInvalid,
+              describe(call.what) + ": has two messages one way for rank " + std::to_string(part.peer)};
+    }
     const bool any = part.peer == Part::kAnyRank && part.receive && collective == Collective::kRecv;
     if (!any && (part.peer < 0 || part.peer >= group_size || part.peer == group_rank)) {
       return {Code::kInvalid,
@@ -301,9 +307,8 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
   if (!is_own()) {
     return {Code::kClosed, "the engine does not survive a fork: open one in this process"};
   }
-  const Status valid = is_made_of_messages(call.what.collective)
-                           ? check_parts(call, group_size, group_rank)
-                           : check_collective(call, group_size, group_rank);
+  Status valid = is_made_of_messages(call.what.collective) ? check_parts(call, group_size, group_rank)
+                                                           : check_collective(call, group_size, group_rank);
   if (!valid.ok()) {
     return valid;
   }

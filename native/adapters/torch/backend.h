@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 #include <vector>
@@ -183,10 +184,15 @@ class EngineBackend final : public c10d::Backend {
 #endif
 #if SMDP_TORCH_FROM(2, 1)
   // Calls between the two begin at once; the second returns one Work for all of them.
-  void startCoalescing() override { coalesced_ = std::make_unique<std::vector<WorkPtr>>(); }
+  void startCoalescing() override {
+    const std::lock_guard lock(coalescing_mutex_);
+    coalescing_[std::this_thread::get_id()].clear();
+  }
   WorkPtr endCoalescing() override {
-    TORCH_CHECK(coalesced_, "smddp: endCoalescing() without startCoalescing()");
-    return c10::make_intrusive<WorkOfMany>(getRank(), std::move(*std::exchange(coalesced_, nullptr)));
+    const std::lock_guard lock(coalescing_mutex_);
+    auto list = coalescing_.extract(std::this_thread::get_id());
+    TORCH_CHECK(!list.empty(), "smddp: endCoalescing() without startCoalescing()");
+    return c10::make_intrusive<WorkOfMany>(getRank(), std::move(list.mapped()));
   }
 #endif
 
@@ -213,13 +219,24 @@ class EngineBackend final : public c10d::Backend {
     const double timeout_s = seconds_of(options.timeout);
     ++sequence_;
     work->start(group_, timeout_s > 0 ? timeout_s : timeout_s_.load(), at_once);
-    if (coalesced_) {
-      coalesced_->push_back(work);
-    }
+    coalesce(work);
     if (at_once) {
       work->wait(kNoTimeout);  // the call has its own deadline
     }
     return work;
+  }
+
+  // Between this thread's startCoalescing() and endCoalescing(). An exception may come between the two: then
+  // the list stays, so it keeps only what is not well over.
+  void coalesce(const WorkPtr& work) {
+    const std::lock_guard lock(coalescing_mutex_);
+    const auto list = coalescing_.find(std::this_thread::get_id());
+    if (list != coalescing_.end()) {
+      auto& works = list->second;
+      const auto over = [](const WorkPtr& one) { return one->isCompleted() && one->isSuccess(); };
+      works.erase(std::remove_if(works.begin(), works.end(), over), works.end());
+      works.push_back(work);
+    }
   }
 
   WorkPtr all_reduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options);
@@ -273,7 +290,8 @@ class EngineBackend final : public c10d::Backend {
   std::atomic<double> timeout_s_;
   smdp_group* group_ = nullptr;
   std::atomic<uint64_t> sequence_ = 0;
-  std::unique_ptr<std::vector<WorkPtr>> coalesced_;
+  std::mutex coalescing_mutex_;
+  std::map<std::thread::id, std::vector<WorkPtr>> coalescing_;
   std::map<std::string, smdp_group*> lanes_;  // guarded by close_mutex_
   std::mutex close_mutex_;
 };

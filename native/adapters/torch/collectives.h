@@ -129,6 +129,10 @@ inline Request reduce_scatter(const at::Tensor& output, const Tensors& parts, co
                     "smddp: reduce_scatter needs an input per rank");
   TORCH_CHECK_VALUE(parts[static_cast<size_t>(rank)].numel() == output.numel(),
                     "smddp: reduce_scatter's output must have the size of this rank's part");
+  for (const at::Tensor& part : parts) {
+    TORCH_CHECK_VALUE(part.scalar_type() == output.scalar_type(),
+                      "smddp: reduce_scatter's output must have the type of its inputs");
+  }
   Request request(OpType::REDUCE_SCATTER, "smddp:reduce_scatter", parts, {output});
   if (same_sizes(parts)) {
     reduce_scatter_into(request, output, one_after_the_other(parts), op, size);

@@ -23,6 +23,9 @@ inline bool came_in_time(c10d::Work& work, std::chrono::steady_clock::time_point
   try {
     return work.wait(std::max(left, std::chrono::milliseconds(1)));
   } catch (const c10::Error&) {
+    if (work.isCompleted()) {
+      throw;  // the call itself failed, and its words say why
+    }
     return false;
   }
 }

@@ -7,10 +7,6 @@
 
 namespace smdp_torch {
 
-inline at::Tensor sparse_tensor(const at::Tensor& indices, const at::Tensor& values, at::IntArrayRef sizes) {
-  return at::sparse_coo_tensor(indices, values, sizes);
-}
-
 // Ranks hold different numbers of elements, so the numbers go first. Waits for all ranks: to add up needs the
 // elements of all of them.
 inline EngineBackend::WorkPtr EngineBackend::all_reduce_sparse(Tensors& tensors,
@@ -36,7 +32,8 @@ inline EngineBackend::WorkPtr EngineBackend::all_reduce_sparse(Tensors& tensors,
   }
   launch(all_gather(indices, mine.indices(), getRank(), getSize()), gathering)->wait();
   launch(all_gather(values, mine.values(), getRank(), getSize()), gathering)->wait();
-  const at::Tensor sum = sparse_tensor(at::cat(indices, 1), at::cat(values, 0), mine.sizes()).coalesce();
+  const at::Tensor sum =
+      at::sparse_coo_tensor(at::cat(indices, 1), at::cat(values, 0), mine.sizes()).coalesce();
   tensors[0].copy_(sum);
   return launch(Request(OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors), options);
 }

@@ -280,14 +280,6 @@ class WorkOfMany final : public c10d::Work {
   bool isSuccess() const override {
     return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isSuccess(); });
   }
-  Tensors result() override {
-    Tensors all;
-    for (const auto& work : works_) {
-      const Tensors one = work->result();
-      all.insert(all.end(), one.begin(), one.end());
-    }
-    return all;
-  }
   // Complete when all are.
   c10::intrusive_ptr<Future> getFuture() override {
     c10::List<c10::intrusive_ptr<Future>> futures(

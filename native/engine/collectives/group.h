@@ -120,7 +120,7 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   std::span<const std::byte> peek(int group_rank, std::uint64_t offset, std::uint64_t bytes) override;
   void disagree(const Exchange& exchange, int with, const std::string& how) override;
   void overrun(int by) override;
-  void exchanged(Exchange exchange) override;
+  void exchanged(const Exchange& exchange) override;
 
   void submit_exchange(Waiting waiting);
   void tick_mail(TimePoint now);

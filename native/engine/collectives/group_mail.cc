@@ -6,7 +6,7 @@
 namespace smdp {
 namespace {
 
-constexpr double kLeaveGrace = 0.5;  // seconds that what a rank sent before it left may still be under way
+constexpr double kArrivalGrace = 0.5;  // seconds that what a rank sent before it left may still be under way
 
 bool is_collective(Collective collective) {
   return collective != Collective::kSend && collective != Collective::kRecv;
@@ -30,7 +30,7 @@ void Group::submit_exchange(Waiting waiting) {
   mail_.begin(std::move(exchange));
 }
 
-void Group::exchanged(Exchange exchange) {
+void Group::exchanged(const Exchange& exchange) {
   trace_end(exchange.trace, {});
   exchange.call.handle->complete({});
 }
@@ -102,17 +102,17 @@ void Group::tick_mail(TimePoint now) {
   }
 }
 
-// A rank that left owes nothing to those that do not wait for it; somebody that any rank will do for waits
-// for all.
+// A rank that left owes nothing to those that do not wait for it, nor what is on its way; somebody that any
+// rank will do for waits for all.
 void Group::check_who_left(const Exchange& exchange, TimePoint now) {
-  const std::vector<int> awaited = mail_.waiting_for(exchange.number).ranks;
+  const std::vector<int> awaited = mail_.unanswered_by(exchange.number);
   const auto gone = [&](int rank) -> std::optional<std::string> {
     const auto closed = closed_.find(rank);
-    if (closed != closed_.end() && now - closed->second > seconds(kLeaveGrace)) {
+    if (closed != closed_.end() && now - closed->second > seconds(kArrivalGrace)) {
       return describe_rank(rank) + " closed its engine";
     }
     const auto left = std::ranges::find(departures_, rank, &Departure::rank);
-    if (left != departures_.end() && now - left->at > seconds(kLeaveGrace)) {
+    if (left != departures_.end() && now - left->at > seconds(kArrivalGrace)) {
       return describe_rank(rank) + " destroyed the group";
     }
     return std::nullopt;

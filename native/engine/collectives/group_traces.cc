@@ -10,7 +10,8 @@ OperationTrace Group::trace_begin(const Waiting& waiting, TimePoint now) {
   }
   OperationTrace trace;
   trace.record = waiting.record;
-  if (Tracer* tracer = services_.tracer()) {
+  // Messages have no number that all ranks share, by which timelines are laid beside each other.
+  if (Tracer* tracer = services_.tracer(); tracer != nullptr && !is_mail(waiting.number)) {
     const auto host = static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)]);
     BegunOperation one;
     one.group = traced_;

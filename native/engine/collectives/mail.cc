@@ -10,9 +10,9 @@ namespace {
 constexpr std::uint32_t kCollectiveTag = 1U << 31U;
 
 constexpr std::uint64_t kChunkBytes = 256U << 10U;
-// Given out and not through: enough to keep the network busy, and little enough that small frames of other
-// calls pass, and that a host's last cache holds it.
-constexpr std::uint64_t kMostGivenOut = 2U << 20U;
+// Given out to one rank and not through: enough to keep the network busy, and little enough that small frames
+// of other calls pass.
+constexpr std::uint64_t kMostGivenOut = 1U << 20U;
 constexpr std::uint64_t kMostParked = 1U << 30U;
 
 std::uint32_t tag_of(const Exchange& exchange) {
@@ -57,9 +57,9 @@ void Mail::begin(Exchange begun) {
 void Mail::part_done(std::uint64_t number) {
   const auto found = exchanges_.find(number);
   if (found != exchanges_.end() && --found->second.parts_left == 0) {
-    Exchange over = std::move(found->second);
-    exchanges_.erase(found);
-    host_.exchanged(std::move(over));
+    host_.exchanged(
+        found->second);  // first: what fails here without memory is still on the list of what is open
+    exchanges_.erase(number);
   }
 }
 
@@ -119,8 +119,8 @@ void Mail::give_out(const Key& key, Outgoing& message) {
   header.offset = message.next;
   header.bytes = bytes;
   message.next += bytes;
-  given_out_ += bytes;
   const int peer = std::get<0>(key);
+  given_out_[peer] += bytes;
   if (host_.shares_host(peer)) {
     header.type = FrameType::kOffer;
     header.offset = host_.regions().take(bytes).value_or(0);
@@ -132,34 +132,43 @@ void Mail::give_out(const Key& key, Outgoing& message) {
   }
 }
 
-void Mail::through(const Key& key, std::uint64_t bytes) {
+bool Mail::through(const Key& key, std::uint64_t bytes) {
   const auto found = outgoing_.find(key);
   if (found == outgoing_.end()) {
-    return;
+    return true;
   }
-  given_out_ -= bytes;
-  found->second.left -= bytes;
-  if (found->second.left == 0) {
-    const std::uint64_t exchange = found->second.exchange;
+  Outgoing& message = found->second;
+  if (message.memory.size() - message.left + bytes > message.next) {
+    return false;
+  }
+  given_out_[std::get<0>(key)] -= bytes;
+  message.left -= bytes;
+  if (message.left == 0) {
+    const std::uint64_t exchange = message.exchange;
     outgoing_.erase(found);
     part_done(exchange);
   }
   pump();
+  return true;
 }
 
-// In turns, so that every receiver has something to do.
+// In turns, so that every receiver has something to do, whoever of them does not read. What has no room is
+// tried again when something is through, and on the next tick.
 void Mail::pump() {
   if (std::exchange(pumping_, true)) {
     return;  // a payload was sent from inside the loop below, which goes on
   }
-  while (!flowing_.empty() && given_out_ < kMostGivenOut) {
+  for (std::size_t stuck = 0; stuck < flowing_.size();) {
     const Key key = flowing_.front();
+    flowing_.pop_front();
     Outgoing& message = outgoing_.at(key);
     const std::uint64_t bytes = std::min(kChunkBytes, message.memory.size() - message.next);
-    if (!has_room(key, bytes)) {
-      break;  // tried again when a region is free, and on the next tick
+    if (given_out_[std::get<0>(key)] >= kMostGivenOut || !has_room(key, bytes)) {
+      flowing_.push_back(key);
+      ++stuck;
+      continue;
     }
-    flowing_.pop_front();
+    stuck = 0;
     if (message.next + bytes < message.memory.size()) {
       flowing_.push_back(key);
     }
@@ -268,6 +277,7 @@ bool Mail::accept(const Receive& wanted, const Key& key) {
   incoming.exchange = wanted.exchange;
   incoming.memory = wanted.memory;
   incoming.left = bytes;
+  incoming.begun.assign((bytes + kChunkBytes - 1) / kChunkBytes, false);
   incoming.operation = message.header.operation;
   FrameHeader ready = header_of(exchange, key, bytes);
   ready.type = FrameType::kReady;
@@ -280,11 +290,16 @@ std::optional<Landing> Mail::place(int from, const FrameHeader& header) {
   if (found == incoming_.end()) {
     return header.payload <= kEagerBytes ? std::optional(Landing::fresh(header.payload)) : std::nullopt;
   }
-  const std::uint64_t size = found->second.memory.size();
-  if (header.offset > size || header.payload > size - header.offset) {
-    return std::nullopt;
+  Incoming& message = found->second;
+  const std::uint64_t size = message.memory.size();
+  const std::uint64_t chunk = header.offset / kChunkBytes;
+  const bool fits = header.type == FrameType::kSend && header.offset % kChunkBytes == 0 &&
+                    header.offset < size && header.payload == std::min(kChunkBytes, size - header.offset);
+  if (!fits || message.begun[chunk]) {
+    return std::nullopt;  // memory is handed out once
   }
-  return Landing::into(found->second.memory.data() + header.offset);
+  message.begun[chunk] = true;
+  return Landing::into(message.memory.data() + header.offset);
 }
 
 bool Mail::arrived(int from, const FrameHeader& header, Landing landing) {
@@ -297,8 +312,7 @@ bool Mail::arrived(int from, const FrameHeader& header, Landing landing) {
     case FrameType::kOffer:
       return take_local(key, header);
     case FrameType::kTaken:
-      through(key, header.bytes);
-      return true;
+      return host_.shares_host(from) && through(key, header.bytes);
     case FrameType::kReady: {
       const auto found = outgoing_.find(key);
       if (found == outgoing_.end() || found->second.ready) {
@@ -369,6 +383,7 @@ bool Mail::put(const Key& key, Incoming& message, std::uint64_t bytes) {
 
 std::vector<Exchange> Mail::clear() {
   std::vector<Exchange> over;
+  over.reserve(exchanges_.size());
   for (auto& [number, exchange] : exchanges_) {
     over.push_back(std::move(exchange));
   }
@@ -379,12 +394,13 @@ std::vector<Exchange> Mail::clear() {
   incoming_.clear();
   arrivals_.clear();
   parked_bytes_ = 0;
-  given_out_ = 0;
+  given_out_.clear();
   return over;
 }
 
 std::vector<std::uint64_t> Mail::in_transit() const {
   std::vector<std::uint64_t> numbers;
+  numbers.reserve(exchanges_.size() + incoming_.size());
   for (const auto& [number, exchange] : exchanges_) {
     numbers.push_back(number);
   }
@@ -394,13 +410,38 @@ std::vector<std::uint64_t> Mail::in_transit() const {
   return numbers;
 }
 
+std::vector<int> Mail::senders_of(const Receive& wanted) const {
+  std::vector<int> senders;
+  for (int from = 0; from < size_; ++from) {
+    if (from == wanted.from || (wanted.from == Part::kAnyRank && from != rank_)) {
+      senders.push_back(from);
+    }
+  }
+  return senders;
+}
+
+std::vector<int> Mail::unanswered_by(std::uint64_t exchange) const {
+  std::vector<int> ranks;
+  for (const Receive& wanted : receives_) {
+    if (wanted.exchange == exchange) {
+      const std::vector<int> senders = senders_of(wanted);
+      ranks.insert(ranks.end(), senders.begin(), senders.end());
+    }
+  }
+  for (const auto& [key, message] : outgoing_) {
+    if (message.exchange == exchange && !message.ready) {
+      ranks.push_back(std::get<0>(key));
+    }
+  }
+  return ranks;
+}
+
 Operation::Wait Mail::waiting_for(std::uint64_t exchange) const {
   std::vector<int> senders;
   for (const Receive& wanted : receives_) {
-    for (int from = 0; from < size_ && wanted.exchange == exchange; ++from) {
-      if (from == wanted.from || (wanted.from == Part::kAnyRank && from != rank_)) {
-        senders.push_back(from);
-      }
+    if (wanted.exchange == exchange) {
+      const std::vector<int> more = senders_of(wanted);
+      senders.insert(senders.end(), more.begin(), more.end());
     }
   }
   for (const auto& [key, message] : incoming_) {
@@ -417,7 +458,7 @@ Operation::Wait Mail::waiting_for(std::uint64_t exchange) const {
       receivers.push_back(std::get<0>(key));
     }
   }
-  return {receivers.empty() ? "sending" : "waiting for the receiver", receivers};
+  return {receivers.empty() ? "ending" : "waiting for the receiver", receivers};
 }
 
 }  // namespace smdp

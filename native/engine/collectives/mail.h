@@ -54,7 +54,7 @@ class MailHost {
   // So many messages of that rank wait here unreceived that there is no room for more. Clears as well.
   virtual void overrun(int by) = 0;
   // The last part is through.
-  virtual void exchanged(Exchange exchange) = 0;
+  virtual void exchanged(const Exchange& exchange) = 0;
 };
 
 class Mail {
@@ -76,6 +76,8 @@ class Mail {
   [[nodiscard]] const std::map<std::uint64_t, Exchange>& under_way() const { return exchanges_; }
   std::map<std::uint64_t, Exchange>& under_way() { return exchanges_; }
   [[nodiscard]] Operation::Wait waiting_for(std::uint64_t exchange) const;
+  // The ranks that have not made the call of the other end, as far as is known here.
+  [[nodiscard]] std::vector<int> unanswered_by(std::uint64_t exchange) const;
   // Numbers under which transports may still use memory of calls that are under way.
   [[nodiscard]] std::vector<std::uint64_t> in_transit() const;
 
@@ -99,6 +101,7 @@ class Mail {
   };
   struct Incoming : PartOf {
     std::uint64_t next = 0;       // bytes in place, within a host
+    std::vector<bool> begun;      // by chunk, between hosts
     std::uint64_t left = 0;       // bytes to come
     std::uint64_t operation = 0;  // of the sender
   };
@@ -118,8 +121,10 @@ class Mail {
   bool send_eagerly(const Key& to, Outgoing& message, const FrameHeader& header);
   void give_out(const Key& to, Outgoing& message);
   [[nodiscard]] bool has_room(const Key& to, std::uint64_t bytes);
-  void through(const Key& to, std::uint64_t bytes);
+  // False when so many were not given out.
+  bool through(const Key& to, std::uint64_t bytes);
   void receive(const Exchange& exchange, const Part& part);
+  [[nodiscard]] std::vector<int> senders_of(const Receive& receive) const;
   [[nodiscard]] std::optional<Key> find_arrival(const Receive& receive) const;
   [[nodiscard]] bool accepts(const Receive& receive, const Key& key) const;
   bool store(const Key& key, Arrival arrival);
@@ -144,8 +149,8 @@ class Mail {
   std::map<Key, Incoming> incoming_;
   std::map<Key, Arrival> arrivals_;
   std::uint64_t arrived_ = 0;
-  std::uint64_t parked_bytes_ = 0;  // of messages that nobody receives yet
-  std::uint64_t given_out_ = 0;     // bytes given out that are not through
+  std::uint64_t parked_bytes_ = 0;          // of messages that nobody receives yet
+  std::map<int, std::uint64_t> given_out_;  // by rank: bytes given out that are not through
   bool pumping_ = false;
 };
 

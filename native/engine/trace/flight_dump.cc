@@ -14,6 +14,7 @@ using State = FlightRecord::State;
 using Groups = std::map<std::uint64_t, std::shared_ptr<const TracedGroup>>;
 
 constexpr std::uint64_t kNamedBit = 1ULL << 63U;
+constexpr std::uint64_t kMessageBit = 1ULL << 62U;
 constexpr std::array<std::string_view, 4> kStates = {"scheduled", "started", "completed", "failed"};
 
 std::int64_t monotonic_ns(TimePoint at) {
@@ -115,7 +116,8 @@ void put_record(Encoder& to, const FlightRecord& record) {
       .text(id_text(*record.group))
       .text(record.group->name)
       .end_tuple();
-  to.out().text("collective_seq_id").large(record.operation);
+  const bool message = is_made_of_messages(record.what.collective);
+  to.out().text("collective_seq_id").large(message ? record.operation & ~kMessageBit : record.operation);
   to.number("p2p_seq_id", 0);
   to.out().text("op_id").large(record.id);
   to.truth("is_p2p", false);
@@ -128,6 +130,14 @@ void put_record(Encoder& to, const FlightRecord& record) {
   to.text("error", record.error);
   to.out().text("frames").begin_list().end_list();
   to.out().end_dict();
+}
+
+void put_records(Encoder& to, const char* name, const std::vector<const FlightRecord*>& records) {
+  to.out().text(name).begin_list();
+  for (const FlightRecord* record : records) {
+    put_record(to, *record);
+  }
+  to.out().end_list();
 }
 
 std::string list_text(const std::vector<int>& members) {
@@ -193,8 +203,11 @@ void put_identity(Encoder& to, const DumpIdentity& who, const std::string& reaso
 
 std::string encode_flight(const FlightRecorder& recorder, const DumpIdentity& who, const std::string& reason,
                           std::vector<std::shared_ptr<const TracedGroup>> groups) {
-  const std::vector<const FlightRecord*> records = recorder.records();
-  for (const FlightRecord* record : records) {
+  // fr_trace lays records of equal numbers beside each other, and each rank counts its own calls of messages.
+  std::vector<const FlightRecord*> records;
+  std::vector<const FlightRecord*> messages;
+  for (const FlightRecord* record : recorder.records()) {
+    (is_made_of_messages(record->what.collective) ? messages : records).push_back(record);
     groups.push_back(record->group);
   }
   Groups known;
@@ -208,11 +221,9 @@ std::string encode_flight(const FlightRecorder& recorder, const DumpIdentity& wh
   put_groups(to, known);
   put_progress(to, known, records);
   put_identity(to, who, reason);
-  to.out().text("entries").begin_list();
-  for (const FlightRecord* record : records) {
-    put_record(to, *record);
-  }
-  to.out().end_list().end_dict();
+  put_records(to, "entries", records);
+  put_records(to, "messages", messages);
+  to.out().end_dict();
   return to.out().take();
 }
 
