@@ -33,7 +33,7 @@ def _run(tmp_path: Path, tests: List[str], listed: List[str]) -> "subprocess.Com
     known = tmp_path / "known.json"
     known.write_text(json.dumps([{"reason": "for this test", "tests": listed}]))
     command = [sys.executable, str(RUN), "--known", str(known), "--results", str(tmp_path), *tests]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
 
 
 def test_what_gloo_passes_smddp_passes(tmp_path: Path) -> None:
