@@ -223,10 +223,11 @@ TEST(Mail, WhoeverSendsFirstIsReceivedFromAnyRankAndNamed) {
 }
 
 TEST(Mail, SumsGoOnWhileMessagesWaitForTheirReceiver) {
-  Post post({.hosts = {2, 2}, .options = {{"SMDP_ARENA_MIB", "64"}}});
+  Post post({.hosts = {2, 2}, .options = {{"SMDP_ARENA_MIB", "64"}}}, 100);
+  constexpr int kMessages = 8;  // to each of two ranks: more than the arena holds
   ASSERT_TRUE(post.cluster().ok());
   std::vector<std::unique_ptr<Posted>> sends;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < kMessages; ++i) {
     sends.push_back(post.send(0, 1, Post::content(0, 1, 5U << 20U, static_cast<std::uint32_t>(i))));
     sends.push_back(post.send(0, 2, Post::content(0, 2, 5U << 20U, static_cast<std::uint32_t>(i))));
   }
@@ -240,7 +241,7 @@ TEST(Mail, SumsGoOnWhileMessagesWaitForTheirReceiver) {
   for (Job& job : jobs) {
     ASSERT_TRUE(finish(job).ok());
   }
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < kMessages; ++i) {
     for (const int to : {1, 2}) {
       const auto receiving = post.receive(to, 0, 5U << 20U);
       ASSERT_TRUE(receiving->finish().ok());
