@@ -223,7 +223,7 @@ TEST(Mail, WhoeverSendsFirstIsReceivedFromAnyRankAndNamed) {
 }
 
 TEST(Mail, SumsGoOnWhileMessagesWaitForTheirReceiver) {
-  Post post({.hosts = {2, 2}, .options = {{"SMDP_ARENA_MIB", "64"}}}, 100);
+  Post post({.hosts = {2, 2}, .options = {{"SMDP_ARENA_MIB", "32"}}}, 100);
   constexpr int kMessages = 8;  // to each of two ranks: more than the arena holds
   ASSERT_TRUE(post.cluster().ok());
   std::vector<std::unique_ptr<Posted>> sends;
