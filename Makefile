@@ -16,7 +16,7 @@ FAST := not (soak or clients or images or programs)
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
-        fuzz test-native test-containers test-clients test-conformance test-programs test-soak
+        fuzz test-sanitizers test-native test-containers test-clients test-conformance test-programs test-soak
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -46,9 +46,11 @@ demo: $(VENV)/.ready data/mnist/train/images.idx3 ## check, plan and train a mod
 test: $(VENV)/.ready ## the fast tests and a slice of every tier
 	$(PYTEST) -q -m '$(FAST)' $(PARALLEL)
 
-test-native: $(VENV)/.ready ## whole tier: the engine under AddressSanitizer, UBSan and ThreadSanitizer, and its torch backend
+test-sanitizers: $(VENV)/.ready ## the engine's C++ tests, and under AddressSanitizer, UBSan and ThreadSanitizer
 	@test -e /usr/include/gtest/gtest.h || { echo "missing: GoogleTest (Debian, Ubuntu: apt-get install libgtest-dev)" >&2; exit 1; }
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/run.sh release asan tsan
+
+test-native: test-sanitizers ## whole tier: the engine's C++ tests under sanitizers, and its Python tests
 	$(PYTEST) -q -m 'not soak' native/tests
 
 FUZZ_SECONDS ?= 60

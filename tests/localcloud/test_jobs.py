@@ -166,6 +166,8 @@ CHECKPOINTS = """
     folder = pathlib.Path(os.environ["SMDP_CHECKPOINT_DIR"])
     print("found", sorted(path.name for path in folder.iterdir()), flush=True)
     (folder / "step-1").write_text("1")
+    if os.environ.get("MODE") == "wait":
+        (folder / "growing").write_text("x")  # before the change that the test waits for
     (folder / "old").unlink(missing_ok=True)
     while os.environ.get("MODE") == "wait":
         time.sleep(0.1)
