@@ -102,6 +102,11 @@ class Engine:
         self._run(group, call)
         return result
 
+    def add_up(self, group: ctypes.c_void_p, data: "np.ndarray", timeout_s: float = 0) -> None:
+        """Sums float32 in place. ``timeout_s`` 0: the group's."""
+        at = data.ctypes.data
+        self._run(group, Call(ctypes.sizeof(Call), 0, 0, 0, 0, data.size, at, at, timeout_s))
+
     def _run(self, group: ctypes.c_void_p, call: Call) -> None:
         operation = ctypes.c_void_p()
         self._checked("smdp_submit", group, ctypes.byref(call), ctypes.byref(operation))

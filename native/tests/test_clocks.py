@@ -10,6 +10,7 @@ from typing import List
 import pytest
 import ranks
 from ports import free_port
+from preload import built
 
 from smdp_engine.trace import merge
 
@@ -17,7 +18,7 @@ HERE = Path(__file__).parent
 
 # Rank 2 makes no second call: the others must hear of it after their deadline, and not before.
 RANK = """
-import ctypes, sys, time
+import sys, time
 import numpy as np
 import c_interface
 rank, port = map(int, sys.argv[1:])
@@ -32,8 +33,7 @@ for count in [10, 300_000] * 100:
 if rank < 2:
     begun = time.monotonic()
     try:
-        at = np.ones(10, np.float32).ctypes
-        engine._run(group, c_interface.Call(ctypes.sizeof(c_interface.Call), 0, 0, 0, 0, 10, at.data, at.data, 3))
+        engine.add_up(group, np.ones(10, np.float32), 3)
     except c_interface.EngineError as error:
         print(time.monotonic() - begun, error)
 else:
@@ -41,19 +41,14 @@ else:
 """
 
 
-def _library(folder: Path) -> Path:
-    built = folder / "jumping_clock.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", built, HERE / "jumping_clock.c"], check=True, timeout=60)
-    return built
-
-
 def test_a_time_of_day_that_jumps_changes_no_deadline(tmp_path: Path) -> None:
     port = free_port()
+    clock = str(built("jumping_clock.c", tmp_path))
     job = [
         subprocess.Popen(
             [sys.executable, "-c", RANK, str(rank), str(port)],
             cwd=HERE,
-            env={**os.environ, "LD_PRELOAD": str(_library(tmp_path))},
+            env={**os.environ, "LD_PRELOAD": clock},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -11,7 +11,7 @@ from ports import free_port
 
 # Three ranks on two hosts; rank ``victim`` gets ``limit`` descriptors, or ``room`` KiB above what it has.
 RANK = """
-import ctypes, resource, sys
+import resource, sys
 import numpy as np
 import c_interface
 kind = sys.argv[1]
@@ -21,20 +21,16 @@ more = {"SMDP_OPERATION_TIMEOUT_S": "60", "SMDP_CLOSE_TIMEOUT_S": "1", "SMDP_TRA
 options = c_interface.options_of(f"host-{rank // 2}", port, more)
 values = np.ones(8_000_000, np.float32)
 
-def all_reduce(group, count):
-    at = values.ctypes.data
-    engine._run(group, c_interface.Call(ctypes.sizeof(c_interface.Call), 0, 0, 0, 0, count, at, at))
-
 try:
     if kind == "descriptors" and rank == victim:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     engine = c_interface.Engine(library, rank, 3, options)
     group = engine.group([0, 1, 2], "all")
-    all_reduce(group, 100)
+    engine.add_up(group, values[:100])
     if kind == "memory" and rank == victim:
         held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (held + limit * 1024, resource.RLIM_INFINITY))
-    all_reduce(group, values.size)
+    engine.add_up(group, values)
     print("done", values[0])
 except c_interface.EngineError as error:
     print("raised", error)

@@ -17,6 +17,7 @@ import pytest
 from crowd import Crowd, Stranger
 from fire.record import Record
 from ports import free_port
+from preload import built
 from stranger_rank import ROUNDS
 
 pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="compiles strike.cc, which needs a compiler")
@@ -30,10 +31,7 @@ HELLO_BYTES = 112
 
 @pytest.fixture(scope="module")
 def strike(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("strike") / "strike.so"
-    source = str(HERE / "fire/strike.cc")
-    subprocess.run(["c++", "-std=c++20", "-O1", "-shared", "-fPIC", source, "-o", str(library)], check=True)
-    return library
+    return built("fire/strike.cc", tmp_path_factory.mktemp("strike"))
 
 
 class Job:

@@ -27,6 +27,7 @@ from fire import table
 from fire.faults import STATES, draw_fault
 from fire.lane import Lane, MemoryLimit
 from lab import Lab
+from preload import built
 
 HERE = Path(__file__).resolve().parent
 REDRAWS = 5  # of a fault that did not come about: the call it was to strike in was not made so often
@@ -34,9 +35,7 @@ REDRAWS = 5  # of a fault that did not come about: the call it was to strike in 
 
 def _strikes_itself(folder: Path) -> None:
     """Begins again with strike.cc before the C library."""
-    library = folder / "strike.so"
-    command = ["c++", "-std=c++20", "-O1", "-shared", "-fPIC", str(HERE / "fire/strike.cc"), "-o", str(library)]
-    subprocess.run(command, check=True)
+    library = built("fire/strike.cc", folder)
     ended = subprocess.run([sys.executable, *sys.argv], env={**os.environ, "LD_PRELOAD": str(library)}, check=False)
     sys.exit(ended.returncode)
 

@@ -92,10 +92,7 @@ class EngineBackend final : public c10d::Backend {
     call.step = step;
     call.index = index;
     call.buffers = buffers;
-    smdp_group* group = lane_group(lane);
-    auto work = c10::make_intrusive<EngineWork>(getRank(), std::move(request));
-    work->start(group, timeout_s_, false);
-    return work;
+    return begin(lane_group(lane), std::move(request), timeout_s_, false);
   }
 
   // --- Copies ---
@@ -211,14 +208,19 @@ class EngineBackend final : public c10d::Backend {
     return false;
   }
 
+  WorkPtr begin(smdp_group* group, Request request, double timeout_s, bool at_once) const {
+    auto work = c10::make_intrusive<EngineWork>(getRank(), std::move(request));
+    work->start(group, timeout_s, at_once);
+    return work;
+  }
+
   template <class CallOptions>
   WorkPtr launch(Request request, const CallOptions& options) {
     TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
-    auto work = c10::make_intrusive<EngineWork>(getRank(), std::move(request));
     const bool at_once = waits_at_once(options);
     const double timeout_s = seconds_of(options.timeout);
     ++sequence_;
-    work->start(group_, timeout_s > 0 ? timeout_s : timeout_s_.load(), at_once);
+    auto work = begin(group_, std::move(request), timeout_s > 0 ? timeout_s : timeout_s_.load(), at_once);
     coalesce(work);
     if (at_once) {
       work->wait(kNoTimeout);  // the call has its own deadline

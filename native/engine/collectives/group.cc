@@ -66,6 +66,13 @@ std::unique_ptr<LocalJob> Group::make_local_job(LocalSpec spec, std::uint64_t op
 
 // --- Submission ---
 
+std::uint64_t Group::number_of(const Call& call) {
+  if (call.keyed) {
+    return kNamed | static_cast<std::uint64_t>(call.step) << 32U | call.index;
+  }
+  return is_made_of_messages(call.what.collective) ? kMail | next_exchange_++ : next_number_++;
+}
+
 void Group::submit(Call call) {
   if (!failed_.ok()) {
     refuse(call);
@@ -74,11 +81,12 @@ void Group::submit(Call call) {
   const TimePoint now = Clock::now();
   const TimePoint deadline = now + seconds(call.timeout_s > 0 ? call.timeout_s : settings_.timeout_s);
   if (is_made_of_messages(call.what.collective)) {
-    submit_exchange({kMail | next_exchange_++, std::move(call), deadline, now, 0});
+    const std::uint64_t number = number_of(call);
+    submit_exchange({number, std::move(call), deadline, now, 0});
     return;
   }
   if (call.keyed) {
-    const std::uint64_t key = kNamed | static_cast<std::uint64_t>(call.step) << 32U | call.index;
+    const std::uint64_t key = number_of(call);
     const bool past = call.step < next_step_ || (call.step == next_step_ && call.index < next_index_);
     if (call.buffers == 0 || call.index >= call.buffers || past || named_.contains(key) ||
         call.step >= 1U << 31U) {
@@ -92,8 +100,9 @@ void Group::submit(Call call) {
     const std::uint64_t record = services_.flight().add(traced_, key, call.what, now, deadline);
     named_[key] = {key, std::move(call), deadline, now, record};
   } else {
-    const std::uint64_t record = services_.flight().add(traced_, next_number_, call.what, now, deadline);
-    queue_.push_back({next_number_++, std::move(call), deadline, now, record});
+    const std::uint64_t number = number_of(call);
+    const std::uint64_t record = services_.flight().add(traced_, number, call.what, now, deadline);
+    queue_.push_back({number, std::move(call), deadline, now, record});
   }
   inside_ = true;
   admit();

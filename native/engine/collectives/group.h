@@ -122,6 +122,8 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   void overrun(int by) override;
   void exchanged(const Exchange& exchange) override;
 
+  // Of a call that is made now; each of the three kinds has its own.
+  std::uint64_t number_of(const Call& call);
   void submit_exchange(Waiting waiting);
   void tick_mail(TimePoint now);
   void fail_mail(const Status& why, std::optional<std::uint64_t> subject);
@@ -136,7 +138,6 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   [[nodiscard]] OperationTrace trace_begin(const Waiting& waiting, TimePoint now);
   void trace_end(const OperationTrace& trace, const Status& status);
   void record_failures(const Status& why);
-  void note_mail_waits();
   void note_wait(FlightRecord& record, const Operation::Wait& wait) const;
   // A call that comes when the group has failed.
   void refuse(const Call& call);

@@ -28,23 +28,21 @@ OperationTrace Group::trace_begin(const Waiting& waiting, TimePoint now) {
 
 void Group::trace_end(const OperationTrace& trace, const Status& status) {
   const TimePoint now = Clock::now();
-  if (FlightRecord* record = services_.flight().find(trace.record)) {
-    record->state = status.ok() ? FlightRecord::State::kCompleted : FlightRecord::State::kFailed;
-    record->ended = now;
-    record->error = status.message();
-  }
+  services_.flight().end(trace.record, status, now);
   trace.marks.end(!status.ok(), now);
 }
 
 void Group::note_waits() {
   for (const auto& [number, operation] : active_) {
-    FlightRecord* record = services_.flight().find(operation->trace().record);
-    if (record == nullptr) {
-      continue;
+    if (FlightRecord* record = services_.flight().find(operation->trace().record)) {
+      note_wait(*record, operation->waiting_for());
     }
-    note_wait(*record, operation->waiting_for());
   }
-  note_mail_waits();
+  for (const auto& [number, exchange] : mail_.under_way()) {
+    if (FlightRecord* record = services_.flight().find(exchange.trace.record)) {
+      note_wait(*record, mail_.waiting_for(number));
+    }
+  }
 }
 
 void Group::note_wait(FlightRecord& record, const Operation::Wait& wait) const {
@@ -52,14 +50,6 @@ void Group::note_wait(FlightRecord& record, const Operation::Wait& wait) const {
   record.waits_for.clear();
   for (const int rank : wait.ranks) {
     record.waits_for.push_back(members_[static_cast<std::size_t>(rank)]);
-  }
-}
-
-void Group::note_mail_waits() {
-  for (const auto& [number, exchange] : mail_.under_way()) {
-    if (FlightRecord* record = services_.flight().find(exchange.trace.record)) {
-      note_wait(*record, mail_.waiting_for(number));
-    }
   }
 }
 
@@ -72,18 +62,11 @@ void Group::record_failures(const Status& why) {
   for (const auto& [number, exchange] : mail_.under_way()) {
     trace_end(exchange.trace, why);
   }
-  const auto never_began = [&](std::uint64_t id) {
-    if (FlightRecord* record = services_.flight().find(id)) {
-      record->state = FlightRecord::State::kFailed;
-      record->ended = Clock::now();
-      record->error = why.message();
-    }
-  };
   for (const Waiting& waiting : queue_) {
-    never_began(waiting.record);
+    services_.flight().end(waiting.record, why, Clock::now());
   }
   for (const auto& [number, waiting] : named_) {
-    never_began(waiting.record);
+    services_.flight().end(waiting.record, why, Clock::now());
   }
   services_.failed(why);
 }
@@ -92,18 +75,11 @@ void Group::record_failures(const Status& why) {
 // the others called shows who differs.
 void Group::refuse(const Call& call) {
   const TimePoint now = Clock::now();
-  const std::uint64_t number =
-      call.keyed ? kNamed | static_cast<std::uint64_t>(call.step) << 32U | call.index
-                 : (is_made_of_messages(call.what.collective) ? kMail | next_exchange_++ : next_number_++);
+  const std::uint64_t number = number_of(call);
   const Status status(failed_.code(), "group '" + name_ + "' failed before: " + failed_.message() + " [" +
                                           describe(call.what) + ", " + name_operation(number) +
                                           " had not begun]");
-  if (FlightRecord* record =
-          services_.flight().find(services_.flight().add(traced_, number, call.what, now, now))) {
-    record->state = FlightRecord::State::kFailed;
-    record->ended = now;
-    record->error = status.message();
-  }
+  services_.flight().end(services_.flight().add(traced_, number, call.what, now, now), status, now);
   services_.failed(failed_);
   call.handle->complete(status);
 }

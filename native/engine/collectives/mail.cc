@@ -92,44 +92,38 @@ bool Mail::send_eagerly(const Key& key, Outgoing& message, const FrameHeader& he
     part_done(exchange);
     return true;
   }
-  if (!has_room(key, message.memory.size())) {
-    return false;
-  }
-  message.ready = true;
-  give_out(key, message);
-  return true;
+  return give_out(key, message);
 }
 
-bool Mail::has_room(const Key& key, std::uint64_t bytes) {
-  if (!host_.shares_host(std::get<0>(key))) {
-    return true;
-  }
-  const auto offset = host_.regions().take(bytes);
-  if (offset) {
-    host_.regions().release(*offset);
-  }
-  return offset.has_value();
-}
-
-// The next bytes of a message, for which there is room. It may be over when this returns.
-void Mail::give_out(const Key& key, Outgoing& message) {
+// The next bytes of a message; false when there is no room for them now. Else it may be over when this
+// returns.
+bool Mail::give_out(const Key& key, Outgoing& message) {
   const std::uint64_t bytes = std::min(kChunkBytes, message.memory.size() - message.next);
   FrameHeader header = header_of(exchanges_.at(message.exchange), key, message.memory.size());
   const auto payload = message.memory.subspan(message.next, bytes);
   header.offset = message.next;
   header.bytes = bytes;
-  message.next += bytes;
   const int peer = std::get<0>(key);
-  given_out_[peer] += bytes;
-  if (host_.shares_host(peer)) {
+  const bool local = host_.shares_host(peer);
+  if (local) {
+    const auto region = host_.regions().take(bytes);
+    if (!region) {
+      return false;
+    }
     header.type = FrameType::kOffer;
-    header.offset = host_.regions().take(bytes).value_or(0);
-    copy(payload, host_.regions().at(header.offset, bytes).data());
+    header.offset = *region;
+    copy(payload, host_.regions().at(*region, bytes).data());
+  }
+  message.ready = true;
+  message.next += bytes;
+  given_out_[peer] += bytes;
+  if (local) {
     host_.post(peer, {header, {}, nullptr, nullptr});
   } else {
     // Dropped by cancel() before this dies.
     host_.post(peer, {header, payload, nullptr, [this, key, bytes] { through(key, bytes); }});
   }
+  return true;
 }
 
 bool Mail::through(const Key& key, std::uint64_t bytes) {
@@ -162,17 +156,16 @@ void Mail::pump() {
     const Key key = flowing_.front();
     flowing_.pop_front();
     Outgoing& message = outgoing_.at(key);
-    const std::uint64_t bytes = std::min(kChunkBytes, message.memory.size() - message.next);
-    if (given_out_[std::get<0>(key)] >= kMostGivenOut || !has_room(key, bytes)) {
+    const bool last = message.memory.size() - message.next <= kChunkBytes;
+    if (given_out_[std::get<0>(key)] >= kMostGivenOut || !give_out(key, message)) {
       flowing_.push_back(key);
       ++stuck;
       continue;
     }
     stuck = 0;
-    if (message.next + bytes < message.memory.size()) {
+    if (!last) {
       flowing_.push_back(key);
     }
-    give_out(key, message);
   }
   pumping_ = false;
 }

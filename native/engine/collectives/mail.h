@@ -119,8 +119,7 @@ class Mail {
 
   void send(const Exchange& exchange, const Part& part);
   bool send_eagerly(const Key& to, Outgoing& message, const FrameHeader& header);
-  void give_out(const Key& to, Outgoing& message);
-  [[nodiscard]] bool has_room(const Key& to, std::uint64_t bytes);
+  bool give_out(const Key& to, Outgoing& message);
   // False when so many were not given out.
   bool through(const Key& to, std::uint64_t bytes);
   void receive(const Exchange& exchange, const Part& part);

@@ -41,6 +41,14 @@ FlightRecord* FlightRecorder::find(std::uint64_t id) {
   return record.id == id ? &record : nullptr;
 }
 
+void FlightRecorder::end(std::uint64_t id, const Status& status, TimePoint at) {
+  if (FlightRecord* record = find(id)) {
+    record->state = status.ok() ? FlightRecord::State::kCompleted : FlightRecord::State::kFailed;
+    record->ended = at;
+    record->error = status.message();
+  }
+}
+
 std::vector<const FlightRecord*> FlightRecorder::records() const {
   std::vector<const FlightRecord*> all;
   all.reserve(ring_.size());

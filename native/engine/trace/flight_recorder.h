@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "net/frame.h"
 
 namespace smdp {
@@ -49,6 +50,8 @@ class FlightRecorder {
                     const Descriptor& what, TimePoint created, TimePoint deadline);
   // Null when it was forgotten.
   [[nodiscard]] FlightRecord* find(std::uint64_t id);
+  // The operation ended, so or so; nothing when it was forgotten.
+  void end(std::uint64_t id, const Status& status, TimePoint at);
   // Oldest first.
   [[nodiscard]] std::vector<const FlightRecord*> records() const;
 

@@ -162,6 +162,20 @@ ssize_t send_half(int fd, const msghdr& message, std::size_t index, int flags) {
   return real<decltype(&sendmsg)>("sendmsg")(fd, &half, flags);
 }
 
+// A call by which ranks meet, and the fault before or after it where it is due.
+template <class Call>
+auto struck_while_meeting(int fd, Call&& call) {
+  const bool due = is_due(kMeeting);
+  if (due && armed_manner == kBefore) {
+    strike(armed_fault, fd);
+  }
+  const auto result = call();
+  if (due && armed_manner != kBefore) {
+    strike(armed_fault, fd);
+  }
+  return result;
+}
+
 }  // namespace
 
 extern "C" {
@@ -229,15 +243,7 @@ ssize_t recv(int fd, void* data, size_t bytes, int flags) {
 ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   static const auto call = real<decltype(&sendmsg)>("sendmsg");
   if (message->msg_controllen > 0) {  // shared memory is passed
-    const bool due = is_due(kMeeting);
-    if (due && armed_manner == kBefore) {
-      strike(armed_fault, fd);
-    }
-    const ssize_t sent = call(fd, message, flags);
-    if (due && armed_manner != kBefore) {
-      strike(armed_fault, fd);
-    }
-    return sent;
+    return struck_while_meeting(fd, [&] { return call(fd, message, flags); });
   }
   const std::size_t parts = std::min(message->msg_iovlen, kMostParts);
   std::size_t index = 0;
@@ -264,15 +270,7 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 int connect(int fd, const sockaddr* address, socklen_t length) {
   static const auto call = real<decltype(&connect)>("connect");
   mark_hello(fd, false);
-  const bool due = is_due(kMeeting);
-  if (due && armed_manner == kBefore) {
-    strike(armed_fault, fd);
-  }
-  const int done = call(fd, address, length);
-  if (due && armed_manner != kBefore) {
-    strike(armed_fault, fd);
-  }
-  return done;
+  return struck_while_meeting(fd, [&] { return call(fd, address, length); });
 }
 
 int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
