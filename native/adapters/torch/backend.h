@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <pybind11/pybind11.h>
 #include <smdp/engine.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,13 +18,11 @@
 #include <vector>
 
 #include "collectives.h"
+#include "launcher.h"
 #include "messages.h"
 #include "session.h"
 #include "translate.h"
 #include "work.h"
-
-#define SMDP_TORCH_FROM(major, minor) \
-  (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
 
 namespace smdp_torch {
 
@@ -98,7 +95,7 @@ class EngineBackend final : public c10d::Backend {
   // --- Copies ---
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return launch(smdp_torch::broadcast(tensors, options), options);
+    return launch(smdp_torch::broadcast(tensors, options, getRank()), options);
   }
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& options) override {
@@ -208,9 +205,12 @@ class EngineBackend final : public c10d::Backend {
     return false;
   }
 
-  WorkPtr begin(smdp_group* group, Request request, double timeout_s, bool at_once) const {
+  WorkPtr begin(smdp_group* group, Request request, double timeout_s, bool at_once) {
+    if (request.staging) {
+      request.staging->follow_caller();  // what the caller does with the outputs until now comes before
+    }
     auto work = c10::make_intrusive<EngineWork>(getRank(), std::move(request));
-    work->start(group, timeout_s, at_once);
+    launcher_.launch(work, group, timeout_s, at_once);
     return work;
   }
 
@@ -268,6 +268,7 @@ class EngineBackend final : public c10d::Backend {
 
   void close() {
     const std::lock_guard lock(close_mutex_);
+    launcher_.close();
     for (const auto& lane : lanes_) {
       smdp_group_destroy(lane.second);
     }
@@ -295,6 +296,7 @@ class EngineBackend final : public c10d::Backend {
   std::mutex coalescing_mutex_;
   std::map<std::thread::id, std::vector<WorkPtr>> coalescing_;
   std::map<std::string, smdp_group*> lanes_;  // guarded by close_mutex_
+  Launcher launcher_;
   std::mutex close_mutex_;
 };
 

@@ -37,32 +37,48 @@ inline at::Tensor scaled(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   return product.to(tensor.scalar_type());  // a factor of another type may not change it
 }
 
+// A tensor's elements in their order, from `begin` on; it has no gaps.
+inline at::Tensor piece_of(const at::Tensor& tensor, int64_t begin, int64_t length) {
+  return length == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, begin, length);
+}
+
+// The same elements of every rank's part of a tensor.
+inline at::Tensor piece_of_parts(const at::Tensor& tensor, int64_t size, int64_t begin, int64_t length) {
+  return length * size == tensor.numel()
+             ? tensor
+             : tensor.view({size, tensor.numel() / size}).narrow(1, begin, length);
+}
+
 // `output`: undefined on a rank that gets nothing.
 inline void reduce_into(Request& request, const at::Tensor& input, const at::Tensor& output,
                         const c10d::ReduceOp& operation, int root) {
-  check(input);
   const smdp_reduce_op op = op_of(operation);
   const at::Tensor values = request.keep(scaled(reducible(input, op), operation));
+  const at::Tensor sum = output.defined() ? request.land(reducible(output, op)) : at::Tensor();
   smdp_call& call = request.call(SMDP_REDUCE, numbers_of(values));
   call.op = op;
   call.root = root;
   call.input = values.data_ptr();
-  if (output.defined()) {
-    call.output = request.land(reducible(output, op)).data_ptr();
-  }
+  call.output = sum.defined() ? sum.data_ptr() : nullptr;
 }
 
-// In place. An input that had to be copied is the output's memory too.
-inline void all_reduce_into(Request& request, const at::Tensor& tensor, const c10d::ReduceOp& operation) {
-  check(tensor);
-  const smdp_reduce_op op = op_of(operation);
-  const at::Tensor whole = reducible(tensor, op);
-  const at::Tensor values = dense(scaled(whole, operation));
-  request.back.emplace_back(values, whole);
+inline void all_reduce_piece(Request& request, const at::Tensor& piece, smdp_reduce_op op) {
+  const at::Tensor values = request.replace(piece);
   smdp_call& call = request.call(SMDP_ALL_REDUCE, numbers_of(values));
   call.op = op;
   call.input = values.data_ptr();
   call.output = values.data_ptr();
+}
+
+// In place. An input that had to be copied is the output's memory too.
+inline void all_reduce_into(Request& request, const at::Tensor& tensor, const c10d::ReduceOp& operation) {
+  const smdp_reduce_op op = op_of(operation);
+  const at::Tensor whole = reducible(tensor, op);
+  const at::Tensor values = dense(scaled(whole, operation));
+  in_pieces(values, values.numel(), [&](int64_t begin, int64_t length) {
+    all_reduce_piece(request, piece_of(values, begin, length), op);
+  });
+  request.put_back(values, whole);
 }
 
 inline Request all_reduce(const Tensors& tensors, const c10d::ReduceOp& op, OpType type, const char* title) {
@@ -87,12 +103,17 @@ inline void reduce_scatter_into(Request& request, const at::Tensor& output, cons
                     "smddp: reduce_scatter_tensor needs an input of the output's type and ", size,
                     " times its size");
   const smdp_reduce_op op = op_of(operation);
-  const at::Tensor values = request.keep(scaled(reducible(input, op), operation));
-  const at::Tensor sum = request.land(reducible(output, op));
-  smdp_call& call = request.call(SMDP_REDUCE_SCATTER, numbers_of(sum));
-  call.op = op;
-  call.input = values.data_ptr();
-  call.output = sum.data_ptr();
+  const at::Tensor values = dense(scaled(reducible(input, op), operation));
+  const at::Tensor sum = gapless(reducible(output, op));
+  in_pieces(values, sum.numel(), [&](int64_t begin, int64_t length) {
+    const at::Tensor parts = request.keep(piece_of_parts(values, size, begin, length));
+    const at::Tensor part = request.land(piece_of(sum, begin, length));
+    smdp_call& call = request.call(SMDP_REDUCE_SCATTER, numbers_of(part));
+    call.op = op;
+    call.input = parts.data_ptr();
+    call.output = part.data_ptr();
+  });
+  request.put_back(sum, reducible(output, op));
 }
 
 inline Request reduce_scatter_tensors(const Tensors& outputs, const Tensors& inputs, const c10d::ReduceOp& op,
@@ -147,28 +168,39 @@ inline Request reduce_scatter(const at::Tensor& output, const Tensors& parts, co
 
 // --- Copies ---
 
-inline void broadcast_into(Request& request, const at::Tensor& tensor, int root) {
+inline void broadcast_into(Request& request, const at::Tensor& tensor, int root, int rank) {
   check(tensor);
-  const at::Tensor values = dense(tensor);
-  request.back.emplace_back(values, tensor);
-  smdp_call& call = request.call(SMDP_BROADCAST, elements_of(values));
-  call.root = root;
-  call.input = values.data_ptr();
-  call.output = values.data_ptr();
+  const at::Tensor values = rank == root ? dense(tensor) : gapless(tensor);
+  in_pieces(values, values.numel(), [&](int64_t begin, int64_t length) {
+    const at::Tensor piece = piece_of(values, begin, length);
+    const at::Tensor memory = rank == root ? request.keep(piece) : request.land(piece);
+    smdp_call& call = request.call(SMDP_BROADCAST, elements_of(memory));
+    call.root = root;
+    call.input = memory.data_ptr();
+    call.output = memory.data_ptr();
+  });
+  if (rank != root) {
+    request.put_back(values, tensor);
+  }
 }
 
-inline Request broadcast(const Tensors& tensors, const c10d::BroadcastOptions& options) {
+inline Request broadcast(const Tensors& tensors, const c10d::BroadcastOptions& options, int rank) {
   Request request(OpType::BROADCAST, "smddp:broadcast", tensors, tensors);
-  broadcast_into(request, only(tensors), static_cast<int>(options.rootRank));
+  broadcast_into(request, only(tensors), static_cast<int>(options.rootRank), rank);
   return request;
 }
 
-inline void all_gather_into(Request& request, const at::Tensor& output, const at::Tensor& input) {
-  const at::Tensor& values = request.keep(input);
-  const at::Tensor& gathered = request.land(output);
-  smdp_call& call = request.call(SMDP_ALL_GATHER, elements_of(values));
-  call.input = values.data_ptr();
-  call.output = gathered.data_ptr();
+// `place`(begin, length): the memory for these elements of all ranks.
+template <class Place>
+void all_gather_into(Request& request, const at::Tensor& input, const Place& place) {
+  const at::Tensor values = dense(input);
+  in_pieces(values, values.numel(), [&](int64_t begin, int64_t length) {
+    const at::Tensor piece = request.keep(piece_of(values, begin, length));
+    const at::Tensor gathered = place(begin, length);
+    smdp_call& call = request.call(SMDP_ALL_GATHER, elements_of(piece));
+    call.input = piece.data_ptr();
+    call.output = gathered.data_ptr();
+  });
 }
 
 inline Request all_gather_tensors(const Tensors& outputs, const Tensors& inputs, int size, OpType type) {
@@ -178,7 +210,11 @@ inline Request all_gather_tensors(const Tensors& outputs, const Tensors& inputs,
     TORCH_CHECK_VALUE(
         outputs[i].numel() == inputs[i].numel() * size && outputs[i].scalar_type() == inputs[i].scalar_type(),
         "smddp: all_gather_into_tensor needs an output of the input's type and ", size, " times its size");
-    all_gather_into(request, outputs[i], inputs[i]);
+    const at::Tensor gathered = gapless(outputs[i]);
+    all_gather_into(request, inputs[i], [&](int64_t begin, int64_t length) {
+      return request.land(piece_of_parts(gathered, size, begin, length));
+    });
+    request.put_back(gathered, outputs[i]);
   }
   return request;
 }
@@ -196,10 +232,19 @@ inline void all_gather_list_into(Request& request, const Tensors& outputs, const
   TORCH_CHECK_VALUE(outputs[static_cast<size_t>(rank)].numel() == input.numel(),
                     "smddp: all_gather's output for this rank must have the size of its input");
   if (same_sizes(outputs)) {
-    const at::Tensor gathered = at::empty({size, input.numel()}, input.options());
-    all_gather_into(request, gathered, input);
-    for (int i = 0; i < size; ++i) {
-      request.back.emplace_back(gathered[i], outputs[static_cast<size_t>(i)]);
+    Tensors theirs;
+    for (const at::Tensor& output : outputs) {
+      theirs.push_back(gapless(output));
+    }
+    all_gather_into(request, input, [&](int64_t begin, int64_t length) {
+      const at::Tensor gathered = request.memory({size, length}, input);
+      for (int i = 0; i < size; ++i) {
+        request.put_back(gathered[i], piece_of(theirs[static_cast<size_t>(i)], begin, length));
+      }
+      return gathered;
+    });
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      request.put_back(theirs[i], outputs[i]);
     }
     return;
   }
@@ -209,7 +254,7 @@ inline void all_gather_list_into(Request& request, const Tensors& outputs, const
       const at::NoGradGuard no_grad;
       output.copy_(input.view_as(output));
     }
-    broadcast_into(request, output, root);
+    broadcast_into(request, output, root, rank);
   }
 }
 

@@ -39,11 +39,10 @@ inline void exchange_if_any(Request& request, smdp_collective collective, const 
 inline Request gather(const std::vector<Tensors>& outputs, const at::Tensor& input, int root, int rank,
                       int size) {
   Request request(OpType::GATHER, "smddp:gather", {input}, outputs.empty() ? Tensors{} : outputs[0]);
-  const at::Tensor values = request.keep(input);
   std::vector<smdp_part> parts;
   if (rank != root) {
     TORCH_CHECK_VALUE(outputs.empty(), "smddp: gather takes outputs on the root only");
-    parts.push_back(message_to(root, values));
+    parts.push_back(message_to(root, request.keep(input)));
   } else {
     TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == static_cast<size_t>(size),
                       "smddp: gather needs one output per rank on the root");
@@ -58,7 +57,7 @@ inline Request gather(const std::vector<Tensors>& outputs, const at::Tensor& inp
       }
     }
   }
-  exchange_if_any(request, SMDP_GATHER, values, std::move(parts));
+  exchange_if_any(request, SMDP_GATHER, input, std::move(parts));
   return request;
 }
 
@@ -141,7 +140,7 @@ inline Request all_to_all_single(const at::Tensor& output, const at::Tensor& inp
 
 inline Request send(const Tensors& tensors, int to, int tag) {
   Request request(OpType::SEND, "smddp:send", tensors, tensors);
-  const at::Tensor& values = request.keep(only(tensors));
+  const at::Tensor values = request.keep(only(tensors));
   request.exchange(SMDP_SEND, elements_of(values), {message_to(to, values)}, static_cast<uint32_t>(tag));
   return request;
 }
@@ -150,7 +149,7 @@ inline Request receive(const Tensors& tensors, int from, int tag) {
   const bool any = from == SMDP_ANY_RANK;
   Request request(any ? OpType::RECVANYSOURCE : OpType::RECV, any ? "smddp:recvAnySource" : "smddp:recv",
                   tensors, tensors);
-  const at::Tensor& memory = request.land(only(tensors));
+  const at::Tensor memory = request.land(only(tensors));
   smdp_part part = message_from(from, memory);
   request.source = std::make_shared<int>(from);
   part.source = request.source.get();

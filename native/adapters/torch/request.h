@@ -5,16 +5,19 @@
 #include <smdp/engine.h>
 
 #include <memory>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
+#include "staging.h"
 #include "translate.h"
 
 namespace smdp_torch {
 
 // `kept` and `back` own the memory that the calls use, until all of them are over.
-struct Request {
+class Request {
+ public:
   Request(c10d::OpType what, const char* shown, Tensors watched, Tensors made)
       : type(what), title(shown), inputs(std::move(watched)), results(std::move(made)) {}
 
@@ -23,49 +26,114 @@ struct Request {
   Tensors inputs;   // for profilers
   Tensors results;  // of the future
   std::vector<smdp_call> calls;
-  std::vector<std::vector<smdp_part>> parts;  // of the calls
-  Tensors kept;
-  std::vector<std::pair<at::Tensor, at::Tensor>> back;  // what is copied to where in the end
-  std::shared_ptr<int> source;                          // of a receipt from any rank
+  std::shared_ptr<Staging> staging;  // for tensors on a device
+  std::shared_ptr<int> source;       // of a receipt from any rank
 
-  // The memory in which an input travels: without gaps.
-  const at::Tensor& keep(const at::Tensor& tensor) {
-    kept.push_back(dense(tensor));
-    return kept.back();
+  // --- Before the calls ---
+
+  // The memory in which an input travels: on the host, without gaps.
+  at::Tensor keep(const at::Tensor& tensor) {
+    stage(tensor);
+    kept_.push_back(dense(tensor));
+    if (staging) {
+      kept_.push_back(staging->to_host(kept_.back()));
+    }
+    return kept_.back();
   }
   // The memory in which an output arrives.
-  const at::Tensor& land(const at::Tensor& target) {
-    check(target);
-    const bool in_place = target.is_contiguous() && !target.is_conj() && !target.is_neg();
-    back.emplace_back(in_place ? target : at::empty(target.sizes(), target.options()), target);
-    return back.back().first;
+  at::Tensor land(const at::Tensor& target) {
+    stage(target);
+    put_back(staging ? Staging::host_memory(target.sizes(), target) : gapless(target), target);
+    return back_.back().first;
   }
+  // The memory of an input whose place the output takes.
+  at::Tensor replace(const at::Tensor& tensor) {
+    const at::Tensor values = keep(tensor);
+    put_back(values, tensor);
+    return values;
+  }
+  // Memory like a tensor's for what arrives, and goes elsewhere from there.
+  at::Tensor memory(at::IntArrayRef sizes, const at::Tensor& like) {
+    stage(like);
+    return staging ? Staging::host_memory(sizes, like) : at::empty(sizes, like.options());
+  }
+  // What the call that is made next, or the last one, leaves in `from` shall go to `to`.
+  void put_back(const at::Tensor& from, const at::Tensor& to) {
+    stage(to);
+    back_.emplace_back(from, to);
+  }
+
+  // --- The calls, each after what it needs ---
+
   smdp_call& call(smdp_collective collective, const Elements& elements) {
     smdp_call made{};
     made.collective = collective;
     made.dtype = elements.dtype;
     made.count = elements.count;
     calls.push_back(made);
+    if (staging) {
+      staging->mark();
+      ends_.push_back(back_.size());
+    }
     return calls.back();
   }
   void exchange(smdp_collective collective, const Elements& elements, std::vector<smdp_part> messages,
                 uint32_t tag = 0) {
-    parts.push_back(std::move(messages));
+    parts_.push_back(std::move(messages));
     smdp_call& made = call(collective, elements);
-    made.parts = parts.back().data();
-    made.part_count = parts.back().size();
+    made.parts = parts_.back().data();
+    made.part_count = parts_.back().size();
     made.tag = tag;
   }
 
-  // Puts the results where the caller wants them.
-  void finish() const {
+  // --- After them ---
+
+  // Puts a call's results where the caller wants them, unless that was done. Without staging nothing is done
+  // until all calls are over.
+  void finish(std::size_t call) {
+    if (staging) {
+      put(call == 0 ? 0 : ends_[call - 1], ends_[call]);
+    }
+  }
+  void finish() { put(0, back_.size()); }
+
+ private:
+  using Copy = std::pair<at::Tensor, at::Tensor>;  // from where, to where
+
+  // All tensors of a request are on one device.
+  void stage(const at::Tensor& tensor) {
+    check(tensor);
+    if (!device_) {
+      device_ = tensor.device();
+      if (!tensor.is_cpu()) {
+        staging = std::make_shared<Staging>(*device_);
+      }
+    }
+    TORCH_CHECK_VALUE(*device_ == tensor.device(),
+                      "smddp: the tensors of one call must be on one device, found ", device_->str(), " and ",
+                      tensor.device().str());
+  }
+
+  void put(std::size_t begin, std::size_t end) {
     const at::NoGradGuard no_grad;
-    for (const auto& [from, to] : back) {
-      if (from.data_ptr() != to.data_ptr()) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto [from, to] = std::exchange(back_[i], Copy());
+      if (!from.defined() || from.data_ptr() == to.data_ptr()) {
+        continue;  // done, or nothing to do
+      }
+      if (staging) {
+        staging->copy_back(from, to);
+      } else {
         to.copy_(from.view_as(to));
       }
     }
   }
+
+  std::vector<std::vector<smdp_part>> parts_;  // of the calls
+  Tensors kept_;
+  std::vector<Copy> back_;
+  std::vector<std::size_t> ends_;  // of each call's copies in back_
+  std::optional<c10::Device> device_;
 };
 
 }  // namespace smdp_torch

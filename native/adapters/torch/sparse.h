@@ -25,7 +25,7 @@ inline EngineBackend::WorkPtr EngineBackend::all_reduce_sparse(Tensors& tensors,
   launch(all_gather(counts, count, getRank(), getSize()), gathering)->wait();
   for (const at::Tensor& one : counts) {
     const int64_t elements = one.item<int64_t>();
-    indices.push_back(at::empty({mine.sparse_dim(), elements}, at::kLong));
+    indices.push_back(at::empty({mine.sparse_dim(), elements}, mine.indices().options()));
     std::vector<int64_t> shape = mine.values().sizes().vec();
     shape[0] = elements;
     values.push_back(at::empty(shape, mine.values().options()));

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <smdp/engine.h>
+#include <torch/version.h>
 
 #include <chrono>
 #include <cstdint>
@@ -10,6 +12,9 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
+
+#define SMDP_TORCH_FROM(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
 
 namespace smdp_torch {
 
@@ -105,9 +110,16 @@ inline smdp_reduce_op op_of(const c10d::ReduceOp& op) {
   }
 }
 
+// A device that torch can reach from here. What claims to be on another (fake tensors do) must not get
+// further.
+inline bool is_here(c10::Device device) {
+  return device.is_cpu() || (!device.is_meta() && c10::impl::hasDeviceGuardImpl(device.type()) &&
+                             c10::impl::getDeviceGuardImpl(device.type())->deviceCount() > device.index());
+}
+
 inline void check(const at::Tensor& tensor) {
-  if (!tensor.device().is_cpu()) {
-    unsupported("a tensor on " + tensor.device().str() + " (CPU tensors are)");
+  if (!is_here(tensor.device())) {
+    unsupported("a tensor on " + tensor.device().str() + ", where nothing can be copied from,");
   }
   if (tensor.layout() != at::kStrided) {
     unsupported("a sparse tensor");
@@ -118,6 +130,16 @@ inline void check(const at::Tensor& tensor) {
 inline at::Tensor dense(const at::Tensor& tensor) {
   check(tensor);
   return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
+inline bool has_gaps(const at::Tensor& tensor) {
+  return !tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg();
+}
+
+// Memory for an output: its own, or where that has gaps other of its shape.
+inline at::Tensor gapless(const at::Tensor& output) {
+  check(output);
+  return has_gaps(output) ? at::empty(output.sizes(), output.options()) : output;
 }
 
 inline const at::Tensor& only(const Tensors& tensors) {

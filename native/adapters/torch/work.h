@@ -25,48 +25,58 @@ namespace smdp_torch {
 
 using at::ivalue::Future;
 
-// Several calls of the engine may make up one Work (coalesced tensors). It keeps itself, and in the request
-// its tensors, until the last of them ended; from then on it belongs to the completer's task, so that nothing
-// of torch dies on the engine's thread.
+// Several calls of the engine may make up one Work (coalesced tensors, the pieces of one on a device). It
+// keeps itself, and in the request its tensors, until the last of them ended; from then on it belongs to the
+// completer's task, so that nothing of torch dies on the engine's thread.
 //
 // Three things follow the end, and none waits for Python. The engine's thread counts it; the first who asks
 // (a waiter or the completer) puts the results in place; the completer completes the future, whose callbacks
 // may wait for other works.
+//
+// Results on a device are "in place" when their copies are queued there: what follows them on the caller's
+// stream, or on that of a future's callback, comes after the copies, and no thread of the host waits for
+// these.
 class EngineWork final : public c10d::Work {
  public:
   EngineWork(int rank, Request request)
       : Work(rank, request.type, request.title, request.inputs),
         results_(request.results),
         source_(request.source),
-        request_(std::move(request)) {}
+        staging_(request.staging),
+        request_(std::move(request)) {
+    for (std::size_t i = 0; i < request_->calls.size(); ++i) {
+      calls_.push_back({this, i});
+    }
+    pending_ = calls_.size() + 1;  // one for start(): the first call may end before the last begins
+  }
   ~EngineWork() override {
     for (smdp_operation* operation : operations_) {
       smdp_operation_release(operation);
     }
   }
 
-  // Starts the calls, once. The request keeps their memory; it is finished when the last has ended well,
+  // Whether values come from a device first.
+  [[nodiscard]] bool is_staged() const { return staging_ != nullptr; }
+
+  // Starts the calls, once: those whose values come from a device when they are there, unless `late` says
+  // before that it is too late. The request keeps their memory; it is finished when the last has ended well,
   // before anybody sees the results. When the engine refuses a call, those before it go on.
-  void start(smdp_group* group, double timeout_s, bool blocking) {
-    pending_ =
-        request_->calls.size() + 1;  // one for this function: the first call may end before the last begins
+  void start(smdp_group* group, double timeout_s, bool blocking, const Staging::Late& late = {}) {
     self_ = Self::reclaim_copy(this);
     smdp_error refusal{};
-    for (smdp_call& call : request_->calls) {
-      call.size = sizeof(call);
-      call.timeout_s = timeout_s;
-      call.blocking = blocking ? 1 : 0;
-      call.done = [](void* context, const smdp_error* error) {
-        static_cast<EngineWork*>(context)->end_one(*error);
-      };
-      call.context = this;
-      smdp_operation* operation = nullptr;
-      if (refusal.code == SMDP_OK && smdp_submit(group, &call, &operation, &refusal) == SMDP_OK) {
-        operations_.push_back(operation);
-      } else {
+    for (Call& call : calls_) {
+      if (staging_ && refusal.code == SMDP_OK) {
+        refusal = staging_->await(call.index, late);
+      }
+      if (refusal.code != SMDP_OK || !submit(call, group, timeout_s, blocking, refusal)) {
         end_one(refusal);
       }
     }
+    {
+      const std::lock_guard lock(state_mutex_);
+      started_ = true;
+    }
+    changed_.notify_all();
     end_one(refusal);
     if (refusal.code != SMDP_OK) {
       raise(refusal);
@@ -83,24 +93,26 @@ class EngineWork final : public c10d::Work {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
       return limit == 0 ? -1 : std::max(0.0, limit - spent.count());
     };
-    for (smdp_operation* operation : operations_) {
+    const auto go_on_if = [&](bool over) {
+      TORCH_CHECK_WITH(DistBackendError, over, "smddp: wait() gave up after ", timeout.count(),
+                       " ms; the operation goes on");
+    };
+    go_on_if(await_change(left(), [this] { return started_; }));
+    for (std::size_t i = 0; i < operations_.size(); ++i) {
       smdp_error error{};
-      if (smdp_operation_wait(operation, left(), &error) == SMDP_TIMEOUT &&
-          smdp_operation_test(operation) == 0) {
-        TORCH_CHECK_WITH(DistBackendError, false, "smddp: wait() gave up after ", timeout.count(),
-                         " ms; the operation goes on");
+      const int code = smdp_operation_wait(operations_[i], left(), &error);
+      go_on_if(code != SMDP_TIMEOUT || smdp_operation_test(operations_[i]) != 0);
+      if (code == SMDP_OK) {
+        put_back(i);
       }
     }
     settle();
-    std::unique_lock lock(state_mutex_);
-    const auto known = [this] { return !future_ || future_known_; };
-    if (limit == 0) {
-      changed_.wait(lock, known);
-    } else {
-      changed_.wait_for(lock, std::chrono::duration<double>(left()), known);
-    }
+    await_change(left(), [this] { return !future_ || future_known_; });
     if (failure_.code != SMDP_OK) {
       raise(failure_);
+    }
+    if (staging_) {
+      staging_->block_caller();
     }
     return true;
   }
@@ -132,7 +144,8 @@ class EngineWork final : public c10d::Work {
       lock.lock();
     }
     if (!future_) {
-      future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+      const auto devices = staging_ ? std::vector{staging_->device()} : std::vector<c10::Device>();
+      future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
       if (over_) {
         complete(*future_);  // nobody's callback is on it yet
         future_known_ = true;
@@ -148,6 +161,12 @@ class EngineWork final : public c10d::Work {
 
  private:
   using Self = c10::intrusive_ptr<EngineWork>;
+
+  // What the engine hands back when a call ends.
+  struct Call {
+    EngineWork* work;
+    std::size_t index;
+  };
 
   // While somebody waits, who holds the work, and nobody has asked for a future, the completer has nothing to
   // do, and small operations do without its thread.
@@ -171,22 +190,69 @@ class EngineWork final : public c10d::Work {
     EngineWork& work_;
   };
 
-  // On the engine's thread, or on the one that starts.
-  void end_one(const smdp_error& error) {
+  // False: `over` did not become true in time; negative: for ever.
+  template <class Over>
+  bool await_change(double timeout_s, const Over& over) {
+    std::unique_lock lock(state_mutex_);
+    if (timeout_s < 0) {
+      changed_.wait(lock, over);
+      return true;
+    }
+    return changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), over);
+  }
+
+  bool submit(Call& own, smdp_group* group, double timeout_s, bool blocking, smdp_error& refusal) {
+    smdp_call& call = request_->calls[own.index];
+    call.size = sizeof(call);
+    call.timeout_s = timeout_s;
+    call.blocking = blocking ? 1 : 0;
+    call.done = [](void* context, const smdp_error* error) {
+      const auto* ended = static_cast<Call*>(context);
+      ended->work->end_one(*error, ended);
+    };
+    call.context = &own;
+    smdp_operation* operation = nullptr;
+    const bool accepted = smdp_submit(group, &call, &operation, &refusal) == SMDP_OK;
+    if (accepted) {
+      operations_.push_back(operation);
+    }
+    return accepted;
+  }
+
+  // On the engine's thread, or on the one that starts. `piece`: a call that the engine made.
+  void end_one(const smdp_error& error, const Call* piece = nullptr) {
     Self self;
+    bool last = false;
     {
       const std::lock_guard lock(state_mutex_);
       if (error.code != SMDP_OK && failure_.code == SMDP_OK) {
         failure_ = error;
       }
-      if (--pending_ > 0 || (waiting_ > 0 && !future_)) {
+      last = --pending_ == 0;
+      const bool on_its_way = staging_ && piece != nullptr && error.code == SMDP_OK;
+      if ((!last && !on_its_way) || (waiting_ > 0 && !future_)) {
         return;
       }
-      self = std::move(self_);
+      self = last ? std::move(self_) : self_;
     }
     EngineWork& work = *self;
-    if (!Completer::of_process().post([self = std::move(self)] { self->complete_future(); })) {
+    const bool posted = Completer::of_process().post([self = std::move(self), last, piece] {
+      if (last) {
+        self->complete_future();
+      } else {
+        self->put_back(piece->index);
+      }
+    });
+    if (last && !posted) {
       work.make_known();  // the interpreter ends: nobody will complete the future
+    }
+  }
+
+  // Puts the results of one call on a device in place, while others are under way.
+  void put_back(std::size_t call) {
+    const std::lock_guard lock(results_mutex_);
+    if (request_ && staging_) {
+      note_failure([&] { request_->finish(call); });
     }
   }
 
@@ -194,24 +260,33 @@ class EngineWork final : public c10d::Work {
   void settle() {
     std::optional<Request> used;  // dies after the others may go on: its tensors may need Python's lock
     std::call_once(settled_, [&] {
-      used = std::exchange(request_, std::nullopt);
-      smdp_error error = failure_;
-      if (error.code == SMDP_OK) {
-        try {
-          used->finish();
-        } catch (const std::exception& caught) {
-          error.code = SMDP_INTERNAL;
-          std::snprintf(error.message, sizeof(error.message), "%s", caught.what());
-        }
+      {
+        const std::lock_guard lock(results_mutex_);
+        used = std::exchange(request_, std::nullopt);
+      }
+      if (failure_.code == SMDP_OK) {
+        note_failure([&] { used->finish(); });
       }
       if (recordFunctionEndCallback_) {  // a profiler watches
         recordFunctionEndCallback_();
         recordFunctionEndCallback_ = nullptr;
       }
       const std::lock_guard lock(state_mutex_);
-      failure_ = error;
       over_ = true;
     });
+  }
+
+  template <class Step>
+  void note_failure(const Step& step) {
+    try {
+      step();
+    } catch (const std::exception& caught) {
+      const std::lock_guard lock(state_mutex_);
+      if (failure_.code == SMDP_OK) {
+        failure_.code = SMDP_INTERNAL;
+        std::snprintf(failure_.message, sizeof(failure_.message), "%s", caught.what());
+      }
+    }
   }
 
   // On the completer's thread; runs callbacks.
@@ -230,6 +305,10 @@ class EngineWork final : public c10d::Work {
 
   void complete(Future& future) const {
     if (failure_.code == SMDP_OK) {
+      std::optional<c10::StreamGuard> copies;  // what the future notes on the stream comes after them
+      if (staging_) {
+        copies.emplace(staging_->beside());
+      }
       future.markCompleted(at::IValue(results_));
     } else {
       future.setError(std::make_exception_ptr(
@@ -246,15 +325,19 @@ class EngineWork final : public c10d::Work {
   }
 
   Tensors results_;
-  std::vector<smdp_operation*> operations_;
   std::shared_ptr<int> source_;
-  std::optional<Request> request_;
+  std::shared_ptr<Staging> staging_;  // for tensors on a device
+  std::mutex results_mutex_;
+  std::optional<Request> request_;  // guarded by results_mutex_ once started
+  std::vector<Call> calls_;
+  std::vector<smdp_operation*> operations_;  // complete once started
   std::once_flag settled_;
   mutable std::mutex state_mutex_;
   std::condition_variable changed_;
   // Guarded by state_mutex_. `failure_` is final once `over_`.
   std::size_t pending_ = 0;
   std::size_t waiting_ = 0;  // threads in wait()
+  bool started_ = false;
   Self self_;
   smdp_error failure_{};
   bool over_ = false;
@@ -262,11 +345,17 @@ class EngineWork final : public c10d::Work {
   bool future_known_ = false;          // complete, or never to be
 };
 
+#if SMDP_TORCH_FROM(2, 1)
+constexpr auto kCoalesced = c10d::OpType::COALESCED;
+#else
+constexpr auto kCoalesced = c10d::OpType::UNKNOWN;
+#endif
+
 // Many works as one.
 class WorkOfMany final : public c10d::Work {
  public:
   WorkOfMany(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
-      : Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+      : Work(rank, kCoalesced), works_(std::move(works)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
     for (const auto& work : works_) {

@@ -109,7 +109,8 @@ def _require_backend() -> None:
     dist = torch.distributed
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(f"call {PACKAGE}.distributed.init_process_group() before you wrap a model")
-    if dist.get_backend() != torch_backend.BACKEND:
+    by_device = dist.get_backend().split(",")  # one name, or one for each device as in cpu:smddp,cuda:smddp
+    if any(one.split(":")[-1] != torch_backend.BACKEND for one in by_device):
         raise RuntimeError(
             f"{PACKAGE}.parallel.DistributedDataParallel needs the backend smddp, the process group has "
             f"{dist.get_backend()}: torch.nn.parallel.DistributedDataParallel takes any"

@@ -1,0 +1,128 @@
+// Tensors on a device: their values travel through pinned host memory. They are copied there before a call
+// and back after it, on a stream beside the one that computes.
+//
+// All of it through torch's device-generic streams and events: one build serves whatever device torch has,
+// and a machine without one. Nothing here may touch a device that is not there: torch built for CUDA ends the
+// process then.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "translate.h"
+
+namespace smdp_torch {
+
+// Values go to and from a device in pieces, so that one is copied while another is exchanged. All ranks make
+// the same pieces. 4 MiB: large enough for the wire and for the bus, small beside a bucket of 25.
+constexpr int64_t kPieceBytes = 4 << 20;
+
+// Calls make(begin, length) for each piece of `elements` of the tensor's type; for none, once.
+template <class Make>
+void in_pieces(const at::Tensor& like, int64_t elements, const Make& make) {
+  const int64_t bytes = elements * static_cast<int64_t>(like.element_size());
+  const int64_t pieces = like.is_cpu() ? 1 : std::max<int64_t>(1, (bytes + kPieceBytes - 1) / kPieceBytes);
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int64_t begin = elements * i / pieces;
+    make(begin, elements * (i + 1) / pieces - begin);
+  }
+}
+
+// What one call's copies need. Made and filled on the caller's thread.
+class Staging {
+ public:
+  explicit Staging(c10::Device device)
+      : device_(device), streams_(device.type()), beside_(streams_.getStreamFromGlobalPool(device, true)) {}
+
+  [[nodiscard]] c10::Device device() const { return device_; }
+
+  // Memory for what comes from the exchange.
+  static at::Tensor host_memory(at::IntArrayRef sizes, const at::Tensor& like) {
+    return at::empty(sizes, at::TensorOptions().dtype(like.scalar_type()).pinned_memory(true));
+  }
+
+  // The values are in the memory returned as soon as an event says so that follows it.
+  at::Tensor to_host(const at::Tensor& values) {
+    follow_caller();
+    const c10::StreamGuard guard(beside_);
+    at::Tensor memory = host_memory(values.sizes(), values);
+    memory.copy_(values, /*non_blocking=*/true);
+    sends_ = true;
+    return memory;
+  }
+
+  // What the caller's stream has been told so far comes before all later copies.
+  void follow_caller() {
+    c10::Event told(device_.type());
+    told.record(streams_.getStream(device_));
+    told.block(beside_);
+  }
+
+  // Marks the end of what the next call needs: of the copies so far, if there are any.
+  void mark() {
+    marks_.emplace_back();
+    if (sends_) {
+      marks_.back().emplace(device_.type()).record(beside_);
+    }
+  }
+
+  // Says with an error that it is too late to wait for a device.
+  using Late = std::function<smdp_error()>;
+
+  // Returns when the device has passed a call's mark, or what `late` says. It is asked again and again, since
+  // a wait for an event cannot be ended.
+  smdp_error await(std::size_t call, const Late& late) const {
+    const auto& mark = marks_[call];
+    const auto began = std::chrono::steady_clock::now();
+    smdp_error error{};
+    while (error.code == SMDP_OK && mark && !mark->query()) {
+      if (std::chrono::steady_clock::now() - began < kSoon) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kSoon);
+      }
+      error = late();
+    }
+    return error;
+  }
+
+  // From any thread, one at a time. Both tensors may be let go of when it returns.
+  void copy_back(const at::Tensor& from, const at::Tensor& to) {
+    const c10::StreamGuard guard(beside_);
+    to.copy_(from.view_as(to), /*non_blocking=*/true);
+    for (const at::Tensor& used : {from, to}) {
+      if (!used.is_cpu()) {  // pinned memory knows its copies by itself
+        streams_.recordDataPtrOnStream(used.storage().data_ptr(), beside_);
+      }
+    }
+  }
+
+  // For what is to follow all copies: the caller's stream, or all that is told a device under the guard.
+  void block_caller() {
+    c10::Event copied(device_.type());
+    copied.record(beside_);
+    copied.block(streams_.getStream(device_));
+  }
+  [[nodiscard]] c10::Stream beside() const { return beside_; }
+
+ private:
+  static constexpr std::chrono::microseconds kSoon{50};
+
+  c10::Device device_;
+  c10::impl::VirtualGuardImpl streams_;
+  c10::Stream beside_;
+  bool sends_ = false;                            // whether anything is copied to the host
+  std::vector<std::optional<c10::Event>> marks_;  // of the calls
+};
+
+}  // namespace smdp_torch

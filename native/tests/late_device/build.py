@@ -1,0 +1,33 @@
+"""Builds the device that does everything late, against the torch of this Python. Prints nothing."""
+
+import sys
+import sysconfig
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def built(folder: Path) -> Path:
+    """The extension module in ``folder``, made anew when its source changed."""
+    import subprocess
+
+    import torch
+    from torch.utils import cpp_extension
+
+    source = HERE / "late_device.cc"
+    module = folder / f"late_device{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if module.exists() and module.stat().st_mtime > source.stat().st_mtime:
+        return module
+    folder.mkdir(parents=True, exist_ok=True)
+    includes = [f"-isystem{path}" for path in [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]]
+    unfinished = module.with_suffix(".part")
+    command = ["c++", "-std=c++20", "-O0", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *includes]
+    command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", str(source), "-o", str(unfinished)]
+    command += [f"-L{cpp_extension.TORCH_LIB_PATH}", "-ltorch", "-ltorch_cpu", "-lc10", "-ltorch_python"]
+    subprocess.run(command, check=True, timeout=600)
+    unfinished.rename(module)
+    return module
+
+
+if __name__ == "__main__":
+    built(Path(sys.argv[1]))

@@ -1,0 +1,364 @@
+// A device without hardware, for tests: what it is told to do it does late, on threads of its own.
+//
+// Its memory is the host's, its streams are queues. Each queue works in order and after a delay, so whoever
+// reads a tensor without having waited in the right place reads old values. Memory that is let go of is
+// overwritten as soon as its stream, and those it was noted on, have passed: whoever lets go of it too early
+// reads rubbish. The queues can be held, to see who waits for them and who does not.
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <pybind11/pybind11.h>
+#include <torch/library.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr auto kLate = c10::DeviceType::PrivateUse1;
+constexpr std::chrono::milliseconds kDelay{3};
+const c10::Device kDevice(kLate, 0);
+
+// --- Queues ---
+
+class Queue {
+ public:
+  void add(std::function<void()> job) {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({std::chrono::steady_clock::now() + kDelay, std::move(job)});
+    ++added_;
+    if (!started_) {
+      started_ = true;
+      std::thread([this] { run(); }).detach();  // like a device's, it outlives its process's main()
+    }
+    changed_.notify_all();
+  }
+  void synchronize() {
+    std::unique_lock lock(mutex_);
+    const auto all = added_;
+    changed_.wait(lock, [&] { return done_ >= all; });
+  }
+  bool idle() {
+    const std::lock_guard lock(mutex_);
+    return done_ == added_;
+  }
+  void hold(bool held) {
+    const std::lock_guard lock(mutex_);
+    held_ = held;
+    changed_.notify_all();
+  }
+
+ private:
+  struct Job {
+    std::chrono::steady_clock::time_point due;
+    std::function<void()> work;
+  };
+
+  [[noreturn]] void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return !held_ && !jobs_.empty(); });
+      Job job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      std::this_thread::sleep_until(job.due);
+      job.work();
+      job.work = nullptr;
+      lock.lock();
+      ++done_;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  bool started_ = false;
+  uint64_t added_ = 0;
+  uint64_t done_ = 0;
+  bool held_ = false;
+};
+
+constexpr size_t kQueues = 9;  // the first is the default stream
+std::array<Queue, kQueues>& queues = *new std::array<Queue, kQueues>;
+Queue& queue_of(const c10::Stream& stream) { return queues.at(static_cast<size_t>(stream.id())); }
+
+thread_local c10::StreamId current_stream = 0;
+c10::Stream stream_of(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
+Queue& current_queue() { return queue_of(stream_of(current_stream)); }
+
+struct Mark {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool passed = false;
+
+  void pass() {
+    const std::lock_guard lock(mutex);
+    passed = true;
+    changed.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return passed; });
+  }
+};
+
+std::shared_ptr<Mark> mark(Queue& queue) {
+  auto made = std::make_shared<Mark>();
+  queue.add([made] { made->pass(); });
+  return made;
+}
+
+// --- Memory ---
+
+std::mutex memory_mutex;
+std::map<void*, std::set<c10::StreamId>>& users = *new std::map<void*, std::set<c10::StreamId>>;
+
+struct Block {
+  void* memory;
+  size_t bytes;
+  c10::StreamId made_on;
+};
+
+void let_go(void* context) {
+  const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  std::vector<std::shared_ptr<Mark>> marks;
+  {
+    const std::lock_guard lock(memory_mutex);
+    for (const c10::StreamId user : users[block->memory]) {
+      marks.push_back(mark(queue_of(stream_of(user))));
+    }
+    users.erase(block->memory);
+    marks.push_back(mark(queue_of(stream_of(block->made_on))));
+  }
+  static Queue& dustmen = *new Queue;  // no stream waits for them
+  dustmen.add([memory = block->memory, bytes = block->bytes, marks] {
+    for (const auto& user : marks) {
+      user->wait();
+    }
+    std::memset(memory, 0xCD, bytes);
+    std::free(memory);
+  });
+}
+
+struct DeviceMemory final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    void* memory = std::malloc(bytes + 1);
+    std::memset(memory, 0xCD, bytes);
+    return {memory, new Block{memory, bytes, current_stream}, &let_go, kDevice};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+};
+DeviceMemory device_memory;
+
+struct PinnedMemory final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    void* memory = std::malloc(bytes + 1);
+    const std::lock_guard lock(memory_mutex);
+    pinned.insert(memory);
+    return {memory, memory, &free_pinned, c10::Device(c10::kCPU)};
+  }
+  static void free_pinned(void* memory) {
+    const std::lock_guard lock(memory_mutex);
+    pinned.erase(memory);
+    std::free(memory);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+  static std::set<const void*>& pinned;
+};
+std::set<const void*>& PinnedMemory::pinned = *new std::set<const void*>;
+PinnedMemory pinned_memory;
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex /*device*/) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  void setCurrentDevice(c10::DeviceIndex /*device*/) const override {}
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex /*device*/) const override { return 0; }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex /*device*/) const override { return 0; }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
+  bool isPinnedPtr(const void* data) const override {
+    const std::lock_guard lock(memory_mutex);
+    return PinnedMemory::pinned.count(data) > 0;
+  }
+};
+
+// --- Streams and events ---
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return kLate; }
+  c10::Device exchangeDevice(c10::Device /*device*/) const override { return kDevice; }
+  c10::Device getDevice() const override { return kDevice; }
+  void setDevice(c10::Device /*device*/) const override {}
+  void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::Stream getStream(c10::Device /*device*/) const override { return stream_of(current_stream); }
+  c10::Stream getDefaultStream(c10::Device /*device*/) const override { return stream_of(0); }
+  c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool /*high*/) const override {
+    static std::atomic<c10::StreamId> next = 0;
+    return stream_of(1 + next++ % static_cast<c10::StreamId>(kQueues - 1));
+  }
+  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
+    return getStreamFromGlobalPool(device, false);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return stream_of(std::exchange(current_stream, stream.id()));
+  }
+  bool queryStream(const c10::Stream& stream) const override { return queue_of(stream).idle(); }
+  void synchronizeStream(const c10::Stream& stream) const override { queue_of(stream).synchronize(); }
+  void synchronizeDevice(c10::DeviceIndex /*device*/) const override {
+    for (Queue& queue : queues) {
+      queue.synchronize();
+    }
+  }
+
+  using Event = std::shared_ptr<Mark>;
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex /*device*/,
+              c10::EventFlag /*flag*/) const override {
+    if (*event == nullptr) {
+      *event = new Event();
+    }
+    *static_cast<Event*>(*event) = mark(queue_of(stream));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      queue_of(stream).add([mark = *static_cast<Event*>(event)] { mark->wait(); });
+    }
+  }
+  bool queryEvent(void* event) const override {
+    if (event == nullptr) {
+      return true;
+    }
+    Mark& mark = **static_cast<Event*>(event);
+    const std::lock_guard lock(mark.mutex);
+    return mark.passed;
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      (*static_cast<Event*>(event))->wait();
+    }
+  }
+  void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& stream) const override {
+    const std::lock_guard lock(memory_mutex);
+    users[memory.get()].insert(stream.id());
+  }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+// --- Operators ---
+
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> /*layout*/, std::optional<at::Device> /*device*/,
+                 std::optional<bool> /*pin*/, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(size, &device_memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   c10::dtype_or_default(dtype), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> /*layout*/, std::optional<at::Device> /*device*/,
+                         std::optional<bool> /*pin*/) {
+  return at::detail::empty_strided_generic(size, stride, &device_memory,
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           c10::dtype_or_default(dtype));
+}
+
+// The same memory as a queue sees it. Pinned memory knows who uses it; a device's belongs to who made it, and
+// must be noted on other streams.
+at::Tensor as_host(const at::Tensor& tensor) {
+  const at::Tensor kept = tensor.is_cpu() ? tensor : at::Tensor();
+  return at::from_blob(
+      tensor.data_ptr(), tensor.sizes(), tensor.strides(), [kept](void*) {},
+      tensor.options().device(c10::kCPU).pinned_memory(false));
+}
+
+// Where CUDA returns before the copy is made, so does this.
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  current_queue().add([source = as_host(from), target = as_host(to)] {
+    const c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset);
+    target.copy_(source);
+  });
+  const bool both_on_device = !from.is_cpu() && !to.is_cpu();
+  if (!both_on_device && !non_blocking) {
+    current_queue().synchronize();
+  }
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
+  if (to.sizes() != from.sizes()) {
+    to.resize_(from.sizes());
+  }
+  return copy_from(from, to, false);
+}
+
+const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
+                         std::optional<at::MemoryFormat> /*format*/) {
+  const at::Tensor larger = at::empty(size, self.options());
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(larger.storage());
+  self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  return self;
+}
+
+void on_the_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(op, stack);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, module) {
+  module.impl("empty.memory_format", &empty);
+  module.impl("empty_strided", &empty_strided);
+  module.impl("as_strided", &at::native::as_strided_tensorimpl);
+  module.impl("view", &at::native::view);
+  module.impl("_reshape_alias", &at::native::_reshape_alias);
+  module.impl("resize_", &resize);
+  module.impl("_copy_from", &copy_from);
+  module.impl("_copy_from_and_resize", &copy_from_and_resize);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, module) {
+  module.fallback(torch::CppFunction::makeFromBoxedFunction<&on_the_host>());
+}
+
+}  // namespace
+
+PYBIND11_MODULE(late_device, module) {
+  at::RegisterPrivateUse1HooksInterface(new Hooks());
+  // All streams but the default one do nothing until they are let go.
+  module.def("hold", [](bool held) {
+    for (size_t i = 1; i < kQueues; ++i) {
+      queues[i].hold(held);
+    }
+  });
+  module.def("hold_default", [](bool held) { queues[0].hold(held); });
+  module.def("is_available", [] { return true; });
+  module.def("device_count", [] { return 1; });
+  module.def("current_device", [] { return 0; });
+  module.def("set_device", [](const pybind11::object& /*device*/) {});
+  module.def("_is_in_bad_fork", [] { return false; });
+  module.def("manual_seed_all", [](int64_t /*seed*/) {});
+}

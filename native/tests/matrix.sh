@@ -1,0 +1,33 @@
+#!/bin/sh
+# Builds the torch backend against several torches, each in an environment of its own, and runs its core tests
+# there. Usage: matrix.sh PYTHON VERSION... ("newest": what the package index gives)
+# A torch that has no wheel for this Python is an error: name a Python that suits with PYTHON.
+set -eu
+python=$1
+shift
+here=$(cd "$(dirname "$0")/../.." && pwd)
+tests="test_torch_backend.py test_torch_surface.py test_device_tensors.py test_futures.py test_first_generation.py"
+
+environment() { # folder version
+    test -x "$1/bin/python" || "$python" -m venv "$1"
+    torch=torch
+    numpy=numpy
+    case $2 in
+        newest) ;;
+        2.[01].*) torch="torch==$2" numpy='numpy<2' ;; # built before numpy 2
+        *) torch="torch==$2" ;;
+    esac
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check "$torch" "$numpy" 'setuptools<81' \
+        'scikit-build-core>=0.10,<2' 'ninja>=1.11' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3'
+}
+
+for version in "$@"; do
+    folder=$here/.venv-torch-$version
+    environment "$folder" "$version"
+    built_for=$("$folder/bin/python" -c 'import torch; print(torch.__version__)')
+    echo "torch $built_for: the engine is built and tested in $folder"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
+        --no-build-isolation --config-settings=build-dir="build/torch-$built_for" "$here/native"
+    (cd "$here/native/tests" && "$folder/bin/python" -m pytest -q -c "$here/native/tests/matrix.ini" \
+        --rootdir "$here/native/tests" $tests)
+done
