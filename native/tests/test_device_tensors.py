@@ -33,12 +33,12 @@ def test_a_device_that_is_not_there_is_refused_and_ends_nothing() -> None:
         dist.init_process_group("smddp")
         from torch._subclasses.fake_tensor import FakeTensorMode
         with FakeTensorMode(allow_non_fake_inputs=True):
-            claims = torch.empty(3, device="cuda")
+            claims = torch.empty(3, device="cuda:99")
         try:
             dist.group.WORLD._get_backend(torch.device("cpu")).allreduce([claims]).wait()
             raise AssertionError("it was taken")
         except RuntimeError as error:
-            assert "cuda:0, where nothing can be copied from" in str(error), error
+            assert "cuda:99, where nothing can be copied from" in str(error), error
         t = torch.ones(3); dist.all_reduce(t); assert (t == 2).all()
         dist.destroy_process_group()
         """,

@@ -13,6 +13,8 @@ pytestmark = pytest.mark.torch
 INIT = """
 import traceback
 dist.init_process_group("smddp")
+def since(*version):
+    return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= version
 def mine(*shape, dtype=torch.float32, of=None):
     generator = torch.Generator().manual_seed(1000 + (rank if of is None else of))
     values = torch.randint(-50, 50, shape, generator=generator)
@@ -141,8 +143,8 @@ got = [None]; dist.scatter_object_list(got, [i * i for i in range(size)] if rank
 assert got == [rank * rank]
 listed = ["first", rank] if rank == 1 else [None, None]
 dist.broadcast_object_list(listed, src=1); assert listed == ["first", 1]
-if rank == 0: dist.send_object_list([{"to": 3}], dst=3)
-if rank == 3:
+if rank == 0 and since(2, 4): dist.send_object_list([{"to": 3}], dst=3)
+if rank == 3 and since(2, 4):
     listed = [None]; dist.recv_object_list(listed, src=0); assert listed == [{"to": 3}]
 """,
     "many tensors in one call": """
@@ -152,17 +154,18 @@ assert all(torch.equal(t, sum(mine(t.numel(), of=i) for i in range(size))) for t
 lists = [[torch.empty(5), torch.empty(3, 2)] for _ in range(size)]
 dist.all_gather_coalesced(lists, [mine(5), mine(3, 2)])
 assert all(torch.equal(a, mine(5, of=i)) and torch.equal(b, mine(3, 2, of=i)) for i, (a, b) in enumerate(lists))
-gathered, summed = [torch.empty(size * n) for n in (3, 1000)], [torch.empty(n) for n in (3, 1000)]
-with dist._coalescing_manager() as works:
-    for out, n in zip(gathered, (3, 1000)): dist.all_gather_into_tensor(out, mine(n))
-with dist._coalescing_manager() as works:
-    for out, n in zip(summed, (3, 1000)): dist.reduce_scatter_tensor(out, mine(size * n))
-for out, part, n in zip(gathered, summed, (3, 1000)):
-    assert torch.equal(out, torch.cat([mine(n, of=i) for i in range(size)]))
-    assert torch.equal(part, sum(mine(size * n, of=i) for i in range(size)).chunk(size)[rank])
-with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as works:
-    for out in summed: dist.all_reduce(out)
-works.wait()
+if since(2, 1):  # torch before has no such manager
+    gathered, summed = [torch.empty(size * n) for n in (3, 1000)], [torch.empty(n) for n in (3, 1000)]
+    with dist._coalescing_manager() as works:
+        for out, n in zip(gathered, (3, 1000)): dist.all_gather_into_tensor(out, mine(n))
+    with dist._coalescing_manager() as works:
+        for out, n in zip(summed, (3, 1000)): dist.reduce_scatter_tensor(out, mine(size * n))
+    for out, part, n in zip(gathered, summed, (3, 1000)):
+        assert torch.equal(out, torch.cat([mine(n, of=i) for i in range(size)]))
+        assert torch.equal(part, sum(mine(size * n, of=i) for i in range(size)).chunk(size)[rank])
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as works:
+        for out in summed: dist.all_reduce(out)
+    works.wait()
 """,
     "sparse sums": """
 def of(who):
@@ -180,11 +183,12 @@ if rank in (1, 3):
 else:
     t = torch.ones(3); dist.all_reduce(t, group=rest); assert (t == 2).all()
 t = torch.ones(1); dist.all_reduce(t, group=all_gloo); assert t == size
-from torch.distributed.device_mesh import init_device_mesh
-mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
-t = torch.tensor([float(rank)]); dist.all_reduce(t, group=mesh["inner"].get_group())
-assert t == (1 if rank < 2 else 5)
-assert dist.get_backend(mesh["inner"].get_group()) == "smddp"
+if since(2, 2):
+    from torch.distributed.device_mesh import init_device_mesh
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
+    t = torch.tensor([float(rank)]); dist.all_reduce(t, group=mesh["inner"].get_group())
+    assert t == (1 if rank < 2 else 5)
+    assert dist.get_backend(mesh["inner"].get_group()) == "smddp"
 dist.barrier(device_ids=[0])
 """,
     "calls that cannot be say why": """

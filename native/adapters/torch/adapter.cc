@@ -20,10 +20,11 @@ namespace {
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<Store>& store, int rank, int size,
                                          std::vector<int> global_ranks, const std::string& name,
-                                         std::chrono::milliseconds timeout) {
+                                         std::chrono::milliseconds timeout, bool is_default) {
   TORCH_CHECK(smdp_abi_version() == SMDP_ABI_VERSION, "smddp: libsmdp_engine.so has interface version ",
               smdp_abi_version(), ", the adapter needs ", SMDP_ABI_VERSION, ": reinstall smdp-engine");
-  return c10::make_intrusive<EngineBackend>(store, rank, size, std::move(global_ranks), name, timeout);
+  return c10::make_intrusive<EngineBackend>(store, rank, size, std::move(global_ranks), name, timeout,
+                                            is_default);
 }
 
 c10::intrusive_ptr<c10d::Work> average_named(const c10::intrusive_ptr<c10d::Backend>& backend,
@@ -34,17 +35,24 @@ c10::intrusive_ptr<c10d::Work> average_named(const c10::intrusive_ptr<c10d::Back
   return ours->average_named(buffer, lane, step, index, buffers);
 }
 
+// No thread of ours touches Python, torch or a device from here on.
+void retire() {
+  Launcher::close_all();
+  Completer::retire();
+}
+
 }  // namespace
 }  // namespace smdp_torch
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("create", &smdp_torch::create, pybind11::arg("store"), pybind11::arg("rank"),
              pybind11::arg("size"), pybind11::arg("global_ranks"), pybind11::arg("name"),
-             pybind11::arg("timeout"), pybind11::call_guard<pybind11::gil_scoped_release>());
+             pybind11::arg("timeout"), pybind11::arg("is_default"),
+             pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("average_named", &smdp_torch::average_named, pybind11::arg("backend"), pybind11::arg("buffer"),
              pybind11::arg("lane"), pybind11::arg("step"), pybind11::arg("index"), pybind11::arg("buffers"),
              pybind11::call_guard<pybind11::gil_scoped_release>());
-  module.def("retire", &smdp_torch::Completer::retire, pybind11::call_guard<pybind11::gil_scoped_release>());
+  module.def("retire", &smdp_torch::retire, pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("abandon", &smdp_torch::abandon_session, pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("dump", &smdp_torch::dump_session, pybind11::arg("folder"),
              pybind11::call_guard<pybind11::gil_scoped_release>());

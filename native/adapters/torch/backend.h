@@ -31,9 +31,9 @@ class EngineBackend final : public c10d::Backend {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
   EngineBackend(const c10::intrusive_ptr<Store>& store, int rank, int size, std::vector<int> global_ranks,
-                const std::string& name, std::chrono::milliseconds timeout)
+                const std::string& name, std::chrono::milliseconds timeout, bool is_default)
       : Backend(rank, size),
-        session_(find_session(store, rank, size, global_ranks)),
+        session_(find_session(store, rank, size, global_ranks, is_default)),
         timeout_s_(std::chrono::duration<double>(timeout).count()) {
     if (global_ranks.empty()) {
       global_ranks = session_->ranks;
@@ -84,7 +84,7 @@ class EngineBackend final : public c10d::Backend {
   WorkPtr average_named(const at::Tensor& buffer, const std::string& lane, uint32_t step, uint32_t index,
                         uint32_t buffers) {
     TORCH_CHECK_VALUE(buffer.is_contiguous() && buffers > 0, "smddp: a named buffer is flat, one of several");
-    Request request = all_reduce({buffer}, c10d::ReduceOp::AVG, OpType::ALLREDUCE, "smddp:average_named");
+    Request request = average_whole(buffer);
     smdp_call& call = request.calls.front();
     call.step = step;
     call.index = index;

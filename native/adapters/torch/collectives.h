@@ -42,13 +42,6 @@ inline at::Tensor piece_of(const at::Tensor& tensor, int64_t begin, int64_t leng
   return length == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, begin, length);
 }
 
-// The same elements of every rank's part of a tensor.
-inline at::Tensor piece_of_parts(const at::Tensor& tensor, int64_t size, int64_t begin, int64_t length) {
-  return length * size == tensor.numel()
-             ? tensor
-             : tensor.view({size, tensor.numel() / size}).narrow(1, begin, length);
-}
-
 // `output`: undefined on a rank that gets nothing.
 inline void reduce_into(Request& request, const at::Tensor& input, const at::Tensor& output,
                         const c10d::ReduceOp& operation, int root) {
@@ -75,7 +68,7 @@ inline void all_reduce_into(Request& request, const at::Tensor& tensor, const c1
   const smdp_reduce_op op = op_of(operation);
   const at::Tensor whole = reducible(tensor, op);
   const at::Tensor values = dense(scaled(whole, operation));
-  in_pieces(values, values.numel(), [&](int64_t begin, int64_t length) {
+  in_pieces(values, values.numel(), 1, [&](int64_t begin, int64_t length) {
     all_reduce_piece(request, piece_of(values, begin, length), op);
   });
   request.put_back(values, whole);
@@ -86,6 +79,13 @@ inline Request all_reduce(const Tensors& tensors, const c10d::ReduceOp& op, OpTy
   for (const at::Tensor& tensor : tensors) {
     all_reduce_into(request, tensor, op);
   }
+  return request;
+}
+
+// In one call, which can be given a name.
+inline Request average_whole(const at::Tensor& buffer) {
+  Request request(OpType::ALLREDUCE, "smddp:average_named", {buffer}, {buffer});
+  all_reduce_piece(request, buffer, SMDP_AVG);
   return request;
 }
 
@@ -105,8 +105,8 @@ inline void reduce_scatter_into(Request& request, const at::Tensor& output, cons
   const smdp_reduce_op op = op_of(operation);
   const at::Tensor values = dense(scaled(reducible(input, op), operation));
   const at::Tensor sum = gapless(reducible(output, op));
-  in_pieces(values, sum.numel(), [&](int64_t begin, int64_t length) {
-    const at::Tensor parts = request.keep(piece_of_parts(values, size, begin, length));
+  in_pieces(values, sum.numel(), size, [&](int64_t begin, int64_t length) {
+    const at::Tensor parts = request.keep_parts(values, size, begin, length);
     const at::Tensor part = request.land(piece_of(sum, begin, length));
     smdp_call& call = request.call(SMDP_REDUCE_SCATTER, numbers_of(part));
     call.op = op;
@@ -171,7 +171,7 @@ inline Request reduce_scatter(const at::Tensor& output, const Tensors& parts, co
 inline void broadcast_into(Request& request, const at::Tensor& tensor, int root, int rank) {
   check(tensor);
   const at::Tensor values = rank == root ? dense(tensor) : gapless(tensor);
-  in_pieces(values, values.numel(), [&](int64_t begin, int64_t length) {
+  in_pieces(values, values.numel(), 1, [&](int64_t begin, int64_t length) {
     const at::Tensor piece = piece_of(values, begin, length);
     const at::Tensor memory = rank == root ? request.keep(piece) : request.land(piece);
     smdp_call& call = request.call(SMDP_BROADCAST, elements_of(memory));
@@ -192,9 +192,9 @@ inline Request broadcast(const Tensors& tensors, const c10d::BroadcastOptions& o
 
 // `place`(begin, length): the memory for these elements of all ranks.
 template <class Place>
-void all_gather_into(Request& request, const at::Tensor& input, const Place& place) {
+void all_gather_into(Request& request, const at::Tensor& input, int size, const Place& place) {
   const at::Tensor values = dense(input);
-  in_pieces(values, values.numel(), [&](int64_t begin, int64_t length) {
+  in_pieces(values, values.numel(), size, [&](int64_t begin, int64_t length) {
     const at::Tensor piece = request.keep(piece_of(values, begin, length));
     const at::Tensor gathered = place(begin, length);
     smdp_call& call = request.call(SMDP_ALL_GATHER, elements_of(piece));
@@ -211,8 +211,8 @@ inline Request all_gather_tensors(const Tensors& outputs, const Tensors& inputs,
         outputs[i].numel() == inputs[i].numel() * size && outputs[i].scalar_type() == inputs[i].scalar_type(),
         "smddp: all_gather_into_tensor needs an output of the input's type and ", size, " times its size");
     const at::Tensor gathered = gapless(outputs[i]);
-    all_gather_into(request, inputs[i], [&](int64_t begin, int64_t length) {
-      return request.land(piece_of_parts(gathered, size, begin, length));
+    all_gather_into(request, inputs[i], size, [&](int64_t begin, int64_t length) {
+      return request.land_parts(gathered, size, begin, length);
     });
     request.put_back(gathered, outputs[i]);
   }
@@ -234,9 +234,9 @@ inline void all_gather_list_into(Request& request, const Tensors& outputs, const
   if (same_sizes(outputs)) {
     Tensors theirs;
     for (const at::Tensor& output : outputs) {
-      theirs.push_back(gapless(output));
+      theirs.push_back(output.is_cpu() ? output : gapless(output));
     }
-    all_gather_into(request, input, [&](int64_t begin, int64_t length) {
+    all_gather_into(request, input, size, [&](int64_t begin, int64_t length) {
       const at::Tensor gathered = request.memory({size, length}, input);
       for (int i = 0; i < size; ++i) {
         request.put_back(gathered[i], piece_of(theirs[static_cast<size_t>(i)], begin, length));

@@ -5,13 +5,19 @@
 // thread that made it.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -24,15 +30,25 @@ class Launcher {
  public:
   using WorkPtr = c10::intrusive_ptr<EngineWork>;
 
-  Launcher() = default;
+  Launcher() {
+    const std::lock_guard lock(all_mutex_);
+    all_.insert(this);
+  }
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
-  ~Launcher() { close(); }
+  ~Launcher() {
+    close();
+    const std::lock_guard lock(all_mutex_);
+    all_.erase(this);
+  }
 
   // Starts the work here if nothing is in its way; raises what the engine says against it then.
   // `at_once`: this thread will wait for it.
+  //
+  // A call that does not reach the engine would leave a hole in the numbers of its group's calls, which the
+  // next one would take for its own and meet other ranks' in. So none follows it.
   void launch(const WorkPtr& work, smdp_group* group, double timeout_s, bool at_once) {
-    if (!must_queue(work)) {
+    if (!must_queue(work, group)) {
       work->start(group, timeout_s, at_once);
       return;
     }
@@ -44,15 +60,22 @@ class Launcher {
     changed_.notify_one();
   }
 
-  // What has not started fails. No work is launched from then on.
+  // What has not started fails. No work is launched from then on. The caller may hold Python's lock.
   void close() {
+    const std::lock_guard one_at_a_time(close_mutex_);
     closing_ = true;
     {
       const std::lock_guard lock(mutex_);
       changed_.notify_one();
     }
     if (thread_.joinable()) {
-      thread_.join();
+      owner_ == getpid() ? thread_.join() : thread_.detach();  // a forked child has not got it
+    }
+  }
+  static void close_all() {
+    const std::lock_guard lock(all_mutex_);
+    for (Launcher* launcher : all_) {
+      launcher->close();
     }
   }
 
@@ -64,8 +87,12 @@ class Launcher {
     std::chrono::steady_clock::time_point made;
   };
 
-  bool must_queue(const WorkPtr& work) {
+  bool must_queue(const WorkPtr& work, smdp_group* group) {
     const std::lock_guard lock(mutex_);
+    const auto broken = broken_.find(group);
+    if (broken != broken_.end()) {
+      raise(broken->second);
+    }
     return work->is_staged() || !queue_.empty();
   }
 
@@ -87,35 +114,69 @@ class Launcher {
     }
   }
 
-  void start(const Departure& departure) const {
-    const auto late = [&] { return too_late(departure); };
+  void start(const Departure& departure) {
     try {
-      departure.work->start(departure.group, departure.timeout_s, false, late);
+      departure.work->start(departure.group, departure.timeout_s, false,
+                            [&](const Staging* staging, std::size_t call) {
+                              const smdp_error error = await_turn(departure, staging, call);
+                              if (error.code != SMDP_OK) {
+                                const std::lock_guard lock(mutex_);
+                                broken_.emplace(departure.group, error);
+                              }
+                              return error;
+                            });
     } catch (const std::exception&) {
       // The work tells it to who waits.
     }
   }
 
-  [[nodiscard]] smdp_error too_late(const Departure& departure) const {
-    smdp_error error{};
-    if (closing_) {
-      error.code = SMDP_CLOSED;
-      std::snprintf(error.message, sizeof(error.message),
-                    "the process group was destroyed before the call began");
-    } else if (std::chrono::steady_clock::now() - departure.made >
-               std::chrono::duration<double>(departure.timeout_s)) {
-      error.code = SMDP_TIMEOUT;
-      std::snprintf(
-          error.message, sizeof(error.message),
-          "the call could not begin within %.1f s: the device has not finished what its tensors depend on",
-          departure.timeout_s);
+  // Until a call of the work may begin, or never shall.
+  smdp_error await_turn(const Departure& departure, const Staging* staging, std::size_t call) {
+    const auto late = [&] { return too_late(departure); };
+    const smdp_error error = late();
+    if (error.code != SMDP_OK || staging == nullptr) {
+      return error;
     }
-    return error;
+    try {
+      return staging->await(call, late);
+    } catch (const std::exception& caught) {  // the device failed
+      return failed(SMDP_SYSTEM, caught.what());
+    }
   }
 
+  [[nodiscard]] smdp_error too_late(const Departure& departure) {
+    if (closing_) {
+      return failed(SMDP_CLOSED, "the process group was destroyed before the call began");
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      const auto broken = broken_.find(departure.group);
+      if (broken != broken_.end()) {
+        return broken->second;
+      }
+    }
+    if (std::chrono::steady_clock::now() - departure.made >
+        std::chrono::duration<double>(departure.timeout_s)) {
+      std::array<char, 200> why{};
+      std::snprintf(
+          why.data(), why.size(),
+          "the call could not begin within %.1f s: the device has not finished what its tensors, or "
+          "those of a call before it, depend on",
+          departure.timeout_s);
+      return failed(SMDP_TIMEOUT, why.data());
+    }
+    return {};
+  }
+
+  inline static std::mutex all_mutex_;
+  inline static std::set<Launcher*> all_;  // of the process
+
+  const pid_t owner_ = getpid();
+  std::mutex close_mutex_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Departure> queue_;  // guarded by mutex_; but for its first, once that is being started
+  std::map<smdp_group*, smdp_error> broken_;  // guarded by mutex_: the groups of calls that did not begin
   std::atomic<bool> closing_ = false;
   std::thread thread_;
 };

@@ -20,13 +20,6 @@ inline smdp_part message_from(int peer, const at::Tensor& memory) {
   return {peer, 1, memory.data_ptr(), memory.nbytes(), nullptr};
 }
 
-inline void copy_own(const at::Tensor& from, const at::Tensor& to) {
-  TORCH_CHECK_VALUE(from.numel() == to.numel() && from.scalar_type() == to.scalar_type(),
-                    "smddp: this rank's own output must have the size and type of its input");
-  const at::NoGradGuard no_grad;
-  to.copy_(from.view_as(to));
-}
-
 // A call for nobody would be one that the others do not make.
 inline void exchange_if_any(Request& request, smdp_collective collective, const at::Tensor& counted,
                             std::vector<smdp_part> parts) {
@@ -51,7 +44,7 @@ inline Request gather(const std::vector<Tensors>& outputs, const at::Tensor& inp
       TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(),
                         "smddp: gather's outputs must have the type of the input");
       if (peer == rank) {
-        copy_own(input, output);
+        request.copy_own(input, output);
       } else {
         parts.push_back(message_from(peer, request.land(output)));
       }
@@ -77,7 +70,7 @@ inline Request scatter(const at::Tensor& output, const std::vector<Tensors>& inp
       TORCH_CHECK_VALUE(input.scalar_type() == output.scalar_type(),
                         "smddp: scatter's inputs must have the type of the output");
       if (peer == rank) {
-        copy_own(input, output);
+        request.copy_own(input, output);
       } else {
         parts.push_back(message_to(peer, request.keep(input)));
       }
@@ -93,7 +86,7 @@ inline void exchange_all(Request& request, const Tensors& outputs, const Tensors
   std::vector<smdp_part> parts;
   for (size_t peer = 0; peer < inputs.size(); ++peer) {
     if (static_cast<int>(peer) == rank) {
-      copy_own(inputs[peer], outputs[peer]);
+      request.copy_own(inputs[peer], outputs[peer]);
     } else {
       parts.push_back(message_to(static_cast<int>(peer), request.keep(inputs[peer])));
       parts.push_back(message_from(static_cast<int>(peer), request.land(outputs[peer])));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <smdp/engine.h>
 
 #include <memory>
@@ -33,18 +34,45 @@ class Request {
 
   // The memory in which an input travels: on the host, without gaps.
   at::Tensor keep(const at::Tensor& tensor) {
-    stage(tensor);
+    use(tensor);
     kept_.push_back(dense(tensor));
     if (staging) {
-      kept_.push_back(staging->to_host(kept_.back()));
+      const at::Tensor values = kept_.back();
+      kept_.push_back(Staging::host_memory(values.sizes(), values));
+      staging->to_host(values, kept_.back());
     }
     return kept_.back();
   }
+  // The same for some elements of each of a tensor's equal parts, one part after the other. It has no gaps.
+  at::Tensor keep_parts(const at::Tensor& tensor, int64_t parts, int64_t begin, int64_t length) {
+    use(tensor);
+    if (!staging) {
+      return keep(tensor);  // on the host they are all
+    }
+    kept_.push_back(tensor);
+    const at::Tensor memory = Staging::host_memory({parts, length}, tensor);
+    kept_.push_back(memory);
+    for (int64_t i = 0; i < parts; ++i) {
+      staging->to_host(part_of(tensor, parts, i).narrow(0, begin, length), memory[i]);
+    }
+    return memory;
+  }
   // The memory in which an output arrives.
   at::Tensor land(const at::Tensor& target) {
-    stage(target);
+    use(target);
     put_back(staging ? Staging::host_memory(target.sizes(), target) : gapless(target), target);
     return back_.back().first;
+  }
+  at::Tensor land_parts(const at::Tensor& target, int64_t parts, int64_t begin, int64_t length) {
+    use(target);
+    if (!staging) {
+      return land(target);  // on the host they are all
+    }
+    const at::Tensor memory = Staging::host_memory({parts, length}, target);
+    for (int64_t i = 0; i < parts; ++i) {
+      put_back(memory[i], part_of(target, parts, i).narrow(0, begin, length));
+    }
+    return memory;
   }
   // The memory of an input whose place the output takes.
   at::Tensor replace(const at::Tensor& tensor) {
@@ -54,13 +82,36 @@ class Request {
   }
   // Memory like a tensor's for what arrives, and goes elsewhere from there.
   at::Tensor memory(at::IntArrayRef sizes, const at::Tensor& like) {
-    stage(like);
+    use(like);
     return staging ? Staging::host_memory(sizes, like) : at::empty(sizes, like.options());
   }
   // What the call that is made next, or the last one, leaves in `from` shall go to `to`.
   void put_back(const at::Tensor& from, const at::Tensor& to) {
-    stage(to);
+    use(to);
     back_.emplace_back(from, to);
+  }
+
+  // This rank's own part goes nowhere.
+  void copy_own(const at::Tensor& from, const at::Tensor& to) {
+    TORCH_CHECK_VALUE(from.numel() == to.numel() && from.scalar_type() == to.scalar_type(),
+                      "smddp: this rank's own output must have the size and type of its input");
+    use(from);
+    use(to);
+    const at::NoGradGuard no_grad;
+    to.copy_(from.view_as(to));
+  }
+  // All tensors of a request are on one device.
+  void use(const at::Tensor& tensor) {
+    check(tensor);
+    if (!device_) {
+      device_ = tensor.device();
+      if (!tensor.is_cpu()) {
+        staging = std::make_shared<Staging>(*device_);
+      }
+    }
+    TORCH_CHECK_VALUE(*device_ == tensor.device(),
+                      "smddp: the tensors of one call must be on one device, found ", device_->str(), " and ",
+                      tensor.device().str());
   }
 
   // --- The calls, each after what it needs ---
@@ -100,22 +151,13 @@ class Request {
  private:
   using Copy = std::pair<at::Tensor, at::Tensor>;  // from where, to where
 
-  // All tensors of a request are on one device.
-  void stage(const at::Tensor& tensor) {
-    check(tensor);
-    if (!device_) {
-      device_ = tensor.device();
-      if (!tensor.is_cpu()) {
-        staging = std::make_shared<Staging>(*device_);
-      }
-    }
-    TORCH_CHECK_VALUE(*device_ == tensor.device(),
-                      "smddp: the tensors of one call must be on one device, found ", device_->str(), " and ",
-                      tensor.device().str());
+  static at::Tensor part_of(const at::Tensor& tensor, int64_t parts, int64_t i) {
+    const int64_t elements = tensor.numel() / parts;
+    return tensor.view({-1}).narrow(0, i * elements, elements);
   }
 
   void put(std::size_t begin, std::size_t end) {
-    const at::NoGradGuard no_grad;
+    const c10::InferenceMode no_grad;  // which tensors made in it want, and others take
     for (std::size_t i = begin; i < end; ++i) {
       const auto [from, to] = std::exchange(back_[i], Copy());
       if (!from.defined() || from.data_ptr() == to.data_ptr()) {

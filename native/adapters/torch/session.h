@@ -141,11 +141,29 @@ struct Session {
 inline std::mutex session_mutex;
 inline std::weak_ptr<Session> current_session;
 
-// The engine that covers these global ranks; empty ranks mean "all", that is the default group, which opens
-// it.
+// Whether a backend of this group was made here before: torch before 2.1 makes one for each kind of device,
+// over the group's store with the device's name before the keys.
+inline bool is_made_again(const c10::intrusive_ptr<Store>& store, int rank) {
+  const auto of_device = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  if (!of_device) {
+    return false;
+  }
+  const auto of_group = of_device->getUnderlyingStore();
+  const std::string key = "smdp/made/" + std::to_string(rank);
+  const bool again = of_group->check({key});
+  of_group->set(key, std::vector<uint8_t>{1});
+  return again;
+}
+
+// The engine that covers these global ranks; empty ranks mean "all". The default group opens it anew: torch
+// before 2.8 does not tell a backend that its group was destroyed, so an earlier engine may be there still,
+// held by whoever holds one of its groups, and on this rank alone.
 inline std::shared_ptr<Session> find_session(const c10::intrusive_ptr<Store>& store, int rank, int size,
-                                             std::vector<int> global_ranks) {
+                                             std::vector<int> global_ranks, bool is_default) {
   const std::lock_guard lock(session_mutex);
+  if (is_default && !is_made_again(store, rank)) {
+    current_session.reset();
+  }
   if (global_ranks.empty()) {
     global_ranks.resize(static_cast<size_t>(size));
     std::iota(global_ranks.begin(), global_ranks.end(), 0);

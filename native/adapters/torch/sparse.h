@@ -1,6 +1,7 @@
 // The sum of sparse tensors: their indices and values are gathered, and added up on every rank.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "backend.h"
@@ -35,7 +36,9 @@ inline EngineBackend::WorkPtr EngineBackend::all_reduce_sparse(Tensors& tensors,
   const at::Tensor sum =
       at::sparse_coo_tensor(at::cat(indices, 1), at::cat(values, 0), mine.sizes()).coalesce();
   tensors[0].copy_(sum);
-  return launch(Request(OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors), options);
+  Request request(OpType::ALLREDUCE, "smddp:all_reduce", tensors, tensors);
+  request.use(mine.values());
+  return launch(std::move(request), options);
 }
 
 }  // namespace smdp_torch

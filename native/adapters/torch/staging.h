@@ -7,12 +7,14 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -27,10 +29,11 @@ namespace smdp_torch {
 // the same pieces. 4 MiB: large enough for the wire and for the bus, small beside a bucket of 25.
 constexpr int64_t kPieceBytes = 4 << 20;
 
-// Calls make(begin, length) for each piece of `elements` of the tensor's type; for none, once.
+// Calls make(begin, length) for each piece of so many elements of the tensor's type, which travel for each
+// of `ranks`; for none, once.
 template <class Make>
-void in_pieces(const at::Tensor& like, int64_t elements, const Make& make) {
-  const int64_t bytes = elements * static_cast<int64_t>(like.element_size());
+void in_pieces(const at::Tensor& like, int64_t elements, int64_t ranks, const Make& make) {
+  const int64_t bytes = elements * ranks * static_cast<int64_t>(like.element_size());
   const int64_t pieces = like.is_cpu() ? 1 : std::max<int64_t>(1, (bytes + kPieceBytes - 1) / kPieceBytes);
   for (int64_t i = 0; i < pieces; ++i) {
     const int64_t begin = elements * i / pieces;
@@ -44,6 +47,17 @@ class Staging {
   explicit Staging(c10::Device device)
       : device_(device), streams_(device.type()), beside_(streams_.getStreamFromGlobalPool(device, true)) {}
 
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging() {
+    try {
+      const c10::DeviceGuard guard(device_);  // for the same reason as in await()
+      marks_.clear();
+    } catch (const std::exception&) {
+      // A device that failed says so to whoever waits.
+    }
+  }
+
   [[nodiscard]] c10::Device device() const { return device_; }
 
   // Memory for what comes from the exchange.
@@ -51,14 +65,12 @@ class Staging {
     return at::empty(sizes, at::TensorOptions().dtype(like.scalar_type()).pinned_memory(true));
   }
 
-  // The values are in the memory returned as soon as an event says so that follows it.
-  at::Tensor to_host(const at::Tensor& values) {
+  // The values, which have no gaps, are in the memory as soon as a mark is passed that comes after.
+  void to_host(const at::Tensor& values, const at::Tensor& memory) {
     follow_caller();
     const c10::StreamGuard guard(beside_);
-    at::Tensor memory = host_memory(values.sizes(), values);
     memory.copy_(values, /*non_blocking=*/true);
     sends_ = true;
-    return memory;
   }
 
   // What the caller's stream has been told so far comes before all later copies.
@@ -83,6 +95,7 @@ class Staging {
   // a wait for an event cannot be ended.
   smdp_error await(std::size_t call, const Late& late) const {
     const auto& mark = marks_[call];
+    const c10::DeviceGuard guard(device_);  // else a thread's first question makes a context on device 0
     const auto began = std::chrono::steady_clock::now();
     smdp_error error{};
     while (error.code == SMDP_OK && mark && !mark->query()) {

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -29,6 +30,13 @@ using Tensors = std::vector<at::Tensor>;
 inline std::string told(const smdp_error& error) {
   const char* prefix = error.code == SMDP_TIMEOUT ? "smddp: a timeout ended the call: " : "smddp: ";
   return std::string(prefix) + error.message;
+}
+
+inline smdp_error failed(smdp_code code, const char* why) {
+  smdp_error error{};
+  error.code = code;
+  std::snprintf(error.message, sizeof(error.message), "%s", why);
+  return error;
 }
 
 // DistBackendError is what torch raises for a failed collective.

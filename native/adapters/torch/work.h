@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
@@ -58,15 +59,17 @@ class EngineWork final : public c10d::Work {
   // Whether values come from a device first.
   [[nodiscard]] bool is_staged() const { return staging_ != nullptr; }
 
-  // Starts the calls, once: those whose values come from a device when they are there, unless `late` says
-  // before that it is too late. The request keeps their memory; it is finished when the last has ended well,
-  // before anybody sees the results. When the engine refuses a call, those before it go on.
-  void start(smdp_group* group, double timeout_s, bool blocking, const Staging::Late& late = {}) {
+  // Waits until a call's turn has come; an error when it shall not begin.
+  using Turn = std::function<smdp_error(const Staging* staging, std::size_t call)>;
+
+  // Starts the calls, once. The request keeps their memory; it is finished when the last has ended well,
+  // before anybody sees the results. When one is refused, those before it go on.
+  void start(smdp_group* group, double timeout_s, bool blocking, const Turn& turn = {}) {
     self_ = Self::reclaim_copy(this);
     smdp_error refusal{};
     for (Call& call : calls_) {
-      if (staging_ && refusal.code == SMDP_OK) {
-        refusal = staging_->await(call.index, late);
+      if (refusal.code == SMDP_OK && turn) {
+        refusal = turn(staging_.get(), call.index);
       }
       if (refusal.code != SMDP_OK || !submit(call, group, timeout_s, blocking, refusal)) {
         end_one(refusal);
@@ -116,14 +119,18 @@ class EngineWork final : public c10d::Work {
     }
     return true;
   }
+  // The caller's stream may use the results of what is complete, as with NCCL.
   bool isCompleted() override {
     {
       const std::lock_guard lock(state_mutex_);
-      if (over_ || pending_ > 0) {
-        return over_;
+      if (pending_ > 0) {
+        return false;
       }
     }
     settle();
+    if (staging_ && isSuccess()) {
+      staging_->block_caller();
+    }
     return true;
   }
   bool isSuccess() const override {
@@ -230,7 +237,8 @@ class EngineWork final : public c10d::Work {
       }
       last = --pending_ == 0;
       const bool on_its_way = staging_ && piece != nullptr && error.code == SMDP_OK;
-      if ((!last && !on_its_way) || (waiting_ > 0 && !future_)) {
+      const bool seen_to = waiting_ > 0 && !future_ && (last || started_);  // by who waits
+      if ((!last && !on_its_way) || seen_to) {
         return;
       }
       self = last ? std::move(self_) : self_;
@@ -283,8 +291,7 @@ class EngineWork final : public c10d::Work {
     } catch (const std::exception& caught) {
       const std::lock_guard lock(state_mutex_);
       if (failure_.code == SMDP_OK) {
-        failure_.code = SMDP_INTERNAL;
-        std::snprintf(failure_.message, sizeof(failure_.message), "%s", caught.what());
+        failure_ = failed(SMDP_INTERNAL, caught.what());
       }
     }
   }
@@ -300,7 +307,12 @@ class EngineWork final : public c10d::Work {
       }
       future = future_;
     }
-    complete(*future);
+    try {
+      complete(*future);
+    } catch (const std::exception& caught) {  // the device failed
+      future->setErrorIfNeeded(std::make_exception_ptr(std::runtime_error(caught.what())));
+      make_known();
+    }
   }
 
   void complete(Future& future) const {

@@ -98,6 +98,7 @@ class _Groups:
             global_ranks=self._members[options.group_id],
             name=options.group_id,
             timeout=options.timeout,
+            is_default=not _distributed().is_initialized(),
         )
 
     def create_beside(self, *, store: Any, rank: int, size: int, watched: str, timeout: Any) -> Any:
@@ -109,4 +110,5 @@ class _Groups:
             global_ranks=self._members[watched],
             name=f"{watched}:checks",
             timeout=timeout,
+            is_default=False,
         )
