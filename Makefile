@@ -16,7 +16,7 @@ FAST := not (soak or clients or images or programs)
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
-        fuzz test-sanitizers test-native test-containers test-clients test-conformance test-programs test-soak
+        fuzz test-sanitizers test-native test-containers test-clients test-conformance test-programs test-soak matrix
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -105,6 +105,12 @@ test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by
 
 test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Accelerate, the Trainer, DeepSpeed and FSDP2 on smddp
 	$(PYTEST) -q tests/programs
+
+# Torch's versions, each in an environment of its own (.venv-torch-VERSION, gigabytes with CUDA's packages).
+TORCHES ?= 2.0.1 2.13.0 newest
+
+matrix: ## whole tier: the torch backend built and tested against TORCHES
+	sh native/tests/matrix.sh $(PYTHON) $(TORCHES)
 
 test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing and long runs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"

@@ -14,7 +14,7 @@ environment() { # folder version
     numpy=numpy
     case $2 in
         newest) ;;
-        2.[01].*) torch="torch==$2" numpy='numpy<2' ;; # built before numpy 2
+        2.[01].*) torch="torch==$2" numpy='numpy<2' ;; # which were built for it
         *) torch="torch==$2" ;;
     esac
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check "$torch" "$numpy" 'setuptools<81' \

@@ -17,6 +17,15 @@ from smdp_engine.first_generation.fusion import batches  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
+
+def needs(major: int, minor: int, reason: str) -> pytest.MarkDecorator:
+    """For what an older torch cannot do, whatever its backend."""
+    here = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    return pytest.mark.skipif(here < (major, minor), reason=f"torch {torch.__version__} {reason}")
+
+
+meets_twice = needs(2, 1, "cannot meet a second time at one port, on Gloo neither")
+
 IMPORTS = """
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)
@@ -228,6 +237,7 @@ def test_training_equals_torchs_wrapper_and_one_process_with_the_whole_batch() -
     print(outcomes[0].out)
 
 
+@needs(2, 1, "multiplies no float16 on CPUs")
 def test_gradients_are_averaged_in_their_own_type() -> None:
     launched(
         """
@@ -444,6 +454,7 @@ def test_ranks_with_different_models_hear_what_differs_first() -> None:
     )
 
 
+@meets_twice
 def test_wrong_arguments_are_refused_with_the_reason() -> None:
     launched(
         """
@@ -464,6 +475,7 @@ def test_wrong_arguments_are_refused_with_the_reason() -> None:
     )
 
 
+@needs(2, 3, "has no GradScaler for CPUs")
 def test_an_infinite_gradient_of_one_rank_makes_all_skip_the_step() -> None:
     launched(
         """
@@ -589,6 +601,7 @@ def test_after_a_backward_pass_that_failed_the_model_says_so() -> None:
     )
 
 
+@meets_twice
 def test_a_model_does_not_outlive_its_process_group() -> None:
     launched(
         """

@@ -189,7 +189,7 @@ if since(2, 2):
     t = torch.tensor([float(rank)]); dist.all_reduce(t, group=mesh["inner"].get_group())
     assert t == (1 if rank < 2 else 5)
     assert dist.get_backend(mesh["inner"].get_group()) == "smddp"
-dist.barrier(device_ids=[0])
+    dist.barrier(device_ids=[0])
 """,
     "calls that cannot be say why": """
 def refused(call, words):

@@ -144,8 +144,9 @@ class EngineBackend final : public c10d::Backend {
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
-    return launch(all_to_all_single(output, input, output_splits, input_splits, getRank(), getSize()),
-                  options);
+    return launch(
+        smdp_torch::all_to_all_single(output, input, output_splits, input_splits, getRank(), getSize()),
+        options);
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     return launch(smdp_torch::send(tensors, to, tag), NoOptions());
