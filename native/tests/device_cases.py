@@ -91,7 +91,8 @@ for count in (1, SMALL, LARGE):
     outs = [empty(count) for _ in range(size)] if rank == 1 else None
     dist.gather(slowly(mine(count)), outs, dst=1)
     assert rank != 1 or all(same(o, mine(count, of=i)) for i, o in enumerate(outs))
-    out = empty(count); dist.scatter(out, [slowly(mine(count, of=i)) for i in range(size)] if rank == 2 else None, src=2)
+    out = empty(count)
+    dist.scatter(out, [slowly(mine(count, of=i)) for i in range(size)] if rank == 2 else None, src=2)
     assert same(out, mine(count))
     right, left = (rank + 1) % size, (rank - 1) % size
     out = empty(count)
@@ -173,7 +174,8 @@ dist.barrier()
 """,
     "callbacks see the results": """
 def doubled(future): return [2 * t for t in future.value()]
-futures = [dist.all_reduce(slowly(mine(count)), async_op=True).get_future().then(doubled) for count in (1, SMALL, LARGE)]
+def future_of(t): return dist.all_reduce(t, async_op=True).get_future()
+futures = [future_of(slowly(mine(count))).then(doubled) for count in (1, SMALL, LARGE)]
 for future, count in zip(futures, (1, SMALL, LARGE)):
     assert same(future.wait()[0], 2 * summed(count))
 work = dist.all_reduce(t := slowly(mine(LARGE)), async_op=True)
