@@ -271,6 +271,9 @@ int smdp_submit(smdp_group* group, const smdp_call* call, smdp_operation** opera
 
 int smdp_operation_wait(smdp_operation* operation, double timeout_s, smdp_error* error) {
   return guarded(error, [&] {
+    if (operation->handle->is_complete()) {
+      return operation->handle->status();  // its engine may be closed
+    }
     // A deadline of its own ends every operation, without a limit of the caller's too.
     return operation->engine->wait(*operation->handle, timeout_s);
   });

@@ -33,11 +33,13 @@ TEST(CInterface, OneRankSumsWithItself) {
   EXPECT_EQ(smdp_operation_wait(operation, 5, &error), SMDP_OK) << error.message;
   EXPECT_EQ(smdp_operation_test(operation), 1);
   EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
-  smdp_operation_release(operation);
   call.op = 99;
-  EXPECT_EQ(smdp_submit(group, &call, &operation, &error), SMDP_INVALID);
+  smdp_operation* refused = nullptr;
+  EXPECT_EQ(smdp_submit(group, &call, &refused, &error), SMDP_INVALID);
   smdp_group_destroy(group);
   smdp_engine_close(engine);
+  EXPECT_EQ(smdp_operation_wait(operation, 5, &error), SMDP_OK) << "an operation outlives its engine";
+  smdp_operation_release(operation);
 }
 
 TEST(CInterface, BadOptionsAreNamed) {

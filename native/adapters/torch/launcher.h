@@ -168,8 +168,9 @@ class Launcher {
     return {};
   }
 
-  inline static std::mutex all_mutex_;
-  inline static std::set<Launcher*> all_;  // of the process
+  // Of the process; never destroyed, since a script may leave groups alive.
+  inline static std::mutex& all_mutex_ = *new std::mutex;
+  inline static std::set<Launcher*>& all_ = *new std::set<Launcher*>;
 
   const pid_t owner_ = getpid();
   std::mutex close_mutex_;

@@ -119,6 +119,7 @@ class EngineWork final : public c10d::Work {
     }
     return true;
   }
+  void synchronize() override { wait(kNoTimeout); }
   // The caller's stream may use the results of what is complete, as with NCCL.
   bool isCompleted() override {
     {
