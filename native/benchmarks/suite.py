@@ -40,7 +40,7 @@ CASES = {
     # What Python and PyTorch cost above an engine: smddp-torch less smdp, gloo less gloo-alone.
     **{
         f"{shape}-python": f"--shape {shape} --sizes 4K --contenders smdp,smddp-torch,gloo-alone,gloo"
-        for shape in ("1x2", "2x2")
+        for shape in ("1x1", "1x2", "2x2")
     },
     # A backward pass as long as the wire's time: what is left of the sums when it ends.
     "overlap": "--shape 2x2 --rate 1000 --trace bert-large --dtype float16 --iterations 3 "
