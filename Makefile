@@ -139,4 +139,4 @@ docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients .venv-sdk .venv-programs native/build build dist data .smdp
+	rm -rf $(VENV) .venv-clients .venv-sdk .venv-programs .venv-torch-* native/build build dist data .smdp

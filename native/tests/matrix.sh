@@ -12,12 +12,13 @@ environment() { # folder version
     test -x "$1/bin/python" || "$python" -m venv "$1"
     torch=torch
     numpy=numpy
+    upgrade=
     case $2 in
-        newest) ;;
+        newest) upgrade=--upgrade ;;
         2.[01].*) torch="torch==$2" numpy='numpy<2' ;; # which were built for it
         *) torch="torch==$2" ;;
     esac
-    "$1/bin/python" -m pip install --quiet --disable-pip-version-check "$torch" "$numpy" 'setuptools<81' \
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check $upgrade "$torch" "$numpy" 'setuptools<81' \
         'scikit-build-core>=0.10,<2' 'ninja>=1.11' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3'
 }
 
