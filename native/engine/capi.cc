@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/ready_to_throw.h"
 #include "engine.h"
 
 struct smdp_engine {
@@ -47,6 +48,7 @@ int report(const Status& status, smdp_error* error) {
 
 template <class Function>
 int guarded(smdp_error* error, Function&& function) {
+  smdp::be_ready_to_throw();
   try {
     return report(function(), error);
   } catch (const std::bad_alloc&) {

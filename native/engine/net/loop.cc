@@ -14,6 +14,7 @@
 #include <immintrin.h>
 #endif
 
+#include "base/ready_to_throw.h"
 #include "base/signals_blocked.h"
 
 namespace smdp {
@@ -292,6 +293,7 @@ void Loop::wait_for_baton(std::unique_lock<std::mutex>& lock) {
 }
 
 void Loop::run() {
+  be_ready_to_throw();
   const Arithmetic modes;
   std::unique_lock lock(baton_mutex_);
   for (;;) {

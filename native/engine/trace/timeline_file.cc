@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/ready_to_throw.h"
 #include "base/signals_blocked.h"
 #include "trace/file.h"
 
@@ -106,6 +107,7 @@ void TimelineFile::run_batches(const std::vector<Batch>& batches) {
 }
 
 void TimelineFile::run() {
+  be_ready_to_throw();
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return closing_ || !batches_.empty(); });
