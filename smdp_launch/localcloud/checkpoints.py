@@ -6,11 +6,13 @@ is deleted in the bucket.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import stat
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,9 +39,18 @@ class CheckpointSync:
         self._buckets = buckets
         self._scratch = scratch
         self._done = threading.Event()
+        self.restored = 0  # files that every host was given
+        self._until = math.inf
+        self._uploaded = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
+    @property
+    def has_kept(self) -> bool:
+        """Whether a file has reached the bucket."""
+        return self._uploaded
+
     def restore(self) -> None:
+        """Give every host what lies in the bucket."""
         for key in self._buckets.keys(self._bucket, self._prefix):
             first, *others = (folder / relative_path(key, self._prefix) for folder in self._folders)
             first.parent.mkdir(parents=True, exist_ok=True)
@@ -48,12 +59,17 @@ class CheckpointSync:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(first, path)
         self._known = [_stamps(folder) for folder in self._folders]
+        self.restored = len(self._known[0])
 
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self) -> None:
-        """Stop looking and copy, once more, what the hosts have left. They must have ended."""
+    def finish(self, until: float = math.inf) -> None:
+        """Stop looking and copy, once more, what the hosts have left. They must have ended.
+
+        No file is begun after `until`, a time of `time.monotonic`; those are lost.
+        """
+        self._until = until
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -71,6 +87,8 @@ class CheckpointSync:
             known = self._known[number]
             found = _stamps(folder)
             for name, stamp in found.items():
+                if time.monotonic() >= self._until:
+                    return
                 if known.get(name) != stamp and self._upload(folder / name, name):
                     known[name] = stamp
             for name in set(known) - set(found):
@@ -87,6 +105,7 @@ class CheckpointSync:
         except OSError:
             return False
         self._buckets.upload(self._scratch, self._bucket, self._prefix + name)
+        self._uploaded = True
         return True
 
 

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from smdp_launch.localcloud.host import Order
 from smdp_launch.localcloud.outcome import REASON_LIMIT
@@ -28,29 +29,39 @@ _END_WAIT = 5.0  # seconds for a killed host to be gone, and for its last lines
 class HostLog:
     """One log stream: a JSON object a line, each written in one piece, so that readers need no lock.
 
-    A disk without room for a line, or with room for a part of it, gets the rest with the next line."""
+    A disk without room for a line, or with room for a part of it, gets the rest with the next line. Once it is closed
+    nothing is written any more."""
 
     def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
         self._unwritten = bytearray()
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def write(self, message: str) -> None:
         record = json.dumps({"timestamp": int(time.time() * 1000), "message": message}) + "\n"
-        if len(self._unwritten) < _BACKLOG:
-            self._unwritten += record.encode()
-        with suppress(OSError):
-            del self._unwritten[: os.write(self._descriptor, self._unwritten)]
+        with self._lock:
+            if len(self._unwritten) < _BACKLOG:
+                self._unwritten += record.encode()
+            if self._descriptor is not None:
+                with suppress(OSError):
+                    del self._unwritten[: os.write(self._descriptor, self._unwritten)]
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 class Host:
-    """A started host. `code` is None while it runs."""
+    """A started host. `watch` is given each of its lines, in a thread of the host's."""
 
-    def __init__(self, tree: HostTree, order: Order, log: HostLog) -> None:
+    def __init__(
+        self, tree: HostTree, order: Order, log: HostLog, watch: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.tree = tree
         self._log = log
+        self._watch = watch
         self._events: list[float] = []
         self._ended_at = 0.0
         order.write(tree.order)
@@ -67,6 +78,11 @@ class Host:
     @property
     def name(self) -> str:
         return self.tree.name
+
+    @property
+    def pid(self) -> int:
+        """Of its keeper, below which all its processes are."""
+        return self._process.pid
 
     @property
     def has_ended(self) -> bool:
@@ -126,8 +142,14 @@ class Host:
                 self._take(line.rstrip(b"\r\n").decode(errors="replace"))
         self._log.close()
 
+    def tell(self, event: str, **fields: Any) -> None:
+        """Write an event of ours into the host's log (docs/events.md)."""
+        head = {"smdp_event": 1, "event": event, "time": time.time(), "host": self.name}
+        self._log.write(f"[{self.name}] {json.dumps({**head, **fields})}")
+
     def _take(self, line: str) -> None:
         self._log.write(line)
+        self._watch(line)
         failed_at = failure_time(line)
         if failed_at is not None:
             self._events.append(failed_at)
@@ -135,14 +157,23 @@ class Host:
 
 def failure_time(line: str) -> float | None:
     """When a worker or the host failed, of a line that reports it (see docs/events.md), else None."""
+    event = event_of(line, *_FAILURES)
+    try:
+        return float(event["time"]) if event is not None else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def event_of(line: str, *names: str) -> Mapping[str, Any] | None:
+    """The event that the line holds, if it is one of those names."""
     start = line.find(_EVENT)
-    if start < 0 or not any(name in line for name in _FAILURES):
+    if start < 0 or not any(name in line for name in names):
         return None
     try:
         event = json.loads(line[start:])
-        return float(event["time"]) if event["event"] in _FAILURES else None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError):
         return None
+    return event if isinstance(event, dict) and event.get("event") in names else None
 
 
 def wait_until(hosts: Sequence[Host], seconds: float, *, reported: bool = False) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.catalog import faults
 from smdp_launch.localcloud import network
 from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.client import Endpoint
@@ -106,7 +107,7 @@ class Launch:
             "OMP_NUM_THREADS": str(self._threads_per_worker(given)),
             # The hosts' engines prove to each other that they are of one job; nobody else on this machine can join.
             "SMDP_JOB_TOKEN": self._token,
-            **given,
+            **{name: value for name, value in given.items() if name != faults.VARIABLE},
             "TRAINING_JOB_NAME": self._folder.name,
             "TRAINING_JOB_ARN": training_job_arn(self._folder.name),
             "AWS_REGION": self._endpoint.region,

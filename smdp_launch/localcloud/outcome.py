@@ -29,6 +29,8 @@ class Ending:
 
 COMPLETED = Ending("Completed", "Completed", "Training job completed")
 STOPPED = Ending("Stopped", "Stopped", "Training job stopped")
+INTERRUPTED = Ending("Stopped", "Interrupted", "Training job interrupted")  # unless it comes back
+NO_CAPACITY = Ending("Stopped", "MaxWaitTimeExceeded", "Training job wait time exceeded MaxWaitTimeInSeconds provided")
 OUT_OF_TIME = Ending("Stopped", "MaxRuntimeExceeded", "Training job runtime exceeded MaxRuntimeInSeconds provided")
 
 

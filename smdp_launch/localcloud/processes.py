@@ -38,6 +38,25 @@ def children(parent: int) -> list[int]:
     return found
 
 
+def descendants(parent: int) -> list[int]:
+    """Every process below `parent`, each before its own children."""
+    found = children(parent)
+    for process in found:
+        found += children(process)
+    return found
+
+
+def variable(pid: int, name: str) -> str | None:
+    """What the process was started with as the environment variable `name`."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    head = f"{name}=".encode()
+    values = [os.fsdecode(one[len(head) :]) for one in environment if one.startswith(head)]
+    return values[0] if values else None
+
+
 def minds_sigterm(pid: int) -> bool:
     """Whether the process handles the signal, or holds it back to fetch it. The first process of a PID namespace
     loses it otherwise."""

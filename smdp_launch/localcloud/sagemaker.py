@@ -142,7 +142,10 @@ def describe(request: Parameters, state: JobState, now: float) -> dict[str, Any]
         answer["TrainingTimeInSeconds"] = round((state.ended or now) - state.started)
     if state.ended is not None:
         answer["TrainingEndTime"] = state.ended
-        answer["TrainingTimeInSeconds"] = answer["BillableTimeInSeconds"] = state.billable_seconds
+        answer |= {
+            "TrainingTimeInSeconds": state.training_seconds,
+            "BillableTimeInSeconds": state.billable_seconds,
+        }
     if state.failure is not None:
         answer["FailureReason"] = state.failure
     if state.model is not None:

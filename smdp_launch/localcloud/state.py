@@ -14,7 +14,8 @@ _REASON_LIMIT = 1024  # characters, the service's limit of FailureReason
 
 @dataclass
 class JobState:
-    """Times are seconds since 1970. `started` and `ended` bound what is billed: from the download to the upload."""
+    """Times are seconds since 1970. `started` and `ended` bound the training: from the download to the upload; `away`
+    are the seconds of it for which the job had no hosts, which nobody pays."""
 
     created: float
     modified: float
@@ -22,6 +23,7 @@ class JobState:
     secondary: str = "Pending"
     started: float | None = None
     ended: float | None = None
+    away: float = 0.0
     failure: str | None = None
     model: str | None = None  # S3 address of the model, once it lies there
     transitions: list[dict[str, Any]] = field(default_factory=list)
@@ -33,6 +35,12 @@ class JobState:
 
     @property
     def billable_seconds(self) -> int:
+        if self.started is None or self.ended is None:
+            return 0
+        return max(1, round(self.ended - self.started - self.away))
+
+    @property
+    def training_seconds(self) -> int:
         if self.started is None or self.ended is None:
             return 0
         return max(1, round(self.ended - self.started))

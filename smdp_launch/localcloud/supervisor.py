@@ -6,23 +6,26 @@ objects, so training goes on while the server is away.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.localcloud import channels, containers, lease, mounts, namespaces, network, outcome, processes
+from smdp_launch.localcloud import channels, containers, faults, lease, mounts, namespaces, network, outcome, processes
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.artifacts import Artifacts
 from smdp_launch.localcloud.bucket import BucketError, Buckets
 from smdp_launch.localcloud.checkpoints import CheckpointSync
 from smdp_launch.localcloud.environment import isolate
+from smdp_launch.localcloud.faults import Striker
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
 from smdp_launch.localcloud.hosts import Host, HostLog, wait_until
 from smdp_launch.localcloud.launch import Grounds, Launch
@@ -54,6 +57,8 @@ class Supervisor:
         self._resources = ExitStack()
         self._meter = Meter(folder, self._request)
         self._mounts: list[Mount] = []
+        self._checkpoints: CheckpointSync | None = None
+        self._striker = Striker(None)
 
     @cached_property
     def _no_namespaces(self) -> str | None:
@@ -90,27 +95,37 @@ class Supervisor:
 
     def _run(self) -> Ending:
         self._proceed()
+        self._striker = Striker(faults.asked(self._request))
         self._state.started = time.time()
-        self._enter("Downloading", "Downloading input data")
         buckets = self._open_buckets()
         artifacts = Artifacts(self._request, buckets, self._folder.hosts)
         held = lease.take(self._folder.name)
         self._resources.callback(held.release)
-        self._plant(held)
-        artifacts.check_bucket()
-        for channel in self._request.get("InputDataConfig", []):
-            self._fill(channel, buckets)
-        checkpoints = self._checkpoints()
-        ending = self._train(held, buckets)
+        while True:
+            self._prepare(held, buckets, artifacts)
+            ending = self._train(held, buckets)
+            if ending is not outcome.INTERRUPTED:
+                break
+            if not self._comes_back(self._striker.seconds):
+                return outcome.NO_CAPACITY
         try:
-            if checkpoints is not None:
-                checkpoints.finish()
+            if self._checkpoints is not None:
+                self._checkpoints.finish()
             self._upload(artifacts, ending)
         except (BucketError, OSError):
             if ending.failure is None:
                 raise
             _note_exception()  # why the job failed matters more than that its output could not be kept
         return ending
+
+    def _prepare(self, held: lease.Lease, buckets: Buckets, artifacts: Artifacts) -> None:
+        """Hosts with all that they find when they start, each time anew."""
+        self._enter("Downloading", "Downloading input data")
+        self._plant(held)
+        artifacts.check_bucket()
+        for channel in self._request.get("InputDataConfig", []):
+            self._fill(channel, buckets)
+        self._checkpoints = self._sync_checkpoints()
 
     def _proceed(self) -> None:
         if self._folder.stop.exists():
@@ -139,7 +154,7 @@ class Supervisor:
         account, isolated = AccountFile(self._folder.state_folder.root), self._no_namespaces is None
         self._mounts += mounts.attach(channel, self._trees, account, isolated=isolated)
 
-    def _checkpoints(self) -> CheckpointSync | None:
+    def _sync_checkpoints(self) -> CheckpointSync | None:
         config = self._request.get("CheckpointConfig")
         if config is None:
             return None
@@ -151,57 +166,112 @@ class Supervisor:
     def _train(self, held: lease.Lease, buckets: Buckets) -> Ending:
         self._proceed()
         refusal = self._no_namespaces
-        grounds = self._open_grounds()
+        grounds = replace(self._grounds, mounts=tuple(self._mounts))
         launch = Launch(self._request, self._folder, held, buckets.endpoint, isolated=refusal is None, grounds=grounds)
         warning = f"No namespaces here ({refusal}): scripts that write /opt/ml literally write to this machine's. "
         self._enter(
             "Training", f"{warning if refusal else ''}Training in progress on {len(self._trees)} simulated host(s)."
         )
         began = int(time.time())
-        for tree in self._trees:
+        self._striker.begin()
+
+        def start(tree: HostTree) -> None:
             log = HostLog(self._folder.logs / f"{tree.name}-{began}{LOG_SUFFIX}")
             if refusal:
                 log.write(f"[{tree.name}] {warning}Use the SM_* variables.")
-            self._hosts.append(Host(tree, launch.order(tree), log))
-        return self._watch()
+            host = Host(tree, launch.order(tree), log, self._striker.watch)
+            self._hosts.append(host)
+            if self._checkpoints is not None and self._checkpoints.restored:
+                host.tell("checkpoints_restored", files=self._checkpoints.restored)
+            self._striker.see_started(host)
 
-    def _open_grounds(self) -> Grounds:
+        return self._watch(start)
+
+    @cached_property
+    def _grounds(self) -> Grounds:
         """The image and the network of hosts that have them; let go of when the job ends."""
         try:
             image = self._open_image() if containers.wanted(self._request) else None
             speed = network.speed(self._request)
-            shared = tuple(self._mounts)
             if image is None and speed is None:
-                return Grounds(mounts=shared)
+                return Grounds()
             switch = network.Switch()
         except (containers.ContainerError, network.NetworkError) as error:
             raise JobFailed(f"ClientError: {error}") from error
         self._resources.callback(switch.close)
-        return Grounds(image, switch.pid, speed, shared)
+        return Grounds(image, switch.pid, speed)
 
     def _open_image(self) -> containers.Image:
         image: str = self._request["AlgorithmSpecification"]["TrainingImage"]
         self._resources.callback(containers.close, self._folder.name)
         return containers.open_image(image, self._folder.name)
 
-    def _watch(self) -> Ending:
+    def _watch(self, start: Callable[[HostTree], None]) -> Ending:
+        """Start the hosts, and see the job to its end or its interruption."""
         limit = self._request["StoppingCondition"].get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME)
-        deadline = (self._state.started or time.time()) + limit
+        deadline = (self._state.started or time.time()) + self._state.away + limit
         measured = time.monotonic()
+        to_start = list(self._trees)
         while True:
+            to_start = self._start(to_start, start)
             if time.monotonic() > measured + _MEASURING:
                 self._meter.look()
                 measured = time.monotonic()
             ended = [host for host in self._hosts if host.has_ended]
             if any(host.code != 0 for host in ended):
                 return self._fail()
-            if len(ended) == len(self._hosts):
+            if len(ended) == len(self._trees):
                 return outcome.COMPLETED
             if self._folder.stop.exists():
                 return self._stop(outcome.STOPPED, "Stopping the training job")
             if time.time() > deadline:
                 return self._stop(outcome.OUT_OF_TIME, "MaxRuntimeInSeconds is over; stopping the training job")
+            if self._striker.takes_hosts(self._checkpoints is not None and self._checkpoints.has_kept):
+                return self._interrupt(self._striker.grace)
+            self._striker.strike(self._hosts)
             time.sleep(_TICK)
+
+    def _start(self, trees: Sequence[HostTree], start: Callable[[HostTree], None]) -> list[HostTree]:
+        """Start the hosts that may; those that may not yet."""
+        held = [one for one in trees if self._striker.is_held_back(one.name)]
+        for tree in trees:
+            if tree not in held:
+                start(tree)
+        return held
+
+    def _interrupt(self, grace: float) -> Ending:
+        """Take the hosts away as the platform takes spot instances: SIGTERM to all, SIGKILL when the grace is over, and
+        what of the checkpoints has not reached the bucket by then is lost."""
+        self._striker.tell(self._hosts[0], "interrupted", grace=grace)
+        until = time.monotonic() + grace
+        if grace > 0:
+            self._terminate(lambda: grace)
+        self._kill()
+        try:
+            if self._checkpoints is not None:
+                self._checkpoints.finish(until)
+        except (BucketError, OSError):
+            _note_exception()  # what was kept before is there
+        return outcome.INTERRUPTED
+
+    def _comes_back(self, seconds: float) -> bool:
+        """Wait the seconds until there is capacity again; False if that is longer than the job may wait."""
+        self._enter("Interrupted", "Training job interrupted: its spot capacity was taken away")
+        self._hosts, self._mounts = [], []
+        remove_tree(self._folder.hosts)
+        began = time.time()
+        back = began + seconds
+        last = self._state.created + self._request["StoppingCondition"].get("MaxWaitTimeInSeconds", math.inf)
+        try:
+            while time.time() < min(back, last):
+                self._proceed()
+                time.sleep(_TICK)
+        finally:
+            self._state.away += time.time() - began
+        if back > last:
+            return False
+        self._enter("Starting", "Preparing the simulated hosts for training")
+        return True
 
     def _fail(self) -> Ending:
         """A host has failed. Hear the others first: the one that ended first need not be the one that failed first."""
@@ -220,13 +290,17 @@ class Supervisor:
     def _stop(self, ending: Ending, message: str) -> Ending:
         self._state.status = "Stopping"
         self._enter("Stopping", message)
+        self._terminate(self._grace)
+        self._kill()
+        return ending
+
+    def _terminate(self, grace: Callable[[], float]) -> None:
+        """SIGTERM to every host, and `grace` seconds for them to end."""
         for host in self._hosts:
             host.terminate()
         began = time.monotonic()
-        while time.monotonic() < began + self._grace() and not all(host.has_ended for host in self._hosts):
+        while time.monotonic() < began + grace() and not all(host.has_ended for host in self._hosts):
             time.sleep(_TICK)
-        self._kill()
-        return ending
 
     def _grace(self) -> float:
         """Seconds; who asked for the stop, or asks again, may give less than the platform does."""

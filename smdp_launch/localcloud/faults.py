@@ -1,0 +1,147 @@
+"""The fault of a job that is being rehearsed: when it strikes, and what it then does to the hosts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from smdp_launch.catalog.faults import EVENT, VARIABLE, Fault, Kind
+from smdp_launch.localcloud.hosts import Host, event_of
+from smdp_launch.localcloud.outcome import JobFailed
+from smdp_launch.localcloud.processes import descendants, variable
+
+_UNSIGNALLED = 60.0  # seconds of training after which a fault strikes that waits for a step or a checkpoint by default
+
+
+def asked(request: Mapping[str, Any]) -> Fault | None:
+    """The fault that the request asks for. Raises JobFailed where it cannot be one of this job."""
+    text = request.get("Environment", {}).get(VARIABLE)
+    if text is None:
+        return None
+    try:
+        fault = Fault.parse(text)
+    except ValueError as error:
+        raise JobFailed(f"ClientError: {VARIABLE}: {error}") from error
+    return fault
+
+
+class Striker:
+    """Watches a job for the moment of its fault, if it is to have one, and strikes once.
+
+    `watch` is called by the hosts' own threads, all else by the supervisor's.
+    """
+
+    def __init__(self, fault: Fault | None) -> None:
+        self._fault = fault
+        self._lock = threading.Lock()
+        self._step = 0  # the furthest that a rank has reported
+        self._began: float | None = None
+        self._struck = False
+        self._stopped: tuple[Host, int, float] | None = None  # a process of a host that stands still, and until when
+
+    @property
+    def seconds(self) -> float:
+        return self._fault.seconds if self._fault is not None else 0.0
+
+    @property
+    def grace(self) -> float:
+        return self._fault.grace if self._fault is not None else 0.0
+
+    def begin(self) -> None:
+        """The hosts are being started, for the first time or again."""
+        self._began = self._began or time.monotonic()
+
+    def watch(self, line: str) -> None:
+        """A line that a host has written."""
+        event = event_of(line, "step") if self._fault is not None else None
+        step = event.get("step") if event is not None else None
+        if isinstance(step, int):
+            with self._lock:
+                self._step = max(self._step, step)
+
+    def is_held_back(self, host: str) -> bool:
+        """Whether the host has still to wait before it starts."""
+        return self._is("late") and self._strikes(host) and self._age() < self.seconds
+
+    def see_started(self, host: Host) -> None:
+        if self._is("late") and self._strikes(host.name):
+            self.tell(host, "late", seconds=self._age())
+
+    def takes_hosts(self, checkpoint_kept: bool) -> bool:
+        """Whether the hosts are to be taken away now; said once."""
+        return self._is("spot") and self._is_time(checkpoint_kept)
+
+    def strike(self, hosts: Sequence[Host]) -> None:
+        """Do to a worker what is to be done now, and undo what is over."""
+        if self._is("kill", "slow") and self._is_time(False):
+            for host in hosts:
+                if self._strikes(host.name):
+                    self._strike(host)
+        if self._stopped is not None and time.monotonic() >= self._stopped[2]:
+            self._let_go(*self._stopped[:2])
+
+    def tell(self, host: Host, what: str, **more: Any) -> None:
+        """Write into the host's log what is done to it."""
+        if self._fault is not None:
+            host.tell(EVENT, kind=self._fault.kind, what=what, **more)
+
+    def _strike(self, host: Host) -> None:
+        rank = self._fault.rank if self._fault is not None else 0
+        process = _worker(host, rank)
+        if process is None:
+            self.tell(host, "missed", rank=rank)
+        elif self._is("kill"):
+            self.tell(host, "killed", rank=rank)
+            _send(process, signal.SIGKILL)
+        else:
+            self.tell(host, "stopped", rank=rank, seconds=self.seconds)
+            _send(process, signal.SIGSTOP)
+            self._stopped = (host, process, time.monotonic() + self.seconds)
+
+    def _let_go(self, host: Host, process: int) -> None:
+        self._stopped = None
+        if process in descendants(host.pid):  # else the number may be another's by now
+            _send(process, signal.SIGCONT)
+            self.tell(host, "continued")
+
+    def _is(self, *kinds: Kind) -> bool:
+        return self._fault is not None and self._fault.kind in kinds
+
+    def _strikes(self, host: str) -> bool:
+        return self._fault is not None and self._fault.host == host
+
+    def _is_time(self, checkpoint_kept: bool) -> bool:
+        self._struck, before = self._struck or self._is_due(checkpoint_kept), self._struck
+        return self._struck and not before
+
+    def _is_due(self, checkpoint_kept: bool) -> bool:
+        if self._fault is None:
+            return False
+        if self._fault.after is not None:
+            return self._age() >= self._fault.after
+        with self._lock:
+            step = self._step
+        if self._fault.step is not None:
+            return step >= self._fault.step
+        is_seen = checkpoint_kept if self._fault.kind == "spot" else step > 0
+        return is_seen or self._age() >= _UNSIGNALLED
+
+    def _age(self) -> float:
+        """Seconds since the hosts were first started."""
+        return time.monotonic() - self._began if self._began is not None else 0.0
+
+
+def _worker(host: Host, rank: int) -> int | None:
+    """The worker's process: the eldest that has this rank."""
+    found = [one for one in descendants(host.pid) if variable(one, "RANK") == str(rank)]
+    return found[0] if found else None
+
+
+def _send(process: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, number)
