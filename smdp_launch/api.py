@@ -146,7 +146,7 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
     """
     made = _plan(job)
     require_unchanged(made)
-    return _launch_on_aws(made, ignore) if made.local is None else _launch_here(made, made.local.data)
+    return _launch_on_aws(made, ignore) if made.local is None else _launch_here(made)
 
 
 def attach(name: str | None = None, *, region: str | None = None) -> Job:
@@ -196,11 +196,11 @@ def _plan_here(job: CheckedJob, asked: LocalRequest) -> Plan:
     return planned(job, with_isolation(run, job, localcloud.isolation().reason))
 
 
-def _launch_here(made: Plan, data: Mapping[str, Path]) -> Job:
+def _launch_here(made: Plan) -> Job:
     state = local_cloud_folder()
     connect = local_cloud(state)
     with connect() as clients:
-        seed(clients, made, data)
+        seed(clients, made)
         remember_plan(made, datetime.now(timezone.utc), state)
         submit(clients, made)
     return Job(made.job, LOCAL, made.spec.output.s3, connect)

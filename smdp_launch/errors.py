@@ -35,6 +35,7 @@ class ExitCode(IntEnum):
     MAX_RUN_TIME = 12
     SPOT_GAVE_UP = 13
     WAIT_TIMED_OUT = 14
+    REHEARSAL_FAILED = 15
     INTERRUPTED = 130
 
 

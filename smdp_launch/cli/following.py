@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from threading import Event
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from smdp_launch.cli.render.events import EventView
 from smdp_launch.cli.render.follow import FollowView, Shape
@@ -29,6 +29,15 @@ from smdp_launch.jobs.troubles import Trouble, trouble
 from smdp_launch.planning.plan import Plan
 
 View = FollowView | EventView
+
+
+class Watch(Protocol):
+    """Sees all that is shown of a job."""
+
+    def see(self, seen: Seen) -> None: ...
+
+    def has_waited(self) -> bool:
+        """Whether the job is to be stopped now."""
 
 
 @dataclass
@@ -52,7 +61,9 @@ def submit_shown(clients: Clients, plan: Plan) -> None:
         submit(clients, plan, upload.show)
 
 
-def submit_and_follow(clients: Clients, plan: Plan, events: EventView | None = None) -> Followed | None:
+def submit_and_follow(
+    clients: Clients, plan: Plan, events: EventView | None = None, watch: Watch | None = None
+) -> Followed | None:
     """Create the job and show it until it ends, to people or as ``events``. None if the person left it running.
 
     While the source travels an interrupt breaks in, and there is no job. From right before the job is created one is a
@@ -66,7 +77,7 @@ def submit_and_follow(clients: Clients, plan: Plan, events: EventView | None = N
         send_source(clients, plan, upload.show)
     with interrupts_held(clients):
         create(clients, plan.request)
-        following = Following(clients, plan.job, Shape.of_plan(plan), Answer.STOP, events=events)
+        following = Following(clients, plan.job, Shape.of_plan(plan), Answer.STOP, events=events, watch=watch)
         try:
             return following.run()
         except BrokenPipeError:
@@ -84,6 +95,7 @@ class Following:
     timeout: seconds to follow at most.
     quiet: without the hosts' lines.
     events: shows it in place of a view for people.
+    watch: sees it too.
     """
 
     clients: Clients
@@ -93,6 +105,7 @@ class Following:
     timeout: float | None = None
     quiet: bool = False
     events: EventView | None = None
+    watch: Watch | None = None
     _results: dict[str, Any] = field(default_factory=dict)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
     _stopping: bool = False
@@ -116,6 +129,8 @@ class Following:
                         return self._end(view, seen.outcome)
                 if self.clients.interrupted.wait(follower.pause) and self._leaves(view):
                     return None
+                if self.watch is not None and self.watch.has_waited():
+                    self._stopping = self._owes_stop = True
                 if self._owes_stop:
                     self._stop(view)
 
@@ -129,6 +144,8 @@ class Following:
     def _show(self, view: View, seen: Seen) -> None:
         view.show(seen)
         self._tracebacks.see(seen)
+        if self.watch is not None:
+            self.watch.see(seen)
         if isinstance(seen, JobEvent) and seen.name == "result":
             self._results = dict(seen.fields)
 

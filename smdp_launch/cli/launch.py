@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shlex
 import sys
@@ -9,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from smdp_launch.cli import options
+from smdp_launch.cli.local_runs import given_flags, local_flags, local_request, plan_here, run_here
 
 if TYPE_CHECKING:
     from smdp_launch.cli.render.events import EventView
@@ -22,50 +22,11 @@ if TYPE_CHECKING:
     from smdp_launch.planning.prepare import CheckedJob, LocalRequest
 
 
-def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, Path]:
-    """``NAME=PATH`` of each ``--data``."""
-    paths: dict[str, Path] = {}
-    for value in values:
-        name, _equals, path = value.partition("=")
-        if not (name and path):
-            raise click.BadParameter(f"{value!r} is not NAME=PATH")
-        if name in paths:
-            raise click.BadParameter(f"channel {name} is given twice")
-        paths[name] = Path(path)
-    return paths
-
-
-def _link_speed(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    from smdp_launch.localcloud.network import bits_per_second
-
-    if text is not None:
-        try:
-            bits_per_second(text)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-    return text
-
-
 @click.command("launch", short_help="Run a job here or on SageMaker, and follow it to its end.")
 @options.job_file
 @options.settings
 @click.option("--local", is_flag=True, help="Run it on this machine, on simulated hosts.")
-@click.option("--hosts", type=click.IntRange(1, 64), help="With --local: how many hosts to simulate.")
-@click.option("--workers-per-host", type=click.IntRange(1, 64), help="With --local: workers on each host.")
-@click.option(
-    "--data",
-    metavar="NAME=PATH",
-    multiple=True,
-    callback=_channel_paths,
-    help="With --local: the data of a channel on this machine; may be repeated.",
-)
-@click.option("--containers", is_flag=True, help="With --local: run the hosts from the job's image (needs root).")
-@click.option(
-    "--network",
-    metavar="SPEED",
-    callback=_link_speed,
-    help="With --local: speed of each host's link, such as 1gbit (needs root).",
-)
+@local_flags("With --local: ")
 @click.option("--detach", "-d", is_flag=True, help="Launch it and leave it: `follow` shows it later.")
 @options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
@@ -75,37 +36,22 @@ def command(
     job_file: Path,
     settings: tuple[str, ...],
     local: bool,
-    hosts: int | None,
-    workers_per_host: int | None,
-    data: dict[str, Path],
-    containers: bool,
-    network: str | None,
     detach: bool,
     ignore: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    **flags: Any,
 ) -> int:
     """Run JOBFILE (default ./job.yaml), or a plan that `plan --out` saved, and follow it to its end.
 
     With --local the job runs on this machine: the same request, entrypoint and script, on simulated hosts. Ctrl-C
     asks whether to stop the job. The exit code tells how it ended (docs/exit-codes.md).
     """
-    from smdp_launch.jobs.local import file_systems
-    from smdp_launch.planning.prepare import LocalRequest, check_job
+    from smdp_launch.planning.prepare import check_job
     from smdp_launch.planning.saved import is_saved_plan
 
-    given = [
-        flag
-        for flag, value in (
-            ("--hosts", hosts),
-            ("--workers-per-host", workers_per_host),
-            ("--data", data),
-            ("--containers", containers),
-            ("--network", network),
-        )
-        if value
-    ]
+    given = given_flags(flags)
     if given and not local:
         raise click.UsageError(f"{given[0]} goes with --local")
     manner = Manner(dry_run, yes, detach, as_json)
@@ -113,7 +59,7 @@ def command(
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
         return _launch_saved(job_file, manner, ignore)
-    asked = LocalRequest(hosts, workers_per_host, data, containers, network, file_systems()) if local else None
+    asked = local_request(flags) if local else None
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:
@@ -142,17 +88,9 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, manner: Manner) -> E
     from smdp_launch.jobs.local import local_cloud_folder
     from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
-    from smdp_launch.planning.prepare import local_run, make_plan, with_isolation
 
     show_diagnostics(checked.diagnostics)
-    now = datetime.now(timezone.utc)
-    run = local_run(checked, asked, len(os.sched_getaffinity(0)))
-    run = with_isolation(run, checked, localcloud.isolation().reason)
-    plan = make_plan(checked, now, secrets.randbelow(1 << 16), run)
-    if asked.containers:
-        _require_image(plan)
-    if asked.network is not None:
-        _require_links()
+    plan = plan_here(checked, run_here(checked, asked))
     if manner.dry_run:
         _show_planned(plan, manner)
         return ExitCode.OK
@@ -161,8 +99,8 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, manner: Manner) -> E
     state = local_cloud_folder()
     with local_cloud(state)() as clients:
         clients.tell = show_waiting
-        seed(clients, plan, run.data)
-        remember_plan(plan, now, state)
+        seed(clients, plan)
+        remember_plan(plan, plan.made, state)
         if manner.detach:
             submit_shown(clients, plan)
         else:
@@ -212,35 +150,6 @@ def _where(plan: Plan) -> str:
     from smdp_launch.jobs.history import LOCAL
 
     return LOCAL if plan.local is not None else plan.spec.region
-
-
-def _require_links() -> None:
-    """Now, not in the job: whether hosts can have links of a chosen speed here.
-
-    Raises:
-        EnvironmentProblem: they cannot.
-    """
-    from smdp_launch.errors import EnvironmentProblem
-    from smdp_launch.localcloud import network
-
-    reason = network.shaping_refusal()
-    if reason is not None:
-        raise EnvironmentProblem(f"{reason}; launch without --network for hosts that share this machine's loopback")
-
-
-def _require_image(plan: Plan) -> None:
-    """Now, not in the job: whether the hosts can run from its image here.
-
-    Raises:
-        EnvironmentProblem: they cannot.
-    """
-    from smdp_launch.errors import EnvironmentProblem
-    from smdp_launch.localcloud import containers
-
-    try:
-        containers.check(plan.request["AlgorithmSpecification"]["TrainingImage"])
-    except containers.ContainerError as error:
-        raise EnvironmentProblem(f"{error}; another image is chosen with --set image=NAME:TAG") from error
 
 
 def _launch_aws(checked: CheckedJob, manner: Manner, ignore: Sequence[str]) -> ExitCode:

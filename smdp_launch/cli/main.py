@@ -30,6 +30,7 @@ COMMANDS = {
     "schema": "Print the job file's schema, for editors.",
     "preflight": "Ask AWS what would stand in a launch's way.",
     "launch": "Run a job here (--local) or on SageMaker, and follow it to its end.",
+    "rehearse": "Try here how a job meets a fault: spot, kill, slow, late.",
     "follow": "Show a job from its first line to its end.",
     "status": "Tell how far a job is, and how it ended.",
     "logs": "Print the lines of a job's hosts.",
@@ -149,4 +150,4 @@ def _document(code: int, message: str, diagnostics: Sequence[Diagnostic] = ()) -
 
 def _speaks_in_lines() -> bool:
     """Whether the command's documents are lines, of which an error is the last."""
-    return sys.argv[1:2] in (["launch"], ["follow"], ["resume"])
+    return sys.argv[1:2] in (["launch"], ["rehearse"], ["follow"], ["resume"])

@@ -120,12 +120,13 @@ def _upload_source(clients: Clients, plan: Plan, progress: Progress) -> None:
         upload(clients.s3, packed, size, where, progress)
 
 
-def seed(clients: Clients, plan: Plan, data: Mapping[str, Path]) -> None:
+def seed(clients: Clients, plan: Plan) -> None:
     """Make the buckets that the job names and put its channels' data where the job will look for it.
 
     Only for the local cloud, whose buckets are empty: on AWS the data is there already. What an earlier run left
     under a channel's location goes, so that the job sees the data of this machine and no other.
     """
+    data: Mapping[str, Path] = plan.local.data if plan.local is not None else {}
     locations = {
         one["ChannelName"]: S3Location.parse(one["DataSource"]["S3DataSource"]["S3Uri"])
         for one in plan.request.get("InputDataConfig", [])

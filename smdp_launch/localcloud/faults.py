@@ -52,6 +52,10 @@ class Striker:
     def grace(self) -> float:
         return self._fault.grace if self._fault is not None else 0.0
 
+    @property
+    def _rank(self) -> int:
+        return self._fault.rank if self._fault is not None else 0
+
     def begin(self) -> None:
         """The hosts are being started, for the first time or again."""
         self._began = self._began or time.monotonic()
@@ -70,7 +74,7 @@ class Striker:
 
     def see_started(self, host: Host) -> None:
         if self._is("late") and self._strikes(host.name):
-            self.tell(host, "late", seconds=self._age())
+            self.tell(host, "late", seconds=round(self._age(), 3))
 
     def takes_hosts(self, checkpoint_kept: bool) -> bool:
         """Whether the hosts are to be taken away now; said once."""
@@ -91,7 +95,7 @@ class Striker:
             host.tell(EVENT, kind=self._fault.kind, what=what, **more)
 
     def _strike(self, host: Host) -> None:
-        rank = self._fault.rank if self._fault is not None else 0
+        rank = self._rank
         process = _worker(host, rank)
         if process is None:
             self.tell(host, "missed", rank=rank)
@@ -107,7 +111,7 @@ class Striker:
         self._stopped = None
         if process in descendants(host.pid):  # else the number may be another's by now
             _send(process, signal.SIGCONT)
-            self.tell(host, "continued")
+            self.tell(host, "continued", rank=self._rank)
 
     def _is(self, *kinds: Kind) -> bool:
         return self._fault is not None and self._fault.kind in kinds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from smdp_launch.catalog import faults
 from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.spec import JobSpec
@@ -41,7 +42,8 @@ def local_request(request: Request, source: SourceTree, local: LocalRun) -> Requ
 def _environment(local: LocalRun) -> dict[str, str]:
     hosts = {HOSTS_VARIABLE: "containers"} if local.containers else {}
     network = {NETWORK_VARIABLE: local.network} if local.network is not None else {}
-    return {WORKERS_VARIABLE: str(local.workers_per_host), **hosts, **network}
+    fault = {faults.VARIABLE: local.fault.to_text()} if local.fault is not None else {}
+    return {WORKERS_VARIABLE: str(local.workers_per_host), **hosts, **network, **fault}
 
 
 def not_honoured(spec: JobSpec, hosts: int, workers: int, *, containers: bool) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.card import card, folded, marked, rows
+from smdp_launch.catalog.faults import Fault
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.spec import JobSpec
@@ -33,6 +34,7 @@ class LocalRun:
         not_honoured: one sentence for each thing in the job that this run cannot do.
         containers: whether its hosts run from the job's image.
         network: speed of each host's link, such as ``1gbit``; None for as fast as this machine is.
+        fault: what is to happen to the job, if it is a rehearsal.
     """
 
     hosts: int
@@ -41,6 +43,7 @@ class LocalRun:
     not_honoured: tuple[str, ...] = ()
     containers: bool = False
     network: str | None = None
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def run_job(path: Path, state: Path, hosts: int, workers: int, **data: Path) -> 
     seen: list[Seen] = []
     with localcloud.private(state) as endpoint:
         clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
-        seed(clients, plan, run.data)
+        seed(clients, plan)
         submit(clients, plan)
         follower = Follower(clients, plan.job)
         deadline = time.monotonic() + 240

@@ -31,7 +31,8 @@ while count < 12:
     time.sleep(0.2)
     count += 1
     if rank == 0:
-        print(json.dumps({"smdp_event": 1, "event": "step", "time": time.time(), "rank": 0, "step": count, "steps": 12}), flush=True)
+        step = {"smdp_event": 1, "event": "step", "time": time.time(), "rank": 0, "step": count, "steps": 12}
+        print(json.dumps(step), flush=True)
         if os.environ.get("SAVE") != "term":
             keep()
 """

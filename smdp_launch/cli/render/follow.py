@@ -13,12 +13,14 @@ from typing import Any, TypeGuard
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from smdp_launch.catalog.faults import EVENT as FAULT
 from smdp_launch.catalog.instances import instance
 from smdp_launch.cli.render.console import Console, without_controls
 from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.jobs.asking import Waiting
 from smdp_launch.jobs.description import Description
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, Seen, StatusChanged
+from smdp_launch.jobs.rehearsal import told_fault
 from smdp_launch.jobs.troubles import Trouble
 from smdp_launch.planning.plan import Plan
 from smdp_launch.units import duration
@@ -184,6 +186,8 @@ class FollowView:
             who, error = f"rank {event.fields.get('rank')} on {event.host}", str(event.fields.get("error"))
             told = error if error.startswith(who) else f"{who} failed: {error}"
             self._console.print(Text(without_controls(told), "bold red"))
+        elif event.name == FAULT:
+            self._console.print(Text(without_controls(f"rehearsal: {told_fault(event)}"), "bold magenta"))
         elif event.name == "workers_started" and not self._quiet:
             ranks = event.fields.get("ranks")
             master = event.fields.get("master")

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from smdp_launch.cli import options
+from smdp_launch.cli.groups import Group
+from smdp_launch.cli.local_runs import local_flags, local_request, plan_here, run_here
+
+if TYPE_CHECKING:
+    from smdp_launch.catalog.faults import Kind, Place
+    from smdp_launch.errors import ExitCode
+    from smdp_launch.jobs.rehearsal import Rehearsal
+    from smdp_launch.planning.plan import LocalRun, Plan
+    from smdp_launch.request.ranks import Rank
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_SECONDS = click.FloatRange(min=0, max=86400)
+
+
+def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place:
+    from smdp_launch.catalog.faults import Place
+
+    if text is None:
+        return Place()
+    try:
+        return Place.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _together(*decorators: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    def add(command: _Command) -> _Command:
+        for one in reversed(decorators):
+            command = one(command)
+        return command
+
+    return add
+
+
+def _lasts(default: float, text: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--for", "seconds", metavar="SECONDS", type=_SECONDS, default=default, show_default=True, help=text
+    )
+
+
+_job = _together(options.job_file, options.settings)
+_when = _together(
+    click.option("--after", metavar="SECONDS", type=_SECONDS, help="Strike so long after training has begun."),
+    click.option(
+        "--at",
+        metavar="[HOST:RANK][@STEP]",
+        callback=_place,
+        help="Whom to strike, and once which step is reported, such as algo-2:3@120.",
+    ),
+)
+_here = _together(
+    local_flags(),
+    click.option(
+        "--json", "as_json", is_flag=True, help="What happens as JSON documents, one a line, the last of which tells."
+    ),
+)
+
+
+@click.group("rehearse", cls=Group, short_help="Try here how a job meets a fault: spot, kill, slow, late.")
+def command() -> None:
+    """Run a job on this machine, have a fault happen to it, and say whether it came through.
+
+    The local cloud does to the job what the platform would. The exit code is 0 if the job came through and 15 if it did
+    not; what was seen is printed in either case.
+    """
+
+
+@command.command("spot", short_help="Its spot instances are taken away, and come back.")
+@_job
+@_when
+@_lasts(5, "Seconds until there is capacity again.")
+@click.option(
+    "--grace", type=_SECONDS, default=120, show_default=True, help="Seconds from SIGTERM to SIGKILL; 0: no notice."
+)
+@_here
+def spot(grace: float, **given: Any) -> int:
+    """Interrupt JOBFILE (default ./job.yaml) as AWS interrupts spot training, and bring it back.
+
+    All hosts get SIGTERM, the grace, and SIGKILL. New hosts start with the checkpoints that had reached S3. The job
+    comes through if it goes on from them and completes. It is struck when a checkpoint is kept, unless --after or
+    --at @STEP say otherwise.
+    """
+    return _rehearse("spot", grace=grace, **given)
+
+
+@command.command("kill", short_help="A worker is killed.")
+@_job
+@_when
+@click.option(
+    "--within", type=_SECONDS, default=60, show_default=True, help="Seconds in which the job must have ended."
+)
+@_here
+def kill(within: float, **given: Any) -> int:
+    """Kill a worker of JOBFILE (default ./job.yaml), as the system does when memory runs out.
+
+    The job comes through if it ends at once and its FailureReason names the rank: what hangs instead is paid for. The
+    last rank is struck at the first step that is reported, unless --after or --at say otherwise.
+    """
+    return _rehearse("kill", within=within, seconds=0.0, **given)
+
+
+@command.command("slow", short_help="A worker stands still for a while.")
+@_job
+@_when
+@_lasts(10, "Seconds that it stands still.")
+@_here
+def slow(**given: Any) -> int:
+    """Have a worker of JOBFILE (default ./job.yaml) stand still, as with a slow disk or a busy neighbour.
+
+    The job comes through if the others name the rank and it goes on and completes. The last rank is struck at the first
+    step that is reported, unless --after or --at say otherwise.
+    """
+    return _rehearse("slow", **given)
+
+
+@command.command("late", short_help="A host starts later than the others.")
+@_job
+@click.option("--at", metavar="HOST", callback=_place, help="Which host, such as algo-1; the last by default.")
+@_lasts(20, "Seconds that it is late.")
+@_here
+def late(**given: Any) -> int:
+    """Start a host of JOBFILE (default ./job.yaml) later than the others, as one whose image takes longer to come.
+
+    The job comes through if the others wait for it and it completes.
+    """
+    return _rehearse("late", after=None, **given)
+
+
+def _rehearse(
+    kind: Kind,
+    *,
+    job_file: Path,
+    settings: tuple[str, ...],
+    after: float | None,
+    at: Place,
+    seconds: float,
+    as_json: bool,
+    grace: float = 0.0,
+    within: float = 0.0,
+    **flags: Any,
+) -> ExitCode:
+    from smdp_launch.catalog.faults import Fault
+    from smdp_launch.cli.render.diagnostics import show_diagnostics
+    from smdp_launch.jobs.rehearsal import Rehearsal
+    from smdp_launch.planning.prepare import check_job
+
+    if after is not None and at.step is not None:
+        raise click.UsageError("--after and a step in --at are two moments: give one of them")
+    asked = local_request(flags)
+    checked = check_job(job_file, asked, settings=settings)
+    checked.require()
+    show_diagnostics(checked.diagnostics)
+    run = run_here(checked, asked)
+    victim = _victim(at, run)
+    fault = Fault(kind, victim.host, victim.rank, at.step, after, seconds, grace)
+    return _run(plan_here(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json)
+
+
+def _victim(at: Place, run: LocalRun) -> Rank:
+    from smdp_launch.planning.faults import victim
+
+    try:
+        return victim(at, run.hosts, run.workers_per_host)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--at") from error
+
+
+def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool) -> ExitCode:
+    from smdp_launch.cli.following import submit_and_follow
+    from smdp_launch.cli.render.events import EventView
+    from smdp_launch.cli.render.rehearse import show_fault, show_verdict
+    from smdp_launch.cli.render.waiting import show_waiting
+    from smdp_launch.errors import ExitCode
+    from smdp_launch.jobs.clients import local_cloud
+    from smdp_launch.jobs.history import LOCAL, remember_plan
+    from smdp_launch.jobs.local import local_cloud_folder
+    from smdp_launch.jobs.submit import seed
+
+    if not as_json:
+        show_fault(plan, rehearsal.fault)
+    state = local_cloud_folder()
+    with local_cloud(state)() as clients:
+        clients.tell = show_waiting
+        seed(clients, plan)
+        remember_plan(plan, plan.made, state)
+        events = EventView(plan.job, LOCAL, created=True) if as_json else None
+        followed = submit_and_follow(clients, plan, events, rehearsal)
+    if followed is None:
+        return ExitCode.INTERRUPTED
+    show_verdict(plan, rehearsal, as_json=as_json)
+    return ExitCode.OK if rehearsal.verdict().passed else ExitCode.REHEARSAL_FAILED

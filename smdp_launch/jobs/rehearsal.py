@@ -1,0 +1,286 @@
+"""A rehearsal: a job of the local cloud that a fault meets, what was seen of it, and whether it came through.
+
+What is seen comes from the follower alone, so a verdict rests on what the service and the hosts have said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from smdp_launch.catalog.faults import EVENT, Fault, Kind
+from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Seen, StatusChanged
+from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.units import count
+
+#: Version of the document (docs/json.md); raised when a member changes its meaning or goes.
+REHEARSAL_VERSION = 1
+
+_WARNING = "smdp: warning: "
+_THINNED = 100  # milliseconds between two steps that are kept for the timeline
+
+Row = tuple[str, str]
+
+
+_PLATFORM: dict[Kind, str] = {
+    "spot": "AWS takes the instances back: all hosts get SIGTERM and are gone 120 s later. When there is capacity again"
+    " the job starts on other hosts, with the checkpoints that had reached S3 in their folder. The time between is not"
+    " billed.",
+    "kill": "the system kills a process that asks for more memory than there is. The platform does not start it again:"
+    " the job is billed until its processes end, or until max_run.",
+    "slow": "a disk, a network or a neighbour holds one worker up, and with it all that wait for its gradients.",
+    "late": "a host starts when its instance and image have come; the others wait for it, up to SMDP_HOSTS_TIMEOUT.",
+}
+
+
+def platform(kind: Kind) -> str:
+    """What happens to the job on the platform."""
+    return _PLATFORM[kind]
+
+
+def announced(fault: Fault) -> str:
+    """What will happen here, and when."""
+    at = {
+        "spot": f"the hosts go ({_notice(fault)}) and come back {fault.seconds:g} s later",
+        "kill": f"rank {fault.rank} on {fault.host} is killed",
+        "slow": f"rank {fault.rank} on {fault.host} stands still for {fault.seconds:g} s",
+        "late": f"{fault.host} starts {fault.seconds:g} s after the others",
+    }[fault.kind]
+    return f"{at}{_moment(fault)}"
+
+
+def _notice(fault: Fault) -> str:
+    return f"SIGTERM, {fault.grace:g} s to end" if fault.grace else "without notice"
+
+
+def _moment(fault: Fault) -> str:
+    if fault.kind == "late":
+        return ""
+    if fault.after is not None:
+        return f", {fault.after:g} s after training has begun"
+    if fault.step is not None:
+        return f", once step {fault.step} is reported"
+    return ", once a checkpoint is kept" if fault.kind == "spot" else ", once a step is reported"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Args:
+    reason: one sentence.
+    evidence: what was seen and measured, a name and a value each.
+    """
+
+    passed: bool
+    reason: str
+    evidence: tuple[Row, ...]
+
+
+@dataclass
+class Rehearsal:
+    """What is seen of a job that is to meet ``fault``.
+
+    Args:
+        within: seconds in which a job must have ended that cannot go on; afterwards it is stopped.
+        clock: seconds since 1970.
+    """
+
+    fault: Fault
+    within: float
+    clock: Callable[[], float] = time.time
+    changes: list[StatusChanged] = field(default_factory=list)
+    struck: list[JobEvent] = field(default_factory=list)
+    steps: list[tuple[int, int]] = field(default_factory=list)  # thinned: milliseconds since 1970, and the step
+    step_before: int | None = None  # the furthest that was reported before the job had to begin again
+    step_after: int | None = None  # the first that was reported when it had begun again
+    restored: int = 0  # files of checkpoints that the hosts found when they began again
+    named: str | None = None  # the first warning that names the rank that is struck
+    outcome: Outcome | None = None
+    gave_up: bool = False
+
+    def see(self, seen: Seen) -> None:
+        if isinstance(seen, StatusChanged):
+            self.changes.append(seen)
+        elif isinstance(seen, JobEvent):
+            self._hear(seen)
+        elif isinstance(seen, LogLine) and self.named is None and self._names_victim(seen.text):
+            self.named = seen.text
+        elif isinstance(seen, Ended):
+            self.outcome = seen.outcome
+
+    def has_waited(self) -> bool:
+        """Whether the job should have ended by now and has not; said once."""
+        if self.fault.kind != "kill" or self.gave_up or not self.has_told("killed"):
+            return False
+        self.gave_up = self.clock() > self.struck[0].time_ms / 1000 + self.within
+        return self.gave_up
+
+    @property
+    def trained_ms(self) -> list[int]:
+        """When the hosts were started, each time."""
+        return [one.time_ms for one in self.changes if one.status == "Training"]
+
+    def _hear(self, event: JobEvent) -> None:
+        if event.name == EVENT:
+            self.struck.append(event)
+        elif event.name == "checkpoints_restored" and self.struck:
+            self.restored = _count(event.fields.get("files")) or 0
+        elif event.name == "step":
+            step = _count(event.fields.get("step"))
+            if step is not None:
+                self._note_step(event.time_ms, step)
+
+    def _note_step(self, time_ms: int, step: int) -> None:
+        began = self.trained_ms
+        if len(began) > 1 and time_ms >= began[1]:
+            self.step_after = self.step_after if self.step_after is not None else step
+        elif not self.struck or self.fault.kind == "spot":
+            self.step_before = max(step, self.step_before or 0)
+        if not self.steps or time_ms >= self.steps[-1][0] + _THINNED:
+            self.steps.append((time_ms, step))
+
+    def _names_victim(self, text: str) -> bool:
+        waits = text.partition(_WARNING)[2].partition("waiting for ")[2]
+        return bool(self.struck) and f"rank {self.fault.rank} (" in waits
+
+    def has_told(self, what: str) -> bool:
+        """Whether the local cloud has said that it did this."""
+        return any(one.fields.get("what") == what for one in self.struck)
+
+    def verdict(self) -> Verdict:
+        """Of a job that has ended."""
+        if self.outcome is None:
+            raise ValueError("the job has not ended")
+        evidence = tuple(_evidence(self, self.outcome))
+        try:
+            _require_struck(self, self.outcome)
+            return Verdict(True, _JUDGES[self.fault.kind](self, self.outcome), evidence)
+        except _FellShort as short:
+            return Verdict(False, str(short), evidence)
+
+    def seconds_since_struck(self) -> float | None:
+        """Until the job's end."""
+        if not self.struck or not self.changes:
+            return None
+        return (self.changes[-1].time_ms - self.struck[0].time_ms) / 1000
+
+    def to_json(self) -> dict[str, Any]:
+        judged = self.verdict()
+        return {
+            "rehearsal": REHEARSAL_VERSION,
+            "kind": self.fault.kind,
+            "passed": judged.passed,
+            "reason": judged.reason,
+            "evidence": [{"name": name, "value": value} for name, value in judged.evidence],
+        }
+
+
+def told_fault(event: JobEvent) -> str:
+    """What the local cloud did to the job, in words."""
+    fields, rank = event.fields, f"rank {event.fields.get('rank')} on {event.host}"
+    what = str(fields.get("what"))
+    if what == "interrupted":
+        return f"SIGTERM to all hosts, {fields.get('grace')} s to end" if fields.get("grace") else "all hosts gone"
+    if what == "late":
+        return f"{event.host} starts now, {fields.get('seconds')} s late"
+    done = {"killed": "killed", "stopped": "stopped", "continued": "goes on", "missed": "had ended already"}
+    return f"{rank} {done.get(what, what)}"
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+class _FellShort(Exception):
+    """The message is the verdict's reason."""
+
+
+def _require_struck(seen: Rehearsal, ended: Outcome) -> None:
+    """A fault that met nothing says nothing about the job."""
+    if seen.has_told("missed"):
+        raise _FellShort(f"nothing was rehearsed: rank {seen.fault.rank} had ended before it could be struck")
+    if not seen.struck:
+        raise _FellShort(f"nothing was rehearsed: the job {ended.summary} before the moment that was asked for")
+
+
+def _judge_spot(seen: Rehearsal, ended: Outcome) -> str:
+    if ended.status != "Completed":
+        raise _FellShort(f"the job came back and {ended.summary}")
+    before, after = seen.step_before, seen.step_after
+    if not seen.restored:
+        again = f", and all {before} steps were done again" if before else ""
+        raise _FellShort(f"no checkpoint had been kept when the hosts went{again}")
+    if after is None:
+        return "the job came back with its checkpoints and completed; no step was reported that would show more"
+    if after <= 1 and (before or 0) > 1:
+        raise _FellShort(
+            f"the script began again at step {after}: its checkpoints were there, and it does not load them"
+        )
+    return f"the job came back, went on at step {after} and completed"
+
+
+def _judge_kill(seen: Rehearsal, ended: Outcome) -> str:
+    who = f"rank {seen.fault.rank}"
+    if seen.gave_up:
+        raise _FellShort(f"{seen.within:g} s after {who} was killed the job still ran, and would be paid for")
+    if ended.status != "Failed":
+        raise _FellShort(f"the job {ended.summary}, though {who} had been killed: its share is missing")
+    if f"{who} " not in ended.reason:
+        raise _FellShort(f"the job failed, and its FailureReason does not name {who}")
+    return f"the job ended by itself, and its FailureReason names {who}"
+
+
+def _judge_slow(seen: Rehearsal, ended: Outcome) -> str:
+    who, pause = f"rank {seen.fault.rank}", f"{seen.fault.seconds:g} s"
+    if ended.status != "Completed":
+        raise _FellShort(f"the job {ended.summary} after {who} had stood still for {pause}")
+    if seen.named is None:
+        raise _FellShort(f"nobody said that {who} stood still for {pause}: no other rank waited long enough for it")
+    return f"the others named {who} while it stood still, and the job went on and completed"
+
+
+def _judge_late(seen: Rehearsal, ended: Outcome) -> str:
+    if ended.status != "Completed":
+        raise _FellShort(f"the job {ended.summary}: {seen.fault.host} came {seen.fault.seconds:g} s late")
+    return f"the others waited {seen.fault.seconds:g} s for {seen.fault.host}, and the job completed"
+
+
+#: What is said of a job that comes through. Raise _FellShort.
+_JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
+    "spot": _judge_spot,
+    "kill": _judge_kill,
+    "slow": _judge_slow,
+    "late": _judge_late,
+}
+
+
+def _evidence(seen: Rehearsal, ended: Outcome) -> Iterator[Row]:
+    """What was seen, in the order of time."""
+    began = seen.trained_ms
+    for event in seen.struck:
+        after = f", {(event.time_ms - began[0]) / 1000:.1f} s after training began" if began else ""
+        yield "struck" if event is seen.struck[0] else "", f"{told_fault(event)}{after}"
+    if seen.step_before is not None:
+        yield "step before", str(seen.step_before)
+    if seen.fault.kind == "spot" and len(began) > 1:
+        yield "restored", f"{count(seen.restored, 'file')} of checkpoints, to every host"
+        yield "step after", str(seen.step_after) if seen.step_after is not None else "none was reported"
+        if seen.step_before is not None and seen.step_after is not None:
+            yield "done again", count(max(0, seen.step_before - seen.step_after + 1), "step")
+    if seen.named is not None:
+        yield "named", seen.named
+    since = seen.seconds_since_struck()
+    if since is not None:
+        yield "ended", f"{ended.status}, {since:.1f} s after that"
+    if ended.reason:
+        yield "reason", ended.reason
+    yield from _billed(ended)
+
+
+def _billed(ended: Outcome) -> Iterator[Row]:
+    trained, billable = ended.training_seconds, ended.billable_seconds
+    if trained is None or billable is None:
+        return
+    saved = f", {100 * (trained - billable) / trained:.0f} % saved" if trained else ""
+    yield "billable", f"{billable} s of {trained} s{saved}, on each host"
