@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
-Kind = Literal["spot", "kill", "slow", "late"]
+Kind = Literal["spot", "resume", "kill", "slow", "late"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -50,10 +50,10 @@ class Fault:
     """One fault of one job.
 
     Args:
-        host, rank: whom it strikes; of no meaning for ``spot``, which takes all hosts.
+        host, rank: whom it strikes; of no meaning for ``spot`` and ``resume``, which take all hosts.
         step: it strikes once some rank has reported this step.
         after: seconds of training after which it strikes. Without either it strikes once a checkpoint is kept
-            (``spot``), or at the first step that is reported; ``late`` strikes at the start.
+            (``spot``, ``resume``), or at the first step that is reported; ``late`` strikes at the start.
         seconds: how long it lasts: the rank stands still, the host comes late, no capacity is to be had.
         grace: seconds from SIGTERM to SIGKILL, for ``spot``; 0 for an end without notice.
     """

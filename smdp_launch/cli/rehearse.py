@@ -13,7 +13,9 @@ from smdp_launch.cli.local_runs import local_flags, local_request, plan_here, ru
 
 if TYPE_CHECKING:
     from smdp_launch.catalog.faults import Kind, Place
+    from smdp_launch.cli.following import Followed
     from smdp_launch.errors import ExitCode
+    from smdp_launch.jobs.clients import Clients
     from smdp_launch.jobs.rehearsal import Rehearsal
     from smdp_launch.planning.plan import LocalRun, Plan
     from smdp_launch.request.ranks import Rank
@@ -66,7 +68,7 @@ _here = _together(
 )
 
 
-@click.group("rehearse", cls=Group, short_help="Try here how a job meets a fault: spot, kill, slow, late.")
+@click.group("rehearse", cls=Group, short_help="Try here how a job meets a fault: spot, resume, kill, slow, late.")
 def command() -> None:
     """Run a job on this machine, have a fault happen to it, and say whether it came through.
 
@@ -91,6 +93,19 @@ def spot(grace: float, **given: Any) -> int:
     --at @STEP say otherwise.
     """
     return _rehearse("spot", grace=grace, **given)
+
+
+@command.command("resume", short_help="It is stopped, and a new job goes on from its checkpoints.")
+@_job
+@_when
+@_here
+def resume(**given: Any) -> int:
+    """Stop JOBFILE (default ./job.yaml) on its way, and go on as `smdp-launch resume` does.
+
+    The job comes through if the new one goes on from its checkpoints and completes. It is stopped when a checkpoint is
+    kept, unless --after or --at @STEP say otherwise.
+    """
+    return _rehearse("resume", seconds=0.0, grace=120.0, **given)
 
 
 @command.command("kill", short_help="A worker is killed.")
@@ -195,7 +210,37 @@ def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool) -> ExitCode:
         remember_plan(plan, plan.made, state)
         events = EventView(plan.job, LOCAL, created=True) if as_json else None
         followed = submit_and_follow(clients, plan, events, rehearsal)
+        if followed is not None and rehearsal.fault.kind == "resume":
+            followed = _resume(clients, plan.job, followed, rehearsal, as_json)
     if followed is None:
         return ExitCode.INTERRUPTED
     show_verdict(plan, rehearsal, as_json=as_json)
     return ExitCode.OK if rehearsal.verdict().passed else ExitCode.REHEARSAL_FAILED
+
+
+def _resume(clients: Clients, old: str, cut_off: Followed, rehearsal: Rehearsal, as_json: bool) -> Followed | None:
+    """Go on from the checkpoints of a job that was stopped; None if the person left the new one."""
+    from smdp_launch.cli.following import Answer, Following, interrupts_held
+    from smdp_launch.cli.render import resume as render
+    from smdp_launch.cli.render.events import EventView, show_resumption
+    from smdp_launch.cli.render.follow import Shape
+    from smdp_launch.errors import Refused
+    from smdp_launch.jobs.history import LOCAL
+    from smdp_launch.jobs.resume import prepare, resume
+
+    if cut_off.outcome.status != "Stopped":
+        return cut_off
+    try:
+        prepared = prepare(clients, old)
+    except Refused as error:
+        rehearsal.refused = str(error)
+        return cut_off
+    if as_json:
+        show_resumption(prepared)
+    else:
+        render.show_resumption(prepared, LOCAL)
+    with interrupts_held(clients):
+        resume(clients, prepared, LOCAL)
+        events = EventView(prepared.job, LOCAL, created=True) if as_json else None
+        shape = Shape.of_description(prepared.old)
+        return Following(clients, prepared.job, shape, Answer.STOP, events=events, watch=rehearsal).run()

@@ -28,10 +28,13 @@ _PLATFORM: dict[Kind, str] = {
     "spot": "AWS takes the instances back: all hosts get SIGTERM and are gone 120 s later. When there is capacity again"
     " the job starts on other hosts, with the checkpoints that had reached S3 in their folder. The time between is not"
     " billed.",
+    "resume": "a stop, max_run or a failure ends the job for good: all hosts get SIGTERM and are gone 120 s later."
+    " `smdp-launch resume` then launches a new job with the checkpoints that had reached S3 in its folder.",
     "kill": "the system kills a process that asks for more memory than there is. The platform does not start it again:"
     " the job is billed until its processes end, or until max_run.",
     "slow": "a disk, a network or a neighbour holds one worker up, and with it all that wait for its gradients.",
-    "late": "a host starts when its instance and image have come; the others wait for it, up to SMDP_HOSTS_TIMEOUT.",
+    "late": "a host starts when its instance and image have come; the others wait for it: the entrypoint for its"
+    " address, up to SMDP_HOSTS_TIMEOUT, and the script in its process group, up to the timeout of that.",
 }
 
 
@@ -44,6 +47,7 @@ def announced(fault: Fault) -> str:
     """What will happen here, and when."""
     at = {
         "spot": f"the hosts go ({_notice(fault)}) and come back {fault.seconds:g} s later",
+        "resume": f"the job is stopped ({_notice(fault)}), and a new one goes on from its checkpoints",
         "kill": f"rank {fault.rank} on {fault.host} is killed",
         "slow": f"rank {fault.rank} on {fault.host} stands still for {fault.seconds:g} s",
         "late": f"{fault.host} starts {fault.seconds:g} s after the others",
@@ -62,7 +66,7 @@ def _moment(fault: Fault) -> str:
         return f", {fault.after:g} s after training has begun"
     if fault.step is not None:
         return f", once step {fault.step} is reported"
-    return ", once a checkpoint is kept" if fault.kind == "spot" else ", once a step is reported"
+    return ", once a checkpoint is kept" if fault.kind in ("spot", "resume") else ", once a step is reported"
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ class Rehearsal:
     named: str | None = None  # the first warning that names the rank that is struck
     outcome: Outcome | None = None
     gave_up: bool = False
+    refused: str | None = None  # why the job could not be resumed
 
     def see(self, seen: Seen) -> None:
         if isinstance(seen, StatusChanged):
@@ -135,7 +140,7 @@ class Rehearsal:
         began = self.trained_ms
         if len(began) > 1 and time_ms >= began[1]:
             self.step_after = self.step_after if self.step_after is not None else step
-        elif not self.struck or self.fault.kind == "spot":
+        elif not self.struck or self.fault.kind in ("spot", "resume"):
             self.step_before = max(step, self.step_before or 0)
         if not self.steps or time_ms >= self.steps[-1][0] + _THINNED:
             self.steps.append((time_ms, step))
@@ -178,12 +183,14 @@ class Rehearsal:
 
 def told_fault(event: JobEvent) -> str:
     """What the local cloud did to the job, in words."""
-    fields, rank = event.fields, f"rank {event.fields.get('rank')} on {event.host}"
-    what = str(fields.get("what"))
+    fields, host = event.fields, event.fields.get("host")
+    what, rank = str(fields.get("what")), f"rank {fields.get('rank')} on {host}"
     if what == "interrupted":
         return f"SIGTERM to all hosts, {fields.get('grace')} s to end" if fields.get("grace") else "all hosts gone"
+    if what == "job_stopped":
+        return "SIGTERM to all hosts: the job is stopped"
     if what == "late":
-        return f"{event.host} starts now, {fields.get('seconds')} s late"
+        return f"{host} starts now, {fields.get('seconds')} s late"
     done = {"killed": "killed", "stopped": "stopped", "continued": "goes on", "missed": "had ended already"}
     return f"{rank} {done.get(what, what)}"
 
@@ -200,24 +207,35 @@ def _require_struck(seen: Rehearsal, ended: Outcome) -> None:
     """A fault that met nothing says nothing about the job."""
     if seen.has_told("missed"):
         raise _FellShort(f"nothing was rehearsed: rank {seen.fault.rank} had ended before it could be struck")
-    if not seen.struck:
+    if not seen.struck and seen.fault.kind != "late":
         raise _FellShort(f"nothing was rehearsed: the job {ended.summary} before the moment that was asked for")
 
 
 def _judge_spot(seen: Rehearsal, ended: Outcome) -> str:
+    return _judge_second(seen, ended, "the job came back")
+
+
+def _judge_resume(seen: Rehearsal, ended: Outcome) -> str:
+    if seen.refused is not None:
+        raise _FellShort(f"the job could not be resumed: {seen.refused}")
+    return _judge_second(seen, ended, "the job was resumed")
+
+
+def _judge_second(seen: Rehearsal, ended: Outcome, came: str) -> str:
+    """Of hosts that were started a second time."""
     if ended.status != "Completed":
-        raise _FellShort(f"the job came back and {ended.summary}")
+        raise _FellShort(f"{came} and {ended.summary}")
     before, after = seen.step_before, seen.step_after
     if not seen.restored:
         again = f", and all {before} steps were done again" if before else ""
         raise _FellShort(f"no checkpoint had been kept when the hosts went{again}")
     if after is None:
-        return "the job came back with its checkpoints and completed; no step was reported that would show more"
+        return f"{came} with its checkpoints and completed; no step was reported that would show more"
     if after <= 1 and (before or 0) > 1:
         raise _FellShort(
             f"the script began again at step {after}: its checkpoints were there, and it does not load them"
         )
-    return f"the job came back, went on at step {after} and completed"
+    return f"{came}, went on at step {after} and completed"
 
 
 def _judge_kill(seen: Rehearsal, ended: Outcome) -> str:
@@ -242,13 +260,15 @@ def _judge_slow(seen: Rehearsal, ended: Outcome) -> str:
 
 def _judge_late(seen: Rehearsal, ended: Outcome) -> str:
     if ended.status != "Completed":
-        raise _FellShort(f"the job {ended.summary}: {seen.fault.host} came {seen.fault.seconds:g} s late")
+        came = "after" if seen.struck else "before"
+        raise _FellShort(f"the job {ended.summary} {came} {seen.fault.host} came, {seen.fault.seconds:g} s late")
     return f"the others waited {seen.fault.seconds:g} s for {seen.fault.host}, and the job completed"
 
 
 #: What is said of a job that comes through. Raise _FellShort.
 _JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
     "spot": _judge_spot,
+    "resume": _judge_resume,
     "kill": _judge_kill,
     "slow": _judge_slow,
     "late": _judge_late,
@@ -263,7 +283,7 @@ def _evidence(seen: Rehearsal, ended: Outcome) -> Iterator[Row]:
         yield "struck" if event is seen.struck[0] else "", f"{told_fault(event)}{after}"
     if seen.step_before is not None:
         yield "step before", str(seen.step_before)
-    if seen.fault.kind == "spot" and len(began) > 1:
+    if len(began) > 1:
         yield "restored", f"{count(seen.restored, 'file')} of checkpoints, to every host"
         yield "step after", str(seen.step_after) if seen.step_after is not None else "none was reported"
         if seen.step_before is not None and seen.step_after is not None:
@@ -275,12 +295,13 @@ def _evidence(seen: Rehearsal, ended: Outcome) -> Iterator[Row]:
         yield "ended", f"{ended.status}, {since:.1f} s after that"
     if ended.reason:
         yield "reason", ended.reason
-    yield from _billed(ended)
+    if seen.fault.kind == "spot":
+        yield from _billed(ended)
 
 
 def _billed(ended: Outcome) -> Iterator[Row]:
     trained, billable = ended.training_seconds, ended.billable_seconds
     if trained is None or billable is None:
         return
-    saved = f", {100 * (trained - billable) / trained:.0f} % saved" if trained else ""
-    yield "billable", f"{billable} s of {trained} s{saved}, on each host"
+    saved = f": {100 * (trained - billable) / trained:.0f} % saved" if trained else ""
+    yield "billable", f"{billable} of {trained} s on each host{saved}"

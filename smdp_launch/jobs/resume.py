@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from smdp_launch.catalog.faults import VARIABLE
 from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
@@ -137,6 +138,8 @@ def _request(clients: Clients, answer: Mapping[str, Any]) -> Request:
     ended = answer.get("TrainingEndTime") or answer["CreationTime"]
     request["TrainingJobName"] = job_name(base, ended, int(hashlib.sha256(old.encode()).hexdigest()[:4], 16))
     request["OutputDataConfig"] = {name: value for name, value in answer["OutputDataConfig"].items() if value != ""}
+    if "Environment" in request:  # a fault that was rehearsed met the old job
+        request["Environment"] = {name: value for name, value in request["Environment"].items() if name != VARIABLE}
     parameters = dict(request.get("HyperParameters", {}))
     if "sagemaker_job_name" in parameters:
         parameters["sagemaker_job_name"] = encode_value(request["TrainingJobName"])

@@ -77,35 +77,41 @@ class Striker:
             self.tell(host, "late", seconds=round(self._age(), 3))
 
     def takes_hosts(self, checkpoint_kept: bool) -> bool:
-        """Whether the hosts are to be taken away now; said once."""
+        """Whether the hosts are to be taken away now, and to come back; said once."""
         return self._is("spot") and self._is_time(checkpoint_kept)
+
+    def stops(self, checkpoint_kept: bool) -> bool:
+        """Whether the job is to be stopped now; said once."""
+        return self._is("resume") and self._is_time(checkpoint_kept)
 
     def strike(self, hosts: Sequence[Host]) -> None:
         """Do to a worker what is to be done now, and undo what is over."""
         if self._is("kill", "slow") and self._is_time(False):
             for host in hosts:
-                if self._strikes(host.name):
-                    self._strike(host)
+                if self._strikes(host.name) and not self._strike(host):
+                    others = [one for one in hosts if not one.has_ended]  # a host that has ended has no log any more
+                    self.tell(others[0], "missed", host=host.name, rank=self._rank)
         if self._stopped is not None and time.monotonic() >= self._stopped[2]:
             self._let_go(*self._stopped[:2])
 
-    def tell(self, host: Host, what: str, **more: Any) -> None:
-        """Write into the host's log what is done to it."""
+    def tell(self, log: Host, what: str, **more: Any) -> None:
+        """Write into a host's log what is done to it, or to the ``host`` that is named."""
         if self._fault is not None:
-            host.tell(EVENT, kind=self._fault.kind, what=what, **more)
+            log.tell(EVENT, kind=self._fault.kind, what=what, **more)
 
-    def _strike(self, host: Host) -> None:
-        rank = self._rank
-        process = _worker(host, rank)
+    def _strike(self, host: Host) -> bool:
+        """False where there is no such worker any more."""
+        process = _worker(host, self._rank)
         if process is None:
-            self.tell(host, "missed", rank=rank)
-        elif self._is("kill"):
-            self.tell(host, "killed", rank=rank)
+            return False
+        if self._is("kill"):
+            self.tell(host, "killed", rank=self._rank)
             _send(process, signal.SIGKILL)
         else:
-            self.tell(host, "stopped", rank=rank, seconds=self.seconds)
+            self.tell(host, "stopped", rank=self._rank, seconds=self.seconds)
             _send(process, signal.SIGSTOP)
             self._stopped = (host, process, time.monotonic() + self.seconds)
+        return True
 
     def _let_go(self, host: Host, process: int) -> None:
         self._stopped = None
@@ -132,7 +138,7 @@ class Striker:
             step = self._step
         if self._fault.step is not None:
             return step >= self._fault.step
-        is_seen = checkpoint_kept if self._fault.kind == "spot" else step > 0
+        is_seen = checkpoint_kept if self._is("spot", "resume") else step > 0
         return is_seen or self._age() >= _UNSIGNALLED
 
     def _age(self) -> float:

@@ -226,8 +226,12 @@ class Supervisor:
                 return self._stop(outcome.STOPPED, "Stopping the training job")
             if time.time() > deadline:
                 return self._stop(outcome.OUT_OF_TIME, "MaxRuntimeInSeconds is over; stopping the training job")
-            if self._striker.takes_hosts(self._checkpoints is not None and self._checkpoints.has_kept):
+            kept = self._checkpoints is not None and self._checkpoints.has_kept
+            if self._striker.takes_hosts(kept):
                 return self._interrupt(self._striker.grace)
+            if self._striker.stops(kept):
+                self._striker.tell(self._hosts[0], "job_stopped")
+                return self._stop(outcome.STOPPED, "Stopping the training job")
             self._striker.strike(self._hosts)
             time.sleep(_TICK)
 

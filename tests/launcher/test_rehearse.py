@@ -1,0 +1,192 @@
+"""`rehearse`: a job meets a fault on this machine, and is told to have come through or not, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.catalog.faults import KINDS, VARIABLE, Fault, Place
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.history import state_folder
+from smdp_launch.localcloud.client import private
+from smdp_launch.planning.faults import victim
+from tests.conftest import JOB, Command, command_in, write_job
+from tests.launcher.test_json_documents import validator
+
+#: Counts to 15 in steps of 0.2 s and keeps the count in the checkpoint folder. What it does otherwise stands in BAD.
+COUNTS = """\
+import json, os, signal, time
+from pathlib import Path
+bad = os.environ.get("BAD", "")
+if bad == "stays":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+place = Path("/opt/ml/checkpoints/count")
+count = int(place.read_text()) if place.exists() and bad != "forgets" else 0
+rank = int(os.environ["RANK"])
+if rank == 1 and bad == "leaves":
+    raise SystemExit
+if bad == "breaks" and place.exists():
+    raise ValueError("this checkpoint is of no use")
+while count < 15:
+    time.sleep(0.2)
+    count += 1
+    if rank == 0:
+        step = {"smdp_event": 1, "event": "step", "time": time.time(), "rank": 0, "step": count, "steps": 15}
+        print(json.dumps(step), flush=True)
+        if bad != "saves nothing" and place.parent.exists():
+            place.with_name("partial").write_text(str(count))
+            place.with_name("partial").replace(place)
+"""
+#: Sums 20 times with the other ranks, which it waits for as long as WAITS says.
+SUMS = """\
+import datetime, os, time
+import torch, torch.distributed as dist
+from smdp_engine import progress
+dist.init_process_group("smddp", timeout=datetime.timedelta(seconds=float(os.environ.get("WAITS", "60"))))
+for step in range(1, 21):
+    dist.all_reduce(torch.ones(8))
+    progress.step(step, 20)
+    time.sleep(0.1)
+dist.destroy_process_group()
+"""
+KEEPS = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3')
+TWO = ("--hosts", "2", "--workers-per-host", "1")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("rehearse")
+    with private(state_folder(folder) / "local"):  # or each command would start one
+        yield folder
+
+
+@pytest.fixture
+def rehearse(folder: Path) -> Command:
+    def run(*arguments: str, text: str = KEEPS, bad: str = "", **environment: str) -> object:
+        more = {**environment, **({"BAD": bad} if bad else {})}
+        written = "".join(f"\nenvironment: {json.dumps(more)}\n" if more else "")
+        write_job(folder, text + written, COUNTS)
+        return command_in(folder)("rehearse", *arguments, *TWO)
+
+    return run  # type: ignore[return-value]
+
+
+def verdict(output: str) -> str:
+    (line,) = (one for one in output.splitlines() if one.startswith(("PASS", "FAIL")))
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "told"),
+    [
+        (["spot", "--at", "@8", "--for", "1"], {}, "PASS  the job came back, went on at step "),
+        (["spot", "--at", "@8", "--for", "1"], {"bad": "forgets"}, "FAIL  the script began again at step 1: its"),
+        (
+            ["spot", "--at", "@8", "--for", "1"],
+            {"bad": "saves nothing"},
+            "FAIL  no checkpoint had been kept when the hosts went, and all 8 steps were done again",
+        ),
+        (["spot", "--at", "@8", "--for", "1"], {"bad": "breaks"}, "FAIL  the job came back and failed"),
+        (["spot", "--after", "60"], {}, "FAIL  nothing was rehearsed: the job completed before the moment"),
+        (["resume", "--at", "@8"], {}, "PASS  the job was resumed, went on at step "),
+        (
+            ["resume", "--at", "@8"],
+            {"bad": "saves nothing"},
+            "FAIL  the job could not be resumed: ",
+        ),
+        (["kill"], {}, "PASS  the job ended by itself, and its FailureReason names rank 1"),
+        (["kill", "--at", "@3"], {"bad": "leaves"}, "FAIL  nothing was rehearsed: rank 1 had ended before it could"),
+        (["kill", "--within", "1"], {"bad": "stays"}, "FAIL  1 s after rank 1 was killed the job still ran, and would"),
+        (["slow", "--for", "1"], {}, "FAIL  nobody said that rank 1 stood still for 1 s: no other rank waited"),
+        (["late", "--for", "2"], {}, "PASS  the others waited 2 s for algo-2, and the job completed"),
+    ],
+)
+def test_a_job_comes_through_or_it_is_said_why_not(
+    rehearse: Command, arguments: list[str], more: dict[str, str], told: str
+) -> None:
+    ran = rehearse(*arguments, **more)
+    assert verdict(ran.stdout).startswith(told), ran.stdout + ran.stderr
+    assert ran.returncode == (ExitCode.OK if told.startswith("PASS") else ExitCode.REHEARSAL_FAILED)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("arguments", "waits", "told"),
+    [
+        (["slow", "--for", "7"], 60, "PASS  the others named rank 1 while it stood still, and the job went on"),
+        (["slow", "--for", "7"], 3, "FAIL  the job failed after rank 1 had stood still for 7 s"),
+        (["late", "--for", "20"], 5, "FAIL  the job failed before algo-2 came, 20 s late"),
+    ],
+)
+def test_ranks_that_wait_for_each_other_do_so_as_long_as_they_may(
+    folder: Path, arguments: list[str], waits: int, told: str
+) -> None:
+    write_job(folder, f'{JOB}\nenvironment: {{WAITS: "{waits}"}}\n', SUMS)
+    ran = command_in(folder)("rehearse", *arguments, *TWO)
+    assert verdict(ran.stdout).startswith(told), ran.stdout + ran.stderr
+
+
+def test_spot_tells_what_was_measured(rehearse: Command) -> None:
+    ran = rehearse("spot", "--at", "@8", "--for", "3", "--json")
+    lines = [json.loads(one) for one in ran.stdout.splitlines()]
+    for one in lines[:-1]:
+        validator("follow").validate(one)
+    last = lines[-1]
+    validator("rehearsal").validate(last)
+    assert (last["rehearsal"], last["kind"], last["passed"]) == (1, "spot", True)
+    rows = {one["name"]: one["value"] for one in last["evidence"] if one["name"]}
+    (ended,) = (one for one in lines if one.get("seen") == "ended")
+    outcome = ended["outcome"]
+    away = outcome["training_seconds"] - outcome["billable_seconds"]
+    assert 3 <= away <= 4
+    assert rows["billable"].startswith(f"{outcome['billable_seconds']} of {outcome['training_seconds']} s on each host")
+    steps = [one["fields"]["step"] for one in lines if one.get("seen") == "event" and one["name"] == "step"]
+    again = steps.index(int(rows["step after"]), steps.index(8))
+    assert int(rows["step before"]) == max(steps[:again])
+    assert rows["done again"].startswith(str(max(steps[:again]) - int(rows["step after"]) + 1))
+
+
+def test_the_new_job_of_a_resumption_meets_no_fault(rehearse: Command, folder: Path) -> None:
+    assert rehearse("resume", "--at", "@5").returncode == ExitCode.OK
+    requests = [json.loads(path.read_text()) for path in (state_folder(folder) / "local/jobs").glob("*/request.json")]
+    resumed = [one for one in requests if any(tag["Key"] == "smdp-launch:resumes" for tag in one["Tags"])]
+    assert resumed
+    assert all(VARIABLE not in one["Environment"] for one in resumed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["kill", "--at", "algo-3"], "there is no algo-3: here the hosts are algo-1, algo-2"),
+        (["kill", "--at", "algo-2:7"], "there is no rank 7: here they are 0 to 1"),
+        (["slow", "--at", "algo-1:1"], "rank 1 is on algo-2, not on algo-1"),
+        (["slow", "--at", "the first"], "'the first' is not HOST:RANK@STEP, such as algo-2:3@120"),
+        (["spot", "--at", "@3", "--after", "2"], "--after and a step in --at are two moments: give one of them"),
+        (["late", "--after", "2"], "No such option '--after'"),
+        (["sport"], "there is no command sport: did you mean spot?"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_refused(rehearse: Command, arguments: list[str], said: str) -> None:
+    ran = rehearse(*arguments)
+    assert ran.returncode == ExitCode.USAGE
+    assert said in " ".join(ran.stderr.split())
+
+
+def test_places_are_found() -> None:
+    assert Place.parse("algo-2:3@120") == Place("algo-2", 3, 120)
+    assert Place.parse("@7") == Place(step=7)
+    assert victim(Place(), 2, 4).rank == 7
+    assert victim(Place("algo-2"), 2, 4).rank == 4
+    assert victim(Place(rank=5), 2, 4).host == "algo-2"
+    for text in ("", "@", "algo-0", "2:3", "algo-1:x", "algo-1@-1"):
+        with pytest.raises(ValueError, match="is not HOST:RANK@STEP"):
+            Place.parse(text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_is_what_it_was_written_as(kind: str) -> None:
+    fault = Fault(kind, "algo-2", 3, step=7, seconds=1.5, grace=0.0)  # type: ignore[arg-type]
+    assert Fault.parse(fault.to_text()) == fault
