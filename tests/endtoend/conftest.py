@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from smdp_launch.catalog.faults import Fault
 from smdp_launch.cli.following import Followed
 from smdp_launch.jobs.clients import connect_endpoint
 from smdp_launch.jobs.follow import Ended, Follower, JobEvent, LogLine, Seen
@@ -65,14 +66,14 @@ class Ran:
         return [one for one in self.seen if isinstance(one, JobEvent) and one.name == name]
 
 
-def run_job(path: Path, state: Path, hosts: int, workers: int, **data: Path) -> Ran:
-    """Run a job file in a local cloud of its own, with the code that ``launch --local`` uses."""
+def run_job(path: Path, state: Path, hosts: int, workers: int, *, fault: Fault | None = None, **data: Path) -> Ran:
+    """Run a job file in a local cloud of its own, with the code that ``launch --local`` and ``rehearse`` use."""
     import time
     from datetime import datetime, timezone
 
     asked = LocalRequest(hosts, workers, data)
     checked = check_job(path, asked)
-    run = local_run(checked, asked, 2)
+    run = replace(local_run(checked, asked, 2), fault=fault)
     plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16), run)
     seen: list[Seen] = []
     with localcloud.private(state) as endpoint:

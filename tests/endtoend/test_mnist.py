@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from smdp_launch.catalog.faults import Fault
 from smdp_launch.localcloud import client as localcloud
 from smdp_launch.request.names import S3Location
 from tests.conftest import ROOT
@@ -35,13 +36,21 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(tmp_path_factory.mktemp("mnist"))
 
 
-def train(folder: Path, data: Path, scripts: Path = SCRIPTS, **hyperparameters: int | str) -> Ran:
+def train(
+    folder: Path,
+    data: Path,
+    scripts: Path = SCRIPTS,
+    *,
+    fault: Fault | None = None,
+    workers: int = 2,
+    **hyperparameters: int | str,
+) -> Ran:
     """The template's own job on 2 hosts x 2 workers, with some hyperparameters changed."""
     text = TEMPLATE.read_text().replace("../scripts", str(scripts))
     more = "".join(f"\n    {name}: {value}" for name, value in hyperparameters.items())
     path = folder / "mnist.yaml"
     path.write_text(text.replace("    lr: 0.05", f"    lr: 0.05{more}"))
-    ran = run_job(path, folder / "state", 2, 2, train=data / "train", test=data / "test")
+    ran = run_job(path, folder / "state", 2, workers, fault=fault, train=data / "train", test=data / "test")
     assert left_behind(str(folder), ran.job) == []
     assert ran.followed.outcome.status == "Completed", ran.followed.outcome.reason
     return ran
