@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
-Kind = Literal["spot", "resume", "kill", "slow", "late"]
+Kind = Literal["spot", "resume", "kill", "slow", "late", "throttle", "expire"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

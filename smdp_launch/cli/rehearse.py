@@ -68,7 +68,7 @@ _here = _together(
 )
 
 
-@click.group("rehearse", cls=Group, short_help="Try here how a job meets a fault: spot, resume, kill, slow, late.")
+@click.group("rehearse", cls=Group, short_help="Try here how a job meets a fault: spot, kill, throttle and others.")
 def command() -> None:
     """Run a job on this machine, have a fault happen to it, and say whether it came through.
 
@@ -149,6 +149,34 @@ def late(**given: Any) -> int:
     The job comes through if the others wait for it and it completes.
     """
     return _rehearse("late", after=None, **given)
+
+
+@command.command("throttle", short_help="AWS answers that it is asked too often.")
+@_job
+@_when
+@_lasts(20, "Seconds for which calls are refused.")
+@_here
+def throttle(**given: Any) -> int:
+    """Have AWS refuse three of four calls of JOBFILE (default ./job.yaml), its script's and the follower's.
+
+    The job comes through if it completes: its script asks again. It begins at the first step that is reported, unless
+    --after or --at @STEP say otherwise.
+    """
+    return _rehearse("throttle", **given)
+
+
+@command.command("expire", short_help="Credentials expire while the job runs.")
+@_job
+@_when
+@_lasts(20, "Seconds until there are new credentials for who follows the job.")
+@_here
+def expire(**given: Any) -> int:
+    """Have credentials expire while JOBFILE (default ./job.yaml) runs: the follower's, and those of the job's role.
+
+    The job comes through if it completes: its script's AWS clients ask for the role's new credentials, and do not keep
+    the first. It begins at the first step that is reported, unless --after or --at @STEP say otherwise.
+    """
+    return _rehearse("expire", **given)
 
 
 def _rehearse(

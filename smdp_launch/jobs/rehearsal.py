@@ -6,7 +6,7 @@ What is seen comes from the follower alone, so a verdict rests on what the servi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,10 @@ _PLATFORM: dict[Kind, str] = {
     "slow": "a disk, a network or a neighbour holds one worker up, and with it all that wait for its gradients.",
     "late": "a host starts when its instance and image have come; the others wait for it: the entrypoint for its"
     " address, up to SMDP_HOSTS_TIMEOUT, and the script in its process group, up to the timeout of that.",
+    "throttle": "AWS refuses calls that come too often, to SageMaker, CloudWatch and S3: those of who follows the job"
+    " and those of its script.",
+    "expire": "the credentials of who follows the job expire after hours, those of the job's role too. The role's are"
+    " replaced in time for clients that ask again; the person logs in again.",
 }
 
 
@@ -51,6 +55,8 @@ def announced(fault: Fault) -> str:
         "kill": f"rank {fault.rank} on {fault.host} is killed",
         "slow": f"rank {fault.rank} on {fault.host} stands still for {fault.seconds:g} s",
         "late": f"{fault.host} starts {fault.seconds:g} s after the others",
+        "throttle": f"three of four calls are refused for {fault.seconds:g} s",
+        "expire": f"who follows is refused for {fault.seconds:g} s, and the role gets new credentials",
     }[fault.kind]
     return f"{at}{_moment(fault)}"
 
@@ -189,6 +195,12 @@ def told_fault(event: JobEvent) -> str:
         return f"SIGTERM to all hosts, {fields.get('grace')} s to end" if fields.get("grace") else "all hosts gone"
     if what == "job_stopped":
         return "SIGTERM to all hosts: the job is stopped"
+    if what == "refused":
+        return f"calls are refused for {fields.get('seconds')} s"
+    if what == "answered":
+        refused: Mapping[str, int] = fields.get("refused") or {}
+        counts = ", ".join(f"{count(number, 'call')} of {name}" for name, number in sorted(refused.items()))
+        return f"calls are answered again; refused were {counts or 'none'}"
     if what == "late":
         return f"{host} starts now, {fields.get('seconds')} s late"
     done = {"killed": "killed", "stopped": "stopped", "continued": "goes on", "missed": "had ended already"}
@@ -265,6 +277,12 @@ def _judge_late(seen: Rehearsal, ended: Outcome) -> str:
     return f"the others waited {seen.fault.seconds:g} s for {seen.fault.host}, and the job completed"
 
 
+def _judge_refused(seen: Rehearsal, ended: Outcome) -> str:
+    if ended.status != "Completed":
+        raise _FellShort(f"the job {ended.summary} when calls were refused")
+    return "the job was followed to its end through the refusals, and completed"
+
+
 #: What is said of a job that comes through. Raise _FellShort.
 _JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
     "spot": _judge_spot,
@@ -272,6 +290,8 @@ _JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
     "kill": _judge_kill,
     "slow": _judge_slow,
     "late": _judge_late,
+    "throttle": _judge_refused,
+    "expire": _judge_refused,
 }
 
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import Literal
 from urllib.parse import unquote_plus
 
 from smdp_launch.localcloud.errors import ServiceError
@@ -26,13 +27,44 @@ _AUTHORIZATION = re.compile(
     r"\s*SignedHeaders=(?P<headers>[\w;.-]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
 )
 _QUERY_AUTHENTICATION = {"x-amz-signature", "x-amz-algorithm", "x-amz-credential", "awsaccesskeyid", "signature"}
+_HOLDER = re.compile(r"(?P<key>\w+?)(?P<kind>AGENT|ROLE)(?P<number>\d{1,9})")
 _BROWSER_HEADERS = {"origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 
 
 @dataclass(frozen=True)
+class Holder:
+    """Who has a pair of keys: the person, the platform's own agents, or the jobs' role, whose keys are replaced now and
+    then; `number` says how often they were."""
+
+    kind: Literal["person", "agent", "role"]
+    number: int = 0
+
+
+@dataclass(frozen=True)
 class Credentials:
+    """The person's, from which those of the others follow."""
+
     access_key: str
     secret_key: str
+
+    def of(self, holder: Holder) -> Credentials:
+        if holder.kind == "person":
+            return self
+        name = f"{holder.kind.upper()}{holder.number}"
+        return Credentials(f"{self.access_key}{name}", self.derived(name))
+
+    def holder(self, access_key: str) -> Holder | None:
+        """Who has the key; None for one that was never given out."""
+        if hmac.compare_digest(access_key.encode(), self.access_key.encode()):
+            return Holder("person")
+        match = _HOLDER.fullmatch(access_key)
+        if match is None or not hmac.compare_digest(match["key"].encode(), self.access_key.encode()):
+            return None
+        return Holder("agent" if match["kind"] == "AGENT" else "role", int(match["number"]))
+
+    def derived(self, name: str) -> str:
+        """A secret that follows from ours."""
+        return hmac.new(self.secret_key.encode(), name.encode(), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -103,12 +135,20 @@ def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
         signed_headers=tuple(match["headers"].split(";")),
         signature=match["signature"],
     )
-    if not hmac.compare_digest(claim.access_key.encode(), credentials.access_key.encode()):
+    if credentials.holder(claim.access_key) is None:
         code = "InvalidAccessKeyId" if claim.service == "s3" else "InvalidClientTokenId"
         raise ServiceError(code, "This local cloud did not issue that access key.", 403)
     _check_date(head, claim, now)
     _check_coverage(head, claim)
     return claim
+
+
+def holder_of(claim: Claim, credentials: Credentials) -> Holder:
+    """Of a claim that `read_claim` has let pass."""
+    holder = credentials.holder(claim.access_key)
+    if holder is None:
+        raise ValueError(f"nobody has the access key {claim.access_key}")
+    return holder
 
 
 def declared_hash(head: Head, claim: Claim) -> str:
@@ -123,7 +163,8 @@ def declared_hash(head: Head, claim: Claim) -> str:
 
 def verify_signature(head: Head, claim: Claim, credentials: Credentials, payload_hash: str) -> None:
     """Recompute the signature over the request with this hash (hexadecimal SHA-256) of its body."""
-    expected = _signature(head, claim, credentials.secret_key, payload_hash)
+    secret = credentials.of(holder_of(claim, credentials)).secret_key
+    expected = _signature(head, claim, secret, payload_hash)
     if not hmac.compare_digest(expected, claim.signature):
         raise ServiceError(
             "SignatureDoesNotMatch",

@@ -17,6 +17,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
 
+from smdp_launch.localcloud.auth import Credentials, Holder
 from smdp_launch.localcloud.client import Endpoint, LocalCloudError, private
 from smdp_launch.localcloud.layout import StateFolder
 
@@ -105,6 +106,7 @@ def _pages(client: Any, bucket: str, prefix: str) -> Iterator[str]:
 
 
 def _client(endpoint: Endpoint) -> Any:
+    keys = Credentials(endpoint.access_key, endpoint.secret_key).of(Holder("agent"))
     session = botocore.session.Session()
     for variable, value in (("config_file", os.devnull), ("credentials_file", os.devnull), ("profile", None)):
         session.set_config_variable(variable, value)
@@ -112,8 +114,8 @@ def _client(endpoint: Endpoint) -> Any:
         "s3",
         region_name=endpoint.region,
         endpoint_url=endpoint.url,
-        aws_access_key_id=endpoint.access_key,
-        aws_secret_access_key=endpoint.secret_key,
+        aws_access_key_id=keys.access_key,
+        aws_secret_access_key=keys.secret_key,
         config=Config(
             proxies={},
             connect_timeout=5,

@@ -8,12 +8,15 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from smdp_launch.catalog.faults import EVENT, VARIABLE, Fault, Kind
+from smdp_launch.localcloud import refusals
 from smdp_launch.localcloud.hosts import Host, event_of
+from smdp_launch.localcloud.layout import StateFolder
 from smdp_launch.localcloud.outcome import JobFailed
 from smdp_launch.localcloud.processes import descendants, variable
+from smdp_launch.localcloud.refusals import Refusal
 
 _UNSIGNALLED = 60.0  # seconds of training after which a fault strikes that waits for a step or a checkpoint by default
 
@@ -36,25 +39,27 @@ class Striker:
     `watch` is called by the hosts' own threads, all else by the supervisor's.
     """
 
-    def __init__(self, fault: Fault | None) -> None:
-        self._fault = fault
+    def __init__(self, fault: Fault | None, state: StateFolder) -> None:
+        self.fault = fault
+        self._state = state
         self._lock = threading.Lock()
         self._step = 0  # the furthest that a rank has reported
         self._began: float | None = None
         self._struck = False
+        self._refusing_until: float | None = None
         self._stopped: tuple[Host, int, float] | None = None  # a process of a host that stands still, and until when
 
     @property
     def seconds(self) -> float:
-        return self._fault.seconds if self._fault is not None else 0.0
+        return self.fault.seconds if self.fault is not None else 0.0
 
     @property
     def grace(self) -> float:
-        return self._fault.grace if self._fault is not None else 0.0
+        return self.fault.grace if self.fault is not None else 0.0
 
     @property
     def _rank(self) -> int:
-        return self._fault.rank if self._fault is not None else 0
+        return self.fault.rank if self.fault is not None else 0
 
     def begin(self) -> None:
         """The hosts are being started, for the first time or again."""
@@ -62,7 +67,7 @@ class Striker:
 
     def watch(self, line: str) -> None:
         """A line that a host has written."""
-        event = event_of(line, "step") if self._fault is not None else None
+        event = event_of(line, "step") if self.fault is not None else None
         step = event.get("step") if event is not None else None
         if isinstance(step, int):
             with self._lock:
@@ -91,13 +96,18 @@ class Striker:
                 if self._strikes(host.name) and not self._strike(host):
                     others = [one for one in hosts if not one.has_ended]  # a host that has ended has no log any more
                     self.tell(others[0], "missed", host=host.name, rank=self._rank)
+        if self._is("throttle", "expire") and self._is_time(False):
+            self._refuse(hosts[0])
+        if self._refusing_until is not None and time.monotonic() >= self._refusing_until:
+            self._refusing_until = None
+            self.tell(hosts[0], "answered", refused=refusals.counted(self._state))
         if self._stopped is not None and time.monotonic() >= self._stopped[2]:
             self._let_go(*self._stopped[:2])
 
     def tell(self, log: Host, what: str, **more: Any) -> None:
         """Write into a host's log what is done to it, or to the ``host`` that is named."""
-        if self._fault is not None:
-            log.tell(EVENT, kind=self._fault.kind, what=what, **more)
+        if self.fault is not None:
+            log.tell(EVENT, kind=self.fault.kind, what=what, **more)
 
     def _strike(self, host: Host) -> bool:
         """False where there is no such worker any more."""
@@ -113,6 +123,18 @@ class Striker:
             self._stopped = (host, process, time.monotonic() + self.seconds)
         return True
 
+    def _refuse(self, log: Host) -> None:
+        roles = 1 if self._is("expire") else 0
+        kind: Literal["throttle", "expire"] = "expire" if roles else "throttle"
+        refusals.begin(self._state, Refusal(kind, time.time() + self.seconds, roles))
+        self._refusing_until = time.monotonic() + self.seconds
+        self.tell(log, "refused", seconds=self.seconds)
+
+    def close(self) -> None:
+        """The job has ended."""
+        if self._is("throttle", "expire"):
+            refusals.end(self._state)
+
     def _let_go(self, host: Host, process: int) -> None:
         self._stopped = None
         if process in descendants(host.pid):  # else the number may be another's by now
@@ -120,24 +142,24 @@ class Striker:
             self.tell(host, "continued", rank=self._rank)
 
     def _is(self, *kinds: Kind) -> bool:
-        return self._fault is not None and self._fault.kind in kinds
+        return self.fault is not None and self.fault.kind in kinds
 
     def _strikes(self, host: str) -> bool:
-        return self._fault is not None and self._fault.host == host
+        return self.fault is not None and self.fault.host == host
 
     def _is_time(self, checkpoint_kept: bool) -> bool:
         self._struck, before = self._struck or self._is_due(checkpoint_kept), self._struck
         return self._struck and not before
 
     def _is_due(self, checkpoint_kept: bool) -> bool:
-        if self._fault is None:
+        if self.fault is None:
             return False
-        if self._fault.after is not None:
-            return self._age() >= self._fault.after
+        if self.fault.after is not None:
+            return self._age() >= self.fault.after
         with self._lock:
             step = self._step
-        if self._fault.step is not None:
-            return step >= self._fault.step
+        if self.fault.step is not None:
+            return step >= self.fault.step
         is_seen = checkpoint_kept if self._is("spot", "resume") else step > 0
         return is_seen or self._age() >= _UNSIGNALLED
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 from typing import Protocol as Interface
 
-from smdp_launch.localcloud import auth
+from smdp_launch.localcloud import auth, role
 from smdp_launch.localcloud.errors import ServiceError, as_xml
 from smdp_launch.localcloud.protocols import Reply, protocol, unknown
+from smdp_launch.localcloud.refusals import Refusals
 
 JSON_BODY_LIMIT = 4 * 1024 * 1024
 _BLOCK = 1024 * 1024
@@ -42,12 +43,14 @@ class Gateway:
         credentials: auth.Credentials,
         actions: Mapping[str, Mapping[str, JsonAction]],
         objects: ObjectService,
+        refusals: Refusals,
         spool: Path,
     ) -> None:
         self.authority = ""  # ADDRESS:PORT, known once the socket is bound
         self._credentials = credentials
         self._actions = actions
         self._objects = objects
+        self._refusals = refusals
         self._spool = spool
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -65,7 +68,10 @@ class Gateway:
 
     def _serve(self, environ: Environ, head: auth.Head, start_response: StartResponse) -> Iterable[bytes]:
         auth.check_origin(head, self.authority)
+        if head.path == role.PATH:
+            return _answer(start_response, 200, role.answer(head, self._credentials, self._refusals))
         claim = auth.read_claim(head, self._credentials, datetime.now(timezone.utc))
+        self._refusals.check(claim, auth.holder_of(claim, self._credentials))
         declared = auth.declared_hash(head, claim)
         length = _content_length(head)
         if claim.service == "s3":

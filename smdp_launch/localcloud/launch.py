@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.catalog import faults
-from smdp_launch.localcloud import network
+from smdp_launch.catalog.faults import VARIABLE as FAULT
+from smdp_launch.catalog.faults import Fault
+from smdp_launch.localcloud import network, role
 from smdp_launch.localcloud.arns import training_job_arn
+from smdp_launch.localcloud.auth import Credentials, Holder
 from smdp_launch.localcloud.client import Endpoint
 from smdp_launch.localcloud.container import Container
 from smdp_launch.localcloud.containers import Image
@@ -56,6 +58,7 @@ class Launch:
         *,
         isolated: bool,
         grounds: Grounds,
+        fault: Fault | None,
     ) -> None:
         self._request = request
         self._folder = folder
@@ -63,6 +66,7 @@ class Launch:
         self._endpoint = endpoint
         self._isolated = isolated
         self._grounds = grounds
+        self._fault = fault
         self._token = secrets.token_hex(16)
 
     def order(self, tree: HostTree) -> Order:
@@ -107,7 +111,7 @@ class Launch:
             "OMP_NUM_THREADS": str(self._threads_per_worker(given)),
             # The hosts' engines prove to each other that they are of one job; nobody else on this machine can join.
             "SMDP_JOB_TOKEN": self._token,
-            **{name: value for name, value in given.items() if name != faults.VARIABLE},
+            **{name: value for name, value in given.items() if name != FAULT},
             "TRAINING_JOB_NAME": self._folder.name,
             "TRAINING_JOB_ARN": training_job_arn(self._folder.name),
             "AWS_REGION": self._endpoint.region,
@@ -120,10 +124,14 @@ class Launch:
         """To the server's S3; nothing of it for containers without a network, which get all they need as channels."""
         if self._request.get("EnableNetworkIsolation"):
             return {}
+        url, person = self._endpoint.url, Credentials(self._endpoint.access_key, self._endpoint.secret_key)
+        if self._fault is not None and self._fault.kind == "expire":
+            return {**role.environment(url, person), "AWS_ENDPOINT_URL": url}
+        keys = person.of(Holder("role"))
         return {
-            "AWS_ACCESS_KEY_ID": self._endpoint.access_key,
-            "AWS_SECRET_ACCESS_KEY": self._endpoint.secret_key,
-            "AWS_ENDPOINT_URL": self._endpoint.url,
+            "AWS_ACCESS_KEY_ID": keys.access_key,
+            "AWS_SECRET_ACCESS_KEY": keys.secret_key,
+            "AWS_ENDPOINT_URL": url,
         }
 
     def _threads_per_worker(self, environment: Mapping[str, str]) -> int:

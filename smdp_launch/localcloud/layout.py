@@ -7,6 +7,7 @@ server.log      output of the server                     s3/BUCKET/...  objects,
 jobs/NAME/      one folder a job, see `JobFolder`
 account.yaml    what the account has, see `account`; the person's
 announced.json  exists while the server is to stay without clients and jobs
+refusal.json    which calls are refused for now, see `refusals`; refused.json counts them
 registry/        images and repositories, once asked for
 """
 
@@ -69,6 +70,14 @@ class StateFolder:
     @property
     def jobs(self) -> Path:
         return self.root / "jobs"
+
+    @property
+    def refusal(self) -> Path:
+        return self.root / "refusal.json"
+
+    @property
+    def refused(self) -> Path:
+        return self.root / "refused.json"
 
     @property
     def announced(self) -> Path:

@@ -22,6 +22,7 @@ from smdp_launch.localcloud.files import Lock, read_json, write_json
 from smdp_launch.localcloud.gateway import Gateway
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import StateFolder
+from smdp_launch.localcloud.refusals import Refusals
 from smdp_launch.localcloud.registry import Registry
 from smdp_launch.localcloud.s3 import ObjectStore
 from smdp_launch.localcloud.services import services
@@ -78,9 +79,8 @@ def serve(state: StateFolder) -> int:
     credentials = _credentials(previous)
     jobs = JobStore(state, credentials)
     registry = Registry(state.registry)
-    gateway = Gateway(
-        credentials, services(jobs, registry, AccountFile(state.root)), ObjectStore(state.objects), state.spool
-    )
+    actions = services(jobs, registry, AccountFile(state.root))
+    gateway = Gateway(credentials, actions, ObjectStore(state.objects), Refusals(state), state.spool)
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"
     jobs.endpoint_url = f"http://{gateway.authority}"

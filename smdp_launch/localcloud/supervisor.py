@@ -58,7 +58,7 @@ class Supervisor:
         self._meter = Meter(folder, self._request)
         self._mounts: list[Mount] = []
         self._checkpoints: CheckpointSync | None = None
-        self._striker = Striker(None)
+        self._striker = Striker(None, folder.state_folder)
 
     @cached_property
     def _no_namespaces(self) -> str | None:
@@ -95,7 +95,7 @@ class Supervisor:
 
     def _run(self) -> Ending:
         self._proceed()
-        self._striker = Striker(faults.asked(self._request))
+        self._striker = Striker(faults.asked(self._request), self._folder.state_folder)
         self._state.started = time.time()
         buckets = self._open_buckets()
         artifacts = Artifacts(self._request, buckets, self._folder.hosts)
@@ -167,7 +167,15 @@ class Supervisor:
         self._proceed()
         refusal = self._no_namespaces
         grounds = replace(self._grounds, mounts=tuple(self._mounts))
-        launch = Launch(self._request, self._folder, held, buckets.endpoint, isolated=refusal is None, grounds=grounds)
+        launch = Launch(
+            self._request,
+            self._folder,
+            held,
+            buckets.endpoint,
+            isolated=refusal is None,
+            grounds=grounds,
+            fault=self._striker.fault,
+        )
         warning = f"No namespaces here ({refusal}): scripts that write /opt/ml literally write to this machine's. "
         self._enter(
             "Training", f"{warning if refusal else ''}Training in progress on {len(self._trees)} simulated host(s)."
@@ -324,6 +332,7 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         self._kill()
+        self._striker.close()
         remove_tree(self._folder.hosts)
         self._resources.close()
 

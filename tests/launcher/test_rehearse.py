@@ -52,6 +52,22 @@ for step in range(1, 21):
     time.sleep(0.1)
 dist.destroy_process_group()
 """
+#: Calls S3 for 30 steps of 0.2 s, as a client that asks again and renews its credentials, or as BAD says.
+CALLS = """\
+import json, os, time
+import boto3
+from botocore.config import Config
+bad = os.environ.get("BAD", "")
+tries = {"total_max_attempts": 1} if bad == "asks once" else {"mode": "standard", "max_attempts": 12}
+keys = boto3.Session().get_credentials().get_frozen_credentials() if bad == "keeps its keys" else None
+kept = dict(zip(("aws_access_key_id", "aws_secret_access_key", "aws_session_token"), keys)) if keys else {}
+s3 = boto3.client("s3", config=Config(retries=tries), **kept)
+for number in range(1, 31):
+    time.sleep(0.2)
+    s3.list_buckets()
+    step = {"smdp_event": 1, "event": "step", "time": time.time(), "rank": 0, "step": number, "steps": 30}
+    print(json.dumps(step), flush=True)
+"""
 KEEPS = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3')
 TWO = ("--hosts", "2", "--workers-per-host", "1")
 
@@ -127,6 +143,32 @@ def test_ranks_that_wait_for_each_other_do_so_as_long_as_they_may(
     write_job(folder, f'{JOB}\nenvironment: {{WAITS: "{waits}"}}\n', SUMS)
     ran = command_in(folder)("rehearse", *arguments, *TWO)
     assert verdict(ran.stdout).startswith(told), ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bad", "told"),
+    [
+        (["throttle", "--for", "4"], "", "PASS  the job was followed to its end through the refusals, and completed"),
+        (["throttle", "--for", "4"], "asks once", "FAIL  the job failed when calls were refused"),
+        (["expire", "--for", "3"], "", "PASS  the job was followed to its end through the refusals, and completed"),
+        (["expire", "--for", "3"], "keeps its keys", "FAIL  the job failed when calls were refused"),
+    ],
+)
+def test_a_job_whose_calls_are_refused_asks_again(folder: Path, arguments: list[str], bad: str, told: str) -> None:
+    write_job(folder, f'{JOB}\nenvironment: {{BAD: "{bad}"}}\n' if bad else JOB, CALLS)
+    ran = command_in(folder)("rehearse", *arguments, "--hosts", "1", "--workers-per-host", "1", "--json")
+    *lines, last = [json.loads(one) for one in ran.stdout.splitlines()]
+    validator("rehearsal").validate(last)
+    assert f"{'PASS' if last['passed'] else 'FAIL'}  {last['reason']}" == told, ran.stdout[-3000:] + ran.stderr
+    assert any(one.get("seen") == "waiting" for one in lines)
+    if last["passed"]:
+        rows = [one["value"] for one in last["evidence"]]
+        assert any("calls are answered again; refused were " in one and "of sagemaker" in one for one in rows), rows
+        steps = [one["fields"]["step"] for one in lines if one.get("seen") == "event" and one["name"] == "step"]
+        assert steps == list(range(1, 31))  # no line was lost
+    else:
+        (ended,) = (one for one in lines if one.get("seen") == "ended")
+        assert ("SlowDown" if bad == "asks once" else "ExpiredToken") in json.dumps(ended["traceback"])
 
 
 def test_spot_tells_what_was_measured(rehearse: Command) -> None:
