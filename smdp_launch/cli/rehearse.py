@@ -197,6 +197,8 @@ def _rehearse(
     from smdp_launch.jobs.rehearsal import Rehearsal
     from smdp_launch.planning.prepare import check_job
 
+    if kind == "late" and (at.rank is not None or at.step is not None):
+        raise click.BadParameter("a host is late at the start: name the host alone, such as algo-2", param_hint="--at")
     if after is not None and at.step is not None:
         raise click.UsageError("--after and a step in --at are two moments: give one of them")
     asked = local_request(flags)

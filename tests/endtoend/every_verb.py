@@ -29,6 +29,7 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.history import STATE_FOLDER
 from tests.conftest import JOB, LAUNCHER, clean_environment, write_job
 from tests.endtoend.leftovers import listening
+from tests.launcher import test_rehearse as rehearsed
 from tests.launcher.test_resume import CHECKPOINT, COUNTS, stored
 from tests.localcloud.cloud import names_in, wait_for
 
@@ -155,6 +156,13 @@ def cut_off_job(place: Place) -> Iterator[list[str]]:
 
 
 @contextmanager
+def counting_job(place: Place) -> Iterator[list[str]]:
+    """One that keeps checkpoints, and the options of a small run."""
+    place.write(rehearsed.COUNTS, rehearsed.KEEPS)
+    yield HERE[1:]
+
+
+@contextmanager
 def cloud(place: Place) -> Iterator[list[str]]:
     """A local cloud that is up, and that AWS's clients take for AWS, with what the job names."""
     kept = dict(place.environment)
@@ -185,6 +193,8 @@ def registry(_: Place) -> Iterator[list[str]]:
         server.close()
 
 
+_TORCH = "tests/launcher/test_rehearse.py, whose jobs wait for each other"
+_TWICE = ["--at", "@5", "--after", "1"]
 _IMAGES = "tests/images, which has images"
 VERBS = {
     "init": Verb(["src", "--yes", "--force"], ["nowhere", "--yes"], ExitCode.USAGE, torch_script),
@@ -193,6 +203,13 @@ VERBS = {
     "schema": Verb([], ["--output", "nowhere/schema.json"], ExitCode.ENVIRONMENT),
     "preflight": Verb(["--ignore", "SMDP815"], ["nowhere.yaml"], ExitCode.JOB_FILE_REFUSED, cloud),
     "launch": Verb([*HERE], [*HERE, "--data", "train=nowhere"], ExitCode.JOB_FILE_REFUSED),
+    "rehearse spot": Verb(["--at", "@5", "--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
+    "rehearse resume": Verb(["--at", "@5"], _TWICE, ExitCode.USAGE, counting_job),
+    "rehearse kill": Verb([], _TWICE, ExitCode.USAGE, counting_job),
+    "rehearse slow": Verb(None, ["--for", "1", *HERE[1:]], ExitCode.REHEARSAL_FAILED, counting_job, elsewhere=_TORCH),
+    "rehearse late": Verb(["--for", "1"], ["--at", "@5"], ExitCode.USAGE, counting_job),
+    "rehearse throttle": Verb(["--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
+    "rehearse expire": Verb(["--for", "1"], _TWICE, ExitCode.USAGE, counting_job),
     "follow": Verb([], ["--timeout", "0"], ExitCode.WAIT_TIMED_OUT, ended_job),
     "status": Verb([], ["no-such-job", "--region", "us-east-1"], ExitCode.ENVIRONMENT, ended_job),
     "logs": Verb([], ["--grep", "("], ExitCode.USAGE, ended_job),

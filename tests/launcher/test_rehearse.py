@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from smdp_launch.catalog.faults import KINDS, VARIABLE, Fault, Place
 from smdp_launch.errors import ExitCode
@@ -14,7 +15,7 @@ from smdp_launch.jobs.history import state_folder
 from smdp_launch.localcloud.client import private
 from smdp_launch.planning.faults import victim
 from tests.conftest import JOB, Command, command_in, write_job
-from tests.launcher.test_json_documents import validator
+from tests.launcher.test_json_documents import SCHEMAS, validator
 
 #: Counts to 15 in steps of 0.2 s and keeps the count in the checkpoint folder. What it does otherwise stands in BAD.
 COUNTS = """\
@@ -69,6 +70,7 @@ for number in range(1, 31):
     print(json.dumps(step), flush=True)
 """
 KEEPS = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3')
+EVENT = Draft202012Validator(json.loads(SCHEMAS["event"].read_text()))
 TWO = ("--hosts", "2", "--workers-per-host", "1")
 
 
@@ -176,6 +178,8 @@ def test_spot_tells_what_was_measured(rehearse: Command) -> None:
     lines = [json.loads(one) for one in ran.stdout.splitlines()]
     for one in lines[:-1]:
         validator("follow").validate(one)
+        if one.get("seen") == "event":
+            EVENT.validate(one["fields"])
     last = lines[-1]
     validator("rehearsal").validate(last)
     assert (last["rehearsal"], last["kind"], last["passed"]) == (1, "spot", True)
@@ -208,6 +212,7 @@ def test_the_new_job_of_a_resumption_meets_no_fault(rehearse: Command, folder: P
         (["slow", "--at", "the first"], "'the first' is not HOST:RANK@STEP, such as algo-2:3@120"),
         (["spot", "--at", "@3", "--after", "2"], "--after and a step in --at are two moments: give one of them"),
         (["late", "--after", "2"], "No such option '--after'"),
+        (["late", "--at", "algo-2@5"], "a host is late at the start: name the host alone, such as algo-2"),
         (["sport"], "there is no command sport: did you mean spot?"),
     ],
 )
