@@ -73,7 +73,7 @@ def open_cloud(state_dir: Path) -> Iterator[Callable[[], Cloud]]:
         yield open_one
         wait_for(lambda: not list(state_dir.glob("jobs/*/hosts")), "the removal of the host trees")
     for cloud in opened:
-        assert_nothing_runs(cloud.endpoint.secret_key)
+        assert_nothing_runs(cloud.endpoint.access_key)
     assert_no_new_temporary_files(before)
 
 
@@ -89,7 +89,7 @@ class leaves_nothing:  # noqa: N801 (used as a context manager)
     def __exit__(self, *error: object) -> None:
         wait_for(lambda: not list(self._cloud.state_dir.glob("jobs/*/hosts")), "the removal of the host trees")
         assert_nothing_runs(str(self._cloud.state_dir / "jobs"))
-        assert_nothing_runs(self._cloud.endpoint.secret_key)
+        assert_nothing_runs(self._cloud.endpoint.access_key)
         assert list((self._cloud.state_dir / "spool").iterdir()) == []
         assert_no_new_temporary_files(self._before)
 

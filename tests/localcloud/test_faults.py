@@ -21,7 +21,7 @@ SLEEPS = """
 def workers(cloud: Cloud) -> list[int]:
     """Worker processes of all hosts, as this machine numbers them."""
     found = []
-    for pid in processes_with(cloud.endpoint.secret_key):
+    for pid in processes_with(cloud.endpoint.access_key):
         if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
             found.append(pid)
     return found
@@ -160,4 +160,4 @@ def test_processes_that_hide_from_their_parents_end_with_the_job(either_cloud: C
     """
     job = either_cloud.run("daemon", script)
     assert job["TrainingJobStatus"] == "Completed"
-    assert processes_with(either_cloud.endpoint.secret_key) == []
+    assert processes_with(either_cloud.endpoint.access_key) == []
