@@ -66,6 +66,7 @@ def _link_speed(_: click.Context, __: click.Parameter, text: str | None) -> str 
     callback=_link_speed,
     help="With --local: speed of each host's link, such as 1gbit (needs root).",
 )
+@options.cuda_on_cpu
 @click.option("--detach", "-d", is_flag=True, help="Launch it and leave it: `follow` shows it later.")
 @options.ignore
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
@@ -80,6 +81,7 @@ def command(
     data: dict[str, Path],
     containers: bool,
     network: str | None,
+    cuda_on_cpu: bool,
     detach: bool,
     ignore: tuple[str, ...],
     dry_run: bool,
@@ -103,6 +105,7 @@ def command(
             ("--data", data),
             ("--containers", containers),
             ("--network", network),
+            ("--cuda-on-cpu", cuda_on_cpu),
         )
         if value
     ]
@@ -113,7 +116,9 @@ def command(
         if local or settings:
             raise click.UsageError("a saved plan is launched on AWS as it is: give the job file with --local or --set")
         return _launch_saved(job_file, manner, ignore)
-    asked = LocalRequest(hosts, workers_per_host, data, containers, network, file_systems()) if local else None
+    asked = None
+    if local:
+        asked = LocalRequest(hosts, workers_per_host, data, containers, network, file_systems(), cuda_on_cpu)
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     if asked is not None:

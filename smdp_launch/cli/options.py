@@ -52,6 +52,12 @@ events = click.option(
     "--json", "as_json", is_flag=True, help="What happens as JSON documents, one a line (docs/json.md); asks nothing."
 )
 
+cuda_on_cpu = click.option(
+    "--cuda-on-cpu",
+    is_flag=True,
+    help="With --local: imitate CUDA on the CPU, for scripts that insist on it (docs/cuda-on-cpu.md).",
+)
+
 job_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=launched_jobs)
 
 region = click.option(

@@ -33,6 +33,7 @@ class LocalRun:
         not_honoured: one sentence for each thing in the job that this run cannot do.
         containers: whether its hosts run from the job's image.
         network: speed of each host's link, such as ``1gbit``; None for as fast as this machine is.
+        cuda_on_cpu: whether CUDA is imitated in its workers.
     """
 
     hosts: int
@@ -41,6 +42,7 @@ class LocalRun:
     not_honoured: tuple[str, ...] = ()
     containers: bool = False
     network: str | None = None
+    cuda_on_cpu: bool = False
 
 
 @dataclass(frozen=True)
