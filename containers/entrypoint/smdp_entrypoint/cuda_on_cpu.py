@@ -37,7 +37,7 @@ def _objection(environ: Mapping[str, str], gpus: int) -> str | None:
     engine = importlib.util.find_spec("smdp_engine")
     folders = engine.submodule_search_locations if engine is not None else None
     if not folders:
-        return "smdp-engine is not installed, which imitates it: install it beside smdp-launch (docs/engine.md)"
+        return "smdp-engine is not installed, which imitates it: pip install ./native where the workers run"
     if not (Path(folders[0]) / "cuda_on_cpu").is_dir():
         return "the smdp-engine that is installed is too old for it: install it again"
     return None

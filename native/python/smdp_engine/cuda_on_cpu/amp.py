@@ -78,8 +78,8 @@ def _for_cuda(original: Any, answer: Any) -> Any:
 
 def _on_cpu(original: Any) -> Any:
     @functools.wraps(original)
-    def decorator(function: Any = None, *, device_type: str, **others: Any) -> Any:
-        return original(function, device_type="cpu" if device_type == "cuda" else device_type, **others)
+    def decorator(*function: Any, device_type: str, **others: Any) -> Any:
+        return original(*function, device_type="cpu" if device_type == "cuda" else device_type, **others)
 
     return decorator
 

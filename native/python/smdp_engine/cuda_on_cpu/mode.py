@@ -68,9 +68,19 @@ def turn_on() -> None:
     MODE.__enter__()
     thread: Any = threading.Thread
     thread._bootstrap_inner = with_mode(thread._bootstrap_inner)
-    autograd: Any = torch.autograd
-    if hasattr(autograd, "_engine_run_backward"):  # since torch 2.1
-        autograd._engine_run_backward = with_mode(autograd._engine_run_backward)
+    variable: Any = torch.autograd.Variable
+    variable._execution_engine = _Engine(variable._execution_engine)
+
+
+class _Engine:
+    """torch's engine of autograd, with the mode on in what it runs."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.run_backward = with_mode(engine.run_backward)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
 
 def _to(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,6 @@
 """The parts of torch's data parallelism that look at devices."""
 
 import functools
-import importlib
 import os
 from typing import Any
 
@@ -16,12 +15,16 @@ _BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 def apply() -> None:
     ddp = torch.nn.parallel.DistributedDataParallel
     ddp.__init__ = _ddp_init(ddp.__init__)
+    ddp._passing_sync_batchnorm_handle = lambda _self, _module: None  # it only refuses SyncBatchNorm on CPUs
     torch.nn.DataParallel.__init__ = _refuse_data_parallel
     if torch.distributed.is_available():
         torch.nn.SyncBatchNorm.forward = _sync_batch_norm
         for module in (torch.distributed, torch.distributed.distributed_c10d):
             for name, wrap in (("init_process_group", _init_group), ("new_group", _init_group), ("barrier", _barrier)):
                 setattr(module, name, wrap(getattr(module, name)))
+        if hasattr(torch.distributed, "DeviceMesh"):  # since torch 2.2
+            mesh = torch.distributed.DeviceMesh
+            mesh.__init__ = _mesh_init(mesh.__init__)
     torch.compile = _compile(torch.compile)
 
 
@@ -34,6 +37,16 @@ def _ddp_init(original: Any) -> Any:
         if output_device is not None:
             devices.meant(output_device)
         original(self, module, device_ids, None, *more, **named)
+
+    return init
+
+
+def _mesh_init(original: Any) -> Any:
+    """FSDP2 shards what lies on the devices of a mesh."""
+
+    @functools.wraps(original)
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
 
     return init
 
@@ -109,8 +122,23 @@ def _sync_batch_norm(self: Any, input: Any) -> Any:  # noqa: A002 (torch's name)
     return result.to(input.dtype)
 
 
+class _Sum(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """Over the ranks; so is its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Any, group: Any) -> Any:
+        ctx.group = group
+        values = values.clone()
+        torch.distributed.all_reduce(values, group=group)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _Sum.apply(gradient.contiguous(), ctx.group), None
+
+
 def _all_reduce(values: Any, group: Any) -> Any:
-    return importlib.import_module("torch.distributed.nn.functional").all_reduce(values, group=group)
+    return _Sum.apply(values, group)
 
 
 def _follow(norm: Any, mean: Any, variance: Any) -> None:

@@ -1,15 +1,15 @@
 """``torch.cuda`` and what else in torch asks for a GPU outside of functions that a mode sees."""
 
-import contextlib
 import functools
 import importlib
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from . import amp, figures, mode, parallel, streams
+from . import amp, figures, mode, parallel, profiling, streams
 from .devices import devices
 from .placement import placement
+from .profiling import nothing
 from .switch import NotImitated
 
 _TYPES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
@@ -25,20 +25,19 @@ def apply() -> None:
     for name in ("graphs", "nccl", "memory"):
         _refuse_the_rest(importlib.import_module(f"torch.cuda.{name}"), set(_CUDA))
     _answer(torch.cuda.memory, dict.fromkeys(("_record_memory_history", "_snapshot", "_dump_snapshot"), _no_snapshot))
-    _answer(torch.cuda.nvtx, _NVTX)
-    _answer(torch.cuda.profiler, {"start": _nothing, "stop": _nothing, "init": _nothing})
     if hasattr(torch, "accelerator"):  # since torch 2.6
         _answer(torch.accelerator, _ACCELERATOR)
     for one in _TYPES:
         setattr(torch.cuda, f"{one}Tensor", getattr(torch, f"{one}Tensor"))
     torch.set_default_tensor_type = _set_default_tensor_type(torch.set_default_tensor_type)
     torch.Generator = _Generator
-    torch.Tensor.record_stream = _nothing  # torch would look at the stream's type before the mode is asked
+    torch.Tensor.record_stream = nothing  # torch would look at the stream's type before the mode is asked
     torch.UntypedStorage.cuda = _storage_to_gpu
     torch.serialization.register_package(5, lambda _storage: None, _restore)
     _on_cpu(importlib.import_module("torch.utils._device"))
     amp.apply()
     parallel.apply()
+    profiling.apply()
     mode.turn_on()
 
 
@@ -49,7 +48,7 @@ def _answer(module: Any, answers: Dict[str, Any]) -> None:
 
 def _refuse_the_rest(module: Any, answered: Any) -> None:
     """Every public function and class that has no imitation; newer releases of torch may bring more."""
-    for name in set(module.__all__) - set(answered):
+    for name in set(getattr(module, "__all__", ())) - set(answered):
         value = getattr(module, name, None)
         if isinstance(value, type):
             setattr(module, name, type(name, (), {"__new__": _refusal(f"{module.__name__}.{name}")}))
@@ -65,10 +64,6 @@ def _refusal(what: str) -> Callable[..., Any]:
 
 
 _no_snapshot = _refusal("a snapshot of a GPU's memory")
-
-
-def _nothing(*_args: Any, **_kwargs: Any) -> None:
-    """For what has no effect on a CPU."""
 
 
 def _synchronize(device: Any = None) -> None:
@@ -157,21 +152,8 @@ def _on_cpu(module: Any) -> None:
     context.__init__, context.__torch_function__ = on_cpu, placed
 
 
-@contextlib.contextmanager
-def _range(msg: Any, *_args: Any, **_kwargs: Any) -> Iterator[None]:
-    yield
-
-
 _KEPT = {"amp", "check_error", "cudaStatus", "CudaError", "DeferredCudaCallError", "has_half", "has_magma"}
 _KEPT |= {f"{one}{kind}" for one in (*_TYPES, "ComplexFloat", "ComplexDouble") for kind in ("Tensor", "Storage")}
-_NVTX: Dict[str, Any] = {
-    "range_push": lambda msg: 0,
-    "range_pop": lambda: 0,
-    "range_start": lambda msg: 0,
-    "range_end": _nothing,
-    "mark": _nothing,
-    "range": _range,
-}
 _MEMORY: Dict[str, Any] = {
     **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), figures.zero),
     **dict.fromkeys(("memory_cached", "max_memory_cached"), figures.zero),
@@ -179,13 +161,13 @@ _MEMORY: Dict[str, Any] = {
     "reset_peak_memory_stats": _synchronize,
     "reset_accumulated_memory_stats": _synchronize,
     "memory_stats": figures.statistics,
-    "empty_cache": _nothing,
+    "empty_cache": nothing,
 }
 _CUDA: Dict[str, Any] = {
     **_MEMORY,
     "memory_summary": figures.summary,
     "mem_get_info": figures.memory,
-    "ipc_collect": _nothing,
+    "ipc_collect": nothing,
     "is_available": lambda: devices.count() > 0,
     "device_count": devices.count,
     "current_device": devices.current,

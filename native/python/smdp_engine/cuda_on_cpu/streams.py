@@ -38,6 +38,9 @@ class Stream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def record_event(self, event: Any = None) -> Any:
         event = Event() if event is None else event
         event.record(self)
