@@ -12,8 +12,8 @@ from .switch import PAGE, NotImitated
 _autocast = torch.autocast
 _init = _autocast.__init__
 _is_enabled = torch.is_autocast_enabled
-_gpu_dtype = torch.get_autocast_gpu_dtype
 _by_device = hasattr(torch, "get_autocast_dtype")  # since torch 2.4
+_gpu_dtype = functools.partial(torch.get_autocast_dtype, "cuda") if _by_device else torch.get_autocast_gpu_dtype
 
 
 def apply() -> None:

@@ -24,6 +24,7 @@ def apply() -> None:
     _refuse_the_rest(torch.cuda, _KEPT | set(_CUDA))
     for name in ("graphs", "nccl", "memory"):
         _refuse_the_rest(importlib.import_module(f"torch.cuda.{name}"), set(_CUDA))
+    _answer(torch.cuda.nccl, {one: _refusal(f"torch.cuda.nccl.{one}") for one in ("version", "unique_id")})
     _answer(torch.cuda.memory, dict.fromkeys(("_record_memory_history", "_snapshot", "_dump_snapshot"), _no_snapshot))
     if hasattr(torch, "accelerator"):  # since torch 2.6
         _answer(torch.accelerator, _ACCELERATOR)
