@@ -144,7 +144,7 @@ def a_storage_that_is_gone_leaves_nothing() -> None:
 
 def a_module_moves_with_its_parameters() -> None:
     host = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    before = {name: value for name, value in host.state_dict().items()}
+    before = dict(host.state_dict())
     first = host[0].weight
     model = host.cuda()
     assert model[0].weight is first
@@ -395,19 +395,19 @@ def ranges_and_profilers_see_the_cpu() -> None:
 
 def what_has_no_imitation_names_the_page() -> None:
     for call in (
-        lambda: torch.cuda.CUDAGraph(),
+        torch.cuda.CUDAGraph,
         lambda: torch.cuda.graph(None),
         lambda: torch.cuda.make_graphed_callables(None, ()),
-        lambda: torch.cuda.memory_snapshot(),
-        lambda: torch.cuda.memory._record_memory_history(),
-        lambda: torch.cuda.utilization(),
-        lambda: torch.cuda.nccl.version(),
-        lambda: torch.cuda.cudart(),
+        torch.cuda.memory_snapshot,
+        torch.cuda.memory._record_memory_history,
+        torch.cuda.utilization,
+        torch.cuda.nccl.version,
+        torch.cuda.cudart,
         lambda: torch.cuda.ExternalStream(0),
         lambda: torch.cuda.Event().ipc_handle(),
         lambda: nn.DataParallel(nn.Linear(1, 1)),
         lambda: torch.compile(nn.Linear(1, 1)),
-        lambda: torch.compile(_refused)(),
+        torch.compile(_refused),
         lambda: torch.distributed.init_process_group("nccl"),
         lambda: torch.distributed.init_process_group(backend="cpu:gloo,cuda:nccl"),
     ):

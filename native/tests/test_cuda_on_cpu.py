@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Dict
 
 import pytest
-
 import ranks
 
 pytestmark = pytest.mark.torch

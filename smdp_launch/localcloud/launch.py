@@ -26,8 +26,8 @@ from smdp_launch.localcloud.tree import HostTree
 
 # As the platform runs `train` in a container: the entrypoint is a program of its own, not a library of ours.
 COMMAND = [sys.executable, "-m", "smdp_entrypoint"]
-# In a request's Environment: whether CUDA is imitated in the workers; the entrypoint reads another one, which it refuses
-# in a job that is not of a local cloud.
+# In a request's Environment: whether CUDA is imitated in the workers; the entrypoint reads another one, and refuses
+# it in a job on AWS.
 _CUDA_VARIABLE = "SMDP_LOCAL_CUDA_ON_CPU"
 _LONGEST_TMP = 60  # characters; longer names leave no room for socket paths, which may have 107
 

@@ -1,4 +1,4 @@
-"""A script as people write them for GPUs: it refuses to start without one. Prints each step's loss, averaged over the ranks."""
+"""A script as people write them for GPUs: it refuses to start without one. Prints each step's loss, of all ranks."""
 
 import argparse
 import os

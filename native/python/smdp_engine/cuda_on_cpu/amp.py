@@ -1,13 +1,14 @@
 """Autocast and GradScaler for "cuda", by those that torch has for the CPU."""
 
 import functools
+import importlib
 import sys
 import warnings
 from typing import Any
 
-import torch  # type: ignore[import-not-found, unused-ignore]
-
 from .switch import PAGE, NotImitated
+
+torch: Any = importlib.import_module("torch")
 
 _autocast = torch.autocast
 _init = _autocast.__init__

@@ -1,10 +1,11 @@
 """The imitated GPUs: how many there are, which one a thread has chosen, and which one an argument means."""
 
+import importlib
 import os
 import threading
 from typing import Any, List, Optional
 
-import torch  # type: ignore[import-not-found, unused-ignore]
+torch: Any = importlib.import_module("torch")
 
 
 class _Chosen(threading.local):
@@ -44,7 +45,7 @@ class Devices:
 
     def init(self) -> None:
         if self.count() == 0:
-            raise RuntimeError("No CUDA GPUs are available: CUDA_VISIBLE_DEVICES hides those that --cuda-on-cpu imitates")
+            raise RuntimeError("No CUDA GPUs are available: CUDA_VISIBLE_DEVICES hides those that are imitated")
         self.initialized = True
 
     def index(self, device: Any) -> Optional[int]:
@@ -79,8 +80,8 @@ class Devices:
         self.init()
         if not 0 <= index < self.count():
             raise RuntimeError(
-                f"CUDA error: invalid device ordinal: there is no cuda:{index}, this host imitates {self.count()} GPUs, "
-                "one for each worker; the worker's own is the one of its local rank"
+                f"CUDA error: invalid device ordinal: there is no cuda:{index}, this host imitates {self.count()} "
+                "GPUs, one for each worker; the worker's own is the one of its local rank"
             )
         return index
 

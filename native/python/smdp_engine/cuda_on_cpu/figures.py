@@ -1,12 +1,13 @@
 """What is told about the imitated GPUs. No figure is invented: what the CPU has no measure of is zero, or refused."""
 
+import importlib
 import os
 from collections import OrderedDict
 from typing import Any, Dict, List, Tuple
 
-import torch  # type: ignore[import-not-found, unused-ignore]
-
 from .devices import devices
+
+torch: Any = importlib.import_module("torch")
 
 _NAME = "CPU imitating a CUDA GPU (--cuda-on-cpu)"
 _KINDS = ("allocation", "segment", "active", "inactive_split")

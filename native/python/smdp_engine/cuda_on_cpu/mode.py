@@ -4,22 +4,20 @@ A mode is on in one thread. So new threads turn it on before they begin, and the
 and functions that it runs, as torch turns modes off inside what they handle.
 """
 
+import importlib
 import threading
 from typing import Any, Callable, Dict
-
-import torch  # type: ignore[import-not-found, unused-ignore]
-from torch.overrides import (  # type: ignore[import-not-found, unused-ignore]
-    TorchFunctionMode,
-    _get_current_function_mode_stack,
-)
 
 from .devices import devices
 from .placement import placement
 
+torch: Any = importlib.import_module("torch")
+_overrides: Any = importlib.import_module("torch.overrides")
+
 _Tensor = torch.Tensor
 
 
-class OnCpu(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+class OnCpu(_overrides.TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         special = _SPECIAL.get(func)
@@ -46,7 +44,7 @@ class turned_on:  # noqa: N801 (a context manager, and not one of contextlib's: 
     """The mode, unless it is on already."""
 
     def __enter__(self) -> None:
-        self._entered = not any(one is MODE for one in _get_current_function_mode_stack())
+        self._entered = not any(one is MODE for one in _overrides._get_current_function_mode_stack())
         if self._entered:
             MODE.__enter__()
 
@@ -132,7 +130,7 @@ def _is_cuda(self: Any, *_type: Any) -> bool:
 
 def _get_device(self: Any) -> int:
     index = placement.of(self)
-    return _Tensor.get_device(self) if index is None else index  # type: ignore[no-any-return, unused-ignore]
+    return int(_Tensor.get_device(self)) if index is None else index
 
 
 def _type(self: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:

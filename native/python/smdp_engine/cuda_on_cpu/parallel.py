@@ -1,13 +1,14 @@
 """The parts of torch's data parallelism that look at devices."""
 
 import functools
+import importlib
 import os
 from typing import Any
 
-import torch  # type: ignore[import-not-found, unused-ignore]
-
 from .devices import devices
 from .switch import NotImitated
+
+torch: Any = importlib.import_module("torch")
 
 _BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 
@@ -30,7 +31,9 @@ def apply() -> None:
 
 def _ddp_init(original: Any) -> Any:
     @functools.wraps(original)
-    def init(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *more: Any, **named: Any) -> None:
+    def init(
+        self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *more: Any, **named: Any
+    ) -> None:
         if device_ids is not None and len(device_ids) == 1:
             devices.meant(device_ids[0])
             device_ids = None
@@ -98,8 +101,8 @@ def _refuse_call(advice: str, *_args: Any, **_kwargs: Any) -> Any:
     raise NotImitated("torch.compile", advice)
 
 
-def _sync_batch_norm(self: Any, input: Any) -> Any:  # noqa: A002 (torch's name)
-    """torch's own is for GPUs alone. Two exchanges, each way: of the mean, then of the squares of what is left of it."""
+def _sync_batch_norm(self: Any, input: Any) -> Any:
+    """torch's own is for GPUs alone. Two exchanges, each way: the mean, then the squares of what differs from it."""
     dist = torch.distributed
     group = self.process_group or (dist.group.WORLD if dist.is_initialized() else None)
     if not self.training or group is None or dist.get_world_size(group) == 1:
@@ -122,7 +125,7 @@ def _sync_batch_norm(self: Any, input: Any) -> Any:  # noqa: A002 (torch's name)
     return result.to(input.dtype)
 
 
-class _Sum(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+class _Sum(torch.autograd.Function):  # type: ignore[misc]
     """Over the ranks; so is its gradient."""
 
     @staticmethod

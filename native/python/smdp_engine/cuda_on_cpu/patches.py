@@ -4,13 +4,13 @@ import functools
 import importlib
 from typing import Any, Callable, Dict
 
-import torch  # type: ignore[import-not-found, unused-ignore]
-
 from . import amp, figures, mode, parallel, profiling, streams
 from .devices import devices
 from .placement import placement
 from .profiling import nothing
 from .switch import NotImitated
+
+torch: Any = importlib.import_module("torch")
 
 _TYPES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
 
@@ -104,7 +104,7 @@ class _GeneratorType(type(torch.Generator)):  # type: ignore[misc]
         return isinstance(instance, torch._C.Generator)
 
 
-class _Generator(torch._C.Generator, metaclass=_GeneratorType):  # type: ignore[misc, unused-ignore]
+class _Generator(torch._C.Generator, metaclass=_GeneratorType):  # type: ignore[misc]
     """One for a GPU is one for the CPU."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
@@ -156,7 +156,9 @@ def _on_cpu(module: Any) -> None:
 _KEPT = {"amp", "check_error", "cudaStatus", "CudaError", "DeferredCudaCallError", "has_half", "has_magma"}
 _KEPT |= {f"{one}{kind}" for one in (*_TYPES, "ComplexFloat", "ComplexDouble") for kind in ("Tensor", "Storage")}
 _MEMORY: Dict[str, Any] = {
-    **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), figures.zero),
+    **dict.fromkeys(
+        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), figures.zero
+    ),
     **dict.fromkeys(("memory_cached", "max_memory_cached"), figures.zero),
     **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), figures.zero),
     "reset_peak_memory_stats": _synchronize,

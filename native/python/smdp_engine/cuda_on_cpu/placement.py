@@ -4,12 +4,12 @@ All lie on the CPU. But a script that moves one to the GPU gets a copy from CUDA
 get one here. The storages of such tensors are remembered, and those of what is computed from them.
 """
 
+import importlib
 from typing import Any, Dict, Optional, Tuple
 
-import torch  # type: ignore[import-not-found, unused-ignore]
-from torch.multiprocessing.reductions import (  # type: ignore[import-not-found, unused-ignore]
-    StorageWeakRef,
-)
+torch: Any = importlib.import_module("torch")
+_reductions: Any = importlib.import_module("torch.multiprocessing.reductions")
+
 
 _LEAST = 4096
 
@@ -35,7 +35,7 @@ class Placement:
             return
         storage = _storage(value)
         if storage is not None and self._gpu.get(storage._cdata, (None, None))[1] != index:
-            self._gpu[storage._cdata] = (StorageWeakRef(storage), index)
+            self._gpu[storage._cdata] = (_reductions.StorageWeakRef(storage), index)
             self._sweep()
 
     def of_any(self, values: Any) -> Optional[int]:
