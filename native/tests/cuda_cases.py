@@ -112,6 +112,21 @@ def what_moves_to_a_gpu_is_a_copy() -> None:
         assert after.cuda() is after
 
 
+def a_tensors_device_leads_to_its_gpu() -> None:
+    """It is the CPU, whatever is asked of it; but what goes to it goes to where the tensor is."""
+    weight = nn.Linear(2, 2).cuda(1).weight
+    assert weight.device == CPU
+    assert repr(weight.device) == "device(type='cpu')"
+    before = torch.zeros(2)
+    after = before.to(weight.device)
+    after.add_(1)
+    assert before.sum() == 0
+    assert after.get_device() == torch.ones(1, device=weight.device).get_device() == 1
+    assert after.to(weight.device) is after
+    assert not after.to("cpu").is_cuda
+    torch.cuda.synchronize(weight.device)
+
+
 def what_moves_back_is_a_copy() -> None:
     weight = nn.Linear(2, 2).cuda().weight
     for kept in (weight.detach().cpu(), weight.data.to("cpu"), weight.detach().to(CPU)):

@@ -3,7 +3,7 @@
 import importlib
 import os
 import threading
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 torch: Any = importlib.import_module("torch")
 
@@ -22,6 +22,7 @@ class Devices:
     def __init__(self) -> None:
         self._chosen = _Chosen()
         self.initialized = False
+        self._homes: Dict[int, Any] = {}
 
     def count(self) -> int:
         workers = int(os.environ.get("LOCAL_WORLD_SIZE") or "1")
@@ -39,6 +40,13 @@ class Devices:
 
     def named(self, index: int) -> Any:
         return torch.device("cuda", index)
+
+    def home(self, index: int) -> Any:
+        """The device of the tensors of a GPU: the CPU, but an object that is known again where tensors are to go to it.
+
+        So ``x.to(weight.device)`` goes to the GPU of the weight, and every question is answered as for the CPU.
+        """
+        return self._homes.setdefault(index, torch.device("cpu"))
 
     def choose(self, index: int) -> None:
         self._chosen.index = self._checked(index)
@@ -58,7 +66,7 @@ class Devices:
             device = torch.device(device)
         if isinstance(device, torch.device):
             if device.type != "cuda":
-                return None
+                return next((index for index, home in self._homes.items() if home is device), None)
             device = self.current() if device.index is None else device.index
         if isinstance(device, int) and not isinstance(device, bool):
             return self._checked(device)

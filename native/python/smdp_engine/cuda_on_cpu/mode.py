@@ -128,6 +128,11 @@ def _is_cuda(self: Any, *_type: Any) -> bool:
     return placement.of(self) is not None
 
 
+def _device(self: Any, *_type: Any) -> Any:
+    index = placement.of(self)
+    return _Tensor.device.__get__(self) if index is None else devices.home(index)
+
+
 def _get_device(self: Any) -> int:
     index = placement.of(self)
     return int(_Tensor.get_device(self)) if index is None else index
@@ -147,6 +152,7 @@ _SPECIAL: Dict[Any, Callable[..., Any]] = {
     _Tensor.cpu: _cpu,
     _Tensor.pin_memory: _pin_memory,
     _Tensor.is_cuda.__get__: _is_cuda,
+    _Tensor.device.__get__: _device,
     _Tensor.get_device: _get_device,
     _Tensor.type: _type,
 }
