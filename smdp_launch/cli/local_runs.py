@@ -63,6 +63,11 @@ def local_flags(prefix: str = "") -> Callable[[_Command], _Command]:
             callback=_link_speed,
             help=f"{prefix}speed of each host's link, such as 1gbit (needs root).",
         ),
+        click.option(
+            "--cuda-on-cpu",
+            is_flag=True,
+            help=f"{prefix}imitate CUDA on the CPU, for scripts that insist on it (docs/cuda-on-cpu.md).",
+        ),
     ]
 
     def add(command: _Command) -> _Command:

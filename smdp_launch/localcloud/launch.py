@@ -29,6 +29,9 @@ from smdp_launch.localcloud.tree import HostTree
 
 # As the platform runs `train` in a container: the entrypoint is a program of its own, not a library of ours.
 COMMAND = [sys.executable, "-m", "smdp_entrypoint"]
+# In a request's Environment: whether CUDA is imitated in the workers; the entrypoint reads another one, and refuses
+# it in a job on AWS.
+_CUDA_VARIABLE = "SMDP_LOCAL_CUDA_ON_CPU"
 _LONGEST_TMP = 60  # characters; longer names leave no room for socket paths, which may have 107
 
 
@@ -112,6 +115,7 @@ class Launch:
             # The hosts' engines prove to each other that they are of one job; nobody else on this machine can join.
             "SMDP_JOB_TOKEN": self._token,
             **{name: value for name, value in given.items() if name != FAULT},
+            **({"SMDP_CUDA_ON_CPU": "1"} if given.get(_CUDA_VARIABLE) == "1" else {}),
             "TRAINING_JOB_NAME": self._folder.name,
             "TRAINING_JOB_ARN": training_job_arn(self._folder.name),
             "AWS_REGION": self._endpoint.region,

@@ -23,6 +23,9 @@ HOSTS_VARIABLE = "SMDP_LOCAL_HOSTS"
 #: Tells the local cloud how fast each host's link is to be.
 NETWORK_VARIABLE = "SMDP_LOCAL_NETWORK"
 
+#: Tells the local cloud to have CUDA imitated; nothing on AWS reads it.
+CUDA_VARIABLE = "SMDP_LOCAL_CUDA_ON_CPU"
+
 
 def local_request(request: Request, source: SourceTree, local: LocalRun) -> Request:
     """The request as the local cloud can serve it; ``not_honoured`` tells the person what that leaves out."""
@@ -43,7 +46,8 @@ def _environment(local: LocalRun) -> dict[str, str]:
     hosts = {HOSTS_VARIABLE: "containers"} if local.containers else {}
     network = {NETWORK_VARIABLE: local.network} if local.network is not None else {}
     fault = {faults.VARIABLE: local.fault.to_text()} if local.fault is not None else {}
-    return {WORKERS_VARIABLE: str(local.workers_per_host), **hosts, **network, **fault}
+    cuda = {CUDA_VARIABLE: "1"} if local.cuda_on_cpu else {}
+    return {WORKERS_VARIABLE: str(local.workers_per_host), **hosts, **network, **cuda, **fault}
 
 
 def not_honoured(spec: JobSpec, hosts: int, workers: int, *, containers: bool) -> Iterator[str]:

@@ -34,6 +34,7 @@ class LocalRun:
         not_honoured: one sentence for each thing in the job that this run cannot do.
         containers: whether its hosts run from the job's image.
         network: speed of each host's link, such as ``1gbit``; None for as fast as this machine is.
+        cuda_on_cpu: whether CUDA is imitated in its workers.
         fault: what is to happen to the job, if it is a rehearsal.
     """
 
@@ -43,6 +44,7 @@ class LocalRun:
     not_honoured: tuple[str, ...] = ()
     containers: bool = False
     network: str | None = None
+    cuda_on_cpu: bool = False
     fault: Fault | None = None
 
 

@@ -42,8 +42,8 @@ VALIDATION_VERSION = 1
 @dataclass(frozen=True)
 class LocalRequest:
     """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, ``containers`` runs the
-    hosts from the job's image, ``network`` gives each a link of that speed, such as ``1gbit``, and ``file_systems`` are
-    those for which folders stand in the local cloud that is meant."""
+    hosts from the job's image, ``network`` gives each a link of that speed, such as ``1gbit``, ``file_systems`` are
+    those for which folders stand in the local cloud that is meant, and ``cuda_on_cpu`` imitates CUDA in the workers."""
 
     hosts: int | None = None
     workers_per_host: int | None = None
@@ -51,6 +51,7 @@ class LocalRequest:
     containers: bool = False
     network: str | None = None
     file_systems: LocalFileSystems = field(default_factory=dict)
+    cuda_on_cpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ def local_run(job: CheckedJob, asked: LocalRequest, cores: int) -> LocalRun:
     hosts = asked.hosts or min(spec.compute.instance_count, 4)
     workers = asked.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
     left_out = tuple(not_honoured(spec, hosts, workers, containers=asked.containers))
-    return LocalRun(hosts, workers, _local_paths(job.loaded, spec, asked), left_out, asked.containers, asked.network)
+    data = _local_paths(job.loaded, spec, asked)
+    return LocalRun(hosts, workers, data, left_out, asked.containers, asked.network, asked.cuda_on_cpu)
 
 
 def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping
 
-from smdp_entrypoint import codeartifact
+from smdp_entrypoint import codeartifact, cuda_on_cpu
 from smdp_entrypoint.child import Child
 from smdp_entrypoint.console import Console
 from smdp_entrypoint.contract import Contract, ResourceConfig, read_contract, read_resources
@@ -76,13 +76,15 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     address = resolver.first_address(list(layout.hosts))
     peers.await_contact(console.say)
     master = Master(layout.hosts[0], address, settings.master_port)
+    host_environ = _host_environ(facts, layout, master, console)
+    cuda_on_cpu.check(host_environ, facts.devices.gpus)
     return Job(
         argv=program.argv(to_arguments(contract.hyperparameters.script)),
         code=tree.code,
         layout=layout,
         master=master,
         contract=contract,
-        environ=_host_environ(facts, layout, master, console),
+        environ=host_environ,
         stop_budget=settings.stop_budget,
     )
 

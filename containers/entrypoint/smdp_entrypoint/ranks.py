@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
+from smdp_entrypoint import cuda_on_cpu
 from smdp_entrypoint.contract import Contract
 from smdp_entrypoint.devices import Devices, usable_cores
 from smdp_entrypoint.layout import Layout
@@ -102,7 +103,7 @@ def worker_variables(contract: Contract, layout: Layout, local_rank: int) -> dic
 def with_code_on_path(environ: Mapping[str, str], code: Any) -> dict[str, str]:
     """Modules beside the program are importable from anywhere, as under the AWS toolkit. Where `smddp` is our engine's
     the backend is registered without an import in the script."""
-    site = [_WORKER_SITE] if _serves_smddp(environ) else []
+    site = [_WORKER_SITE] if _serves_smddp(environ) or cuda_on_cpu.is_asked_for(environ) else []
     path = [str(code), *site, *_engine_paths(environ), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**environ, "PYTHONPATH": os.pathsep.join(path)}
 

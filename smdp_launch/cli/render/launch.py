@@ -31,7 +31,9 @@ def show_local_start(plan: Plan) -> None:
     console.print(Text(plan.job, "bold"), f"here: {hosts} x {workers}", sep="  ")
     data = [f"{channel}: {short(path)}" for channel, path in run.data.items()]
     links = [f"links of {run.network}"] if run.network is not None else []
-    rows = [*rank_rows(plan), *titled("data", data), *titled("network", links), *titled("not here", run.not_honoured)]
+    cuda = ["imitated on the CPU (docs/cuda-on-cpu.md)"] if run.cuda_on_cpu else []
+    rows = [*rank_rows(plan), *titled("data", data), *titled("network", links), *titled("CUDA", cuda)]
+    rows += titled("not here", run.not_honoured)
     print_rows(console, rows)
 
 

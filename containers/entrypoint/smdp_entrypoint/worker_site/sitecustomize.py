@@ -1,4 +1,5 @@
-"""Read by every Python that a worker starts: makes torch's backend `smddp` known once torch has been imported.
+"""Read by every Python that a worker starts: makes torch's backend `smddp` known once torch has been imported, and has
+CUDA imitated where the job asks for it.
 
 AWS's containers want scripts to import `smdistributed.dataparallel.torch.torch_smddp` for that, and many forget it. It
 is done here for every version of torch alike, after `import torch` has ended, so that the backend finds all of torch.
@@ -35,6 +36,8 @@ def _run_afterwards(loader: Any) -> None:
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
+        if os.environ.get("SMDP_CUDA_ON_CPU") == "1":
+            importlib.import_module("smdp_engine.cuda_on_cpu").install()  # an error is the script's: it has no CUDA
         _register()
 
     loader.exec_module = exec_module

@@ -6,6 +6,7 @@ import importlib
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from .. import torch_backend
+from ..cuda_on_cpu import host_device
 from .agreement import broadcast_all, describe, require_same
 from .deprecation import PACKAGE, deprecated
 from .distributed import require_world
@@ -131,7 +132,7 @@ def _devices(module: Any, device_ids: Optional[Sequence[Any]], output_device: An
 
 
 def _device(given: Any) -> Any:
-    return torch.device("cuda", given) if isinstance(given, int) else torch.device(given)
+    return host_device(torch.device("cuda", given) if isinstance(given, int) else torch.device(given))
 
 
 def _is_in_backward() -> bool:

@@ -1,0 +1,226 @@
+"""``torch.cuda`` and what else in torch asks for a GPU outside of functions that a mode sees."""
+
+import functools
+import importlib
+from typing import Any, Callable, Dict
+
+from . import amp, figures, mode, parallel, profiling, streams
+from .devices import devices
+from .placement import placement
+from .profiling import nothing
+from .switch import NotImitated
+
+torch: Any = importlib.import_module("torch")
+
+_TYPES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
+
+
+def apply() -> None:
+    """In this process, for good."""
+    _answer(torch.cuda, _CUDA)
+    for name in ("memory", "random", "streams"):
+        module = importlib.import_module(f"torch.cuda.{name}")
+        _answer(module, {one: answer for one, answer in _CUDA.items() if hasattr(module, one)})
+    _refuse_the_rest(torch.cuda, _KEPT | set(_CUDA))
+    for name in ("graphs", "nccl", "memory"):
+        _refuse_the_rest(importlib.import_module(f"torch.cuda.{name}"), set(_CUDA))
+    _answer(torch.cuda.nccl, {one: _refusal(f"torch.cuda.nccl.{one}") for one in ("version", "unique_id")})
+    _answer(torch.cuda.memory, dict.fromkeys(("_record_memory_history", "_snapshot", "_dump_snapshot"), _no_snapshot))
+    if hasattr(torch, "accelerator"):  # since torch 2.6
+        _answer(torch.accelerator, _ACCELERATOR)
+    for one in _TYPES:
+        setattr(torch.cuda, f"{one}Tensor", getattr(torch, f"{one}Tensor"))
+    torch.set_default_tensor_type = _set_default_tensor_type(torch.set_default_tensor_type)
+    torch.Generator = _Generator
+    torch.Tensor.record_stream = nothing  # torch would look at the stream's type before the mode is asked
+    torch.UntypedStorage.cuda = _storage_to_gpu
+    torch.serialization.register_package(5, lambda _storage: None, _restore)
+    _on_cpu(importlib.import_module("torch.utils._device"))
+    amp.apply()
+    parallel.apply()
+    profiling.apply()
+    mode.turn_on()
+
+
+def _answer(module: Any, answers: Dict[str, Any]) -> None:
+    for name, answer in answers.items():
+        setattr(module, name, answer)
+
+
+def _refuse_the_rest(module: Any, answered: Any) -> None:
+    """Every public function and class that has no imitation; newer releases of torch may bring more."""
+    for name in set(getattr(module, "__all__", ())) - set(answered):
+        value = getattr(module, name, None)
+        if isinstance(value, type):
+            setattr(module, name, type(name, (), {"__new__": _refusal(f"{module.__name__}.{name}")}))
+        elif callable(value):
+            setattr(module, name, _refusal(f"{module.__name__}.{name}"))
+
+
+def _refusal(what: str) -> Callable[..., Any]:
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise NotImitated(what)
+
+    return refuse
+
+
+_no_snapshot = _refusal("a snapshot of a GPU's memory")
+
+
+def _synchronize(device: Any = None) -> None:
+    devices.meant(device)
+
+
+class _Device:
+    """``with torch.cuda.device(index)``; None and negative indices change nothing, as with CUDA."""
+
+    def __init__(self, device: Any) -> None:
+        none = device is None or (isinstance(device, int) and device < 0)
+        self.idx = -1 if none else devices.meant(device)
+
+    def __enter__(self) -> None:
+        self.prev_idx = devices.current()
+        if self.idx >= 0:
+            devices.choose(self.idx)
+
+    def __exit__(self, *_error: Any) -> None:
+        devices.choose(self.prev_idx)
+
+
+def _device_of(tensor: Any) -> _Device:
+    index = placement.of(tensor)
+    return _Device(-1 if index is None else index)
+
+
+def _set_device(device: Any) -> None:
+    if not (isinstance(device, int) and device < 0):
+        devices.choose(devices.meant(device))
+
+
+class _GeneratorType(type(torch.Generator)):  # type: ignore[misc]
+    """All that torch makes itself are of it too."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class _Generator(torch._C.Generator, metaclass=_GeneratorType):  # type: ignore[misc]
+    """One for a GPU is one for the CPU."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return torch._C.Generator("cpu" if devices.index(device) is not None else device)
+
+
+def _set_default_tensor_type(original: Any) -> Any:
+    return lambda t: original(t.replace("torch.cuda.", "torch.") if isinstance(t, str) else t)
+
+
+def _storage_to_gpu(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
+    copy = self.clone()
+    placement.put(copy, devices.meant(device))
+    return copy
+
+
+def _restore(storage: Any, location: str) -> Any:
+    """What a file says was on a GPU, or `map_location` wants there."""
+    index = devices.index(location)
+    if index is None:
+        return None
+    placement.put(storage, index)
+    return storage
+
+
+def _on_cpu(module: Any) -> None:
+    """`with torch.device("cuda")` and the default device."""
+    context, constructors = module.DeviceContext, module._device_constructors()
+    init, call = context.__init__, context.__torch_function__
+
+    @functools.wraps(init)
+    def on_cpu(self: Any, device: Any) -> None:
+        init(self, device)
+        self.gpu = devices.index(self.device)
+        if self.gpu is not None:
+            self.device = torch.device("cpu")
+
+    @functools.wraps(call)
+    def placed(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        unsaid = (kwargs or {}).get("device") is None  # asked before the call, which writes it in
+        result = call(self, func, types, args, kwargs)
+        if self.gpu is not None and unsaid and func in constructors:
+            placement.put(result, self.gpu)
+        return result
+
+    context.__init__, context.__torch_function__ = on_cpu, placed
+
+
+_KEPT = {"amp", "check_error", "cudaStatus", "CudaError", "DeferredCudaCallError", "has_half", "has_magma"}
+_KEPT |= {f"{one}{kind}" for one in (*_TYPES, "ComplexFloat", "ComplexDouble") for kind in ("Tensor", "Storage")}
+_MEMORY: Dict[str, Any] = {
+    **dict.fromkeys(
+        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), figures.zero
+    ),
+    **dict.fromkeys(("memory_cached", "max_memory_cached"), figures.zero),
+    **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), figures.zero),
+    "reset_peak_memory_stats": _synchronize,
+    "reset_accumulated_memory_stats": _synchronize,
+    "memory_stats": figures.statistics,
+    "empty_cache": nothing,
+}
+_CUDA: Dict[str, Any] = {
+    **_MEMORY,
+    "memory_summary": figures.summary,
+    "mem_get_info": figures.memory,
+    "ipc_collect": nothing,
+    "is_available": lambda: devices.count() > 0,
+    "device_count": devices.count,
+    "current_device": devices.current,
+    "set_device": _set_device,
+    "device": _Device,
+    "device_of": _device_of,
+    "init": devices.init,
+    "_lazy_init": devices.init,
+    "is_initialized": lambda: devices.initialized,
+    "synchronize": _synchronize,
+    "get_device_name": figures.name,
+    "get_device_properties": figures.properties,
+    "get_device_capability": figures.capability,
+    "can_device_access_peer": lambda device, peer_device: False,
+    "get_arch_list": list,
+    "get_gencode_flags": str,
+    "get_sync_debug_mode": lambda: 0,
+    "is_bf16_supported": lambda including_emulation=True: True,
+    "is_tf32_supported": lambda: False,
+    "is_current_stream_capturing": lambda: False,
+    "Stream": streams.Stream,
+    "Event": streams.Event,
+    "StreamContext": streams.StreamContext,
+    "stream": streams.StreamContext,
+    "set_stream": streams.set_stream,
+    "current_stream": streams.current_stream,
+    "default_stream": streams.default_stream,
+    "default_generators": figures.Generators(),
+    "manual_seed": figures.manual_seed,
+    "manual_seed_all": figures.manual_seed_all,
+    "seed": figures.seed,
+    "seed_all": figures.seed_all,
+    "initial_seed": figures.initial_seed,
+    "get_rng_state": figures.get_rng_state,
+    "get_rng_state_all": figures.get_rng_state_all,
+    "set_rng_state": figures.set_rng_state,
+    "set_rng_state_all": figures.set_rng_state_all,
+}
+_ACCELERATOR: Dict[str, Any] = {
+    **{one: answer for one, answer in _MEMORY.items() if hasattr(getattr(torch, "accelerator", None), one)},
+    "is_available": _CUDA["is_available"],
+    "device_count": devices.count,
+    "current_accelerator": lambda check_available=False: torch.device("cuda") if devices.count() else None,
+    "current_device_index": devices.current,
+    "current_device_idx": devices.current,
+    "set_device_index": _set_device,
+    "set_device_idx": _set_device,
+    "device_index": _Device,
+    "current_stream": streams.current_stream,
+    "set_stream": streams.set_stream,
+    "synchronize": _synchronize,
+    "get_memory_info": figures.memory,
+}

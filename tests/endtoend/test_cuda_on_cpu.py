@@ -1,0 +1,112 @@
+"""`launch --local --cuda-on-cpu`: a script that insists on CUDA trains here as the same script edited for CPUs."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from smdp_launch.cli.main import smdp_launch as command_line
+from smdp_launch.errors import ExitCode
+from tests.conftest import ROOT
+from tests.endtoend.conftest import Job
+from tests.endtoend.test_launch_local import launch
+
+pytestmark = pytest.mark.torch
+SCRIPT = ROOT / "tests" / "endtoend" / "scripts" / "insists_on_cuda.py"
+
+#: What a person changes in the script who has no GPU.
+EDITS = (
+    ('if not torch.cuda.is_available():\n    raise RuntimeError("this script needs a GPU")\n', ""),
+    ("torch.cuda.set_device(local_rank)\n", ""),
+    ('torch.device("cuda", local_rank)', 'torch.device("cpu")'),
+    (", pin_memory=True", ""),
+    ("nn.Linear(800, 10)).cuda()", "nn.Linear(800, 10))"),
+    ("DDP(model, device_ids=[local_rank], output_device=local_rank)", "DDP(model)"),
+    ('GradScaler("cuda"', 'GradScaler("cpu"'),
+    ('autocast("cuda"', 'autocast("cpu"'),
+    ("start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)\nstart.record()\n", ""),
+    ("inputs.cuda(non_blocking=True).sub_(0.1).div_(1.1)", "(inputs - 0.1) / 1.1"),
+    ("end.record()\ntorch.cuda.synchronize()\n", ""),
+    ('print("took", start.elapsed_time(end) > 0, "peak", torch.cuda.max_memory_allocated(device))\n', ""),
+)
+
+
+def edited_for_cpu() -> str:
+    text = SCRIPT.read_text()
+    for before, after in EDITS:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    return text
+
+
+def run(job: Job, script: str, settings: str, *flags: str) -> str:
+    job.write(script, ("{epochs: 2}", settings))
+    ran = launch(job, *flags)
+    assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def losses(output: str, precision: str) -> list[float]:
+    """Of rank 0; the other ranks tell the same."""
+    told = re.findall(rf"^algo-\d:\d \| {precision} (.*)$", output, re.MULTILINE)
+    assert len(told) == 4
+    assert len(set(told)) == 1
+    return [float(one) for one in told[0].split()]
+
+
+@pytest.mark.parametrize("first_generation", ["no", "yes"])
+def test_it_trains_to_the_loss_of_the_script_that_was_edited_for_cpus(job: Job, first_generation: str) -> None:
+    settings = f"{{first-generation: '{first_generation}'}}"
+    output = run(job, SCRIPT.read_text(), settings, "--cuda-on-cpu")
+    edited = run(job, edited_for_cpu(), settings)
+    for precision in ("float32", "float16", "bfloat16"):
+        found, expected = losses(output, precision), losses(edited, precision)
+        assert len(found) == 16
+        assert min(expected) < expected[0]
+        worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+        print(f"{precision}: largest difference of a loss over 16 steps: {worst:.1e}")
+        assert worst <= 1e-5
+    assert losses(output, "float32") != losses(output, "float16")
+    assert output.count("smdp: CUDA is imitated on the CPU") == 1
+    assert output.count("took True peak 0") == 4
+
+
+def test_without_the_flag_the_script_refuses_to_start(job: Job) -> None:
+    job.write(SCRIPT.read_text(), ("{epochs: 2}", "{first-generation: 'no'}"))
+    ran = launch(job, hosts=1, workers=1)
+    assert ran.returncode == ExitCode.JOB_FAILED
+    assert "RuntimeError: this script needs a GPU" in ran.stdout
+
+
+def test_a_gpu_that_no_worker_has_is_an_error_as_on_sagemaker(job: Job) -> None:
+    job.write("import os, torch\ntorch.cuda.set_device(int(os.environ['RANK']))\n")
+    ran = launch(job, "--cuda-on-cpu", workers=1)
+    assert ran.returncode == ExitCode.JOB_FAILED
+    assert "invalid device ordinal: there is no cuda:1, this host imitates 1 GPUs" in ran.stdout
+
+
+def test_a_script_without_torch_does_not_load_it(job: Job) -> None:
+    job.write("import sys\nprint('loaded', 'torch' in sys.modules)\n")
+    ran = launch(job, "--cuda-on-cpu", hosts=1, workers=1)
+    assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
+    assert "algo-1:0 | loaded False" in ran.stdout
+
+
+def test_it_goes_with_local(job: Job) -> None:
+    path = job.write("print('trained')\n")
+    ran = CliRunner().invoke(command_line, ["launch", str(path), "--cuda-on-cpu"])
+    assert (ran.exit_code, "--cuda-on-cpu goes with --local" in ran.stderr) == (ExitCode.USAGE, True)
+
+
+def test_the_plan_says_so_and_a_launch_on_aws_has_nothing_of_it(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job.folder)
+    job.write("print('trained')\n")
+    dry = ["launch", "--dry-run", "--json"]
+    local = CliRunner().invoke(command_line, [*dry, "--local", "--cuda-on-cpu"]).stdout
+    assert json.loads(local)["request"]["Environment"]["SMDP_LOCAL_CUDA_ON_CPU"] == "1"
+    assert "CUDA" not in CliRunner().invoke(command_line, dry).stdout
+    shown = CliRunner().invoke(command_line, ["launch", "--dry-run", "--local", "--cuda-on-cpu"]).stdout
+    assert re.search(r"^CUDA +imitated on the CPU", shown, re.MULTILINE)
