@@ -25,9 +25,10 @@ from smdp_launch.jobs.description import Description, description
 from smdp_launch.jobs.download import Download, Downloaded
 from smdp_launch.jobs.follow import LogLine, Reached, StatusChanged
 from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.kept import Checkpoints
 from smdp_launch.jobs.listing import Listed
 from smdp_launch.jobs.outcome import Outcome, outcome
-from smdp_launch.jobs.resume import Checkpoints, Resumption
+from smdp_launch.jobs.resume import Resumption
 from smdp_launch.jobs.troubles import Trouble
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.prepare import check_job, make_plan

@@ -1,0 +1,73 @@
+"""What lies at a job's checkpoint location, as S3 lists it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from smdp_launch.request.names import S3Location
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """What lies there.
+
+    Args:
+        newest: when S3 last took a file, by its own clock.
+        name: of that file, below ``where``.
+        size: bytes of all files.
+    """
+
+    where: str
+    files: int
+    newest: datetime
+    name: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One look at all of it.
+
+    Args:
+        checkpoints: None where there is no file.
+        times: when S3 took each file, in no order.
+        at: the time of the look by S3's clock; None from a service that does not tell its time.
+        pages: calls that it took, of 1000 files each.
+    """
+
+    checkpoints: Checkpoints | None
+    times: tuple[datetime, ...]
+    at: datetime | None
+    pages: int
+
+
+def list_checkpoints(s3: Any, where: str) -> Listing:
+    """Raises botocore's errors."""
+    location = S3Location.parse(where)
+    prefix = f"{location.key.rstrip('/')}/" if location.key else ""
+    times: list[datetime] = []
+    newest, size, pages, answer = None, 0, 0, {}
+    for answer in s3.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=prefix):
+        pages += 1
+        # A key that ends in a slash is a console's way to show an empty folder.
+        found = [one for one in answer.get("Contents", []) if not one["Key"].endswith("/")]
+        times += [one["LastModified"] for one in found]
+        size += sum(int(one["Size"]) for one in found)
+        newest = max(
+            [*([newest] if newest else []), *((one["LastModified"], one["Key"]) for one in found)], default=None
+        )
+    kept = None if newest is None else Checkpoints(where, len(times), newest[0], newest[1].removeprefix(prefix), size)
+    return Listing(kept, tuple(times), _told_time(answer), pages)
+
+
+def _told_time(answer: Mapping[str, Any]) -> datetime | None:
+    told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        at = parsedate_to_datetime(told) if told else None
+    except ValueError:
+        return None
+    return at.replace(tzinfo=timezone.utc) if at is not None and at.tzinfo is None else at
