@@ -50,16 +50,15 @@ def list_checkpoints(s3: Any, where: str) -> Listing:
     location = S3Location.parse(where)
     prefix = f"{location.key.rstrip('/')}/" if location.key else ""
     times: list[datetime] = []
-    newest, size, pages, answer = None, 0, 0, {}
+    newest: tuple[datetime, str] | None = None
+    size, pages, answer = 0, 0, {}
     for answer in s3.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=prefix):
         pages += 1
-        # A key that ends in a slash is a console's way to show an empty folder.
-        found = [one for one in answer.get("Contents", []) if not one["Key"].endswith("/")]
-        times += [one["LastModified"] for one in found]
-        size += sum(int(one["Size"]) for one in found)
-        newest = max(
-            [*([newest] if newest else []), *((one["LastModified"], one["Key"]) for one in found)], default=None
-        )
+        for one in answer.get("Contents", []):
+            if not one["Key"].endswith("/"):  # a console's way to show an empty folder
+                times.append(one["LastModified"])
+                size += int(one["Size"])
+                newest = max(newest or (times[-1], ""), (times[-1], str(one["Key"])))
     kept = None if newest is None else Checkpoints(where, len(times), newest[0], newest[1].removeprefix(prefix), size)
     return Listing(kept, tuple(times), _told_time(answer), pages)
 
