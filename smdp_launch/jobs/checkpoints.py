@@ -162,30 +162,33 @@ class Rhythm:
 
 @dataclass
 class Steps:
-    """The steps that the script has reported, with their times in milliseconds; thinned, so that days of them fit."""
+    """The steps that the script has reported, with their times in milliseconds: the last, and of those before it as
+    many as fit, evenly over the time."""
 
     most: int = 4096
+    now: int | None = None
+    _now_ms: int = 0
     _times: list[int] = field(default_factory=list)
     _steps: list[int] = field(default_factory=list)
+    _apart: float = 0.0  # milliseconds between two that are kept
 
     def note(self, time_ms: int, step: object) -> None:
         """Nothing, where ``step`` is no number of steps: a script may send anything."""
-        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 1 << 53:
+        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 1 << 53 or time_ms < self._now_ms:
             return
-        if self._times and time_ms < self._times[-1]:
+        self.now, self._now_ms = step, time_ms
+        if self._times and time_ms < self._times[-1] + self._apart:
             return
         self._times.append(time_ms)
         self._steps.append(step)
         if len(self._times) > self.most:
-            last = (self._times[-1], self._steps[-1])
-            self._times, self._steps = [*self._times[:-1:2], last[0]], [*self._steps[:-1:2], last[1]]
-
-    @property
-    def now(self) -> int | None:
-        return self._steps[-1] if self._steps else None
+            self._apart = 2 * (time_ms - self._times[0]) / self.most
+            del self._times[1::2], self._steps[1::2]
 
     def at(self, time_ms: int) -> int | None:
-        """The last that was reported by then."""
+        """The last that is known to have been reported by then."""
+        if self._now_ms <= time_ms:
+            return self.now
         index = bisect_right(self._times, time_ms)
         return self._steps[index - 1] if index else None
 
@@ -193,6 +196,7 @@ class Steps:
         """Those of which `at` that time, or a later one, will not tell."""
         index = max(0, bisect_right(self._times, time_ms) - 1)
         del self._times[:index], self._steps[:index]
+        self._apart = 0.0
 
 
 def in_a_thread(work: Callable[[], None]) -> None:

@@ -40,6 +40,6 @@ def _last(news: CheckpointsStalled | CheckpointKept) -> str:
 def _at_stake(news: CheckpointsStalled) -> str:
     """Only what was measured: a script need not report its steps."""
     if news.step_now is None:
-        return "a stop now would lose what was trained since"
+        return "a crash now would lose what was trained since"
     began = f"step {news.step_then}" if news.step_then is not None else "then"
-    return f"a stop now would lose what was trained from {began} to step {news.step_now}"
+    return f"a crash now would lose what was trained from {began} to step {news.step_now}"
