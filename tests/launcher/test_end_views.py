@@ -21,6 +21,7 @@ from smdp_launch.cli.render.logs import show_lines
 from smdp_launch.cli.render.resume import show_resumption
 from smdp_launch.cli.render.status import show_status, show_stopped
 from smdp_launch.jobs.asking import Waiting
+from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
 from smdp_launch.jobs.description import Description, description
 from smdp_launch.jobs.download import Download, Downloaded
 from smdp_launch.jobs.follow import LogLine, Reached, StatusChanged
@@ -113,6 +114,21 @@ def followed_outage() -> None:
             view.show(one)
 
 
+def followed_checkpoints() -> None:
+    with FollowView(
+        Shape(("algo-1", "algo-2"), 8), Console(highlight=False, soft_wrap=True, force_terminal=False)
+    ) as view:
+        where, at = f"s3://bucket/checkpoints/{NAME}", int(ZERO.timestamp() * 1000)
+        for one in (
+            CheckpointsStalled(where, at, 1830.0, 1800.0, None, None, 0, 0, None, None),
+            CheckpointsStalled(where, at, 1830.0, 1800.0, None, None, 3, 1000, None, 900),
+            CheckpointsStalled(where, at, 4000.4, 2700.0, 900.0, "step-1200.pt", 24, 12_345_678, 1200, 4800),
+            CheckpointKept(where, at, 4200.0, "step-4900\x1b[2J.pt", 25, 12_345_678),
+            CheckpointsUnseen(where, "AccessDenied: Access Denied"),
+        ):
+            view.show(one)
+
+
 def resumption() -> Resumption:
     where = f"s3://bucket/checkpoints/{NAME}"
     old = described(
@@ -152,6 +168,7 @@ VIEWS: dict[str, Callable[[], None]] = {
     "detached": lambda: show_detached(NAME),
     "followed": lambda: show_followed(job("us-east-1"), Followed(outcome(FAILED), {}, (("algo-2", 3), ("Traceback",)))),
     "outage": followed_outage,
+    "checkpoints": followed_checkpoints,
     "resume": lambda: show_resumption(resumption(), "us-east-1"),
     "download-unpacked": lambda: show_download(job("local"), fetched(outcome(COMPLETED), "model")),
 }
