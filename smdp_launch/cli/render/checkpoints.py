@@ -10,14 +10,14 @@ from smdp_launch.cli.render.console import without_controls
 from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointNews, CheckpointsStalled
 from smdp_launch.units import count, duration, size
 
-_LOOK_AT = "look at the hosts' disk, at the script's rank 0 and at the role's s3:PutObject"
+_LOOK_AT = "look at the hosts' disk, at the script's rank 0, at the role's s3:PutObject"
 
 
 def told_news(news: CheckpointNews) -> Text:
     if isinstance(news, CheckpointsStalled):
-        return Text(f"{without_controls(_silence(news))}\n  {_at_stake(news)}; {_LOOK_AT}", "bold yellow")
+        return Text(f"{without_controls(_silence(news))}\n  {_at_stake(news)}\n  {_LOOK_AT}", "bold yellow")
     if isinstance(news, CheckpointKept):
-        told = f"checkpoints come again, after {duration(round(news.lasted))}: {_last(news)}"
+        told = f"checkpoints come to {news.where} again, after {duration(round(news.lasted))}: {_last(news)}"
         return Text(without_controls(told), "bold")
     told = f"whether checkpoints still come to {news.where} cannot be seen: {news.reason}"
     return Text(without_controls(told), "bold yellow")
