@@ -19,6 +19,7 @@ class Checkpoints:
         newest: when S3 last took a file, by its own clock.
         name: of that file, below ``where``.
         size: bytes of all files.
+        age: seconds since ``newest`` at the time of the look, by the same clock; None from a service without one.
     """
 
     where: str
@@ -26,6 +27,7 @@ class Checkpoints:
     newest: datetime
     name: str = ""
     size: int = 0
+    age: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,12 @@ def list_checkpoints(s3: Any, where: str) -> Listing:
                 times.append(one["LastModified"])
                 size += int(one["Size"])
                 newest = max(newest or (times[-1], ""), (times[-1], str(one["Key"])))
-    kept = None if newest is None else Checkpoints(where, len(times), newest[0], newest[1].removeprefix(prefix), size)
-    return Listing(kept, tuple(times), _told_time(answer), pages)
+    at = _told_time(answer)
+    if newest is None:
+        return Listing(None, (), at, pages)
+    age = max(0.0, (at - newest[0]).total_seconds()) if at is not None else None
+    kept = Checkpoints(where, len(times), newest[0], newest[1].removeprefix(prefix), size, age)
+    return Listing(kept, tuple(times), at, pages)
 
 
 def _told_time(answer: Mapping[str, Any]) -> datetime | None:

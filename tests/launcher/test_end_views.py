@@ -20,6 +20,7 @@ from smdp_launch.cli.render.launch import show_detached, show_end, show_followed
 from smdp_launch.cli.render.logs import show_lines
 from smdp_launch.cli.render.resume import show_resumption
 from smdp_launch.cli.render.status import show_status, show_stopped
+from smdp_launch.errors import ServiceProblem
 from smdp_launch.jobs.asking import Waiting
 from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
 from smdp_launch.jobs.description import Description, description
@@ -129,6 +130,14 @@ def followed_checkpoints() -> None:
             view.show(one)
 
 
+def status_checkpoints() -> None:
+    where = f"s3://bucket/checkpoints/{NAME}"
+    found = described(CheckpointConfig={"S3Uri": where})
+    show_status(job("us-east-1"), found, Checkpoints(where, 24, ZERO, "step-1200.pt", 12_345_678, 4000.0))
+    show_status(job("us-east-1"), found)
+    show_status(job("us-east-1"), found, ServiceProblem("the checkpoints cannot be listed: AccessDenied: no"))
+
+
 def resumption() -> Resumption:
     where = f"s3://bucket/checkpoints/{NAME}"
     old = described(
@@ -161,6 +170,7 @@ VIEWS: dict[str, Callable[[], None]] = {
     "stopped": lambda: show_end(planned(), Followed(outcome({"TrainingJobStatus": "Stopped"}))),
     "download": lambda: show_download(job("us-east-1"), fetched(outcome(COMPLETED), None)),
     "status": lambda: show_status(job("us-east-1"), described()),
+    "status-checkpoints": status_checkpoints,
     "status-failed": lambda: show_status(job("us-east-1"), described(**FAILED, BillableTimeInSeconds=61)),
     "stopped-now": lambda: show_stopped(job("us-east-1"), "Stopping"),
     "logs": lambda: show_lines(job("us-east-1"), described(), lines(), True),
