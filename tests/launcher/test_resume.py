@@ -77,7 +77,7 @@ def test_a_stopped_job_goes_on_from_its_checkpoints(here: Path, smdp_launch: Com
     old = stopped_job(here, smdp_launch)
     status = smdp_launch("status")
     assert status.stderr == "next: smdp-launch resume\n"
-    assert re.search(r"1 file \(0 B\), the newest step-0, (\d+ min )?\d+ s old\n", status.stdout)
+    assert re.search(r"1 file \(0 B\), the newest step-0, .+ old\n", status.stdout)
     kept = the_document(smdp_launch("status", "--json"), "status")["checkpoints_kept"]
     assert (kept["files"], kept["bytes"], kept["name"], kept["problem"]) == (1, 0, "step-0", None)
     shown = smdp_launch("resume", "--dry-run")
