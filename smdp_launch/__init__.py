@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from smdp_launch.jobfile.spec import JobSpec
     from smdp_launch.jobs.asking import Waiting
+    from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
     from smdp_launch.jobs.description import Description
     from smdp_launch.jobs.download import Download, Downloaded
     from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, StatusChanged
@@ -48,6 +49,7 @@ _HOMES = {
     ),
     "jobfile.spec": ("JobSpec",),
     "jobs.asking": ("Waiting",),
+    "jobs.checkpoints": ("CheckpointKept", "CheckpointsStalled", "CheckpointsUnseen"),
     "jobs.description": ("Description",),
     "jobs.download": ("Download", "Downloaded"),
     "jobs.follow": ("Ended", "JobEvent", "LogLine", "Reached", "StatusChanged"),
@@ -60,6 +62,9 @@ _HOMES = {
 }
 
 __all__ = [
+    "CheckpointKept",
+    "CheckpointsStalled",
+    "CheckpointsUnseen",
     "Description",
     "Diagnostic",
     "Download",

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from smdp_launch.cli import options
+
+if TYPE_CHECKING:
+    from smdp_launch.errors import SmdpError
+    from smdp_launch.jobs.description import Description
+    from smdp_launch.jobs.job import Job
+    from smdp_launch.jobs.kept import Checkpoints
 
 
 @click.command("status", short_help="Tell how far a job is.")
@@ -22,8 +29,20 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
 
     job = attach(name, region=region)
     job.tell = show_waiting
-    found = job.describe()
+    with job.reached():  # once for both: a local cloud is not started again
+        found = job.describe()
+        kept = _kept(job, found)
     if as_json:
-        click.echo(json.dumps(as_document(job, found), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(as_document(job, found, kept), indent=2, ensure_ascii=False))
     else:
-        show_status(job, found)
+        show_status(job, found, kept)
+
+
+def _kept(job: Job, found: Description) -> Checkpoints | SmdpError | None:
+    """Or why nobody knows: the status is told all the same."""
+    from smdp_launch.errors import SmdpError
+
+    try:
+        return job.checkpoints(found)
+    except SmdpError as error:
+        return error

@@ -16,6 +16,7 @@ from typing import Any
 
 from smdp_launch.errors import ServiceProblem, WaitTimedOut
 from smdp_launch.jobs.asking import Outage, Waiting
+from smdp_launch.jobs.checkpoints import CheckpointNews, CheckpointWatch
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.description import Description, description
 from smdp_launch.jobs.fields import read_fields
@@ -90,7 +91,7 @@ class Ended:
     outcome: Outcome
 
 
-Seen = StatusChanged | LogLine | JobEvent | Waiting | Reached | Ended
+Seen = StatusChanged | LogLine | JobEvent | Waiting | Reached | CheckpointNews | Ended
 
 
 def read_line(host: str, message: str, time_ms: int) -> LogLine | JobEvent:
@@ -124,12 +125,14 @@ class Follower:
 
     Args:
         timeout: seconds from now after which no question is put any more.
+        watch: of the job's checkpoints, if it has any; None for one with the intervals of docs/jobs.md.
     """
 
     clients: Clients
     job: str
     timeout: float | None = None
     clock: Callable[[], float] = time.monotonic
+    watch: CheckpointWatch | None = None
     pause: float = field(default=0.0, init=False)
     description: Description | None = field(default=None, init=False)
     _doing: str = ""
@@ -145,6 +148,7 @@ class Follower:
         self._outage = Outage(self.clients.patience)
         self._streams = Streams(self.clients, self.job, self._put)
         self._merge: Merge[StatusChanged | LogLine | JobEvent] = Merge(clock=self.clock)
+        self._watch = self.watch or CheckpointWatch(self.clients, clock=self.clock)
 
     def look(self) -> Iterator[Seen]:
         """What has happened since the last look, by time; ``Ended`` is the last of all. Exhaust it.
@@ -165,6 +169,7 @@ class Follower:
             for one in self._new_lines():
                 yield from self._back()
                 self._found = self._found or not isinstance(one, StatusChanged)
+                self._note_step(one)
                 yield one
         except (ClientError, BotoCoreError) as error:
             yield from self._merge.take(self._streams.behind)
@@ -175,6 +180,8 @@ class Follower:
         finally:
             self.pause = max(0.0, min(self.pause, self._deadline - self.clock()))
         yield from self._back()
+        if self.description is not None:
+            yield from self._watch.look(self.description, not self._streams.behind)
         self._described, self._is_listed = None, False
         if described["TrainingJobStatus"] in ENDED and self._is_whole(described):
             yield from self._merge.rest()
@@ -198,6 +205,10 @@ class Follower:
             self._streams.look()
             self._is_listed = True
         return described
+
+    def _note_step(self, one: StatusChanged | LogLine | JobEvent) -> None:
+        if isinstance(one, JobEvent) and one.name == "step":
+            self._watch.steps.note(one.time_ms, one.fields.get("step"))
 
     def _put(self, doing: str, question: Callable[[], Any]) -> Any:
         if self.clock() >= self._deadline:

@@ -6,17 +6,18 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from smdp_launch.card import card, marked, rows
-from smdp_launch.jobs.asking import Waiting
+from smdp_launch.jobs.asking import Patience, Waiting, ask
 from smdp_launch.jobs.clients import Clients, Connect, tell_nobody
 from smdp_launch.jobs.description import Description, describe
 from smdp_launch.jobs.download import Download, Progress, download
 from smdp_launch.jobs.follow import Ended, Follower, LogLine, Seen, StatusChanged
 from smdp_launch.jobs.history import LOCAL, remember_end
+from smdp_launch.jobs.kept import Checkpoints, list_checkpoints
 from smdp_launch.jobs.lines import Wanted, read_lines
 from smdp_launch.jobs.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume
@@ -68,6 +69,20 @@ class Job:
         if found.outcome is not None:
             self._note_end(found.outcome)
         return found
+
+    def checkpoints(self, found: Description | None = None) -> Checkpoints | None:
+        """What lies at its checkpoint location now; None where nothing does, or the job has none.
+
+        Args:
+            found: what the service says of the job; it is asked where that is left out.
+        """
+        with self.reached() as clients:
+            where = (found or self.describe()).checkpoints
+            if where is None:
+                return None
+            once = replace(clients, patience=Patience(total=0.0, credentials=1))  # the S3 client tries again by itself
+            doing = f"the checkpoints of {self.name} cannot be listed"
+            return ask(once, doing, lambda: list_checkpoints(clients.s3, where)).checkpoints
 
     def follow(self, timeout: float | None = None) -> Iterator[Seen]:
         """All that has happened and will, in order: changes of status, log lines, events; at last ``Ended``.

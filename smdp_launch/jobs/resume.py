@@ -16,27 +16,19 @@ from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.description import Description, described, description
 from smdp_launch.jobs.history import remember_resumption
+from smdp_launch.jobs.kept import Checkpoints, list_checkpoints
 from smdp_launch.jobs.outcome import ENDED, Outcome
 from smdp_launch.jobs.submit import create
 from smdp_launch.jobs.unknown import goes_on_from
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.hyperparameters import encode_value
-from smdp_launch.request.names import S3Location, job_name
+from smdp_launch.request.names import job_name
 
 #: The tag of a resumed job, with the name of the one that it goes on from.
 RESUMES_TAG = "smdp-launch:resumes"
 
 _NAME = re.compile(r"(?P<base>.+)-\d{14}-[0-9a-f]{4}")
 _LONGEST_BASE = 43  # characters, so that the whole name has no more than the service's 63
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """What lies at a job's checkpoint location."""
-
-    where: str
-    files: int
-    newest: datetime
 
 
 @dataclass(frozen=True)
@@ -67,10 +59,10 @@ def prepare(clients: Clients, job: str) -> Resumption:
     request = _request(clients, answer)
     _require_first(clients, old.job, request["TrainingJobName"])
     where = str(old.checkpoints)
-    found = ask(clients, f"the checkpoints of {old.job} cannot be listed", lambda: _checkpoints(clients, where))
-    if found is None:
+    found = ask(clients, f"the checkpoints of {old.job} cannot be listed", lambda: list_checkpoints(clients.s3, where))
+    if found.checkpoints is None:
         raise Refused(f"{old.job} left nothing at {where}: there is nothing to go on from; launch it anew")
-    return Resumption(old, ended, request, found)
+    return Resumption(old, ended, request, found.checkpoints)
 
 
 def resume(clients: Clients, prepared: Resumption, where: str) -> None:
@@ -162,12 +154,3 @@ def _hash(request: Request) -> str:
 
 def _tag(request: Request) -> str:
     return next(str(tag["Value"]) for tag in request["Tags"] if tag["Key"] == PLAN_TAG)
-
-
-def _checkpoints(clients: Clients, where: str) -> Checkpoints | None:
-    """None where there are none."""
-    location = S3Location.parse(where)
-    prefix = f"{location.key.rstrip('/')}/" if location.key else ""
-    pages = clients.s3.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=prefix)
-    times = [one["LastModified"] for page in pages for one in page.get("Contents", [])]
-    return Checkpoints(where, len(times), max(times)) if times else None

@@ -20,14 +20,17 @@ from smdp_launch.cli.render.launch import show_detached, show_end, show_followed
 from smdp_launch.cli.render.logs import show_lines
 from smdp_launch.cli.render.resume import show_resumption
 from smdp_launch.cli.render.status import show_status, show_stopped
+from smdp_launch.errors import ServiceProblem
 from smdp_launch.jobs.asking import Waiting
+from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
 from smdp_launch.jobs.description import Description, description
 from smdp_launch.jobs.download import Download, Downloaded
 from smdp_launch.jobs.follow import LogLine, Reached, StatusChanged
 from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.kept import Checkpoints
 from smdp_launch.jobs.listing import Listed
 from smdp_launch.jobs.outcome import Outcome, outcome
-from smdp_launch.jobs.resume import Checkpoints, Resumption
+from smdp_launch.jobs.resume import Resumption
 from smdp_launch.jobs.troubles import Trouble
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.prepare import check_job, make_plan
@@ -112,6 +115,29 @@ def followed_outage() -> None:
             view.show(one)
 
 
+def followed_checkpoints() -> None:
+    with FollowView(
+        Shape(("algo-1", "algo-2"), 8), Console(highlight=False, soft_wrap=True, force_terminal=False)
+    ) as view:
+        where, at = f"s3://bucket/checkpoints/{NAME}", int(ZERO.timestamp() * 1000)
+        for one in (
+            CheckpointsStalled(where, at, 1830.0, 1800.0, None, None, 0, 0, None, None),
+            CheckpointsStalled(where, at, 1830.0, 1800.0, None, None, 3, 1000, None, 900),
+            CheckpointsStalled(where, at, 4000.4, 2700.0, 900.0, "step-1200.pt", 24, 12_345_678, 1200, 4800),
+            CheckpointKept(where, at, 4200.0, "step-4900\x1b[2J.pt", 25, 12_345_678),
+            CheckpointsUnseen(where, "AccessDenied: Access Denied"),
+        ):
+            view.show(one)
+
+
+def status_checkpoints() -> None:
+    where = f"s3://bucket/checkpoints/{NAME}"
+    found = described(CheckpointConfig={"S3Uri": where})
+    show_status(job("us-east-1"), found, Checkpoints(where, 24, ZERO, "step-1200.pt", 12_345_678, 4000.0))
+    show_status(job("us-east-1"), found)
+    show_status(job("us-east-1"), found, ServiceProblem("the checkpoints cannot be listed: AccessDenied: no"))
+
+
 def resumption() -> Resumption:
     where = f"s3://bucket/checkpoints/{NAME}"
     old = described(
@@ -144,6 +170,7 @@ VIEWS: dict[str, Callable[[], None]] = {
     "stopped": lambda: show_end(planned(), Followed(outcome({"TrainingJobStatus": "Stopped"}))),
     "download": lambda: show_download(job("us-east-1"), fetched(outcome(COMPLETED), None)),
     "status": lambda: show_status(job("us-east-1"), described()),
+    "status-checkpoints": status_checkpoints,
     "status-failed": lambda: show_status(job("us-east-1"), described(**FAILED, BillableTimeInSeconds=61)),
     "stopped-now": lambda: show_stopped(job("us-east-1"), "Stopping"),
     "logs": lambda: show_lines(job("us-east-1"), described(), lines(), True),
@@ -151,6 +178,7 @@ VIEWS: dict[str, Callable[[], None]] = {
     "detached": lambda: show_detached(NAME),
     "followed": lambda: show_followed(job("us-east-1"), Followed(outcome(FAILED), {}, (("algo-2", 3), ("Traceback",)))),
     "outage": followed_outage,
+    "checkpoints": followed_checkpoints,
     "resume": lambda: show_resumption(resumption(), "us-east-1"),
     "download-unpacked": lambda: show_download(job("local"), fetched(outcome(COMPLETED), "model")),
 }

@@ -75,7 +75,11 @@ def stopped_job(folder: Path, smdp_launch: Command) -> str:
 
 def test_a_stopped_job_goes_on_from_its_checkpoints(here: Path, smdp_launch: Command) -> None:
     old = stopped_job(here, smdp_launch)
-    assert smdp_launch("status").stderr == "next: smdp-launch resume\n"
+    status = smdp_launch("status")
+    assert status.stderr == "next: smdp-launch resume\n"
+    assert re.search(r"1 file \(0 B\), the newest step-0, .+ old\n", status.stdout)
+    kept = the_document(smdp_launch("status", "--json"), "status")["checkpoints_kept"]
+    assert (kept["files"], kept["bytes"], kept["name"], kept["problem"]) == (1, 0, "step-0", None)
     shown = smdp_launch("resume", "--dry-run")
     assert shown.returncode == ExitCode.OK
     assert f"  from {old}, which stopped\n" in shown.stdout
@@ -141,6 +145,11 @@ def test_on_the_service_nobody_is_charged_unasked(
     ran = smdp_launch("resume", "--yes", env=service)
     assert (ran.returncode, ran.stdout) == (ExitCode.REFUSED, "")
     assert f"left nothing at s3://bucket/checkpoints/{old}: there is nothing to go on from" in ran.stderr
+    none = dict.fromkeys(("bytes", "name", "newest", "age_seconds", "problem"))
+    assert the_document(smdp_launch("status", "--json", env=service), "status")["checkpoints_kept"] == {
+        "files": 0,
+        **none,
+    }
     put_object(service, f"checkpoints/{old}/step-0")
     ran = smdp_launch("resume", env=service)
     assert ran.returncode == ExitCode.REFUSED

@@ -13,6 +13,7 @@ import click
 
 from smdp_launch.cli.render.status import outcome_document
 from smdp_launch.jobs.asking import Waiting
+from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointNews, CheckpointsStalled, CheckpointsUnseen
 from smdp_launch.jobs.follow import JobEvent, LogLine, Reached, Seen, StatusChanged
 from smdp_launch.jobs.outcome import Outcome
 from smdp_launch.jobs.resume import Resumption
@@ -77,6 +78,8 @@ class EventView:
             _write("waiting", what=seen.what, reason=seen.reason, since=since, again_in_seconds=seen.again_in)
         elif isinstance(seen, Reached):
             _write("reached", lasted_seconds=seen.lasted)
+        elif isinstance(seen, CheckpointsStalled | CheckpointKept | CheckpointsUnseen):
+            _write_news(seen)
 
     def end(
         self, outcome: Outcome, results: Mapping[str, Any], traceback: tuple[Worker, tuple[str, ...]] | None
@@ -102,6 +105,20 @@ def show_resumption(prepared: Resumption) -> None:
     found = prepared.checkpoints
     checkpoints = {"location": found.where, "files": found.files, "newest": found.newest.isoformat()}
     _write("resumption", job=prepared.job, resumes=prepared.old.job, checkpoints=checkpoints)
+
+
+def _write_news(seen: CheckpointNews) -> None:
+    if isinstance(seen, CheckpointsUnseen):
+        _write("checkpoints_unseen", location=seen.where, reason=seen.reason)
+        return
+    known = {"newest": seen.newest, "files": seen.files, "bytes": seen.size}
+    lasted = {"location": seen.where, "lasted_seconds": seen.lasted}
+    if isinstance(seen, CheckpointKept):
+        _write("checkpoint_kept", time=_iso(seen.time_ms / 1000), **lasted, **known)
+        return
+    limits = {"limit_seconds": seen.limit, "longest_gap_seconds": seen.longest}
+    steps = {"step_then": seen.step_then, "step_now": seen.step_now}
+    _write("checkpoints_stalled", since=_iso(seen.time_ms / 1000), **lasted, **limits, **known, **steps)
 
 
 def _place(seen: LogLine | JobEvent) -> dict[str, Any]:

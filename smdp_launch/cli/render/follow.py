@@ -15,9 +15,11 @@ from rich.text import Text
 
 from smdp_launch.catalog.faults import EVENT as FAULT
 from smdp_launch.catalog.instances import instance
+from smdp_launch.cli.render.checkpoints import told_news
 from smdp_launch.cli.render.console import Console, without_controls
 from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.jobs.asking import Waiting
+from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
 from smdp_launch.jobs.description import Description
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, Seen, StatusChanged
 from smdp_launch.jobs.rehearsal import told_fault
@@ -142,6 +144,8 @@ class FollowView:
             self._wait(seen)
         elif isinstance(seen, Reached):
             self._reached(seen)
+        elif isinstance(seen, CheckpointsStalled | CheckpointKept | CheckpointsUnseen):
+            self._console.print(told_news(seen))
         elif isinstance(seen, Ended) and self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=seen.outcome.status)
 

@@ -10,7 +10,8 @@ from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.cli.render.status import place
 from smdp_launch.jobs.history import find_launch
-from smdp_launch.jobs.resume import Checkpoints, Resumption
+from smdp_launch.jobs.kept import Checkpoints
+from smdp_launch.jobs.resume import Resumption
 from smdp_launch.units import count, duration
 
 

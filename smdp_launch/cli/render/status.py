@@ -10,18 +10,24 @@ from rich.text import Text
 from smdp_launch.cli.render.console import Console, without_controls
 from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.description import Description
 from smdp_launch.jobs.history import LOCAL
 from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.kept import Checkpoints
 from smdp_launch.jobs.outcome import ENDED, Outcome
-from smdp_launch.units import count, duration, titled
+from smdp_launch.units import count, duration, size, titled
 
 #: Versions of ``status --json`` and ``stop --json``; raised when a member changes its meaning or goes.
 _VERSION = 1
 _STOP_VERSION = 1
 
 
-def show_status(job: Job, found: Description) -> None:
+#: What lies at the checkpoint location, or why that is not known.
+Kept = Checkpoints | SmdpError | None
+
+
+def show_status(job: Job, found: Description, kept: Kept = None) -> None:
     console = Console(highlight=False)
     ended = found.outcome
     style = "" if ended is None else "bold green" if ended.status == "Completed" else "bold red"
@@ -31,6 +37,8 @@ def show_status(job: Job, found: Description) -> None:
     created = f"{found.created.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     rows = [("where", f"{place(job.where)}, {hosts}"), ("created", created)]
     rows += titled("steps", [_step(one.status, one.seconds, one.message) for one in found.steps])
+    if found.checkpoints is not None:
+        rows += titled("checkpoints", [found.checkpoints, _kept(kept)])
     if ended is not None:
         rows += titled("reason", [without_controls(one) for one in ended.reason.splitlines()])
         if ended.billable_seconds is not None:
@@ -39,6 +47,15 @@ def show_status(job: Job, found: Description) -> None:
             rows.append(("model", ended.model))
     print_rows(console, rows)
     say_next(_next(job, found))
+
+
+def _kept(kept: Kept) -> str:
+    if kept is None:
+        return "nothing yet"
+    if isinstance(kept, SmdpError):
+        return without_controls(str(kept))
+    age = f", {duration(round(kept.age))} old" if kept.age is not None else ""
+    return without_controls(f"{count(kept.files, 'file')} ({size(kept.size)}), the newest {kept.name}{age}")
 
 
 def place(where: str) -> str:
@@ -61,7 +78,7 @@ def _next(job: Job, found: Description) -> str:
     return command_for_job(verb, job.name, job.region)
 
 
-def as_document(job: Job, found: Description) -> dict[str, Any]:
+def as_document(job: Job, found: Description, kept: Kept = None) -> dict[str, Any]:
     ended = found.outcome
     return {
         "status": _VERSION,
@@ -74,12 +91,22 @@ def as_document(job: Job, found: Description) -> dict[str, Any]:
         "instance_type": found.instance_type,
         "max_run_seconds": found.max_run,
         "checkpoints": found.checkpoints,
+        "checkpoints_kept": _kept_document(kept) if found.checkpoints is not None else None,
         "steps": [
             {"status": one.status, "message": one.message, "began": one.began.isoformat(), "seconds": one.seconds}
             for one in found.steps
         ],
         "outcome": outcome_document(ended) if ended is not None else None,
     }
+
+
+def _kept_document(kept: Kept) -> dict[str, Any]:
+    if not isinstance(kept, Checkpoints):
+        problem = str(kept) if kept is not None else None
+        none: dict[str, Any] = dict.fromkeys(("bytes", "name", "newest", "age_seconds"))
+        return {"files": 0 if problem is None else None, **none, "problem": problem}
+    newest = {"name": kept.name, "newest": kept.newest.isoformat(), "age_seconds": kept.age}
+    return {"files": kept.files, "bytes": kept.size, **newest, "problem": None}
 
 
 def outcome_document(ended: Outcome) -> dict[str, Any]:
