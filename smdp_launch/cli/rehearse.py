@@ -196,6 +196,7 @@ def _victim(at: Place, run: LocalRun) -> Rank:
 
 
 def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = None) -> ExitCode:
+    from smdp_launch import __version__
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.events import EventView
     from smdp_launch.cli.render.rehearse import show_fault
@@ -218,7 +219,7 @@ def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = No
         followed = submit_and_follow(clients, plan, events, rehearsal)
     if followed is None:
         return ExitCode.INTERRUPTED
-    _tell(report(plan, rehearsal), as_json, page)
+    _tell(report(plan, rehearsal, __version__), as_json, page)
     return ExitCode.OK if rehearsal.verdict().passed else ExitCode.REHEARSAL_FAILED
 
 

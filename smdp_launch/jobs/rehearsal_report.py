@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from smdp_launch import __version__
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.catalog.instances import instance
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
@@ -83,6 +82,7 @@ class Timeline:
 @dataclass(frozen=True)
 class Report:
     """Args:
+    version: of smdp-launch.
     rehearsed: what was run, where and when.
     evidence: what was seen and measured.
     honoured: what of the job file was in force here.
@@ -93,6 +93,7 @@ class Report:
     plan: Plan
     rehearsal: Rehearsal
     local: LocalRun
+    version: str
     passed: bool
     reason: str
     rehearsed: tuple[Row, ...]
@@ -122,7 +123,7 @@ class Report:
             "job": plan.job,
             "job_file": plan.job_file,
             "made": plan.made.isoformat(timespec="seconds"),
-            "version": __version__,
+            "version": self.version,
             "hosts": self.local.hosts,
             "workers_per_host": self.local.workers_per_host,
             "plan_hash": plan.hash,
@@ -140,8 +141,11 @@ class Report:
         return shown
 
 
-def report(plan: Plan, rehearsal: Rehearsal) -> Report:
+def report(plan: Plan, rehearsal: Rehearsal, version: str) -> Report:
     """Of a job that has ended.
+
+    Args:
+        version: of smdp-launch.
 
     Raises:
         ValueError: it has not, or was not run on this machine.
@@ -158,9 +162,10 @@ def report(plan: Plan, rehearsal: Rehearsal) -> Report:
         plan=plan,
         rehearsal=rehearsal,
         local=plan.local,
+        version=version,
         passed=judged.passed,
         reason=str(starred(judged.reason, secrets)),
-        rehearsed=shown(_rehearsed(plan, plan.local, rehearsal)),
+        rehearsed=shown([*_rehearsed(plan, plan.local, rehearsal), ("with", f"smdp-launch {version}")]),
         platform=platform(rehearsal.fault.kind),
         evidence=shown(judged.evidence),
         honoured=shown(_honoured(plan, plan.local, rehearsal)),
@@ -186,7 +191,6 @@ def _rehearsed(plan: Plan, local: LocalRun, rehearsal: Rehearsal) -> Iterator[Ro
     yield "plan", plan.hash
     yield "source", f"{count(len(plan.source.files), 'file')}, {size(plan.source.size)}, sha256 {plan.source.sha256}"
     yield "when", f"{plan.made.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-    yield "with", f"smdp-launch {__version__}"
 
 
 def _honoured(plan: Plan, local: LocalRun, rehearsal: Rehearsal) -> Iterator[Row]:
@@ -260,8 +264,8 @@ def _data(channel: S3Channel | FsxChannel | EfsChannel) -> str:
 def timeline(rehearsal: Rehearsal) -> Timeline:
     """Of what was seen so far."""
     changes = _without_repeats(rehearsal.changes)
-    events = [*rehearsal.struck, *rehearsal.restorations]
-    times = [one.time_ms for one in (*changes, *events)] + [at for at, _ in rehearsal.steps]
+    times = [one.time_ms for one in changes] + [one.time_ms for one in (*rehearsal.struck, *rehearsal.restorations)]
+    times += [at for at, _ in rehearsal.steps]
     began, last = min(times, default=0), max(times, default=0)
     return Timeline(
         datetime.fromtimestamp(began / 1000, timezone.utc),

@@ -124,7 +124,7 @@ def _placed(host: str, what: str) -> str:
 
 def _footer(told: Report) -> str:
     return (
-        f"Form {REHEARSAL_VERSION} of the report, made by {dict(told.rehearsed).get('with', 'smdp-launch')}. Times,"
+        f"Form {REHEARSAL_VERSION} of the report, made by smdp-launch {told.version}. Times,"
         " steps and seconds were measured on this machine; limits and costs are the plan's bounds. How long the real"
         " run takes was not measured."
     )
