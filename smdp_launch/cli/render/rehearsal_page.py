@@ -119,7 +119,7 @@ def _right(index: int) -> str:
 
 
 def _placed(host: str, what: str) -> str:
-    return what if host in what else f"{host}: {what}"
+    return what if host in what or "all hosts" in what else f"{host}: {what}"
 
 
 def _footer(told: Report) -> str:

@@ -56,10 +56,11 @@ def plot(timeline: Timeline) -> str:
         *(_step_lines(timeline, x, below, bottom) if timeline.steps else ()),
         *_attempts(timeline, x, bands),
         *_strikes(timeline.strikes, x, bottom),
+        *_legend(timeline, bottom + 52),
     ]
     name = "What the job did, second by second; the table below says the same"
     return (
-        f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 44}" role="img"'
+        f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 72}" role="img"'
         f' aria-label="{name}">{"".join(parts)}</svg>'
     )
 
@@ -93,11 +94,27 @@ def _status(status: Status, x: X, y: int) -> Iterator[str]:
         yield _text(start + 8, y + 19, status.name, "", "start")
         return
     told = f"{status.name}: {status.seconds:.3f} s, from {_seconds_of(status.start_ms)} s"
-    style = status.name if status.name in _STATUSES else "other"
     width = round(end - start, 2)
-    yield f'<rect class="{style}" x="{start}" y="{y}" width="{width}" height="{_BAND}">{_title(told)}</rect>'
+    place = f'x="{start}" y="{y}" width="{width}" height="{_BAND}"'
+    yield f'<rect class="{_style(status.name)}" {place}>{_title(told)}</rect>'
     if width > len(status.name) * _LETTER + 8:
         yield _text(start + width / 2, y + 19, status.name, "name", "middle")
+
+
+def _legend(timeline: Timeline, y: int) -> Iterator[str]:
+    """What the colours mean: a short band has no room for its name."""
+    at = float(LEFT)
+    for name in dict.fromkeys(one.name for statuses in timeline.attempts for one in statuses if one.seconds > 0):
+        yield f'<rect class="{_style(name)}" x="{at}" y="{y}" width="14" height="14"/>'
+        yield _text(at + 20, y + 11, name, "soft", "start")
+        at = round(at + len(name) * _LETTER + 38, 2)
+    if timeline.restored:
+        yield f'<polygon class="restored" points="{at},{y + 12} {at + 10},{y + 12} {at + 5},{y + 2}"/>'
+        yield _text(at + 16, y + 11, "checkpoints restored", "soft", "start")
+
+
+def _style(name: str) -> str:
+    return name if name in _STATUSES else "other"
 
 
 def _restored(moment: Moment, at: float, y: int) -> str:
