@@ -270,7 +270,7 @@ def timeline(rehearsal: Rehearsal) -> Timeline:
     return Timeline(
         datetime.fromtimestamp(began / 1000, timezone.utc),
         last - began,
-        tuple(_attempts(changes, began, last)),
+        tuple(_attempts(changes, began, last if rehearsal.outcome is None else None)),
         tuple(_moment(one, began, told_fault(one)) for one in rehearsal.struck),
         tuple(_moment(one, began, _restored(one)) for one in rehearsal.restorations),
         tuple((at - began, step) for at, step in _thinned(rehearsal.steps)),
@@ -283,10 +283,11 @@ def _without_repeats(changes: Sequence[StatusChanged]) -> list[StatusChanged]:
     return list(found.values())
 
 
-def _attempts(changes: Sequence[StatusChanged], began: int, last: int) -> Iterator[tuple[Status, ...]]:
-    ends = [one.time_ms for one in changes[1:]] + [last]
+def _attempts(changes: Sequence[StatusChanged], began: int, last: int | None) -> Iterator[tuple[Status, ...]]:
+    """``last`` is None for a job that has ended: its last status is a moment, whatever a log has told since."""
     attempt: list[Status] = []
-    for one, until in zip(changes, ends, strict=True):
+    for index, one in enumerate(changes):
+        until = changes[index + 1].time_ms if index + 1 < len(changes) else last or one.time_ms
         if attempt and attempt[-1].name == "Interrupted":
             yield tuple(attempt)
             attempt = []

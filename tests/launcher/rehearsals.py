@@ -19,6 +19,8 @@ NOW = datetime(2026, 11, 22, 10, 7, 31, tzinfo=timezone.utc)
 ZERO = 1_795_342_055_000  # milliseconds since 1970: when the recorded jobs were created
 SPOT = Fault("spot", "algo-1", 0, step=6, seconds=2.0)
 KILL = Fault("kill", "algo-2", 3)
+#: Of the same words on every Python.
+NOT_HONOURED = ("role training, region us-east-1, volumes of 30 GB", "spot: there is no cloud here to do it")
 REASON = "AlgorithmError: rank 3 on algo-2 was ended by SIGKILL"
 
 
@@ -63,7 +65,7 @@ def kill(reason: str = REASON, line: str = "step 1 done") -> Iterator[Seen]:
 def planned(fault: Fault, job_file: Path = Path("job.yaml")) -> Plan:
     checked = check_job(job_file, LocalRequest(hosts=2, workers_per_host=2), environ={})
     run: LocalRun = local_run(checked, LocalRequest(hosts=2, workers_per_host=2), 2)
-    return make_plan(checked, NOW, 0, replace(run, fault=fault))
+    return make_plan(checked, NOW, 0, replace(run, fault=fault, not_honoured=NOT_HONOURED))
 
 
 def seen(fault: Fault, all_of_it: Iterable[Seen]) -> Rehearsal:

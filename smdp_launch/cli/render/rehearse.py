@@ -40,20 +40,21 @@ def show_verdict(told: Report, page: Path | None = None, *, as_json: bool) -> No
     head = Text("PASS" if told.passed else "FAIL", "bold green" if told.passed else "bold red")
     _show_lines(console, Text.assemble("\n", head, f"  {without_controls(told.reason)}"))
     _show_section(console, "What was rehearsed", told.rehearsed)
-    _show_section(console, "On the platform", [("", told.platform)], 2)
+    _show_section(console, "On the platform", [("", told.platform)], 0)
     _show_section(console, "What was seen", told.evidence)
     _show_timeline(console, told.timeline)
     _show_section(console, "Honoured here", told.honoured)
     _show_section(console, "Not honoured here", [("-", one) for one in told.not_honoured], 4)
     _show_section(console, "What the real run adds", told.adds)
     if page is not None:
-        _show_section(console, "The same for a browser", [("", str(page))], 2)
+        _show_section(console, "The same for a browser", [("", str(page))], 0)
 
 
 def _show_section(console: Console, title: str, rows: Sequence[Row], names: int = _NAMES) -> None:
     if rows:
         console.print(Text(f"\n{title}", "bold"))
-        print_rows(console, [(f"  {name}".ljust(names), without_controls(value)) for name, value in rows])
+        indent = "  " if names else ""
+        print_rows(console, [(f"{indent}{name}".ljust(names), without_controls(value)) for name, value in rows])
 
 
 def _show_timeline(console: Console, timeline: Timeline) -> None:

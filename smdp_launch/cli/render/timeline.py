@@ -37,7 +37,7 @@ def legend(timeline: Timeline) -> Iterator[Row]:
     """What the letters mean, and how long each status lasted."""
     letters = _letters(timeline)
     for number, statuses in enumerate(timeline.attempts, 1):
-        told = [f"{letters[one.name]} {one.name} {_lasted(one)}" for one in statuses]
+        told = [f"{letters[one.name]}={one.name} {_lasted(one)}" for one in statuses]
         yield f"attempt {number}", ", ".join(told)
 
 
