@@ -12,6 +12,7 @@ from smdp_launch.card import rows, text
 from smdp_launch.cli.render.rehearsal_plot import PLOT_STYLE, plot
 from smdp_launch.jobs.rehearsal_report import Report, Timeline
 from smdp_launch.planning.rehearsed import REHEARSAL_VERSION
+from smdp_launch.units import count
 
 Row = tuple[str, str]
 
@@ -20,8 +21,6 @@ _STYLE = (
 :root{color-scheme:light dark;--ground:#fff;--ink:#1b1f24;--soft:#59636e;--line:#d1d9e0;--pass:#1a7f37;--fail:#c4262e}
 @media (prefers-color-scheme:dark){
 :root{--ground:#14171c;--ink:#e6e9ed;--soft:#9aa4af;--line:#3a424b;--pass:#4ac26b;--fail:#ff7b72}}
-@media print{:root{color-scheme:light;--ground:#fff;--ink:#000;--soft:#444;--line:#bbb;--pass:#116329;--fail:#a40e26}
-body{max-width:none;margin:0}section,figure{break-inside:avoid}}
 body{background:var(--ground);color:var(--ink);font:15px/1.45 system-ui,"DejaVu Sans",sans-serif;
 max-width:62em;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}
 h1{font-size:1.35em;margin:0}h2{font-size:1.05em;margin:1.6em 0 .4em;padding-bottom:.2em;
@@ -34,11 +33,14 @@ border-bottom:1px solid var(--line)}
 dt{color:var(--soft)}dd{margin:0;white-space:pre-wrap}
 ul{margin:0;padding-left:1.2em}p{margin:0}footer{margin-top:2em;color:var(--soft);font-size:.87em}
 figure{margin:0}figcaption{color:var(--soft);font-size:.87em;margin:.3em 0 .8em}
-svg{display:block;width:100%;height:auto}
+figure{overflow-x:auto}svg{display:block;width:100%;min-width:42em;height:auto}
 table{border-collapse:collapse;font-size:.93em}
 th{color:var(--soft);font-weight:normal;text-align:left}
 th,td{padding:.15em 1.4em .15em 0;border-bottom:1px solid var(--line);vertical-align:top}
+th,td:not(:last-child){white-space:nowrap}
 .number{text-align:right;font-variant-numeric:tabular-nums}
+@media print{:root{color-scheme:light;--ground:#fff;--ink:#000;--soft:#444;--line:#bbb;--pass:#116329;--fail:#a40e26}
+body{max-width:none;margin:0}svg{min-width:0}section,figure{break-inside:avoid}}
 """
     + PLOT_STYLE
 )
@@ -92,7 +94,8 @@ def _figure(timeline: Timeline) -> str:
     began = f"Seconds since {timeline.began:%Y-%m-%d %H:%M:%S} UTC, when the job was created."
     steps = ""
     if timeline.steps:
-        steps = f" The line joins {len(timeline.steps)} steps as they were reported; nothing between them was measured."
+        drawn = f"{count(len(timeline.steps), 'step')} {'is' if len(timeline.steps) == 1 else 'are'} drawn"
+        steps = f" {drawn} as reported; nothing between two of them was measured."
     return f"<figure>{plot(timeline)}<figcaption>{text(began + steps)}</figcaption></figure>"
 
 
