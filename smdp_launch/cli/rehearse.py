@@ -167,7 +167,7 @@ def _rehearse(
     if after is not None and at.step is not None:
         raise click.UsageError("--after and a step in --at are two moments: give one of them")
     if page is not None:
-        _require_folder(page)
+        _require_writable(page)
     asked = local_request(flags)
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
@@ -178,10 +178,12 @@ def _rehearse(
     return _run(plan_here(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json, page)
 
 
-def _require_folder(page: Path) -> None:
+def _require_writable(page: Path) -> None:
     """Before the job runs, so that nobody waits for a report that cannot be written."""
     from smdp_launch.errors import EnvironmentProblem
 
+    if page.exists() and not page.is_file():
+        raise EnvironmentProblem(f"{page} is no file that a report could replace")
     if not os.access(page.parent, os.W_OK | os.X_OK):
         raise EnvironmentProblem(f"{page} cannot be written: there is no folder {page.parent} that you may write to")
 
@@ -234,4 +236,4 @@ def _tell(told: Report, as_json: bool, page: Path | None) -> None:
     finally:  # whoever read the terminal may have gone
         remember_rehearsal(told)
         if page is not None:
-            write_whole(page, rendered(told))
+            write_whole(page.resolve(), rendered(told))

@@ -209,6 +209,8 @@ def _honoured(plan: Plan, local: LocalRun, rehearsal: Rehearsal) -> Iterator[Row
     yield "max_run", f"the job would have been stopped after {duration(spec.compute.max_run)} of training"
     if rehearsal.fault.kind == "spot" and spec.spot is not None and spec.spot.max_wait is not None:
         yield "max_wait", f"the wait for capacity would have ended {duration(spec.spot.max_wait)} after the job began"
+    if rehearsal.has_told("interrupted") and spec.spot is not None:
+        yield "spot", "one interruption, at the moment that was asked for; AWS chooses its own"
     if spec.metrics:
         yield "metrics", f"{', '.join(sorted(spec.metrics))}: looked for in each line"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,17 +43,17 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         EnvironmentProblem: it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.unlink(missing_ok=True)
-        partial.touch(mode=0o600)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
+        try:
+            with os.fdopen(file, "w", encoding="utf-8") as opened:
+                opened.write(text)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink()
+            raise
     except OSError as error:
         raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def with_rehearsals(plan: Plan) -> Plan:

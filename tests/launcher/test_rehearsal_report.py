@@ -89,6 +89,11 @@ def test_what_was_in_force_is_told_and_nothing_else(here: Path) -> None:
     adds = dict(found.adds)
     assert adds["instances"] == "2 x ml.p4d.24xlarge: 16 x A100, 40 GB each"
     assert adds["cost"] == "0.33 instance-hours at most"
+    write_job(here, KEPT + "spot: {max_wait: 1200}\n", COUNTS)
+    interrupted = dict(told(SPOT, spot()).honoured)
+    assert interrupted["spot"].startswith("one interruption") and interrupted["max_wait"].endswith(
+        "after the job began"
+    )
     write_job(here, JOB + "metrics: {loss: 'loss (.*)'}\nenvironment: {DEBUG: '1'}\n", COUNTS)
     more = dict(told(SPOT, spot()).honoured)
     assert more["metrics"].startswith("loss: ") and more["environment"] == "DEBUG" and "checkpoints" not in more
@@ -376,3 +381,15 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_job_runs(smdp_lau
     ran = smdp_launch("rehearse", "spot", *RUN, "nowhere/spot.html")
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert "nowhere/spot.html cannot be written" in ran.stderr and not (here / ".smdp").exists()
+
+
+def test_a_report_replaces_no_device(smdp_launch: Command) -> None:
+    ran = smdp_launch("rehearse", "spot", *RUN, "/dev/null")
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "/dev/null is no file" in ran.stderr and Path("/dev/null").is_char_device()
+
+
+def test_a_link_to_a_report_stays_a_link(here: Path) -> None:
+    (here / "link.html").symlink_to("real.html")
+    write_whole((here / "link.html").resolve(), "new")
+    assert (here / "link.html").is_symlink() and (here / "real.html").read_text() == "new"

@@ -40,7 +40,8 @@ th,td{padding:.15em 1.4em .15em 0;border-bottom:1px solid var(--line);vertical-a
 th,td:not(:last-child){white-space:nowrap}
 .number{text-align:right;font-variant-numeric:tabular-nums}
 @media print{:root{color-scheme:light;--ground:#fff;--ink:#000;--soft:#444;--line:#bbb;--pass:#116329;--fail:#a40e26}
-body{max-width:none;margin:0}svg{min-width:0}section,figure{break-inside:avoid}}
+body{max-width:none;margin:0;font-size:11px}h2{margin:.9em 0 .3em}svg{min-width:0}
+figure,tr{break-inside:avoid}h2{break-after:avoid}}
 """
     + PLOT_STYLE
 )

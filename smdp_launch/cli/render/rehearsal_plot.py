@@ -104,8 +104,12 @@ def _status(status: Status, x: X, y: int) -> Iterator[str]:
 def _legend(timeline: Timeline, y: int) -> Iterator[str]:
     """What the colours mean: a short band has no room for its name."""
     at = float(LEFT)
+    of_style: dict[str, list[str]] = {}
     for name in dict.fromkeys(one.name for statuses in timeline.attempts for one in statuses if one.seconds > 0):
-        yield f'<rect class="{_style(name)}" x="{at}" y="{y}" width="14" height="14"/>'
+        of_style.setdefault(_style(name), []).append(name)
+    for style, names in of_style.items():
+        name = ", ".join(names)
+        yield f'<rect class="{style}" x="{at}" y="{y}" width="14" height="14"/>'
         yield _text(at + 20, y + 11, name, "soft", "start")
         at = round(at + len(name) * _LETTER + 38, 2)
     if timeline.restored:
