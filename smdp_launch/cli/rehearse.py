@@ -227,6 +227,7 @@ def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = No
 
 def _tell(told: Report, as_json: bool, page: Path | None) -> None:
     """The report to whoever waits for it, and to the plans of the same job."""
+    from smdp_launch.cli.render.next import command_for, say_next
     from smdp_launch.cli.render.rehearsal_page import page as rendered
     from smdp_launch.cli.render.rehearse import show_verdict
     from smdp_launch.jobs.rehearsals import remember_rehearsal, write_whole
@@ -237,3 +238,6 @@ def _tell(told: Report, as_json: bool, page: Path | None) -> None:
         remember_rehearsal(told)
         if page is not None:
             write_whole(page.resolve(), rendered(told))
+    if not as_json:
+        again = command_for(f"rehearse {told.fault.kind}", told.plan.job_file)
+        say_next(command_for("plan", told.plan.job_file) if told.passed else f"mend it, then: {again}")
