@@ -153,9 +153,10 @@ def _where(plan: Plan) -> str:
 
 
 def _launch_aws(checked: CheckedJob, manner: Manner, ignore: Sequence[str]) -> ExitCode:
+    from smdp_launch.jobs.rehearsals import with_rehearsals
     from smdp_launch.planning.prepare import make_plan, require_launchable
 
-    plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
+    plan = with_rehearsals(make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16)))
     return _submit_plan(plan, manner, ignore, lambda: require_launchable(checked))
 
 

@@ -32,6 +32,7 @@ def command(
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.plan import show_next, show_origins, show_plan
     from smdp_launch.errors import JobFileRefused
+    from smdp_launch.jobs.rehearsals import with_rehearsals
     from smdp_launch.planning.plan import refused_json
     from smdp_launch.planning.prepare import check_job, make_plan, require_launchable
     from smdp_launch.planning.saved import save
@@ -40,7 +41,7 @@ def command(
         raise click.UsageError("--json and --request exclude each other")
     checked = check_job(job_file, settings=settings)
     try:
-        plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
+        plan = with_rehearsals(make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16)))
     except JobFileRefused:
         if as_json:
             click.echo(json.dumps(refused_json(str(job_file), list(checked.diagnostics)), indent=2, ensure_ascii=False))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import Clients
     from smdp_launch.jobs.rehearsal import Rehearsal
+    from smdp_launch.jobs.rehearsal_report import Report
     from smdp_launch.planning.plan import LocalRun, Plan
     from smdp_launch.request.ranks import Rank
 
@@ -64,6 +66,13 @@ _here = _together(
     local_flags(),
     click.option(
         "--json", "as_json", is_flag=True, help="What happens as JSON documents, one a line, the last of which tells."
+    ),
+    click.option(
+        "--report",
+        "page",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.html",
+        help="Also write the report as a page for a browser, in place of what FILE held.",
     ),
 )
 
@@ -188,6 +197,7 @@ def _rehearse(
     at: Place,
     seconds: float,
     as_json: bool,
+    page: Path | None,
     grace: float = 0.0,
     within: float = 0.0,
     **flags: Any,
@@ -201,6 +211,8 @@ def _rehearse(
         raise click.BadParameter("a host is late at the start: name the host alone, such as algo-2", param_hint="--at")
     if after is not None and at.step is not None:
         raise click.UsageError("--after and a step in --at are two moments: give one of them")
+    if page is not None:
+        _require_writable(page)
     asked = local_request(flags)
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
@@ -208,7 +220,17 @@ def _rehearse(
     run = run_here(checked, asked)
     victim = _victim(at, run)
     fault = Fault(kind, victim.host, victim.rank, at.step, after, seconds, grace)
-    return _run(plan_here(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json)
+    return _run(plan_here(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json, page)
+
+
+def _require_writable(page: Path) -> None:
+    """Before the job runs, so that nobody waits for a report that cannot be written."""
+    from smdp_launch.errors import EnvironmentProblem
+
+    if page.exists() and not page.is_file():
+        raise EnvironmentProblem(f"{page} is no file that a report could replace")
+    if not os.access(page.parent, os.W_OK | os.X_OK):
+        raise EnvironmentProblem(f"{page} cannot be written: there is no folder {page.parent} that you may write to")
 
 
 def _victim(at: Place, run: LocalRun) -> Rank:
@@ -220,15 +242,17 @@ def _victim(at: Place, run: LocalRun) -> Rank:
         raise click.BadParameter(str(error), param_hint="--at") from error
 
 
-def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool) -> ExitCode:
+def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = None) -> ExitCode:
+    from smdp_launch import __version__
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.events import EventView
-    from smdp_launch.cli.render.rehearse import show_fault, show_verdict
+    from smdp_launch.cli.render.rehearse import show_fault
     from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.clients import local_cloud
     from smdp_launch.jobs.history import LOCAL, remember_plan
     from smdp_launch.jobs.local import local_cloud_folder
+    from smdp_launch.jobs.rehearsal_report import report
     from smdp_launch.jobs.submit import seed
 
     if not as_json:
@@ -244,7 +268,7 @@ def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool) -> ExitCode:
             followed = _resume(clients, plan.job, followed, rehearsal, as_json)
     if followed is None:
         return ExitCode.INTERRUPTED
-    show_verdict(plan, rehearsal, as_json=as_json)
+    _tell(report(plan, rehearsal, __version__), as_json, page)
     return ExitCode.OK if rehearsal.verdict().passed else ExitCode.REHEARSAL_FAILED
 
 
@@ -274,3 +298,21 @@ def _resume(clients: Clients, old: str, cut_off: Followed, rehearsal: Rehearsal,
         events = EventView(prepared.job, LOCAL, created=True) if as_json else None
         shape = Shape.of_description(prepared.old)
         return Following(clients, prepared.job, shape, Answer.STOP, events=events, watch=rehearsal).run()
+
+
+def _tell(told: Report, as_json: bool, page: Path | None) -> None:
+    """The report to whoever waits for it, and to the plans of the same job."""
+    from smdp_launch.cli.render.next import command_for, say_next
+    from smdp_launch.cli.render.rehearsal_page import page as rendered
+    from smdp_launch.cli.render.rehearse import show_verdict
+    from smdp_launch.jobs.rehearsals import remember_rehearsal, write_whole
+
+    try:
+        show_verdict(told, page, as_json=as_json)
+    finally:  # whoever read the terminal may have gone
+        remember_rehearsal(told)
+        if page is not None:
+            write_whole(page.resolve(), rendered(told))
+    if not as_json:
+        again = command_for(f"rehearse {told.fault.kind}", told.plan.job_file)
+        say_next(command_for("plan", told.plan.job_file) if told.passed else f"mend it, then: {again}")

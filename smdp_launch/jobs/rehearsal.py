@@ -13,10 +13,8 @@ from typing import Any
 from smdp_launch.catalog.faults import EVENT, Fault, Kind
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Seen, StatusChanged
 from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.planning.rehearsed import REHEARSAL_VERSION
 from smdp_launch.units import count
-
-#: Version of the document (docs/json.md); raised when a member changes its meaning or goes.
-REHEARSAL_VERSION = 1
 
 _WARNING = "smdp: warning: "
 _THINNED = 100  # milliseconds between two steps that are kept for the timeline
@@ -104,6 +102,7 @@ class Rehearsal:
     steps: list[tuple[int, int]] = field(default_factory=list)  # thinned: milliseconds since 1970, and the step
     step_before: int | None = None  # the furthest that was reported before the job had to begin again
     step_after: int | None = None  # the first that was reported when it had begun again
+    restorations: list[JobEvent] = field(default_factory=list)
     restored: int = 0  # files of checkpoints that the hosts found when they began again
     named: str | None = None  # the first warning that names the rank that is struck
     outcome: Outcome | None = None
@@ -137,6 +136,7 @@ class Rehearsal:
             self.struck.append(event)
         elif event.name == "checkpoints_restored" and self.struck:
             self.restored = _count(event.fields.get("files")) or 0
+            self.restorations.append(event)
         elif event.name == "step":
             step = _count(event.fields.get("step"))
             if step is not None:

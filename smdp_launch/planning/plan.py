@@ -16,6 +16,7 @@ from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.planning.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
 from smdp_launch.planning.origins import Origin
+from smdp_launch.planning.rehearsed import Rehearsed
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.ranks import Rank
 from smdp_launch.secret_forms import named_secrets, starred
@@ -56,6 +57,7 @@ class Plan:
         script_arguments: the command line as the script will see it.
         origins: where each value came from; empty for a plan that was read from a file.
         placeholders: what has to be filled in before a launch on AWS.
+        rehearsals: what was rehearsed of the same job, the newest of each kind.
     """
 
     job: str
@@ -71,6 +73,7 @@ class Plan:
     origins: tuple[Origin, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     placeholders: tuple[Diagnostic, ...] = ()
+    rehearsals: tuple[Rehearsed, ...] = ()
 
     @property
     def hash(self) -> str:
@@ -128,6 +131,7 @@ class Plan:
                 "sha256": self.source.sha256,
             },
             "local": self._local_json(),
+            "rehearsals": [one.to_json() for one in self.rehearsals],
             "diagnostics": [one.to_json() for one in self.diagnostics],
         }
 

@@ -14,6 +14,7 @@ from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.planning.plan import PLAN_VERSION, Plan
 from smdp_launch.planning.prepare import MB
+from smdp_launch.planning.rehearsed import Rehearsed
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
 from smdp_launch.request.cost import instance_types
@@ -70,6 +71,7 @@ def load(path: Path) -> Plan:
             source=scan_source(folder, spec.script.source_limit_mb * MB),
             script_arguments=arguments,
             prices=_prices(spec, data["billing"]),
+            rehearsals=tuple(Rehearsed.of(one) for one in data.get("rehearsals", [])),
         )
         stated = plan.hash
     except (KeyError, TypeError, ValueError, StopIteration, ValidationError) as error:

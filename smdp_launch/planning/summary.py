@@ -8,6 +8,7 @@ from smdp_launch.catalog.instances import instance
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.planning.consequences import ImageFacts
 from smdp_launch.planning.plan import Plan
+from smdp_launch.planning.rehearsed import rehearsed_rows
 from smdp_launch.request.names import source_location
 from smdp_launch.units import count, duration, short, size, titled
 
@@ -39,8 +40,9 @@ def summary(plan: Plan) -> list[Row]:
         rows.append(("checkpoints", f"{spec.checkpoint.path} kept at {request['CheckpointConfig']['S3Uri']}"))
     rows += rank_rows(plan)
     rows += _batch_rows(plan)
-    rows += _billing_rows(plan)
+    rows += [("cost", cost(plan)), ("ends", _ends(plan))]
     rows += titled("leaves", list(plan.side_effects))
+    rows += titled("rehearsed", rehearsed_rows(plan.rehearsals))
     return [*rows, ("plan", plan.hash)]
 
 
@@ -60,7 +62,8 @@ def _batch_rows(plan: Plan) -> list[Row]:
     return rows
 
 
-def _billing_rows(plan: Plan) -> list[Row]:
+def cost(plan: Plan) -> str:
+    """The bounds of what is billed."""
     bill = plan.billing
     hours = f"{bill.instance_hours:.2f} instance-hours at most"
     if bill.warm_instance_hours:
@@ -69,10 +72,14 @@ def _billing_rows(plan: Plan) -> list[Row]:
         hours += f": {bill.usd:,.2f} USD at {bill.price:g} an hour ({bill.price_source})"
     if bill.ceiling_usd is not None:
         hours += f"; {bill.ceiling_usd:,.2f} USD are allowed"
-    ends = "the wait for capacity has no limit: compute.max_pending sets one"
-    if bill.latest_end is not None:
-        ends = f"{bill.latest_end:%Y-%m-%d %H:%M} UTC at the latest, if it were launched now"
-    return [("cost", hours), ("ends", ends)]
+    return hours
+
+
+def _ends(plan: Plan) -> str:
+    latest = plan.billing.latest_end
+    if latest is None:
+        return "the wait for capacity has no limit: compute.max_pending sets one"
+    return f"{latest:%Y-%m-%d %H:%M} UTC at the latest, if it were launched now"
 
 
 def _image(facts: ImageFacts) -> str:

@@ -18,6 +18,7 @@ from smdp_launch.cli.render.follow import FollowView, Shape
 from smdp_launch.cli.render.jobs import show_jobs
 from smdp_launch.cli.render.launch import show_detached, show_end, show_followed, show_local_end, show_local_start
 from smdp_launch.cli.render.logs import show_lines
+from smdp_launch.cli.render.rehearse import show_verdict
 from smdp_launch.cli.render.resume import show_resumption
 from smdp_launch.cli.render.status import show_status, show_stopped
 from smdp_launch.errors import ServiceProblem
@@ -35,6 +36,7 @@ from smdp_launch.jobs.troubles import Trouble
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.prepare import check_job, make_plan
 from tests.conftest import JOB, write_job
+from tests.launcher.rehearsals import KILL, SPOT, kill, spot, told
 from tests.launcher.test_request import NOW
 from tests.launcher.test_views import stable
 
@@ -179,6 +181,8 @@ VIEWS: dict[str, Callable[[], None]] = {
     "followed": lambda: show_followed(job("us-east-1"), Followed(outcome(FAILED), {}, (("algo-2", 3), ("Traceback",)))),
     "outage": followed_outage,
     "checkpoints": followed_checkpoints,
+    "rehearsal": lambda: show_verdict(told(SPOT, spot()), Path("spot.html"), as_json=False),
+    "rehearsal-failed": lambda: show_verdict(told(KILL, kill("no rank is named")), as_json=False),
     "resume": lambda: show_resumption(resumption(), "us-east-1"),
     "download-unpacked": lambda: show_download(job("local"), fetched(outcome(COMPLETED), "model")),
 }

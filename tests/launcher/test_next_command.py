@@ -24,6 +24,7 @@ MISTAKE = JOB.replace("name: small", "nme: small")
 WORKS = "import os\nopen(os.path.join(os.environ['SM_MODEL_DIR'], 'model.txt'), 'w').write('trained')\n"
 FAILS = "raise ValueError('no such luck')\n"
 HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
+SMALL_REHEARSAL = ["--hosts", "2", "--workers-per-host", "1"]
 
 #: Arguments, the job file, the script, and what is named in the last lines.
 ENDS = [
@@ -57,6 +58,8 @@ ENDS = [
     (["explain"], JOB, WORKS, "next: smdp-launch explain SMDP"),
     (["explain", "301"], JOB, WORKS, "next: smdp-launch validate"),
     (["catalog", "instances"], JOB, WORKS, "next: smdp-launch catalog frameworks"),
+    (["rehearse", "late", *SMALL_REHEARSAL, "--for", "0"], JOB, WORKS, "next: smdp-launch plan"),
+    (["rehearse", "kill", *SMALL_REHEARSAL], JOB, WORKS, "next: mend it, then: smdp-launch rehearse kill"),
     (["catalog", "frameworks"], JOB, WORKS, "next: smdp-launch catalog images"),
     (["catalog", "images", "--region", "us-east-1"], JOB, WORKS, "then: smdp-launch validate"),
 ]

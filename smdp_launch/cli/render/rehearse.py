@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from rich.text import Text
 
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.cli.render.console import Console, without_controls
-from smdp_launch.cli.render.rows import print_rows
-from smdp_launch.jobs.rehearsal import Rehearsal, announced, platform
+from smdp_launch.cli.render.rows import print_rows, wrapped
+from smdp_launch.cli.render.timeline import drawn, legend
+from smdp_launch.jobs.rehearsal import announced, platform
+from smdp_launch.jobs.rehearsal_report import Report, Timeline
 from smdp_launch.planning.plan import Plan
-from smdp_launch.units import count, titled
+from smdp_launch.units import count
+
+Row = tuple[str, str]
+
+_NAMES = 13  # columns of the names, one width on the whole page
+_WIDEST = 120  # columns of a timeline
 
 
 def show_fault(plan: Plan, fault: Fault) -> None:
@@ -22,14 +31,41 @@ def show_fault(plan: Plan, fault: Fault) -> None:
     print_rows(console, [("fault", announced(fault)), ("platform", platform(fault.kind))])
 
 
-def show_verdict(plan: Plan, rehearsal: Rehearsal, *, as_json: bool) -> None:
+def show_verdict(told: Report, page: Path | None = None, *, as_json: bool) -> None:
+    """The report; ``page`` is where it will stand for a browser."""
     if as_json:
-        click.echo(json.dumps({**rehearsal.to_json(), "job": plan.job}, allow_nan=False))
+        click.echo(json.dumps(told.to_json(), allow_nan=False))
         return
     console = Console(highlight=False)
-    verdict = rehearsal.verdict()
-    head = Text("PASS" if verdict.passed else "FAIL", "bold green" if verdict.passed else "bold red")
-    console.print(Text.assemble(head, f"  {verdict.reason}"), soft_wrap=True)
-    rows = [(name, without_controls(value)) for name, value in verdict.evidence]
-    left_out = plan.local.not_honoured if plan.local is not None else ()
-    print_rows(console, [*rows, *titled("not here", left_out)])
+    head = Text("PASS" if told.passed else "FAIL", "bold green" if told.passed else "bold red")
+    _show_lines(console, Text.assemble("\n", head, f"  {without_controls(told.reason)}"))
+    _show_section(console, "What was rehearsed", told.rehearsed)
+    _show_section(console, "On the platform", [("", told.platform)], 0)
+    _show_section(console, "What was seen", told.evidence)
+    _show_timeline(console, told.timeline)
+    _show_section(console, "Honoured here", told.honoured)
+    _show_section(console, "Not honoured here", [("-", one) for one in told.not_honoured], 4)
+    _show_section(console, "What the real run adds", told.adds)
+    if page is not None:
+        _show_section(console, "The same for a browser", [("", str(page))], 0)
+
+
+def _show_section(console: Console, title: str, rows: Sequence[Row], names: int = _NAMES) -> None:
+    if rows:
+        console.print(Text(f"\n{title}", "bold"))
+        indent = "  " if names else ""
+        print_rows(console, [(f"{indent}{name}".ljust(names), without_controls(value)) for name, value in rows])
+
+
+def _show_timeline(console: Console, timeline: Timeline) -> None:
+    """Bars are drawn to the width that there is, and are not wrapped."""
+    columns = min(console.width, _WIDEST) - _NAMES - 2
+    rows = list(drawn(timeline, columns))
+    wide = f"a column is {timeline.length_ms / 1000 / columns:.2g} s"
+    _show_section(console, f"When ({wide})", rows)
+    print_rows(console, [(f"  {name}".ljust(_NAMES), without_controls(value)) for name, value in legend(timeline)])
+
+
+def _show_lines(console: Console, text: Text) -> None:
+    for line in wrapped(text, console.width) if console.is_terminal else [text]:
+        console.print(line, soft_wrap=True)

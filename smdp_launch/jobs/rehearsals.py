@@ -1,0 +1,84 @@
+"""The last rehearsal of each kind of each job of the current folder, in ``.smdp/rehearsals``: a report a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.jobs.history import STATE_FOLDER, state_folder
+from smdp_launch.planning.plan import Plan
+from smdp_launch.planning.rehearsed import REHEARSAL_VERSION, Rehearsed, spec_digest
+
+if TYPE_CHECKING:
+    from smdp_launch.jobs.rehearsal_report import Report
+
+_FOLDER = "rehearsals"
+_LARGEST = 4 << 20  # bytes; a report is some kilobytes
+
+
+def remember_rehearsal(report: Report) -> None:
+    """In place of the last of the same kind of the same job.
+
+    Raises:
+        EnvironmentProblem: it cannot be written.
+    """
+    told = report.to_json()
+    folder = state_folder() / _FOLDER
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentProblem(f"{folder} cannot be made: {error.strerror}") from error
+    write_whole(folder / f"{told['spec_sha256']}-{told['kind']}.json", json.dumps(told, allow_nan=False) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """``text`` in place of what ``path`` held, for its owner alone, all of it or nothing.
+
+    Raises:
+        EnvironmentProblem: it cannot be written.
+    """
+    try:
+        file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
+        try:
+            with os.fdopen(file, "w", encoding="utf-8") as opened:
+                opened.write(text)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink()
+            raise
+    except OSError as error:
+        raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
+
+
+def with_rehearsals(plan: Plan) -> Plan:
+    """The same plan, with what was rehearsed of its job from the current folder."""
+    found = sorted(_rehearsals(plan), key=lambda one: one.made)
+    return replace(plan, rehearsals=tuple(found))
+
+
+def _rehearsals(plan: Plan) -> Iterator[Rehearsed]:
+    """A file that is no report of this version is passed over, and so is one that is not there."""
+    digest = spec_digest(plan.spec)
+    for path in (Path.cwd() / STATE_FOLDER / _FOLDER).glob(f"{digest}-*.json"):
+        told = _read(path)
+        if told is None or told.get("rehearsal") != REHEARSAL_VERSION:
+            continue
+        try:
+            yield Rehearsed.of({**told, "same_source": told.get("source_sha256") == plan.source.sha256})
+        except (TypeError, ValueError):
+            continue
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            told = json.loads(file.read(_LARGEST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return told if isinstance(told, dict) else None
