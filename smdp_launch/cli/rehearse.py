@@ -213,7 +213,7 @@ def _rehearse(
         raise click.UsageError("--after and a step in --at are two moments: give one of them")
     if page is not None:
         _require_writable(page)
-    asked = local_request(flags)
+    asked = replace(local_request(flags), rehearses=kind)
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     show_diagnostics(checked.diagnostics)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from smdp_launch.catalog import faults
+from smdp_launch.catalog.faults import Kind
 from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.spec import JobSpec
@@ -50,7 +51,9 @@ def _environment(local: LocalRun) -> dict[str, str]:
     return {WORKERS_VARIABLE: str(local.workers_per_host), **hosts, **network, **cuda, **fault}
 
 
-def not_honoured(spec: JobSpec, hosts: int, workers: int, *, containers: bool) -> Iterator[str]:
+def not_honoured(
+    spec: JobSpec, hosts: int, workers: int, *, containers: bool, rehearses: Kind | None = None
+) -> Iterator[str]:
     """One sentence for each thing in the job that a run of ``hosts`` x ``workers`` here cannot do."""
     compute = spec.compute
     asked = f"{compute.instance_count} x {compute.instance_type}"
@@ -67,7 +70,7 @@ def not_honoured(spec: JobSpec, hosts: int, workers: int, *, containers: bool) -
     if spec.engine == "smdistributed":
         yield "engine smdistributed: AWS's library is not on this machine, a script that imports it will fail"
     yield from _channels_not_honoured(spec)
-    yield from _settings_not_honoured(spec)
+    yield from _settings_not_honoured(spec, rehearses)
 
 
 def _channels_not_honoured(spec: JobSpec) -> Iterator[str]:
@@ -80,10 +83,10 @@ def _channels_not_honoured(spec: JobSpec) -> Iterator[str]:
         yield f"manifests of {', '.join(manifests)}: the channel gets the local data as it is"
 
 
-def _settings_not_honoured(spec: JobSpec) -> Iterator[str]:
+def _settings_not_honoured(spec: JobSpec, rehearses: Kind | None) -> Iterator[str]:
     compute = spec.compute
     settings = {
-        "spot": spec.spot is not None,
+        "spot": spec.spot is not None and rehearses != "spot",
         "compute.fallback_types": compute.fallback_types is not None,
         "compute.keep_alive": compute.keep_alive is not None,
         "compute.max_pending": compute.max_pending is not None,

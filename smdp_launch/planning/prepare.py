@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.catalog.faults import Kind
 from smdp_launch.catalog.prices import PriceTable, PriceTableProblem, read_prices
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused, Refused
@@ -43,7 +44,8 @@ VALIDATION_VERSION = 1
 class LocalRequest:
     """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, ``containers`` runs the
     hosts from the job's image, ``network`` gives each a link of that speed, such as ``1gbit``, ``file_systems`` are
-    those for which folders stand in the local cloud that is meant, and ``cuda_on_cpu`` imitates CUDA in the workers."""
+    those for which folders stand in the local cloud that is meant, ``cuda_on_cpu`` imitates CUDA in the workers, and
+    ``rehearses`` is the fault that the job is to meet."""
 
     hosts: int | None = None
     workers_per_host: int | None = None
@@ -52,6 +54,7 @@ class LocalRequest:
     network: str | None = None
     file_systems: LocalFileSystems = field(default_factory=dict)
     cuda_on_cpu: bool = False
+    rehearses: Kind | None = None
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ def local_run(job: CheckedJob, asked: LocalRequest, cores: int) -> LocalRun:
     spec, _ = job.require()
     hosts = asked.hosts or min(spec.compute.instance_count, 4)
     workers = asked.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
-    left_out = tuple(not_honoured(spec, hosts, workers, containers=asked.containers))
+    left_out = tuple(not_honoured(spec, hosts, workers, containers=asked.containers, rehearses=asked.rehearses))
     data = _local_paths(job.loaded, spec, asked)
     return LocalRun(hosts, workers, data, left_out, asked.containers, asked.network, asked.cuda_on_cpu)
 
