@@ -44,6 +44,7 @@ class Striker:
         self._state = state
         self._lock = threading.Lock()
         self._step = 0  # the furthest that a rank has reported
+        self._has_victim = False  # the rank that is to be struck has been started
         self._began: float | None = None
         self._struck = False
         self._refusing_until: float | None = None
@@ -67,11 +68,13 @@ class Striker:
 
     def watch(self, line: str) -> None:
         """A line that a host has written."""
-        event = event_of(line, "step") if self.fault is not None else None
-        step = event.get("step") if event is not None else None
-        if isinstance(step, int):
-            with self._lock:
-                self._step = max(self._step, step)
+        event = event_of(line, "step", "workers_started") if self.fault is not None else None
+        if event is None:
+            return
+        step, ranks = event.get("step"), event.get("ranks")
+        with self._lock:
+            self._step = max(self._step, step) if isinstance(step, int) else self._step
+            self._has_victim = self._has_victim or (isinstance(ranks, list) and self._rank in ranks)
 
     def is_held_back(self, host: str) -> bool:
         """Whether the host has still to wait before it starts."""
@@ -94,15 +97,15 @@ class Striker:
         if self._is("kill", "slow") and self._is_time(False):
             for host in hosts:
                 if self._strikes(host.name) and not self._strike(host):
-                    others = [one for one in hosts if not one.has_ended]  # a host that has ended has no log any more
-                    self.tell(others[0], "missed", host=host.name, rank=self._rank)
+                    log = next((one for one in hosts if not one.has_ended), host)  # one that has ended takes no line
+                    self.tell(log, "missed", host=host.name, rank=self._rank)
         if self._is("throttle", "expire") and self._is_time(False):
             self._refuse(hosts[0])
         if self._refusing_until is not None and time.monotonic() >= self._refusing_until:
             self._refusing_until = None
             self.tell(hosts[0], "answered", refused=refusals.counted(self._state))
         if self._stopped is not None and time.monotonic() >= self._stopped[2]:
-            self._let_go(*self._stopped[:2])
+            self.let_go()
 
     def tell(self, log: Host, what: str, **more: Any) -> None:
         """Write into a host's log what is done to it, or to the ``host`` that is named."""
@@ -135,7 +138,11 @@ class Striker:
         if self._is("throttle", "expire"):
             refusals.end(self._state)
 
-    def _let_go(self, host: Host, process: int) -> None:
+    def let_go(self) -> None:
+        """Have a worker that stands still go on."""
+        if self._stopped is None:
+            return
+        host, process, _ = self._stopped
         self._stopped = None
         if process in descendants(host.pid):  # else the number may be another's by now
             _send(process, signal.SIGCONT)
@@ -154,10 +161,12 @@ class Striker:
     def _is_due(self, checkpoint_kept: bool) -> bool:
         if self.fault is None:
             return False
+        with self._lock:
+            step, has_victim = self._step, self._has_victim
+        if self._is("kill", "slow") and not has_victim:
+            return False
         if self.fault.after is not None:
             return self._age() >= self.fault.after
-        with self._lock:
-            step = self._step
         if self.fault.step is not None:
             return step >= self.fault.step
         is_seen = checkpoint_kept if self._is("spot", "resume") else step > 0

@@ -308,6 +308,7 @@ class Supervisor:
 
     def _terminate(self, grace: Callable[[], float]) -> None:
         """SIGTERM to every host, and `grace` seconds for them to end."""
+        self._striker.let_go()
         for host in self._hosts:
             host.terminate()
         began = time.monotonic()

@@ -109,6 +109,23 @@ def test_a_worker_is_struck_at_its_step(either_cloud: Cloud, kind: Kind, what: l
         assert events[1]["time"] - events[0]["time"] >= 1.0
 
 
+def test_a_fault_waits_for_the_worker_that_it_strikes(cloud: Cloud) -> None:
+    described = run(cloud, "early", Fault("kill", "algo-2", 3, after=0.0))
+    assert "rank 3 on algo-2" in described["FailureReason"]
+    assert [one["what"] for one in told(cloud, "early", "fault")] == ["killed"]
+
+
+def test_a_job_that_is_stopped_has_no_worker_that_stands_still(cloud: Cloud) -> None:
+    name = "stopped-slow"
+    fault = Fault("slow", "algo-2", 3, after=0.0, seconds=600.0)
+    request = cloud.request(name, COUNTS, hosts=2, CheckpointConfig={"S3Uri": "s3://bucket/checkpoints/stopped"})
+    request["Environment"] = {"SMDP_WORKERS_PER_HOST": "2", VARIABLE: fault.to_text()}
+    cloud.sagemaker.create_training_job(**request)
+    cloud.await_log(name, '"what": "stopped"')
+    cloud.sagemaker.stop_training_job(TrainingJobName=name)
+    assert cloud.wait(name, 30)["TrainingJobStatus"] == "Stopped"  # well before SIGKILL
+
+
 def test_a_late_host_starts_late(either_cloud: Cloud) -> None:
     name = f"late-{either_cloud.level}"
     described = run(either_cloud, name, Fault("late", "algo-2", 2, seconds=1.5))
