@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
@@ -45,6 +46,10 @@ class Place:
         return Place(match["host"], int(rank) if rank is not None else None, int(step) if step is not None else None)
 
 
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
 @dataclass(frozen=True)
 class Fault:
     """One fault of one job.
@@ -82,4 +87,7 @@ class Fault:
             raise ValueError(f"{text!r} is no fault: {error}") from error
         if fault.kind not in KINDS:
             raise ValueError(f"{text!r} is no fault: its kind is none of {', '.join(KINDS)}")
+        numbers = (fault.rank, fault.step or 0, fault.after or 0.0, fault.seconds, fault.grace)
+        if not isinstance(fault.host, str) or not all(map(_is_amount, numbers)):
+            raise ValueError(f"{text!r} is no fault: a host's name and numbers from 0 on are wanted")
         return fault

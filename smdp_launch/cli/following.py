@@ -78,13 +78,16 @@ def submit_and_follow(
     with interrupts_held(clients):
         create(clients, plan.request)
         following = Following(clients, plan.job, Shape.of_plan(plan), Answer.STOP, events=events, watch=watch)
-        try:
-            return following.run()
-        except BrokenPipeError:
-            # Nobody reads any more. On AWS the job goes on, as its name was told; here it would be forgotten.
-            if plan.local is not None:
-                stop(clients, plan.job)
-            raise
+        return following.run() if plan.local is None else follow_here(following)
+
+
+def follow_here(following: Following) -> Followed | None:
+    """As its ``run``, of a job of this machine, which would be forgotten where nobody reads any more: it is stopped."""
+    try:
+        return following.run()
+    except BrokenPipeError:
+        stop(following.clients, following.job)
+        raise
 
 
 @dataclass

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +24,19 @@ if TYPE_CHECKING:
     from smdp_launch.request.ranks import Rank
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_SECONDS = click.FloatRange(min=0, max=86400)
+
+
+class _Seconds(click.FloatRange):
+    """Finite ones; click takes `nan` for a number of any range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return found
+
+
+_SECONDS = _Seconds(min=0, max=86400)
 
 
 def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place:
@@ -91,7 +104,11 @@ def command() -> None:
 @_when
 @_lasts(5, "Seconds until there is capacity again.")
 @click.option(
-    "--grace", type=_SECONDS, default=120, show_default=True, help="Seconds from SIGTERM to SIGKILL; 0: no notice."
+    "--grace",
+    type=_Seconds(min=0, max=120),
+    default=120,
+    show_default=True,
+    help="Seconds from SIGTERM to SIGKILL; 0: no notice.",
 )
 @_here
 def spot(grace: float, **given: Any) -> int:
@@ -209,15 +226,20 @@ def _rehearse(
 
     if kind == "late" and (at.rank is not None or at.step is not None):
         raise click.BadParameter("a host is late at the start: name the host alone, such as algo-2", param_hint="--at")
+    if kind not in ("kill", "slow", "late") and (at.host is not None or at.rank is not None):
+        raise click.BadParameter(f"{kind} strikes no single host: name a step alone, such as @120", param_hint="--at")
     if after is not None and at.step is not None:
         raise click.UsageError("--after and a step in --at are two moments: give one of them")
     if page is not None:
+        page = page.resolve()
         _require_writable(page)
     asked = replace(local_request(flags), rehearses=kind)
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     show_diagnostics(checked.diagnostics)
     run = run_here(checked, asked)
+    if kind == "late" and run.hosts == 1:
+        raise click.UsageError("a single host has nobody that waits for it: give --hosts 2")
     victim = _victim(at, run)
     fault = Fault(kind, victim.host, victim.rank, at.step, after, seconds, grace)
     return _run(plan_here(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json, page)
@@ -274,7 +296,7 @@ def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = No
 
 def _resume(clients: Clients, old: str, cut_off: Followed, rehearsal: Rehearsal, as_json: bool) -> Followed | None:
     """Go on from the checkpoints of a job that was stopped; None if the person left the new one."""
-    from smdp_launch.cli.following import Answer, Following, interrupts_held
+    from smdp_launch.cli.following import Answer, Following, follow_here, interrupts_held
     from smdp_launch.cli.render import resume as render
     from smdp_launch.cli.render.events import EventView, show_resumption
     from smdp_launch.cli.render.follow import Shape
@@ -282,7 +304,7 @@ def _resume(clients: Clients, old: str, cut_off: Followed, rehearsal: Rehearsal,
     from smdp_launch.jobs.history import LOCAL
     from smdp_launch.jobs.resume import prepare, resume
 
-    if cut_off.outcome.status != "Stopped":
+    if cut_off.outcome.status != "Stopped" or not rehearsal.has_told("job_stopped"):
         return cut_off
     try:
         prepared = prepare(clients, old)
@@ -297,7 +319,7 @@ def _resume(clients: Clients, old: str, cut_off: Followed, rehearsal: Rehearsal,
         resume(clients, prepared, LOCAL)
         events = EventView(prepared.job, LOCAL, created=True) if as_json else None
         shape = Shape.of_description(prepared.old)
-        return Following(clients, prepared.job, shape, Answer.STOP, events=events, watch=rehearsal).run()
+        return follow_here(Following(clients, prepared.job, shape, Answer.STOP, events=events, watch=rehearsal))
 
 
 def _tell(told: Report, as_json: bool, page: Path | None) -> None:
@@ -310,9 +332,10 @@ def _tell(told: Report, as_json: bool, page: Path | None) -> None:
     try:
         show_verdict(told, page, as_json=as_json)
     finally:  # whoever read the terminal may have gone
-        remember_rehearsal(told)
+        if told.rehearsal.is_telling:
+            remember_rehearsal(told)
         if page is not None:
-            write_whole(page.resolve(), rendered(told))
+            write_whole(page, rendered(told))
     if not as_json:
         again = command_for(f"rehearse {told.fault.kind}", told.plan.job_file)
         say_next(command_for("plan", told.plan.job_file) if told.passed else f"mend it, then: {again}")

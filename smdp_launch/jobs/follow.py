@@ -70,13 +70,15 @@ class LogLine:
 
 @dataclass(frozen=True)
 class JobEvent:
-    """An event line (docs/events.md). ``fields`` are all its members, NaN and infinities by their names."""
+    """An event line (docs/events.md). ``fields`` are all its members, NaN and infinities by their names; ``worker`` is
+    the rank that wrote it, None for the host and the platform."""
 
     host: str
     name: str
     fields: Mapping[str, Any]
     time_ms: int
     late: bool = False
+    worker: int | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def read_line(host: str, message: str, time_ms: int) -> LogLine | JobEvent:
         except (ValueError, RecursionError):  # whatever a script may print, it is at least a line
             fields = None
         if isinstance(fields, dict) and isinstance(fields.get("event"), str):
-            return JobEvent(host, fields["event"], fields, time_ms)
+            return JobEvent(host, fields["event"], fields, time_ms, worker=line.rank)
     return line
 
 

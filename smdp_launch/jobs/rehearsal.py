@@ -6,13 +6,14 @@ What is seen comes from the follower alone, so a verdict rests on what the servi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from smdp_launch.catalog.faults import EVENT, Fault, Kind
+from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Seen, StatusChanged
-from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.jobs.outcome import ENDED, Outcome
 from smdp_launch.planning.rehearsed import REHEARSAL_VERSION
 from smdp_launch.units import count
 
@@ -100,6 +101,7 @@ class Rehearsal:
     changes: list[StatusChanged] = field(default_factory=list)
     struck: list[JobEvent] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)  # thinned: milliseconds since 1970, and the step
+    step_first: int | None = None  # the first that was reported at all
     step_before: int | None = None  # the furthest that was reported before the job had to begin again
     step_after: int | None = None  # the first that was reported when it had begun again
     restorations: list[JobEvent] = field(default_factory=list)
@@ -121,20 +123,21 @@ class Rehearsal:
 
     def has_waited(self) -> bool:
         """Whether the job should have ended by now and has not; said once."""
-        if self.fault.kind != "kill" or self.gave_up or not self.has_told("killed"):
+        has_ended = bool(self.changes) and self.changes[-1].status in ENDED
+        if self.fault.kind != "kill" or self.gave_up or has_ended or not self.has_told("killed"):
             return False
         self.gave_up = self.clock() > self.struck[0].time_ms / 1000 + self.within
         return self.gave_up
 
     @property
     def trained_ms(self) -> list[int]:
-        """When the hosts were started, each time."""
-        return [one.time_ms for one in self.changes if one.status == "Training"]
+        """When the hosts were started, each time; a status is told again when its message changes."""
+        return sorted({one.time_ms for one in self.changes if one.status == "Training"})
 
     def _hear(self, event: JobEvent) -> None:
-        if event.name == EVENT:
+        if event.name == EVENT and event.worker is None:
             self.struck.append(event)
-        elif event.name == "checkpoints_restored" and self.struck:
+        elif event.name == "checkpoints_restored" and event.worker is None and self.struck:
             self.restored = _count(event.fields.get("files")) or 0
             self.restorations.append(event)
         elif event.name == "step":
@@ -143,6 +146,7 @@ class Rehearsal:
                 self._note_step(event.time_ms, step)
 
     def _note_step(self, time_ms: int, step: int) -> None:
+        self.step_first = self.step_first if self.step_first is not None else step
         began = self.trained_ms
         if len(began) > 1 and time_ms >= began[1]:
             self.step_after = self.step_after if self.step_after is not None else step
@@ -169,6 +173,13 @@ class Rehearsal:
             return Verdict(True, _JUDGES[self.fault.kind](self, self.outcome), evidence)
         except _FellShort as short:
             return Verdict(False, str(short), evidence)
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the verdict says anything of the job: it was struck, and nobody stopped it for another reason."""
+        was_struck = bool(self.struck) or self.fault.kind == "late"
+        stopped = self.outcome is not None and self.outcome.exit_code is ExitCode.JOB_STOPPED
+        return was_struck and (not stopped or self.gave_up or self.refused is not None)
 
     def seconds_since_struck(self) -> float | None:
         """Until the job's end."""
@@ -198,8 +209,7 @@ def told_fault(event: JobEvent) -> str:
     if what == "refused":
         return f"calls are refused for {fields.get('seconds')} s"
     if what == "answered":
-        refused: Mapping[str, int] = fields.get("refused") or {}
-        counts = ", ".join(f"{count(number, 'call')} of {name}" for name, number in sorted(refused.items()))
+        counts = ", ".join(f"{count(number, 'call')} of {name}" for name, number in sorted(_refused(event).items()))
         return f"calls are answered again; refused were {counts or 'none'}"
     if what == "late":
         return f"{host} starts now, {fields.get('seconds')} s late"
@@ -207,8 +217,16 @@ def told_fault(event: JobEvent) -> str:
     return f"{rank} {done.get(what, what)}"
 
 
+def _refused(event: JobEvent) -> dict[str, int]:
+    """Calls by service."""
+    told = event.fields.get("refused")
+    found = {str(name): _count(number) for name, number in told.items()} if isinstance(told, dict) else {}
+    return {name: number for name, number in found.items() if number is not None}
+
+
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """One that can be drawn; a script may send anything."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
 
 
 class _FellShort(Exception):
@@ -234,19 +252,19 @@ def _judge_resume(seen: Rehearsal, ended: Outcome) -> str:
 
 
 def _judge_second(seen: Rehearsal, ended: Outcome, came: str) -> str:
-    """Of hosts that were started a second time."""
+    """Of hosts that were to be started a second time."""
+    if len(seen.trained_ms) < 2:
+        raise _FellShort(f"the job did not come back: it {ended.summary}")
     if ended.status != "Completed":
         raise _FellShort(f"{came} and {ended.summary}")
-    before, after = seen.step_before, seen.step_after
+    first, before, after = seen.step_first, seen.step_before, seen.step_after
     if not seen.restored:
         again = f", and all {before} steps were done again" if before else ""
         raise _FellShort(f"no checkpoint had been kept when the hosts went{again}")
     if after is None:
-        return f"{came} with its checkpoints and completed; no step was reported that would show more"
-    if after <= 1 and (before or 0) > 1:
-        raise _FellShort(
-            f"the script began again at step {after}: its checkpoints were there, and it does not load them"
-        )
+        raise _FellShort(f"{came} and completed, and no step was reported that would show whether it went on")
+    if first is not None and before is not None and after <= first < before:
+        raise _FellShort(f"the script began again at step {after}: its checkpoints were there, it does not load them")
     return f"{came}, went on at step {after} and completed"
 
 
@@ -280,6 +298,11 @@ def _judge_late(seen: Rehearsal, ended: Outcome) -> str:
 def _judge_refused(seen: Rehearsal, ended: Outcome) -> str:
     if ended.status != "Completed":
         raise _FellShort(f"the job {ended.summary} when calls were refused")
+    answered = [one for one in seen.struck if one.fields.get("what") == "answered"]
+    if not answered:
+        raise _FellShort("nothing was rehearsed: the job completed before the refusals were over")
+    if not _refused(answered[0]):
+        raise _FellShort("nothing was rehearsed: nobody made a call that could be refused")
     return "the job was followed to its end through the refusals, and completed"
 
 
@@ -323,5 +346,5 @@ def _billed(ended: Outcome) -> Iterator[Row]:
     trained, billable = ended.training_seconds, ended.billable_seconds
     if trained is None or billable is None:
         return
-    saved = f": {100 * (trained - billable) / trained:.0f} % saved" if trained else ""
+    saved = f": {100 * (trained - billable) / trained:.0f} % without hosts" if trained else ""
     yield "billable", f"{billable} of {trained} s on each host{saved}"

@@ -199,7 +199,9 @@ def _honoured(plan: Plan, local: LocalRun, rehearsal: Rehearsal) -> Iterator[Row
     if not rehearsal.trained_ms:
         return
     spec = plan.spec
-    yield "script", shlex.join([spec.script.entry, *plan.script_arguments])
+    # Before quotation marks are put around what holds one, which would hide it.
+    arguments = starred(list(plan.script_arguments), named_secrets(spec.model_dump(mode="json")))
+    yield "script", shlex.join([spec.script.entry, *arguments])
     yield "entrypoint", "that of the job's image" if local.containers else "smdp-entrypoint"
     if spec.environment:
         yield "environment", ", ".join(sorted(spec.environment))

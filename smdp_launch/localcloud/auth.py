@@ -27,17 +27,23 @@ _AUTHORIZATION = re.compile(
     r"\s*SignedHeaders=(?P<headers>[\w;.-]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
 )
 _QUERY_AUTHENTICATION = {"x-amz-signature", "x-amz-algorithm", "x-amz-credential", "awsaccesskeyid", "signature"}
-_HOLDER = re.compile(r"(?P<key>\w+?)(?P<kind>AGENT|ROLE)(?P<number>\d{1,9})")
+_HOLDER = re.compile(r"(?P<key>\w+?)(?:AGENT|ROLE(?P<number>\d{1,9})J(?P<job>[0-9a-f]{16}))")
 _BROWSER_HEADERS = {"origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a pair of keys: the person, the platform's own agents, or the jobs' role, whose keys are replaced now and
-    then; `number` says how often they were."""
+    """Who has a pair of keys: the person, the platform's own agents, or the role of a job, whose keys are replaced now
+    and then; `number` says how often they were, and `job` is the job's `mark`."""
 
     kind: Literal["person", "agent", "role"]
     number: int = 0
+    job: str = ""
+
+
+def mark(job: str) -> str:
+    """Of a job's name, as it stands in keys and addresses."""
+    return hashlib.sha256(job.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Credentials:
     def of(self, holder: Holder) -> Credentials:
         if holder.kind == "person":
             return self
-        name = f"{holder.kind.upper()}{holder.number}"
+        name = "AGENT" if holder.kind == "agent" else f"ROLE{holder.number}J{holder.job}"
         return Credentials(f"{self.access_key}{name}", self.derived(name))
 
     def holder(self, access_key: str) -> Holder | None:
@@ -60,7 +66,7 @@ class Credentials:
         match = _HOLDER.fullmatch(access_key)
         if match is None or not hmac.compare_digest(match["key"].encode(), self.access_key.encode()):
             return None
-        return Holder("agent" if match["kind"] == "AGENT" else "role", int(match["number"]))
+        return Holder("role", int(match["number"]), match["job"]) if match["number"] else Holder("agent")
 
     def derived(self, name: str) -> str:
         """A secret that follows from ours."""

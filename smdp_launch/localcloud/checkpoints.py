@@ -75,6 +75,13 @@ class CheckpointSync:
             self._thread.join()
         self._sync()
 
+    def abandon(self) -> None:
+        """Stop looking, and copy nothing more: the folders are going, which deletes nothing in the bucket."""
+        self._until = -math.inf
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
     def _run(self) -> None:
         while not self._done.wait(_INTERVAL):
             try:
@@ -91,7 +98,7 @@ class CheckpointSync:
                     return
                 if known.get(name) != stamp and self._upload(folder / name, name):
                     known[name] = stamp
-            for name in set(known) - set(found):
+            for name in set(known) - set(found) if time.monotonic() < self._until else ():
                 self._buckets.delete(self._bucket, self._prefix + name)
                 del known[name]
 

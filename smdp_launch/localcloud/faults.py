@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from smdp_launch.catalog.faults import EVENT, VARIABLE, Fault, Kind
 from smdp_launch.localcloud import refusals
+from smdp_launch.localcloud.auth import mark
 from smdp_launch.localcloud.hosts import Host, event_of
-from smdp_launch.localcloud.layout import StateFolder
+from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.outcome import JobFailed
 from smdp_launch.localcloud.processes import descendants, variable
 from smdp_launch.localcloud.refusals import Refusal
@@ -39,9 +40,10 @@ class Striker:
     `watch` is called by the hosts' own threads, all else by the supervisor's.
     """
 
-    def __init__(self, fault: Fault | None, state: StateFolder) -> None:
+    def __init__(self, fault: Fault | None, folder: JobFolder) -> None:
         self.fault = fault
-        self._state = state
+        self._folder = folder
+        self._state = folder.state_folder
         self._lock = threading.Lock()
         self._step = 0  # the furthest that a rank has reported
         self._has_victim = False  # the rank that is to be struck has been started
@@ -82,34 +84,38 @@ class Striker:
 
     def see_started(self, host: Host) -> None:
         if self._is("late") and self._strikes(host.name):
-            self.tell(host, "late", seconds=round(self._age(), 3))
+            self.tell([host], "late", seconds=round(self._age(), 3))
 
-    def takes_hosts(self, checkpoint_kept: bool) -> bool:
-        """Whether the hosts are to be taken away now, and to come back; said once."""
+    def takes_hosts(self, checkpoint_kept: bool | None) -> bool:
+        """Whether the hosts are to be taken away now, and to come back; said once.
+
+        Args:
+            checkpoint_kept: None for a job that keeps none.
+        """
         return self._is("spot") and self._is_time(checkpoint_kept)
 
-    def stops(self, checkpoint_kept: bool) -> bool:
+    def stops(self, checkpoint_kept: bool | None) -> bool:
         """Whether the job is to be stopped now; said once."""
         return self._is("resume") and self._is_time(checkpoint_kept)
 
     def strike(self, hosts: Sequence[Host]) -> None:
         """Do to a worker what is to be done now, and undo what is over."""
-        if self._is("kill", "slow") and self._is_time(False):
+        if self._is("kill", "slow") and self._is_time(None):
             for host in hosts:
                 if self._strikes(host.name) and not self._strike(host):
-                    log = next((one for one in hosts if not one.has_ended), host)  # one that has ended takes no line
-                    self.tell(log, "missed", host=host.name, rank=self._rank)
-        if self._is("throttle", "expire") and self._is_time(False):
-            self._refuse(hosts[0])
+                    self.tell(hosts, "missed", host=host.name, rank=self._rank)
+        if self._is("throttle", "expire") and self._is_time(None):
+            self._refuse(hosts)
         if self._refusing_until is not None and time.monotonic() >= self._refusing_until:
             self._refusing_until = None
-            self.tell(hosts[0], "answered", refused=refusals.counted(self._state))
+            self.tell(hosts, "answered", refused=refusals.counted(self._state))
         if self._stopped is not None and time.monotonic() >= self._stopped[2]:
             self.let_go()
 
-    def tell(self, log: Host, what: str, **more: Any) -> None:
-        """Write into a host's log what is done to it, or to the ``host`` that is named."""
+    def tell(self, hosts: Sequence[Host], what: str, **more: Any) -> None:
+        """Write what is done into the log of one of the hosts that takes a line: those that have ended do not."""
         if self.fault is not None:
+            log = next((one for one in hosts if not one.has_ended), hosts[0])
             log.tell(EVENT, kind=self.fault.kind, what=what, **more)
 
     def _strike(self, host: Host) -> bool:
@@ -118,25 +124,24 @@ class Striker:
         if process is None:
             return False
         if self._is("kill"):
-            self.tell(host, "killed", rank=self._rank)
+            self.tell([host], "killed", rank=self._rank)
             _send(process, signal.SIGKILL)
         else:
-            self.tell(host, "stopped", rank=self._rank, seconds=self.seconds)
+            self.tell([host], "stopped", rank=self._rank, seconds=self.seconds)
             _send(process, signal.SIGSTOP)
             self._stopped = (host, process, time.monotonic() + self.seconds)
         return True
 
-    def _refuse(self, log: Host) -> None:
-        roles = 1 if self._is("expire") else 0
-        kind: Literal["throttle", "expire"] = "expire" if roles else "throttle"
-        refusals.begin(self._state, Refusal(kind, time.time() + self.seconds, roles))
+    def _refuse(self, hosts: Sequence[Host]) -> None:
+        kind: Literal["throttle", "expire"] = "expire" if self._is("expire") else "throttle"
+        refusals.begin(self._state, Refusal(kind, time.time() + self.seconds, mark(self._folder.name)))
         self._refusing_until = time.monotonic() + self.seconds
-        self.tell(log, "refused", seconds=self.seconds)
+        self.tell(hosts, "refused", seconds=self.seconds)
 
     def close(self) -> None:
         """The job has ended."""
         if self._is("throttle", "expire"):
-            refusals.end(self._state)
+            refusals.end(self._state, mark(self._folder.name))
 
     def let_go(self) -> None:
         """Have a worker that stands still go on."""
@@ -146,7 +151,7 @@ class Striker:
         self._stopped = None
         if process in descendants(host.pid):  # else the number may be another's by now
             _send(process, signal.SIGCONT)
-            self.tell(host, "continued", rank=self._rank)
+            self.tell([host], "continued", rank=self._rank)
 
     def _is(self, *kinds: Kind) -> bool:
         return self.fault is not None and self.fault.kind in kinds
@@ -154,11 +159,11 @@ class Striker:
     def _strikes(self, host: str) -> bool:
         return self.fault is not None and self.fault.host == host
 
-    def _is_time(self, checkpoint_kept: bool) -> bool:
+    def _is_time(self, checkpoint_kept: bool | None) -> bool:
         self._struck, before = self._struck or self._is_due(checkpoint_kept), self._struck
         return self._struck and not before
 
-    def _is_due(self, checkpoint_kept: bool) -> bool:
+    def _is_due(self, checkpoint_kept: bool | None) -> bool:
         if self.fault is None:
             return False
         with self._lock:
@@ -169,7 +174,7 @@ class Striker:
             return self._age() >= self.fault.after
         if self.fault.step is not None:
             return step >= self.fault.step
-        is_seen = checkpoint_kept if self._is("spot", "resume") else step > 0
+        is_seen = step > 0 if checkpoint_kept is None else checkpoint_kept
         return is_seen or self._age() >= _UNSIGNALLED
 
     def _age(self) -> float:

@@ -68,7 +68,7 @@ class Gateway:
 
     def _serve(self, environ: Environ, head: auth.Head, start_response: StartResponse) -> Iterable[bytes]:
         auth.check_origin(head, self.authority)
-        if head.path == role.PATH:
+        if role.is_asked_for(head):
             return _answer(start_response, 200, role.answer(head, self._credentials, self._refusals))
         claim = auth.read_claim(head, self._credentials, datetime.now(timezone.utc))
         self._refusals.check(claim, auth.holder_of(claim, self._credentials))

@@ -15,7 +15,7 @@ from smdp_launch.catalog.faults import VARIABLE as FAULT
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.localcloud import network, role
 from smdp_launch.localcloud.arns import training_job_arn
-from smdp_launch.localcloud.auth import Credentials, Holder
+from smdp_launch.localcloud.auth import Credentials, Holder, mark
 from smdp_launch.localcloud.client import Endpoint
 from smdp_launch.localcloud.container import Container
 from smdp_launch.localcloud.containers import Image
@@ -130,8 +130,8 @@ class Launch:
             return {}
         url, person = self._endpoint.url, Credentials(self._endpoint.access_key, self._endpoint.secret_key)
         if self._fault is not None and self._fault.kind == "expire":
-            return {**role.environment(url, person), "AWS_ENDPOINT_URL": url}
-        keys = person.of(Holder("role"))
+            return {**role.environment(url, person, self._folder.name), "AWS_ENDPOINT_URL": url}
+        keys = person.of(Holder("role", job=mark(self._folder.name)))
         return {
             "AWS_ACCESS_KEY_ID": keys.access_key,
             "AWS_SECRET_ACCESS_KEY": keys.secret_key,

@@ -24,12 +24,12 @@ _THROUGH = 4  # of as many calls of a service one is answered while the others a
 class Refusal:
     """Args:
     until: seconds since 1970.
-    roles: how often the credentials of the jobs' role have expired.
+    job: the `mark` of the job that it is for, whose role's credentials have expired if the kind is ``expire``.
     """
 
     kind: Literal["throttle", "expire"]
     until: float
-    roles: int = 0
+    job: str
 
 
 def begin(state: StateFolder, refusal: Refusal) -> None:
@@ -43,10 +43,12 @@ def counted(state: StateFolder) -> dict[str, int]:
     return found
 
 
-def end(state: StateFolder) -> None:
-    """Answer every call again."""
-    for path in (state.refusal, state.refused):
-        path.unlink(missing_ok=True)
+def end(state: StateFolder, job: str) -> None:
+    """Answer every call again, unless they are refused for another job."""
+    found = read_json(state.refusal)
+    if found and found["job"] == job:
+        for path in (state.refusal, state.refused):
+            path.unlink(missing_ok=True)
 
 
 class Refusals:
@@ -60,12 +62,15 @@ class Refusals:
         self._asked: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
 
-    @property
-    def roles(self) -> int:
-        """How often the credentials of the jobs' role have expired: what is given out now has this number."""
+    def roles(self, job: str) -> int:
+        """How often the credentials of the job's role have expired: what is given out now has this number."""
         with self._lock:
             self._look()
-            return self._now.roles if self._now is not None else 0
+            return self._expired(job)
+
+    def _expired(self, job: str) -> int:
+        now = self._now
+        return 1 if now is not None and now.kind == "expire" and now.job == job else 0
 
     def check(self, claim: Claim, holder: Holder) -> None:
         """Raises ServiceError where the call is to be refused."""
@@ -98,7 +103,7 @@ class Refusals:
         if now is None:
             return None
         s3 = claim.service == "s3"
-        if holder.kind == "role" and holder.number < now.roles:
+        if holder.kind == "role" and holder.number < self._expired(holder.job):
             return _expired(s3=s3)
         if time.time() > now.until:
             return None

@@ -58,7 +58,7 @@ class Supervisor:
         self._meter = Meter(folder, self._request)
         self._mounts: list[Mount] = []
         self._checkpoints: CheckpointSync | None = None
-        self._striker = Striker(None, folder.state_folder)
+        self._striker = Striker(None, folder)
 
     @cached_property
     def _no_namespaces(self) -> str | None:
@@ -95,7 +95,7 @@ class Supervisor:
 
     def _run(self) -> Ending:
         self._proceed()
-        self._striker = Striker(faults.asked(self._request), self._folder.state_folder)
+        self._striker = Striker(faults.asked(self._request), self._folder)
         self._state.started = time.time()
         buckets = self._open_buckets()
         artifacts = Artifacts(self._request, buckets, self._folder.hosts)
@@ -216,8 +216,6 @@ class Supervisor:
 
     def _watch(self, start: Callable[[HostTree], None]) -> Ending:
         """Start the hosts, and see the job to its end or its interruption."""
-        limit = self._request["StoppingCondition"].get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME)
-        deadline = (self._state.started or time.time()) + self._state.away + limit
         measured = time.monotonic()
         to_start = list(self._trees)
         while True:
@@ -230,18 +228,32 @@ class Supervisor:
                 return self._fail()
             if len(ended) == len(self._trees):
                 return outcome.COMPLETED
-            if self._folder.stop.exists():
-                return self._stop(outcome.STOPPED, "Stopping the training job")
-            if time.time() > deadline:
-                return self._stop(outcome.OUT_OF_TIME, "MaxRuntimeInSeconds is over; stopping the training job")
-            kept = self._checkpoints is not None and self._checkpoints.has_kept
-            if self._striker.takes_hosts(kept):
-                return self._interrupt(self._striker.grace)
-            if self._striker.stops(kept):
-                self._striker.tell(self._hosts[0], "job_stopped")
-                return self._stop(outcome.STOPPED, "Stopping the training job")
-            self._striker.strike(self._hosts)
+            cut_off = self._cut_off() or self._struck()
+            if cut_off is not None:
+                return cut_off
             time.sleep(_TICK)
+
+    def _cut_off(self) -> Ending | None:
+        """Stop a job that somebody wants stopped, or whose time is over."""
+        limit = self._request["StoppingCondition"].get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME)
+        if self._folder.stop.exists():
+            return self._stop(outcome.STOPPED, "Stopping the training job")
+        if time.time() > (self._state.started or math.inf) + self._state.away + limit:
+            return self._stop(outcome.OUT_OF_TIME, "MaxRuntimeInSeconds is over; stopping the training job")
+        if time.time() > self._last_wait:
+            return self._stop(outcome.NO_CAPACITY, "MaxWaitTimeInSeconds is over; stopping the training job")
+        return None
+
+    def _struck(self) -> Ending | None:
+        """Do to the job what it is to be rehearsed for."""
+        kept = self._checkpoints.has_kept if self._checkpoints is not None else None
+        if self._striker.takes_hosts(kept):
+            return self._interrupt(self._striker.grace)
+        if self._striker.stops(kept):
+            self._striker.tell(self._hosts, "job_stopped")
+            return self._stop(outcome.STOPPED, "Stopping the training job")
+        self._striker.strike(self._hosts)
+        return None
 
     def _start(self, trees: Sequence[HostTree], start: Callable[[HostTree], None]) -> list[HostTree]:
         """Start the hosts that may; those that may not yet."""
@@ -251,13 +263,19 @@ class Supervisor:
                 start(tree)
         return held
 
+    @property
+    def _last_wait(self) -> float:
+        """Seconds since 1970: of spot training, waiting and running together."""
+        limit: float = self._request["StoppingCondition"].get("MaxWaitTimeInSeconds", math.inf)
+        return self._state.created + limit
+
     def _interrupt(self, grace: float) -> Ending:
         """Take the hosts away as the platform takes spot instances: SIGTERM to all, SIGKILL when the grace is over, and
         what of the checkpoints has not reached the bucket by then is lost."""
-        self._striker.tell(self._hosts[0], "interrupted", grace=grace)
+        self._striker.tell(self._hosts, "interrupted", grace=grace)
         until = time.monotonic() + grace
         if grace > 0:
-            self._terminate(lambda: grace)
+            self._terminate(lambda: min(grace, self._grace()))
         self._kill()
         try:
             if self._checkpoints is not None:
@@ -273,7 +291,7 @@ class Supervisor:
         remove_tree(self._folder.hosts)
         began = time.time()
         back = began + seconds
-        last = self._state.created + self._request["StoppingCondition"].get("MaxWaitTimeInSeconds", math.inf)
+        last = self._last_wait
         try:
             while time.time() < min(back, last):
                 self._proceed()
@@ -333,6 +351,8 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         self._kill()
+        if self._checkpoints is not None:
+            self._checkpoints.abandon()
         self._striker.close()
         remove_tree(self._folder.hosts)
         self._resources.close()

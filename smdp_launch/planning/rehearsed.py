@@ -55,7 +55,10 @@ class Rehearsed:
         flags = all(isinstance(one, bool) for one in (found.passed, found.same_source))
         if not (texts and flags and isinstance(found.hosts, int) and isinstance(found.workers_per_host, int)):
             raise TypeError(f"{told!r} is no rehearsal")
-        datetime.fromisoformat(found.made)
+        try:
+            datetime.fromisoformat(found.made).astimezone(timezone.utc)
+        except OverflowError as error:
+            raise ValueError(f"{found.made} is no time that can be shown") from error
         return found
 
 

@@ -83,15 +83,28 @@ def interrupt(folder: Path, data: Path, scripts: Path, whole: tuple[float, dict[
     assert outcome.training_seconds is not None and outcome.billable_seconds is not None
     assert abs(outcome.training_seconds - outcome.billable_seconds - away) <= 1  # each is rounded
     went_on = [one.text for one in ran.lines if one.text.startswith("goes on after step")]
-    return went_on[0] if went_on else "began again"
+    if fault.grace == 120.0 and fault.step is not None and fault.step > EVERY:  # all that was written is kept
+        assert int(went_on[0].rsplit(None, 1)[1]) >= (fault.step - 1) // EVERY * EVERY, (fault, went_on)
+    if not went_on:
+        return "began again"
+    lost = fault.step is not None and int(went_on[0].rsplit(None, 1)[1]) < fault.step // EVERY * EVERY
+    return "went on, the checkpoint before was lost" if lost else "went on"
 
 
-@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (Fault("spot", "algo-1", 0, step=3 * EVERY, seconds=SECONDS, grace=0.0), ""),  # while it writes
+        (Fault("spot", "algo-1", 0, step=3 * EVERY + 4, seconds=SECONDS), "went on"),
+    ],
+    ids=["without notice", "with notice"],
+)
 def test_an_interrupted_job_ends_as_if_it_had_not_been(
-    kind: str, digits: Path, scripts: Path, whole: tuple[float, dict[str, Any]], tmp_path: Path
+    fault: Fault, expected: str, digits: Path, scripts: Path, whole: tuple[float, dict[str, Any]], tmp_path: Path
 ) -> None:
-    fault = moment(kind, whole[0], random.Random(kind))
-    print(kind, fault, interrupt(tmp_path, digits, scripts, whole, fault))
+    told = interrupt(tmp_path, digits, scripts, whole, fault)
+    print(fault, told)
+    assert told.startswith(expected) and told != "ended before"
 
 
 @pytest.mark.soak
@@ -107,5 +120,8 @@ def test_fifty_interruptions_change_nothing(
         told = interrupt(folder, digits, scripts, whole, moment(kind, whole[0], chance))
         seen[f"{kind}: {told}"] += 1
         shutil.rmtree(folder)
+    ended = {told: sum(times for one, times in seen.items() if one.endswith(told)) for told in ("went on", "lost")}
+    assert ended["went on"] >= 5 and ended["lost"] >= 5, seen
+    assert seen["any: ended before"] <= 6 and seen["before the first checkpoint: began again"] >= 6, seen
     for told, times in sorted(seen.items()):
         print(f"{times:3d}  {told}")

@@ -41,7 +41,7 @@ def test_lines_are_read_as_their_writer_meant_them(message: str, rank: int | Non
 
 def test_event_lines_become_events() -> None:
     line = {"smdp_event": 1, "event": "step", "step": 1, "steps": 2, "loss": 0.5}
-    assert read_line("algo-2", f"[algo-2:0] {json.dumps(line)}", 5) == JobEvent("algo-2", "step", line, 5)
+    assert read_line("algo-2", f"[algo-2:0] {json.dumps(line)}", 5) == JobEvent("algo-2", "step", line, 5, worker=0)
 
 
 def test_what_json_and_utf_8_have_no_form_for_becomes_what_they_have() -> None:

@@ -87,7 +87,7 @@ def rehearse(folder: Path) -> Command:
         more = {**environment, **({"BAD": bad} if bad else {})}
         written = "".join(f"\nenvironment: {json.dumps(more)}\n" if more else "")
         write_job(folder, text + written, COUNTS)
-        return command_in(folder)("rehearse", *arguments, *TWO)
+        return command_in(folder)("rehearse", arguments[0], *TWO, *arguments[1:])
 
     return run  # type: ignore[return-value]
 
@@ -108,6 +108,7 @@ def verdict(output: str) -> str:
             "FAIL  no checkpoint had been kept when the hosts went, and all 8 steps were done again",
         ),
         (["spot", "--at", "@8", "--for", "1"], {"bad": "breaks"}, "FAIL  the job came back and failed"),
+        (["spot", "--for", "1"], {"text": JOB}, "FAIL  no checkpoint had been kept when the hosts went"),
         (["spot", "--after", "60"], {}, "FAIL  nothing was rehearsed: the job completed before the moment"),
         (["resume", "--at", "@8"], {}, "PASS  the job was resumed, went on at step "),
         (
@@ -211,6 +212,9 @@ def test_the_new_job_of_a_resumption_meets_no_fault(rehearse: Command, folder: P
         (["slow", "--at", "algo-1:1"], "rank 1 is on algo-2, not on algo-1"),
         (["slow", "--at", "the first"], "'the first' is not HOST:RANK@STEP, such as algo-2:3@120"),
         (["spot", "--at", "@3", "--after", "2"], "--after and a step in --at are two moments: give one of them"),
+        (["spot", "--at", "algo-2:1"], "spot strikes no single host: name a step alone, such as @120"),
+        (["kill", "--after", "nan"], "'nan' is no number of seconds"),
+        (["late", "--hosts", "1"], "a single host has nobody that waits for it: give --hosts 2"),
         (["late", "--after", "2"], "No such option '--after'"),
         (["late", "--at", "algo-2@5"], "a host is late at the start: name the host alone, such as algo-2"),
         (["sport"], "there is no command sport: did you mean spot?"),

@@ -190,7 +190,7 @@ class FollowView:
             who, error = f"rank {event.fields.get('rank')} on {event.host}", str(event.fields.get("error"))
             told = error if error.startswith(who) else f"{who} failed: {error}"
             self._console.print(Text(without_controls(told), "bold red"))
-        elif event.name == FAULT:
+        elif event.name == FAULT and event.worker is None:
             self._console.print(Text(without_controls(f"rehearsal: {told_fault(event)}"), "bold magenta"))
         elif event.name == "workers_started" and not self._quiet:
             ranks = event.fields.get("ranks")

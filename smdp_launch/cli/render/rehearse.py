@@ -21,7 +21,7 @@ from smdp_launch.units import count
 Row = tuple[str, str]
 
 _NAMES = 13  # columns of the names, one width on the whole page
-_WIDEST = 120  # columns of a timeline
+_NARROWEST, _WIDEST = 20, 120  # columns of a timeline
 
 
 def show_fault(plan: Plan, fault: Fault) -> None:
@@ -59,7 +59,7 @@ def _show_section(console: Console, title: str, rows: Sequence[Row], names: int 
 
 def _show_timeline(console: Console, timeline: Timeline) -> None:
     """Bars are drawn to the width that there is, and are not wrapped."""
-    columns = min(console.width, _WIDEST) - _NAMES - 2
+    columns = max(_NARROWEST, min(console.width, _WIDEST) - _NAMES - 2)
     rows = list(drawn(timeline, columns))
     wide = f"a column is {timeline.length_ms / 1000 / columns:.2g} s"
     _show_section(console, f"When ({wide})", rows)

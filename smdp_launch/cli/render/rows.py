@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console
+from smdp_launch.cli.render.console import Console, without_controls
 
 _GAP = 2
 _NARROWEST = 20
@@ -32,9 +32,8 @@ def print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
     on one whole line."""
     width = max((len(name) for name, _ in rows), default=0) + _GAP
     for name, value in rows:
-        lines = [Text(value)]
-        if console.is_terminal:
-            lines = wrapped(Text(value), console.width - width)
+        text = Text(without_controls(value))
+        lines = wrapped(text, console.width - width) if console.is_terminal else [text]
         for index, line in enumerate(lines):
             head = Text((name if index == 0 else "").ljust(width), "cyan")
             # Assembled: a sum of texts has the style of the first all over.
