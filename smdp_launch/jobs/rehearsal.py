@@ -200,7 +200,7 @@ class Rehearsal:
 
 def told_fault(event: JobEvent) -> str:
     """What the local cloud did to the job, in words."""
-    fields, host = event.fields, event.fields.get("host")
+    fields, host = event.fields, event.fields.get("host", event.host)
     what, rank = str(fields.get("what")), f"rank {fields.get('rank')} on {host}"
     if what == "interrupted":
         return f"SIGTERM to all hosts, {fields.get('grace')} s to end" if fields.get("grace") else "all hosts gone"
