@@ -87,7 +87,7 @@ def test_without_root_it_is_refused_with_the_reason(job_folder: Path, monkeypatc
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     ran = CliRunner().invoke(command_line, ["launch", "--local", "--network", "1gbit"])
     assert isinstance(ran.exception, EnvironmentProblem)
-    assert str(ran.exception).startswith("links of a chosen speed need root; launch without --network")
+    assert str(ran.exception).startswith("links of a chosen speed need root; leave out --network")
     assert not (job_folder / ".smdp" / "local").exists()
 
 
