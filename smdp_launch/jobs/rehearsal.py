@@ -270,7 +270,7 @@ def _judge_second(seen: Rehearsal, ended: Outcome, came: str) -> str:
 
 def _judge_kill(seen: Rehearsal, ended: Outcome) -> str:
     who = f"rank {seen.fault.rank}"
-    if seen.gave_up:
+    if seen.gave_up or (seen.seconds_since_struck() or 0.0) > seen.within:
         raise _FellShort(f"{seen.within:g} s after {who} was killed the job still ran, and would be paid for")
     if ended.status != "Failed":
         raise _FellShort(f"the job {ended.summary}, though {who} had been killed: its share is missing")
