@@ -16,7 +16,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 VARIABLE = "SMDP_LOCAL_FAULT"
 
 #: Seconds between SIGTERM and SIGKILL, as on the platform.
-GRACE = 120.0
+GRACE: float = 120
 
 #: Name of the event (docs/events.md) by which the local cloud tells what it did to a job.
 EVENT = "fault"

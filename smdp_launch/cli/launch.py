@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from smdp_launch.cli import options
-from smdp_launch.cli.local_runs import given_flags, local_flags, local_request, plan_here, run_here
+from smdp_launch.cli.local_runs import cloud_for, given_flags, local_flags, local_request, plan_here, run_here
 
 if TYPE_CHECKING:
     from smdp_launch.cli.render.events import EventView
@@ -81,12 +81,8 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, manner: Manner) -> E
     from smdp_launch.cli.following import submit_and_follow, submit_shown
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.launch import show_local_end, show_local_start
-    from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode
-    from smdp_launch.jobs.clients import local_cloud
-    from smdp_launch.jobs.history import remember_plan
     from smdp_launch.jobs.local import local_cloud_folder
-    from smdp_launch.jobs.submit import seed
     from smdp_launch.localcloud import client as localcloud
 
     show_diagnostics(checked.diagnostics)
@@ -96,11 +92,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, manner: Manner) -> E
         return ExitCode.OK
     if not manner.as_json:
         show_local_start(plan)
-    state = local_cloud_folder()
-    with local_cloud(state)() as clients:
-        clients.tell = show_waiting
-        seed(clients, plan)
-        remember_plan(plan, plan.made, state)
+    with cloud_for(plan) as clients:
         if manner.detach:
             submit_shown(clients, plan)
         else:
@@ -111,7 +103,7 @@ def _launch_local(checked: CheckedJob, asked: LocalRequest, manner: Manner) -> E
     if result is None:
         return ExitCode.INTERRUPTED
     if not manner.as_json:
-        show_local_end(plan, result, lambda bucket, key: localcloud.object_path(state, bucket, key))
+        show_local_end(plan, result, lambda bucket, key: localcloud.object_path(local_cloud_folder(), bucket, key))
     return result.outcome.exit_code
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from smdp_launch.jobs.clients import Clients
     from smdp_launch.planning.plan import LocalRun, Plan
     from smdp_launch.planning.prepare import CheckedJob, LocalRequest
 
@@ -115,6 +117,23 @@ def plan_here(checked: CheckedJob, run: LocalRun) -> Plan:
     if run.containers:
         _require_image(plan)
     return plan
+
+
+@contextmanager
+def cloud_for(plan: Plan) -> Iterator[Clients]:
+    """The local cloud with what the job needs in it, and the launch written down. The job is still to be created."""
+    from smdp_launch.cli.render.waiting import show_waiting
+    from smdp_launch.jobs.clients import local_cloud
+    from smdp_launch.jobs.history import remember_plan
+    from smdp_launch.jobs.local import local_cloud_folder
+    from smdp_launch.jobs.submit import seed
+
+    state = local_cloud_folder()
+    with local_cloud(state)() as clients:
+        clients.tell = show_waiting
+        seed(clients, plan)
+        remember_plan(plan, plan.made, state)
+        yield clients
 
 
 def _require_links() -> None:

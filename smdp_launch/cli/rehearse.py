@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from smdp_launch.catalog.faults import GRACE
 from smdp_launch.cli import options
 from smdp_launch.cli.groups import Group
-from smdp_launch.cli.local_runs import local_flags, local_request, plan_here, run_here
+from smdp_launch.cli.local_runs import cloud_for, local_flags, local_request, plan_here, run_here
 
 if TYPE_CHECKING:
     from smdp_launch.catalog.faults import Kind, Place
@@ -105,8 +106,8 @@ def command() -> None:
 @_lasts(5, "Seconds until there is capacity again.")
 @click.option(
     "--grace",
-    type=_Seconds(min=0, max=120),
-    default=120,
+    type=_Seconds(min=0, max=GRACE),
+    default=GRACE,
     show_default=True,
     help="Seconds from SIGTERM to SIGKILL; 0: no notice.",
 )
@@ -131,7 +132,7 @@ def resume(**given: Any) -> int:
     The job comes through if the new one goes on from its checkpoints and completes. It is stopped when a checkpoint is
     kept, unless --after or --at @STEP say otherwise.
     """
-    return _rehearse("resume", seconds=0.0, grace=120.0, **given)
+    return _rehearse("resume", seconds=0.0, grace=GRACE, **given)
 
 
 @command.command("kill", short_help="A worker is killed.")
@@ -269,21 +270,13 @@ def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = No
     from smdp_launch.cli.following import submit_and_follow
     from smdp_launch.cli.render.events import EventView
     from smdp_launch.cli.render.rehearse import show_fault
-    from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode
-    from smdp_launch.jobs.clients import local_cloud
-    from smdp_launch.jobs.history import LOCAL, remember_plan
-    from smdp_launch.jobs.local import local_cloud_folder
+    from smdp_launch.jobs.history import LOCAL
     from smdp_launch.jobs.rehearsal_report import report
-    from smdp_launch.jobs.submit import seed
 
     if not as_json:
         show_fault(plan, rehearsal.fault)
-    state = local_cloud_folder()
-    with local_cloud(state)() as clients:
-        clients.tell = show_waiting
-        seed(clients, plan)
-        remember_plan(plan, plan.made, state)
+    with cloud_for(plan) as clients:
         events = EventView(plan.job, LOCAL, created=True) if as_json else None
         followed = submit_and_follow(clients, plan, events, rehearsal)
         if followed is not None and rehearsal.fault.kind == "resume":

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -43,15 +41,10 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         EnvironmentProblem: it cannot be written.
     """
+    from smdp_launch.localcloud.files import write_bytes  # `plan` reads reports, and writes none
+
     try:
-        file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
-        try:
-            with os.fdopen(file, "w", encoding="utf-8") as opened:
-                opened.write(text)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink()
-            raise
+        write_bytes(path, text.encode())
     except OSError as error:
         raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
 

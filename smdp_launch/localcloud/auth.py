@@ -100,9 +100,9 @@ class Head:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the Authorization header says."""
+    """What the Authorization header says, and who has the key that it names."""
 
-    access_key: str
+    holder: Holder
     date: str
     region: str
     service: str
@@ -133,28 +133,21 @@ def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
     match = _AUTHORIZATION.fullmatch(head.one("authorization"))
     if match is None:
         raise ServiceError("AccessDenied", "A Signature Version 4 Authorization header is required.", 403)
+    holder = credentials.holder(match["key"])
+    if holder is None:
+        code = "InvalidAccessKeyId" if match["service"] == "s3" else "InvalidClientTokenId"
+        raise ServiceError(code, "This local cloud did not issue that access key.", 403)
     claim = Claim(
-        access_key=match["key"],
+        holder=holder,
         date=match["date"],
         region=match["region"],
         service=match["service"],
         signed_headers=tuple(match["headers"].split(";")),
         signature=match["signature"],
     )
-    if credentials.holder(claim.access_key) is None:
-        code = "InvalidAccessKeyId" if claim.service == "s3" else "InvalidClientTokenId"
-        raise ServiceError(code, "This local cloud did not issue that access key.", 403)
     _check_date(head, claim, now)
     _check_coverage(head, claim)
     return claim
-
-
-def holder_of(claim: Claim, credentials: Credentials) -> Holder:
-    """Of a claim that `read_claim` has let pass."""
-    holder = credentials.holder(claim.access_key)
-    if holder is None:
-        raise ValueError(f"nobody has the access key {claim.access_key}")
-    return holder
 
 
 def declared_hash(head: Head, claim: Claim) -> str:
@@ -169,8 +162,7 @@ def declared_hash(head: Head, claim: Claim) -> str:
 
 def verify_signature(head: Head, claim: Claim, credentials: Credentials, payload_hash: str) -> None:
     """Recompute the signature over the request with this hash (hexadecimal SHA-256) of its body."""
-    secret = credentials.of(holder_of(claim, credentials)).secret_key
-    expected = _signature(head, claim, secret, payload_hash)
+    expected = _signature(head, claim, credentials.of(claim.holder).secret_key, payload_hash)
     if not hmac.compare_digest(expected, claim.signature):
         raise ServiceError(
             "SignatureDoesNotMatch",

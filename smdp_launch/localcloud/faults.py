@@ -28,10 +28,9 @@ def asked(request: Mapping[str, Any]) -> Fault | None:
     if text is None:
         return None
     try:
-        fault = Fault.parse(text)
+        return Fault.parse(text)
     except ValueError as error:
         raise JobFailed(f"ClientError: {VARIABLE}: {error}") from error
-    return fault
 
 
 class Striker:

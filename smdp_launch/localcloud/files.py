@@ -22,7 +22,7 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         scratch.replace(path)
-    except OSError:
+    except BaseException:
         scratch.unlink(missing_ok=True)
         raise
 

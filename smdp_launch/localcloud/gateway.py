@@ -71,7 +71,7 @@ class Gateway:
         if role.is_asked_for(head):
             return _answer(start_response, 200, role.answer(head, self._credentials, self._refusals))
         claim = auth.read_claim(head, self._credentials, datetime.now(timezone.utc))
-        self._refusals.check(claim, auth.holder_of(claim, self._credentials))
+        self._refusals.check(claim)
         declared = auth.declared_hash(head, claim)
         length = _content_length(head)
         if claim.service == "s3":

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from smdp_launch.localcloud.auth import Claim, Holder
+from smdp_launch.localcloud.auth import Claim
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.localcloud.layout import StateFolder
@@ -72,13 +72,13 @@ class Refusals:
         now = self._now
         return 1 if now is not None and now.kind == "expire" and now.job == job else 0
 
-    def check(self, claim: Claim, holder: Holder) -> None:
+    def check(self, claim: Claim) -> None:
         """Raises ServiceError where the call is to be refused."""
-        if holder.kind == "agent":
+        if claim.holder.kind == "agent":
             return
         with self._lock:
             self._look()
-            error = self._refusal(claim, holder)
+            error = self._refusal(claim)
             if error is not None:
                 self._refused[claim.service] += 1
                 write_json(self._state.refused, self._refused)
@@ -98,8 +98,8 @@ class Refusals:
             self._asked.clear()
             self._refused.clear()
 
-    def _refusal(self, claim: Claim, holder: Holder) -> ServiceError | None:
-        now = self._now
+    def _refusal(self, claim: Claim) -> ServiceError | None:
+        now, holder = self._now, claim.holder
         if now is None:
             return None
         s3 = claim.service == "s3"

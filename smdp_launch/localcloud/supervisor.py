@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.catalog.faults import GRACE
 from smdp_launch.localcloud import channels, containers, faults, lease, mounts, namespaces, network, outcome, processes
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.account import AccountFile
@@ -39,7 +40,6 @@ _TICK = 0.05  # seconds between looks at hosts, clock and stop mark
 _MEASURING = 1.0  # seconds between looks at the log
 _REPORT_WAIT = 1.0  # seconds for the other hosts to say what they saw
 _FAILURE_GRACE = 2.0  # seconds for the other hosts to end by themselves
-_STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL, as on the platform
 _DEFAULT_RUNTIME = 86400  # seconds, the service's default of MaxRuntimeInSeconds
 
 
@@ -336,7 +336,7 @@ class Supervisor:
     def _grace(self) -> float:
         """Seconds; who asked for the stop, or asks again, may give less than the platform does."""
         asked = read_json(self._folder.stop) or {}
-        return float(asked.get("grace", _STOP_GRACE))
+        return float(asked.get("grace", GRACE))
 
     def _kill(self) -> None:
         for host in self._hosts:

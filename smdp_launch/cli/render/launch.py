@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.text import Text
 
 from smdp_launch.cli.following import Followed
-from smdp_launch.cli.render.console import Console, without_controls
+from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import metrics
 from smdp_launch.cli.render.next import after_local_run, command_for, command_for_job, say_next
 from smdp_launch.cli.render.rows import print_rows
@@ -96,7 +96,7 @@ def _show_end(job: str, followed: Followed, more: list[tuple[str, str]]) -> None
     seconds = f" after {duration(outcome.training_seconds)} of training" if outcome.training_seconds else ""
     good = outcome.status == "Completed"
     console.print(Text(f"{job} {outcome.summary}{seconds}", "bold green" if good else "bold red"))
-    rows = titled("reason", [without_controls(one) for one in outcome.reason.splitlines()])
+    rows = titled("reason", outcome.reason.splitlines())
     rows += _traceback_rows(followed)
     told = metrics(followed.results)
     if told:
@@ -111,4 +111,4 @@ def _traceback_rows(followed: Followed) -> list[tuple[str, str]]:
     (host, rank), lines = followed.traceback
     if "\n".join(lines) in followed.outcome.reason:
         return []
-    return titled(f"rank {rank}", [f"on {host}:", *(without_controls(one) for one in lines)])
+    return titled(f"rank {rank}", [f"on {host}:", *lines])

@@ -54,7 +54,7 @@ def _show_section(console: Console, title: str, rows: Sequence[Row], names: int 
     if rows:
         console.print(Text(f"\n{title}", "bold"))
         indent = "  " if names else ""
-        print_rows(console, [(f"{indent}{name}".ljust(names), without_controls(value)) for name, value in rows])
+        print_rows(console, [(f"{indent}{name}".ljust(names), value) for name, value in rows])
 
 
 def _show_timeline(console: Console, timeline: Timeline) -> None:
@@ -63,7 +63,7 @@ def _show_timeline(console: Console, timeline: Timeline) -> None:
     rows = list(drawn(timeline, columns))
     wide = f"a column is {timeline.length_ms / 1000 / columns:.2g} s"
     _show_section(console, f"When ({wide})", rows)
-    print_rows(console, [(f"  {name}".ljust(_NAMES), without_controls(value)) for name, value in legend(timeline)])
+    print_rows(console, [(f"  {name}".ljust(_NAMES), value) for name, value in legend(timeline)])
 
 
 def _show_lines(console: Console, text: Text) -> None:

@@ -29,7 +29,7 @@ def wrapped(text: Text, width: int) -> list[Text]:
 
 def print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
     """A terminal gets values wrapped between words, so that an address can be copied; a file or a pipe gets each
-    on one whole line."""
+    on one whole line. What a value holds that a terminal would obey is left out."""
     width = max((len(name) for name, _ in rows), default=0) + _GAP
     for name, value in rows:
         text = Text(without_controls(value))

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console, without_controls
+from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.errors import SmdpError
@@ -40,7 +40,7 @@ def show_status(job: Job, found: Description, kept: Kept = None) -> None:
     if found.checkpoints is not None:
         rows += titled("checkpoints", [found.checkpoints, _kept(kept)])
     if ended is not None:
-        rows += titled("reason", [without_controls(one) for one in ended.reason.splitlines()])
+        rows += titled("reason", ended.reason.splitlines())
         if ended.billable_seconds is not None:
             rows.append(("billed", f"{duration(ended.billable_seconds)} x {count(found.hosts, 'host')}"))
         if ended.model is not None:
@@ -53,9 +53,9 @@ def _kept(kept: Kept) -> str:
     if kept is None:
         return "nothing yet"
     if isinstance(kept, SmdpError):
-        return without_controls(str(kept))
+        return str(kept)
     age = f", {duration(round(kept.age))} old" if kept.age is not None else ""
-    return without_controls(f"{count(kept.files, 'file')} ({size(kept.size)}), the newest {kept.name}{age}")
+    return f"{count(kept.files, 'file')} ({size(kept.size)}), the newest {kept.name}{age}"
 
 
 def place(where: str) -> str:
