@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import sys
-import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +24,6 @@ from smdp_launch.localcloud.network import Plug
 from smdp_launch.localcloud.processes import children, minds_sigterm
 
 _SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
-_HANDLER_WAIT = 5.0  # seconds that a starting entrypoint has to care for SIGTERM
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,9 @@ def keep(order: Order) -> int:
         namespaces.die_with_parent(signal.SIGUSR1)
     if os.getppid() != order.supervisor:
         return 128 + signal.SIGKILL
-    child = _start(order)
+    child, becoming = _start(order)
     try:
-        return _watch(child)
+        return _watch(child, becoming)
     finally:
         if not order.namespaces:
             _end_all_children()
@@ -87,13 +85,17 @@ def _join_network(order: Order, plug: Plug) -> None:
         sys.exit(1)
 
 
-def _start(order: Order) -> int:
+def _start(order: Order) -> tuple[int, int]:
+    """The entrypoint's process, and a pipe whose other end is closed once the process has become the entrypoint."""
     reader, writer = os.pipe()
+    becoming, ours = os.pipe()
     child = os.fork()
     if child:
         os.close(reader)  # `writer` stays open for as long as this process lives
-        return child
+        os.close(ours)
+        return child, becoming
     os.close(writer)
+    os.close(becoming)
     output = _output_folder(order)
     try:
         namespaces.die_with_parent(signal.SIGKILL)
@@ -132,23 +134,24 @@ def _tell(output: int, error: Exception) -> None:
         file.write(reason)
 
 
-def _watch(child: int) -> int:
+def _watch(child: int, becoming: int) -> int:
     """The exit code of the entrypoint, after passing on what the supervisor signals."""
-    terminate_by: float | None = None
+    stopping = False
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-        if terminate_by is not None and (minds_sigterm(child) or time.monotonic() > terminate_by):
+        # Process 1 of a namespace loses signals that it has no handler for: wait until it cares. Before it is the
+        # entrypoint it only holds them back, as its parent does.
+        if stopping and select.select([becoming], [], [], 0)[0] and minds_sigterm(child):
             os.kill(child, signal.SIGTERM)
-            terminate_by = None
-        received = signal.sigtimedwait(_SIGNALS, 0.05 if terminate_by is not None else 1.0)
+            stopping = False
+        received = signal.sigtimedwait(_SIGNALS, 0.05 if stopping else 1.0)
         if received is None:
             continue
         if received.si_signo == signal.SIGTERM:
-            # Process 1 of a namespace loses signals that it has no handler for: wait until it cares.
-            terminate_by = time.monotonic() + _HANDLER_WAIT
+            stopping = True
         elif received.si_signo == signal.SIGUSR1:
             os.kill(child, signal.SIGKILL)
 

@@ -58,14 +58,16 @@ def variable(pid: int, name: str) -> str | None:
 
 
 def minds_sigterm(pid: int) -> bool:
-    """Whether the process handles the signal, or holds it back to fetch it. The first process of a PID namespace
-    loses it otherwise."""
+    """Whether the process handles the signal, holds it back, or waits to fetch it: one that fetches has it neither
+    caught nor blocked while it waits. The first process of a PID namespace loses the signal otherwise."""
+    process = Path(f"/proc/{pid}")
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = (process / "status").read_text().splitlines()
+        fetches = "sigtimedwait" in (process / "wchan").read_text()
     except OSError:
         return False
     masks = [line.split()[1] for line in lines if line.startswith(("SigCgt:", "SigBlk:"))]
-    return any(int(mask, 16) & _SIGTERM_BIT for mask in masks)
+    return fetches or any(int(mask, 16) & _SIGTERM_BIT for mask in masks)
 
 
 def start_time(pid: int) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,11 @@ import pytest
 
 from smdp_launch.localcloud import lease, namespaces
 from smdp_launch.localcloud.client import isolation, private
-from smdp_launch.localcloud.tree import host_names
+from smdp_launch.localcloud.host import Order
+from smdp_launch.localcloud.hosts import Host, HostLog, wait_until
+from smdp_launch.localcloud.namespaces import View
+from smdp_launch.localcloud.processes import minds_sigterm
+from smdp_launch.localcloud.tree import HostTree, host_names
 from tests.localcloud.cloud import BUCKET, Cloud, names_in
 
 LOOKS = """
@@ -136,6 +142,34 @@ def test_a_host_that_cannot_be_started_says_why(either_cloud: Cloud) -> None:
 def folder_in_shared_memory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
+
+
+MINDFUL = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); time.sleep(60)"
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_stop_is_not_lost_at_any_moment_of_a_hosts_start(tmp_path: Path, isolated: bool) -> None:
+    """The first process of a namespace loses a signal that it has no handler for, and it has none until it runs."""
+    if isolated and namespaces.refusal():
+        pytest.skip(f"no namespaces here: {namespaces.refusal()}")
+    for milliseconds in range(0, 60, 4):
+        tree = HostTree("algo-1", tmp_path / str(milliseconds))
+        for folder in (tree.ml / "output", tree.tmp, tree.opt):
+            folder.mkdir(parents=True)
+        tree.hosts_file.touch()
+        view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, (Path(sys.base_prefix),))
+        command = [os.path.realpath(sys.executable), "-c", MINDFUL]
+        order = Order(os.getpid(), isolated, command, dict(os.environ), view)
+        host = Host(tree, order, HostLog(tmp_path / f"{milliseconds}.jsonl"))
+        try:
+            while not minds_sigterm(host.pid):
+                time.sleep(0.001)
+            time.sleep(milliseconds / 1000)
+            host.terminate()
+            assert wait_until([host], 20), f"signalled {milliseconds} ms after its keeper was there"
+            assert host.code in {3, 128 + signal.SIGTERM}  # by its handler, or before there was one
+        finally:
+            host.kill()
 
 
 def test_a_state_folder_in_shared_memory_is_as_good_as_any(folder_in_shared_memory: Path) -> None:
