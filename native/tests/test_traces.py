@@ -35,6 +35,10 @@ else:
 OTHER_SIZE = """
 dist.init_process_group("smddp")
 dist.all_reduce(torch.ones(10))
+# A failure ends the whole group, so it waits until every rank is through with what came before.
+store = dist.distributed_c10d._get_default_store()
+store.add("through", 1)
+while store.add("through", 0) < size: time.sleep(0.01)
 try: dist.all_reduce(torch.ones(1000 if rank == 1 else 2000))
 except dist.DistBackendError as error: print("raised", error)
 """
