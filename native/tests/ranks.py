@@ -17,6 +17,13 @@ import torch, torch.distributed as dist
 import smdistributed.dataparallel.torch.torch_smddp
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 """
+TENSORFLOW = """
+import os, sys, time
+import numpy as np
+import tensorflow as tf
+import smdistributed.dataparallel.tensorflow as sdp
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+"""
 
 
 @dataclass
@@ -61,8 +68,9 @@ def start(
     prefix_of_host: Optional[List[List[str]]] = None,
     master: str = "127.0.0.1",
     interface: str = "127.0.0.1",
+    preamble: str = PREAMBLE,
 ) -> Ranks:
-    """Start ``hosts[h]`` ranks on each host.
+    """Start ``hosts[h]`` ranks on each host. ``preamble`` comes before the body.
 
     ``env_of``: additions for single ranks. ``prefix_of_host``: command that enters a host's namespace.
     """
@@ -77,8 +85,10 @@ def start(
                 "OMP_NUM_THREADS": "1",
                 "MASTER_ADDR": master,
                 "MASTER_PORT": str(port),
+                "SMDP_RENDEZVOUS_PORT": str(port),
                 "RANK": str(rank),
                 "LOCAL_RANK": str(local_rank),
+                "LOCAL_WORLD_SIZE": str(count),
                 "WORLD_SIZE": str(size),
                 "SMDP_HOST_ID": f"algo-{host + 1}",
                 "SMDP_JOB_TOKEN": "0123456789abcdef0123456789abcdef",
@@ -89,7 +99,7 @@ def start(
             command = [*(prefix_of_host[host] if prefix_of_host else []), sys.executable, "-c"]
             ranks.processes.append(
                 subprocess.Popen(
-                    [*command, PREAMBLE + textwrap.dedent(body)],
+                    [*command, preamble + textwrap.dedent(body)],
                     env=settings,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,

@@ -112,13 +112,8 @@ def native_build(facts: Facts) -> Iterator[Finding]:
     wrong_anyway = any(framework_version.check(facts)) or needs_another_cuda(facts)
     if facts.spec.engine != "native" or wrong_anyway or chosen.native_version(name, version) is not None:
         return
-    ours = native_builds(name)
-    if not ours:
-        message = f"the native engine has no build for {title} yet"
-        yield Finding(("framework", "name"), message, "choose `engine: smdistributed`")
-        return
     suitable = chosen.suitable_versions(facts)
-    message = f"the native engine has no build for {title} {version}; it has {', '.join(ours)}"
+    message = f"the native engine has no build for {title} {version}; it has {', '.join(native_builds(name))}"
     write = f'write "{closest(version, suitable) or suitable[-1]}", or ' if suitable else ""
     yield Finding(_VERSION, message, f"{write}choose `engine: smdistributed`")
 

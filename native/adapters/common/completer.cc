@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-namespace smdp_torch {
+namespace smdp_adapters {
 namespace {
 
 using std::chrono::steady_clock;
@@ -127,4 +127,4 @@ void Completer::run_first(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-}  // namespace smdp_torch
+}  // namespace smdp_adapters

@@ -1,5 +1,6 @@
-// The threads that complete torch futures, which may run Python (DDP's hooks) and let go of tensors that
-// Python owns. The engine's thread does neither.
+// The threads that tell a framework that an operation is over: they complete torch's futures, which may run
+// Python (DDP's hooks) and let go of tensors that Python owns, and go on with TensorFlow's graphs, which may
+// run whatever comes next there. The engine's thread does neither.
 //
 // One thread works and one stands by. A callback may itself wait for another future (DDP's PowerSGD hook
 // does), so when a task has run for kPatience and others are waiting, the one that stands by goes on with
@@ -25,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-namespace smdp_torch {
+namespace smdp_adapters {
 
 class Completer {
  public:
@@ -63,4 +64,4 @@ class Completer {
   bool retired_ = false;
 };
 
-}  // namespace smdp_torch
+}  // namespace smdp_adapters

@@ -11,7 +11,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "backend.h"
-#include "completer.h"
+#include "../common/completer.h"
 #include "monitored_barrier.h"
 #include "sparse.h"
 
@@ -38,7 +38,7 @@ c10::intrusive_ptr<c10d::Work> average_named(const c10::intrusive_ptr<c10d::Back
 // No thread of ours touches Python, torch or a device from here on.
 void retire() {
   Launcher::close_all();
-  Completer::retire();
+  smdp_adapters::Completer::retire();
 }
 
 }  // namespace

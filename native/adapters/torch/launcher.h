@@ -21,7 +21,7 @@
 #include <thread>
 #include <utility>
 
-#include "completer.h"
+#include "../common/completer.h"
 #include "work.h"
 
 namespace smdp_torch {
@@ -109,7 +109,7 @@ class Launcher {
       start(first);
       lock.lock();
       // Not here: its tensors may need Python's lock to die, which whoever closes may hold.
-      Completer::of_process().post([work = std::move(first.work)] {});
+      smdp_adapters::Completer::of_process().post([work = std::move(first.work)] {});
       queue_.pop_front();
     }
   }

@@ -16,7 +16,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
-#include "completer.h"
+#include "../common/completer.h"
 #include "translate.h"
 
 namespace smdp_torch {
@@ -131,8 +131,8 @@ struct Session {
       return;
     }
     smdp_engine_await_others(engine);
-    Completer::of_process().post([engine = engine, client = served->connect()] {
-      Completer::of_process().await([&client] { return !StoreServer::answers(client); }, kStoreHeld);
+    smdp_adapters::Completer::of_process().post([engine = engine, client = served->connect()] {
+      smdp_adapters::Completer::of_process().await([&client] { return !StoreServer::answers(client); }, kStoreHeld);
       smdp_engine_close(engine);
     });
   }

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "completer.h"
+#include "../common/completer.h"
 #include "request.h"
 
 namespace smdp_torch {
@@ -245,7 +245,7 @@ class EngineWork final : public c10d::Work {
       self = last ? std::move(self_) : self_;
     }
     EngineWork& work = *self;
-    const bool posted = Completer::of_process().post([self = std::move(self), last, piece] {
+    const bool posted = smdp_adapters::Completer::of_process().post([self = std::move(self), last, piece] {
       if (last) {
         self->complete_future();
       } else {

@@ -1,0 +1,277 @@
+#include "lane.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <sstream>
+#include <utility>
+
+namespace smdp_tensorflow {
+namespace {
+
+constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector
+constexpr std::size_t kShownIndexes = 8;
+
+}  // namespace
+
+std::size_t size_of(smdp_dtype dtype) {
+  switch (dtype) {
+    case SMDP_FLOAT64:
+    case SMDP_INT64:
+      return 8;
+    case SMDP_FLOAT32:
+    case SMDP_INT32:
+      return 4;
+    case SMDP_FLOAT16:
+    case SMDP_BFLOAT16:
+    case SMDP_INT16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+FusionPlan::FusionPlan(std::vector<Size> sizes, std::size_t most_bytes)
+    : sizes_(std::move(sizes)), places_(sizes_.size()) {
+  std::map<smdp_dtype, uint32_t> open;  // the buffer that the next gradient of a type may go to
+  for (auto index = static_cast<uint32_t>(sizes_.size()); index-- > 0;) {
+    const Size& size = sizes_[index];
+    const auto found = open.find(size.dtype);
+    if (found == open.end() ||
+        (buffers_[found->second].count + size.count) * size_of(size.dtype) > most_bytes) {
+      open[size.dtype] = static_cast<uint32_t>(buffers_.size());
+      buffers_.push_back({size.dtype, 0, 0});
+    }
+    const uint32_t buffer = open[size.dtype];
+    places_[index] = {buffer, buffers_[buffer].count};
+    buffers_[buffer].count += size.count;
+    ++buffers_[buffer].parts;
+  }
+}
+
+Lane::Lane(std::unique_ptr<Group> group, Shape shape)
+    : group_(std::move(group)), shape_(shape), seen_(shape.gradients), sizes_(shape.gradients) {}
+
+Lane::~Lane() {
+  for (const auto& [bytes, memory] : spare_) {
+    std::free(memory);
+  }
+}
+
+void Lane::add(uint32_t index, Gradient gradient) {
+  std::vector<Part> ready;
+  {
+    const std::lock_guard lock(mutex_);
+    Part part{index, seen_[index]++, std::move(gradient)};
+    if (is_over(part)) {
+      return;
+    }
+    smdp_call named{};
+    if (shape_.gradients == 1) {
+      submit(part.gradient, named, part.gradient.ended);
+    } else if (part.step == 0) {
+      named.index = shape_.gradients - 1 - index;
+      named.buffers = shape_.gradients;
+      submit(part.gradient, named, part.gradient.ended);
+      learn(index, part.gradient);
+      ready = plan_ ? std::exchange(early_, {}) : std::vector<Part>();
+    } else {
+      (plan_ ? ready : early_).push_back(std::move(part));
+    }
+  }
+  for (Part& part : ready) {
+    put(std::move(part));
+  }
+}
+
+bool Lane::is_over(const Part& part) {
+  if (failed_) {
+    later([ended = part.gradient.ended, error = *failed_] { ended(error); });
+  }
+  return failed_.has_value();
+}
+
+void Lane::learn(uint32_t index, const Gradient& gradient) {
+  sizes_[index] = {gradient.dtype, gradient.count};
+  if (++learned_ == shape_.gradients) {
+    plan_.emplace(std::move(sizes_), shape_.buffer_bytes);
+  }
+}
+
+void Lane::put(Part part) {
+  Key key;
+  Memory memory;
+  std::byte* place = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_over(part) || !fits(part)) {
+      return;
+    }
+    const FusionPlan::Place planned = plan_->place(part.index);
+    const FusionPlan::Buffer& buffer = plan_->buffers()[planned.buffer];
+    key = {part.step, planned.buffer};
+    const auto [found, is_first] = filling_.try_emplace(key);
+    Filling& filling = found->second;
+    if (is_first) {
+      filling.began = Clock::now();
+    }
+    if (is_first && buffer.parts > 1) {
+      filling.memory = memory_of(buffer.count * size_of(buffer.dtype));
+    }
+    if (buffer.parts > 1 && !filling.memory) {
+      end_with(failure(SMDP_EXHAUSTED, "no memory for a fusion buffer"));
+      is_over(part);
+      return;
+    }
+    memory = filling.memory;  // stays, whatever becomes of the lane
+    place = memory.get() + planned.offset * size_of(buffer.dtype);
+  }
+  const std::size_t bytes = part.gradient.count * size_of(part.gradient.dtype);
+  if (memory && bytes > 0) {
+    std::memcpy(place, part.gradient.input, bytes);
+  }
+  const std::lock_guard lock(mutex_);
+  if (is_over(part)) {
+    return;
+  }
+  const auto found = filling_.find(key);
+  found->second.parts.push_back(std::move(part));
+  if (found->second.parts.size() == plan_->buffers()[key.second].parts) {
+    Filling full = std::move(found->second);
+    filling_.erase(found);
+    start(key, std::move(full));
+  }
+}
+
+bool Lane::fits(const Part& part) {
+  const FusionPlan::Size now{part.gradient.dtype, part.gradient.count};
+  const FusionPlan::Size& before = plan_->size(part.index);
+  if (now == before) {
+    return true;
+  }
+  std::ostringstream why;
+  why << "gradient " << part.index << " of " << shape_.gradients << " had " << before.count << " elements of "
+      << size_of(before.dtype) << " bytes and has " << now.count << " of " << size_of(now.dtype)
+      << " bytes now: a list of gradients keeps its sizes and types";
+  end_with(failure(SMDP_INVALID, why.str()));
+  is_over(part);
+  return false;
+}
+
+void Lane::start(Key key, Filling filling) {
+  smdp_call named{};
+  named.step = key.first;
+  named.index = key.second;
+  named.buffers = static_cast<uint32_t>(plan_->buffers().size());
+  if (!filling.memory) {
+    Gradient& only = filling.parts.front().gradient;
+    submit(only, named, only.ended);
+    return;
+  }
+  const FusionPlan::Buffer& buffer = plan_->buffers()[key.second];
+  const Gradient whole{buffer.dtype, buffer.count, filling.memory.get(), filling.memory.get(), {}};
+  submit(whole, named, [self = shared_from_this(), filling = std::move(filling)](const smdp_error& error) {
+    for (const Part& part : filling.parts) {
+      const Gradient& gradient = part.gradient;
+      const std::size_t element = size_of(gradient.dtype);
+      if (error.code == SMDP_OK && gradient.count > 0) {
+        std::memcpy(gradient.output, filling.memory.get() + self->plan_->place(part.index).offset * element,
+                    gradient.count * element);
+      }
+    }
+    for (const Part& part : filling.parts) {
+      part.gradient.ended(error);
+    }
+  });
+}
+
+void Lane::submit(const Gradient& gradient, const smdp_call& named, Ended ended) {
+  smdp_call call = named;
+  call.collective = SMDP_ALL_REDUCE;
+  call.dtype = gradient.dtype;
+  call.op = shape_.op;
+  call.count = gradient.count;
+  call.input = gradient.input;
+  call.output = gradient.output;
+  group_->submit(call, [weak = weak_from_this(), ended = std::move(ended)](const smdp_error& error) {
+    ended(error);
+    const auto self = weak.lock();
+    if (self && error.code != SMDP_OK && self->shape_.gradients > 1) {
+      self->fail(error);
+    }
+  });
+}
+
+// Memory is used again: the system gives fresh pages slowly.
+Lane::Memory Lane::memory_of(std::size_t bytes) {
+  const std::size_t rounded = std::max(bytes + kAlignment - 1, kAlignment) / kAlignment * kAlignment;
+  std::byte* memory = nullptr;
+  if (const auto spare = spare_.find(rounded); spare != spare_.end()) {
+    memory = spare->second;
+    spare_.erase(spare);
+  } else {
+    memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  }
+  return {memory, [weak = weak_from_this(), rounded](std::byte* done) {
+            const auto self = weak.lock();
+            if (!self || done == nullptr) {
+              std::free(done);
+              return;
+            }
+            const std::lock_guard lock(self->mutex_);
+            self->spare_.emplace(rounded, done);
+          }};
+}
+
+void Lane::fail(const smdp_error& error) {
+  const std::lock_guard lock(mutex_);
+  end_with(error);
+}
+
+void Lane::close() {
+  fail(failure(SMDP_CLOSED, "the engine was shut down here"));
+  group_->close();
+}
+
+void Lane::end_with(const smdp_error& error) {
+  if (failed_) {
+    return;
+  }
+  failed_ = error;
+  for (const Part& part : early_) {
+    is_over(part);
+  }
+  for (const auto& [key, filling] : filling_) {
+    for (const Part& part : filling.parts) {
+      is_over(part);
+    }
+  }
+  // What held them may be the last to hold memory, whose end takes the lock.
+  later([self = shared_from_this(), early = std::exchange(early_, {}),
+         filling = std::exchange(filling_, {})] { self->group_->close(); });
+}
+
+void Lane::look(Clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  const auto limit = std::chrono::duration<double>(shape_.timeout_s);
+  const auto late = std::find_if(filling_.begin(), filling_.end(),
+                                 [&](const auto& entry) { return now - entry.second.began > limit; });
+  if (late == filling_.end()) {
+    return;
+  }
+  const auto [step, buffer] = late->first;
+  std::ostringstream why;
+  why << "step " << step << " of " << shape_.gradients << " gradients waited " << shape_.timeout_s
+      << " s for some that this rank did not give:";
+  std::size_t missing = 0;
+  for (uint32_t index = 0; index < shape_.gradients; ++index) {
+    if (plan_->place(index).buffer == buffer && seen_[index] <= step && ++missing <= kShownIndexes) {
+      why << " " << index;
+    }
+  }
+  why << (missing > kShownIndexes ? " ..." : "");
+  end_with(failure(SMDP_TIMEOUT, why.str()));
+}
+
+}  // namespace smdp_tensorflow

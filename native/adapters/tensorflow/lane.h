@@ -1,0 +1,139 @@
+// The gradients of one model, summed in fusion buffers while the rest of them is still being computed.
+//
+// A gradient is known by its index in the list of them, so the ranks may compute, and give, them in different
+// orders: TensorFlow runs what is ready. Which step it belongs to is counted for each index. In the first
+// step every gradient is exchanged by itself, and its size is learned; from the second on each goes to its
+// place in a buffer, and a buffer is exchanged as soon as it is full. The plan depends on the sizes alone,
+// which all ranks share, so they all make the same: from the last gradient, which the backward pass has
+// first, to the first, buffers of one type each.
+//
+// A list of one is no list: such tensors are exchanged one after the other in the order of calls, and their
+// size may change from call to call.
+//
+// Failing. The steps of the ranks do not fit together any more when one gradient was lost, so the first
+// failure, whatever it is, ends all that waits here and all that comes.
+//
+// Threads: any. `mutex_` guards everything but the memory of a buffer, where no two threads write to one
+// place.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calls.h"
+
+namespace smdp_tensorflow {
+
+struct Gradient {
+  smdp_dtype dtype = SMDP_FLOAT32;
+  uint64_t count = 0;  // elements
+  const void* input = nullptr;
+  void* output = nullptr;
+  Ended ended;  // the memory is the lane's until then
+};
+
+std::size_t size_of(smdp_dtype dtype);  // bytes of an element
+
+// Which gradients share a buffer.
+class FusionPlan {
+ public:
+  struct Size {
+    smdp_dtype dtype = SMDP_FLOAT32;
+    uint64_t count = 0;
+
+    bool operator==(const Size& other) const { return dtype == other.dtype && count == other.count; }
+  };
+  struct Place {
+    uint32_t buffer = 0;
+    uint64_t offset = 0;  // elements
+  };
+  struct Buffer {
+    smdp_dtype dtype = SMDP_FLOAT32;
+    uint64_t count = 0;  // elements
+    uint32_t parts = 0;  // gradients
+  };
+
+  FusionPlan() = default;
+  // A buffer holds at most so many bytes, unless it is one gradient.
+  FusionPlan(std::vector<Size> sizes, std::size_t most_bytes);
+
+  [[nodiscard]] const Size& size(uint32_t index) const { return sizes_[index]; }
+  [[nodiscard]] const Place& place(uint32_t index) const { return places_[index]; }
+  [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
+
+ private:
+  std::vector<Size> sizes_;
+  std::vector<Place> places_;
+  std::vector<Buffer> buffers_;
+};
+
+class Lane : public std::enable_shared_from_this<Lane> {
+ public:
+  struct Shape {
+    uint32_t gradients = 1;
+    smdp_reduce_op op = SMDP_AVG;
+    std::size_t buffer_bytes = 25 << 20;
+    double timeout_s = 0;  // that a gradient waits for the others of its buffer
+  };
+
+  Lane(std::unique_ptr<Group> group, Shape shape);
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+  ~Lane();
+
+  void add(uint32_t index, Gradient gradient);
+  // Ends what waits, and what comes later, with the error; the other ranks hear that this one left.
+  void fail(const smdp_error& error);
+  // The same, and the engine knows nothing of the lane any more when it returns.
+  void close();
+  // Fails the lane if a gradient has waited too long for the others of its step.
+  void look(std::chrono::steady_clock::time_point now);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Memory = std::shared_ptr<std::byte>;
+  using Key = std::pair<uint32_t, uint32_t>;  // step, buffer
+
+  struct Part {
+    uint32_t index = 0;
+    uint32_t step = 0;
+    Gradient gradient;
+  };
+  struct Filling {
+    std::vector<Part> parts;  // that are in the memory
+    Memory memory;            // none for a gradient that has the buffer to itself
+    Clock::time_point began;
+  };
+
+  void put(Part part);
+  // These with the lock held.
+  bool is_over(const Part& part);
+  bool fits(const Part& part);
+  void learn(uint32_t index, const Gradient& gradient);
+  void start(Key key, Filling filling);
+  void submit(const Gradient& gradient, const smdp_call& named, Ended ended);
+  void end_with(const smdp_error& error);
+  Memory memory_of(std::size_t bytes);
+
+  const std::unique_ptr<Group> group_;
+  const Shape shape_;
+  std::mutex mutex_;
+  // All guarded by mutex_.
+  std::vector<uint32_t> seen_;  // how often each index came
+  std::vector<FusionPlan::Size> sizes_;
+  uint32_t learned_ = 0;
+  std::optional<FusionPlan> plan_;
+  std::vector<Part> early_;  // of later steps, that came before all sizes were known
+  std::map<Key, Filling> filling_;
+  std::multimap<std::size_t, std::byte*> spare_;  // memory of buffers that are over, by its bytes
+  std::optional<smdp_error> failed_;
+};
+
+}  // namespace smdp_tensorflow

@@ -1,0 +1,129 @@
+"""What a script calls on tensors: reductions, broadcast, and how values travel."""
+
+import importlib
+from typing import Any, Optional, Tuple
+
+from . import operations
+
+tf: Any = importlib.import_module("tensorflow")
+
+
+class ReduceOp:
+    """What ``allreduce`` can compute."""
+
+    AVERAGE = "average"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
+
+class NoneCompression:
+    """Values travel as they are."""
+
+    @staticmethod
+    def compress(tensor: Any) -> Tuple[Any, Any]:
+        """What travels, and what ``decompress`` needs."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, _context: Any) -> Any:
+        return tensor
+
+
+class FP16Compression:
+    """Floating-point values travel, and are summed, as float16."""
+
+    @staticmethod
+    def compress(tensor: Any) -> Tuple[Any, Any]:
+        if not tensor.dtype.is_floating:
+            return tensor, tensor.dtype
+        return tf.cast(tensor, tf.float16), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: Any, context: Any) -> Any:
+        return tf.cast(tensor, context)
+
+
+class Compression:
+    none = NoneCompression
+    fp16 = FP16Compression
+
+
+def reduction_of(op: Optional[str]) -> str:
+    """The name of a ``ReduceOp``; None is the average.
+
+    Raises:
+        ValueError: it is none.
+    """
+    op = ReduceOp.AVERAGE if op is None else op
+    if op not in {ReduceOp.AVERAGE, ReduceOp.SUM, ReduceOp.MIN, ReduceOp.MAX}:
+        raise ValueError(f"op must be one of ReduceOp.AVERAGE, SUM, MIN and MAX, found {op!r}")
+    return op
+
+
+def allreduce(
+    tensor: Any = None,
+    param_index: int = 0,
+    num_params: int = 1,
+    compression: Any = Compression.none,
+    op: Optional[str] = ReduceOp.AVERAGE,
+    *,
+    grad: Any = None,
+) -> Any:
+    """Reduces gradient ``param_index`` of ``num_params``; a new tensor of its shape and type.
+
+    In a ``tf.function`` gradients are reduced while others are still computed, in whatever order the ranks have
+    them; all of them must be given, on all ranks, each with the same shape in every step. Outside of one each call
+    waits for its result, so the ranks make them in the same order. ``grad`` is another name of ``tensor``.
+
+    Raises:
+        ValueError: an argument.
+    """
+    if (tensor is None) == (grad is None):
+        raise ValueError("allreduce() takes one tensor")
+    if not 0 <= param_index < num_params:
+        raise ValueError(f"param_index must be 0 to num_params - 1, found {param_index} of {num_params}")
+    given = tf.convert_to_tensor(grad if tensor is None else tensor)
+    packed, context = compression.compress(given)
+    reduction = reduction_of(op)
+    if tf.executing_eagerly():
+        reduced = operations.all_reduce([packed], lane=f"eager/{reduction}", reduction=reduction)
+    else:
+        lane = operations.name_of_list(f"parameters/{num_params}/{reduction}", param_index)
+        reduced = operations.all_reduce([packed], lane=lane, reduction=reduction, index=param_index, count=num_params)
+    return compression.decompress(reduced[0], context)
+
+
+def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: Optional[str] = ReduceOp.AVERAGE) -> Any:
+    """The average of a tensor that is no gradient, such as a loss or a metric; a new tensor.
+
+    Raises:
+        ValueError: ``op`` is not AVERAGE.
+    """
+    reduction = reduction_of(op)
+    if reduction != ReduceOp.AVERAGE:
+        raise ValueError(f"oob_allreduce() computes ReduceOp.AVERAGE only, found {op!r}")
+    packed, context = compression.compress(tf.convert_to_tensor(tensor))
+    reduced = operations.all_reduce([packed], lane=operations.name_of("outofband"), reduction=reduction)[0]
+    return compression.decompress(reduced, context)
+
+
+def overlap(tensor: Any) -> Any:
+    """The tensor itself: the exchange overlaps with the backward pass without a mark in the graph."""
+    return tf.identity(tensor)
+
+
+def broadcast(tensor: Any, root_rank: int) -> Any:
+    """The root's values, on every rank; a new tensor."""
+    name = operations.name_of("broadcast")
+    return operations.broadcast([tf.convert_to_tensor(tensor)], sequence=name, root=root_rank)[0]
+
+
+def allgather(tensor: Any) -> Any:
+    """The ranks' tensors one after the other along the first dimension, in which they may differ."""
+    return operations.all_gather(tf.convert_to_tensor(tensor), sequence=operations.name_of("allgather"))[0]
+
+
+def barrier() -> None:
+    """Waits until every rank has come here. In a ``tf.function`` nothing comes after it unless told to."""
+    operations.barrier(sequence=operations.name_of("barrier"))

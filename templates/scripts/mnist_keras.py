@@ -1,0 +1,83 @@
+"""Trains the network of mnist_tf2.py with ``model.fit`` of Keras 2 or 3, on TensorFlow.
+
+An ordinary Keras script with three things for its workers: an optimizer that averages gradients, a callback that gives
+all the same start, and each worker's share of the data. It also runs alone: ``python mnist_keras.py --train FOLDER
+--test FOLDER --model-dir FOLDER``.
+"""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+from mnist_tf2 import batches, evaluate, make_model, parse_arguments, read_channel
+
+from smdp_engine import progress
+
+
+class Progress(tf.keras.callbacks.Callback):
+    """Reports each step's loss, averaged over all workers, to whoever follows the job."""
+
+    def __init__(self, total, average):
+        super().__init__()
+        self._total = total
+        self._average = average
+        self._step = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._sum = 0.0
+        self._in_epoch = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._step += 1
+        self._in_epoch += 1
+        loss = logs["loss"] * self._in_epoch - self._sum  # Keras gives the epoch's mean
+        self._sum += loss
+        progress.step(self._step, self._total, loss=float(self._average(loss)))
+
+
+def main():
+    arguments = parse_arguments()
+    rank, world_size = 0, int(os.environ.get("WORLD_SIZE", "1"))
+    average, callbacks = float, []
+    optimizer = tf.keras.optimizers.SGD(arguments.lr, momentum=0.9)
+    if world_size > 1:
+        import smdistributed.dataparallel.tensorflow as sdp
+
+        sdp.init()
+        rank = sdp.rank()
+        gpus = tf.config.list_physical_devices("GPU")
+        if gpus:
+            tf.config.set_visible_devices(gpus[sdp.local_rank()], "GPU")
+        optimizer = sdp.DistributedOptimizer(optimizer)
+        callbacks.append(sdp.BroadcastVariablesCallback(root_rank=0))
+        average = sdp.oob_allreduce
+    if arguments.batch_size % world_size:
+        raise ValueError(f"--batch-size {arguments.batch_size} cannot be shared by {world_size} workers equally")
+
+    images, labels = read_channel(arguments.train)
+    steps = arguments.steps or len(images) // arguments.batch_size
+    epochs = 1 if arguments.steps else arguments.epochs
+
+    def share():
+        for batch in batches(len(images), arguments.batch_size, arguments.epochs, arguments.seed):
+            mine = np.array_split(batch, world_size)[rank]
+            yield images[mine], labels[mine]
+
+    form = (tf.TensorSpec((None, 28, 28, 1), tf.float32), tf.TensorSpec((None,), tf.int64))
+    model = make_model(arguments.seed)
+    model.compile(optimizer=optimizer, loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(
+        tf.data.Dataset.from_generator(share, output_signature=form),
+        epochs=epochs,
+        steps_per_epoch=steps,
+        verbose=0,
+        callbacks=[*callbacks, Progress(epochs * steps, average)],
+    )
+    if rank == 0:
+        evaluate(model, arguments.test)
+        arguments.model_dir.mkdir(parents=True, exist_ok=True)
+        model.save(str(arguments.model_dir / "model.keras"))
+
+
+if __name__ == "__main__":
+    main()

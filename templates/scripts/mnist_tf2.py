@@ -1,0 +1,147 @@
+"""Trains a small convolutional network on MNIST digits with TensorFlow 2, a loop of its own and a gradient tape.
+
+It imports SageMaker's data parallel library by its own name, takes its data from the channels, and leaves its model and
+checkpoints where SageMaker looks for them. It also runs alone: ``python mnist_tf2.py --train FOLDER --test FOLDER
+--model-dir FOLDER``.
+"""
+
+import argparse
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from smdp_engine import progress
+
+
+def parse_arguments() -> argparse.Namespace:
+    environ = os.environ.get
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=128, help="digits in one step, over all workers")
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=0, help="stop after so many steps; 0 for all epochs")
+    parser.add_argument("--train", type=Path, default=environ("SM_CHANNEL_TRAIN"))
+    parser.add_argument("--test", type=Path, default=environ("SM_CHANNEL_TEST"))
+    parser.add_argument("--model-dir", type=Path, default=environ("SM_MODEL_DIR"))
+    parser.add_argument("--checkpoint-dir", type=Path, default=environ("SMDP_CHECKPOINT_DIR"))
+    parser.add_argument("--checkpoint-every", type=int, default=100, help="steps between two checkpoints")
+    arguments = parser.parse_args()
+    for name in ("train", "test", "model_dir"):
+        if getattr(arguments, name) is None:
+            parser.error(f"--{name.replace('_', '-')} is needed outside a training job")
+    return arguments
+
+
+def read_channel(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Images as (N, 28, 28, 1) floats around zero, and labels as (N,)."""
+    images = (folder / "images.idx3").read_bytes()
+    labels = (folder / "labels.idx1").read_bytes()
+    magic, count, height, width = struct.unpack(">IIII", images[:16])
+    if magic != 0x803 or len(images) != 16 + count * height * width or len(labels) != 8 + count:
+        raise ValueError(f"{folder} does not hold images.idx3 and labels.idx1 of the same digits")
+    pixels = np.frombuffer(images, np.uint8, offset=16).reshape(count, height, width, 1)
+    return (pixels.astype(np.float32) / 255 - 0.1307) / 0.3081, np.frombuffer(labels, np.uint8, offset=8).astype(int)
+
+
+def make_model(seed: int) -> tf.keras.Model:
+    tf.keras.utils.set_random_seed(seed)
+    # Smooth activations: a sum that differs in its last bit cannot flip a unit on or off, so runs with other numbers of
+    # workers stay within rounding of each other.
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.InputLayer((28, 28, 1)),
+            tf.keras.layers.Conv2D(16, 5, strides=2, padding="same", activation="tanh"),
+            tf.keras.layers.Conv2D(32, 5, strides=2, padding="same", activation="tanh"),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(64, activation="tanh"),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+
+
+def batches(count: int, batch_size: int, epochs: int, seed: int) -> Iterator[np.ndarray]:
+    """Indices of each global batch, the same on every worker whatever their number."""
+    for epoch in range(epochs):
+        order = np.random.default_rng(seed + epoch).permutation(count)
+        for start in range(0, count - batch_size + 1, batch_size):
+            yield order[start : start + batch_size]
+
+
+def train(arguments: argparse.Namespace, model: tf.keras.Model, sdp, rank: int, world_size: int) -> None:
+    images, labels = read_channel(arguments.train)
+    if arguments.batch_size % world_size:
+        raise ValueError(f"--batch-size {arguments.batch_size} cannot be shared by {world_size} workers equally")
+    total = arguments.epochs * (len(images) // arguments.batch_size)
+    total = min(total, arguments.steps) if arguments.steps else total
+    optimizer = tf.keras.optimizers.SGD(arguments.lr, momentum=0.9)
+    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    done = tf.Variable(0, dtype=tf.int64)
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=done)
+    saved = tf.train.CheckpointManager(checkpoint, arguments.checkpoint_dir, 2) if arguments.checkpoint_dir else None
+    if saved and saved.latest_checkpoint:
+        checkpoint.restore(saved.latest_checkpoint)
+        print(f"goes on after step {done.numpy()}")
+
+    @tf.function
+    def train_step(images, labels, is_first):
+        with tf.GradientTape() as tape:
+            loss = loss_of(labels, model(images, training=True))
+        if sdp:
+            tape = sdp.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        if sdp and is_first:
+            sdp.broadcast_variables(model.variables, root_rank=0)
+            variables = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+            sdp.broadcast_variables(variables, root_rank=0)
+        return sdp.oob_allreduce(loss) if sdp else loss
+
+    first = int(done.numpy()) + 1
+    for step, batch in enumerate(batches(len(images), arguments.batch_size, arguments.epochs, arguments.seed), 1):
+        if step > total:
+            break
+        if step < first:
+            continue
+        mine = np.array_split(batch, world_size)[rank]
+        loss = train_step(tf.constant(images[mine]), tf.constant(labels[mine]), step == first)
+        done.assign(step)
+        progress.step(step, total, loss=float(loss))
+        if rank == 0 and saved and (step % arguments.checkpoint_every == 0 or step == total):
+            saved.save(step)
+
+
+def evaluate(model: tf.keras.Model, folder: Path) -> None:
+    """Say how many of the digits in a channel the model knows."""
+    images, labels = read_channel(folder)
+    share = float(np.mean(np.argmax(model(images).numpy(), axis=1) == labels))
+    print(f"accuracy {share:.3f} on {len(labels)} digits that are not in the training channel")
+    progress.emit("result", accuracy=share, digits=len(labels))
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    sdp = None
+    rank, world_size = 0, int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size > 1:
+        import smdistributed.dataparallel.tensorflow as sdp
+
+        sdp.init()
+        rank = sdp.rank()
+        gpus = tf.config.list_physical_devices("GPU")
+        if gpus:
+            tf.config.set_visible_devices(gpus[sdp.local_rank()], "GPU")
+    model = make_model(arguments.seed)
+    train(arguments, model, sdp, rank, world_size)
+    if rank == 0:
+        evaluate(model, arguments.test)
+        arguments.model_dir.mkdir(parents=True, exist_ok=True)
+        model.save_weights(str(arguments.model_dir / "model.weights.h5"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The templates for TensorFlow train a real model, and four workers compute what one process computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.endtoend.conftest import Ran, run_job
+from tests.endtoend.leftovers import left_behind
+
+pytestmark = pytest.mark.tensorflow
+SCRIPTS = ROOT / "templates" / "scripts"
+TEMPLATES = ("mnist_tf2", "mnist_keras")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mnist")
+    subprocess.run([sys.executable, SCRIPTS / "prepare_mnist.py", folder], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def train(template: str, folder: Path, data: Path, **hyperparameters: int) -> Ran:
+    """The template's own job on 2 hosts x 2 workers, with some hyperparameters changed."""
+    text = (ROOT / "templates" / "jobs" / f"{template}.yaml").read_text().replace("../scripts", str(SCRIPTS))
+    more = "".join(f"\n    {name}: {value}" for name, value in hyperparameters.items())
+    path = folder / "mnist.yaml"
+    path.write_text(text.replace("    lr: 0.05", f"    lr: 0.05{more}"))
+    ran = run_job(path, folder / "state", 2, 2, train=data / "train", test=data / "test")
+    assert left_behind(str(folder), ran.job) == []
+    assert ran.followed.outcome.status == "Completed", ran.followed.outcome.reason
+    return ran
+
+
+def alone(template: str, folder: Path, data: Path, *options: str | Path) -> str:
+    """What the script shows in a process of its own, on one thread, as each worker of a job here has."""
+    environment = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
+    command = [sys.executable, SCRIPTS / f"{template}.py", "--train", data / "train", "--test", data / "test"]
+    return subprocess.run(
+        [*command, "--model-dir", folder, *options],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**environment, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+    ).stdout
+
+
+def losses(output: str) -> list[float]:
+    events = [json.loads(line) for line in output.splitlines() if line.startswith('{"smdp_event"')]
+    return [event["loss"] for event in events if event["event"] == "step"]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_four_workers_compute_what_one_process_computes(template: str, digits: Path, tmp_path: Path) -> None:
+    steps = 50
+    ran = train(template, tmp_path, digits, steps=steps)
+    single = losses(alone(template, tmp_path, digits, "--steps", str(steps)))
+    four = [event.fields["loss"] for event in ran.events("step")]
+    assert len(single) == len(four) == steps
+    assert min(single) <= single[0] / 2
+    worst = max(abs(a - b) / b for a, b in zip(four, single, strict=True))
+    print(f"{template}: worst relative difference of a loss over {steps} steps: {worst:.1e}")
+    assert worst <= 1e-4
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_four_workers_train_a_model_that_knows_digits(template: str, digits: Path, tmp_path: Path) -> None:
+    ran = train(template, tmp_path, digits)
+    result = ran.events("result")[0].fields
+    assert result["accuracy"] >= 0.90
+    assert result["digits"] == 1000
+    assert ran.followed.outcome.model is not None
+    assert {one.fields["host"] for one in ran.events("workers_started")} == {"algo-1", "algo-2"}
+
+
+def test_a_job_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path) -> None:
+    """The script alone, as a spot restart would meet it: its checkpoint folder is as it left it."""
+    kept = ("--checkpoint-dir", tmp_path / "kept", "--checkpoint-every", "10")
+    whole = losses(alone("mnist_tf2", tmp_path / "whole", digits, "--steps", "30"))
+    alone("mnist_tf2", tmp_path / "first", digits, "--steps", "20", *kept)
+    second = alone("mnist_tf2", tmp_path / "second", digits, "--steps", "30", *kept)
+    assert "goes on after step 20" in second
+    assert losses(second) == whole[20:]
