@@ -18,7 +18,7 @@ class Bucket:
     ready_us: int
 
 
-def _elements(shape: Shape) -> int:
+def elements(shape: Shape) -> int:
     count = 1
     for extent in shape:
         count *= extent
@@ -33,15 +33,25 @@ def _norm(width: int) -> List[Shape]:
     return [(width,), (width,)]
 
 
-def bert_large() -> List[Shape]:
-    """The encoder of BERT-large, uncased, with its pooler: 335 million parameters (arXiv:1810.04805)."""
-    width, inner = 1024, 4096
+def _bert(width: int, layers: int) -> List[Shape]:
+    """The encoder of BERT, uncased, with its pooler (arXiv:1810.04805)."""
+    inner = 4 * width
     shapes: List[Shape] = [(30522, width), (512, width), (2, width), *_norm(width)]
-    for _ in range(24):
+    for _ in range(layers):
         for _ in range(4):
             shapes += _linear(width, width)
         shapes += _norm(width) + _linear(width, inner) + _linear(inner, width) + _norm(width)
     return [*shapes, *_linear(width, width)]
+
+
+def bert_large() -> List[Shape]:
+    """335 million parameters."""
+    return _bert(1024, 24)
+
+
+def bert_base() -> List[Shape]:
+    """109 million parameters."""
+    return _bert(768, 12)
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, bias: bool) -> List[Shape]:
@@ -90,12 +100,12 @@ TRACES: Dict[str, Callable[[], List[Shape]]] = {
 
 def buckets_of(shapes: List[Shape], element_bytes: int, bucket_mib: int, backward_ms: int) -> List[Bucket]:
     """The buckets in the order in which they become ready."""
-    total = sum(_elements(shape) for shape in shapes)
+    total = sum(elements(shape) for shape in shapes)
     buckets: List[Bucket] = []
     held = done = 0
     for shape in reversed(shapes):
-        held += _elements(shape) * element_bytes
-        done += _elements(shape)
+        held += elements(shape) * element_bytes
+        done += elements(shape)
         if held >= (bucket_mib if buckets else 1) * MIB:
             buckets.append(Bucket(held, done * backward_ms * 1000 // total))
             held = 0

@@ -173,7 +173,12 @@ def test_what_cannot_start_says_why() -> None:
         clean = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
         command = [sys.executable, "-c", ranks.TENSORFLOW.rpartition("rank, size")[0] + body]
         ran = subprocess.run(
-            command, env={**clean, **ENVIRONMENT, **environment}, capture_output=True, text=True, timeout=100, check=False
+            command,
+            env={**clean, **ENVIRONMENT, **environment},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
         )
         assert ran.returncode != 0
         return ran.stderr
