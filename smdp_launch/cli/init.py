@@ -80,7 +80,6 @@ def command(
     asks = not yes and sys.stdin is not None and sys.stdin.isatty()
     chosen = _find_entry(tree, asks) if entry is None else _given_entry(tree, entry)
     draft = make_draft(tree, chosen, output, engine, name)
-    _refuse_engine_without_build(draft.choice.build.framework, engine)
     _write(output, job_file(draft), "w" if force else "x")
     _write_schema(output)
     _show(draft, output)
@@ -90,14 +89,6 @@ def command(
     checked.require()
     show_diagnostics(checked.diagnostics)
     _show_next(draft, output)
-
-
-def _refuse_engine_without_build(framework: str, engine: Engine | None) -> None:
-    from smdp_launch.catalog.frameworks import TITLES, native_builds
-
-    if engine == "native" and not native_builds(framework):
-        message = f"the native engine has no build for {TITLES[framework]} yet: choose --engine smdistributed"
-        raise click.BadParameter(message, param_hint="--engine")
 
 
 def _refuse_to_overwrite(output: Path, force: bool) -> None:

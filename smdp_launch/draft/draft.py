@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from smdp_launch.catalog.frameworks import native_builds
 from smdp_launch.draft.data import find_data
-from smdp_launch.draft.framework import Choice, Engine, choose_build, choose_framework
+from smdp_launch.draft.framework import Choice, Engine, choose_build, choose_engine, choose_framework
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
 from smdp_launch.jobfile.types import MAX_NAME
 from smdp_launch.source.ignore import IGNORE_FILE
@@ -51,13 +50,13 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     """The draft for the script ``entry`` of ``tree``, to be written to ``job_file``.
 
     Args:
-        engine: None for the native one where it has a build for the framework, else AWS's library.
+        engine: None for the native one, unless the requirements pin a version that only AWS's library has.
     """
     scripts = read_with_imports(tree, entry)
     read = list(scripts.values())
     requirements = read_requirements(tree.folder / REQUIREMENTS_FILE)
     framework = choose_framework([one for script in read for one in script.frameworks], requirements)
-    chosen = engine or ("native" if native_builds(framework) else "smdistributed")
+    chosen = engine or choose_engine(framework, requirements)
     library = next((one.library for one in read if one.library), None)
     channels = list(dict.fromkeys(one for script in read for one in script.channels))[:_MAX_CHANNELS] or ["train"]
     home = job_file.absolute().parent

@@ -32,20 +32,41 @@ def choose_framework(frameworks: list[str], requirements: Requirements) -> str:
     return [*frameworks, *required, "pytorch"][0]
 
 
+def choose_engine(framework: str, requirements: Requirements) -> Engine:
+    """The native one, unless the requirements pin a version that AWS's library has and the native engine has not."""
+    required = requirements.package(*_PACKAGES[framework])
+    pinned = _pinned(framework, required)
+    only_theirs = pinned is not None and pinned.smddp is not None and pinned.version not in native_builds(framework)
+    return "smdistributed" if only_theirs else "native"
+
+
 def choose_build(framework: str, engine: Engine, library: str | None, requirements: Requirements) -> Choice:
     """The build for a script that uses ``library`` as ``source.script.Script`` names it."""
     old_module = engine == "smdistributed" and library == "module"
-    best = _newest(framework, old_module)
-    reason = f"the newest with CUDA 11 and AWS's library{' that still has its own module' if old_module else ''}"
+    if engine == "native":
+        best, reason = _newest_native(framework), "the newest with CUDA 11 that the engine has"
+    else:
+        best = _newest(framework, old_module)
+        reason = f"the newest with CUDA 11 and AWS's library{' that still has its own module' if old_module else ''}"
     required = requirements.package(*_PACKAGES[framework])
     if required is None or required.pin is None:
         return Choice(best, "strict", reason)
-    pinned = build(framework, required.pin) if re.fullmatch(r"\d+(\.\d+){1,2}", required.pin) else None
+    pinned = _pinned(framework, required)
     refusal = _refusal(required, pinned, engine)
     if pinned is None or refusal:
         return Choice(best, "strict", f"{reason}; {refusal}")
     where = f"{REQUIREMENTS_FILE}, line {required.line}"
     return Choice(pinned, "strict" if pinned.cuda_major == 11 else "extended", where)
+
+
+def _pinned(framework: str, required: Requirement | None) -> Build | None:
+    pin = required.pin if required is not None else None
+    return build(framework, pin) if pin is not None and re.fullmatch(r"\d+(\.\d+){1,2}", pin) else None
+
+
+def _newest_native(framework: str) -> Build:
+    found = (build(framework, one) for one in native_builds(framework))
+    return [one for one in found if one is not None and one.cuda_major == 11][-1]
 
 
 def _newest(framework: str, old_module: bool) -> Build:

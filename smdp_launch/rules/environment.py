@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 
 from smdp_launch.diagnostics import Severity
@@ -47,11 +48,18 @@ def reserved_variables(facts: Facts) -> Iterator[Finding]:
             yield Finding(("environment", name), message, "leave it out, or choose another name", on_key=True)
 
 
+def _expression(text: str) -> re.Pattern[str]:
+    """Raises re.error. What a later Python may read in another way is no matter of the job's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile(text)
+
+
 @rule("SMDP606", "metrics")
 def metric_expressions(facts: Facts) -> Iterator[Finding]:
     for name, text in facts.spec.metrics.items():
         try:
-            re.compile(text)
+            _expression(text)
         except re.error as error:
             message = f"metric {name}: not a regular expression, {error.msg}"
             place = f" at character {error.pos + 1}" if error.pos is not None else ""
@@ -62,7 +70,7 @@ def metric_expressions(facts: Facts) -> Iterator[Finding]:
 def metric_finds_a_value(facts: Facts) -> Iterator[Finding]:
     for name, text in facts.spec.metrics.items():
         try:
-            groups = re.compile(text).groups
+            groups = _expression(text).groups
         except re.error:
             continue
         if groups == 0:

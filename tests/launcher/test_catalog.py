@@ -114,7 +114,7 @@ def test_an_image_with_another_cuda_does_not_hold_the_library() -> None:
 
 def test_the_native_engine_says_what_it_is_built_for() -> None:
     assert "2.0.1" in native_builds("pytorch")
-    assert native_builds("tensorflow") == []
+    assert native_builds("tensorflow") == ["2.14.1"]
 
 
 def test_transformers_pairs_name_their_frameworks_build() -> None:
@@ -395,7 +395,8 @@ def test_lists_are_narrowed_to_what_is_asked_for(smdp_launch: Command) -> None:
     frankfurt = rows(smdp_launch, "instances", "--policy", "strict", "--region", "eu-central-1")
     assert [one["name"] for one in frankfurt] == ["ml.p3.16xlarge", "ml.p4d.24xlarge"]
     native = rows(smdp_launch, "frameworks", "--engine", "native")
-    assert [one["version"] for one in native] == native_builds("pytorch")
+    ours = {(name, version) for name in ("pytorch", "tensorflow") for version in native_builds(name)}
+    assert {(one["framework"], one["version"]) for one in native} == ours
     held = rows(smdp_launch, "frameworks", "--engine", "smdistributed", "--policy", "strict")
     assert all(one["smddp"] and str(one["cuda"]).startswith("11.") for one in held)
     assert all(one["transformers"] for one in rows(smdp_launch, "frameworks", "--framework", "huggingface"))

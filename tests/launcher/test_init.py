@@ -70,12 +70,9 @@ def drafted(tmp_path: Path, folder: Path, *arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("name", "engine"),
     [
-        ("tensorflow_loop", "smdistributed"),
-        *(
-            (name, engine)
-            for name in ("transformers_trainer", "own_module", "two_scripts")
-            for engine in ("native", "smdistributed")
-        ),
+        (name, engine)
+        for name in ("tensorflow_loop", "transformers_trainer", "own_module", "two_scripts")
+        for engine in ("native", "smdistributed")
     ],
 )
 def test_every_kind_of_script_gets_a_sound_job_file(tmp_path: Path, name: str, engine: str) -> None:
@@ -86,16 +83,10 @@ def test_every_kind_of_script_gets_a_sound_job_file(tmp_path: Path, name: str, e
     assert run(tmp_path, "plan", "--json").returncode == 0
 
 
-def test_a_framework_without_a_native_build_is_refused(tmp_path: Path) -> None:
-    ran = run(tmp_path, "init", SCRIPTS / "tensorflow_loop", "--yes", "--engine", "native")
-    assert ran.returncode == ExitCode.USAGE
-    assert "no build for TensorFlow" in ran.stderr
-    assert "--engine smdistributed" in ran.stderr
-    assert not (tmp_path / "job.yaml").exists()
-
-
-def test_the_engine_is_one_that_has_a_build_for_the_framework(tmp_path: Path) -> None:
+def test_the_engine_is_one_that_has_a_build_of_the_version_that_is_pinned(tmp_path: Path) -> None:
     assert drafted(tmp_path, SCRIPTS / "tensorflow_loop")["engine"] == "smdistributed"
+    job = drafted(tmp_path, SCRIPTS / "tensorflow_loop", "--engine", "native", "--force")
+    assert job["framework"] == {"name": "tensorflow", "version": "2.14.1"}
 
 
 def test_the_templates_scripts_are_understood(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "backend.h"
 #include "../common/completer.h"
+#include "backend.h"
 #include "monitored_barrier.h"
 #include "sparse.h"
 

@@ -132,7 +132,8 @@ struct Session {
     }
     smdp_engine_await_others(engine);
     smdp_adapters::Completer::of_process().post([engine = engine, client = served->connect()] {
-      smdp_adapters::Completer::of_process().await([&client] { return !StoreServer::answers(client); }, kStoreHeld);
+      smdp_adapters::Completer::of_process().await([&client] { return !StoreServer::answers(client); },
+                                                   kStoreHeld);
       smdp_engine_close(engine);
     });
   }
