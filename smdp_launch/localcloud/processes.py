@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
@@ -63,9 +64,11 @@ def minds_sigterm(pid: int) -> bool:
     process = Path(f"/proc/{pid}")
     try:
         lines = (process / "status").read_text().splitlines()
-        fetches = "sigtimedwait" in (process / "wchan").read_text()
     except OSError:
         return False
+    fetches = False
+    with suppress(OSError):  # not everybody may see it
+        fetches = "sigtimedwait" in (process / "wchan").read_text()
     masks = [line.split()[1] for line in lines if line.startswith(("SigCgt:", "SigBlk:"))]
     return fetches or any(int(mask, 16) & _SIGTERM_BIT for mask in masks)
 
