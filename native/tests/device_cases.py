@@ -31,7 +31,7 @@ def slowly(values):
 """
 
 INIT = """
-import datetime, traceback, warnings
+import datetime, warnings
 dist.init_process_group("smddp", timeout=datetime.timedelta(seconds=60))
 def mine(count, dtype=torch.float32, of=None):
     generator = torch.Generator().manual_seed(1000 + (rank if of is None else of))
@@ -42,13 +42,6 @@ def empty(*shape, dtype=torch.float32):
     return torch.full(shape, 55, dtype=dtype, device=device)
 def same(there, here):
     return torch.equal(there.cpu(), here)
-def case(name, body):
-    try:
-        exec(body, dict(globals()))
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)  # the others hear of it
-    print("passed", name, flush=True)
 SMALL, LARGE = 1000, 2_500_000  # elements; the large ones travel in three pieces
 """
 
@@ -290,7 +283,7 @@ late_device.hold(False)
 
 def job(preamble: str, cases: Dict[str, str]) -> List[ranks.Outcome]:
     """One job of 2 hosts x 2 ranks that runs the cases, and prints of each that it passed."""
-    script = preamble + INIT + "".join(f"case({name!r}, {body!r})\n" for name, body in cases.items())
+    script = preamble + INIT + ranks.in_turn(cases)
     return ranks.start([2, 2], script + "dist.destroy_process_group()\n").finish(timeout=280)
 
 

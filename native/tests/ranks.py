@@ -24,6 +24,16 @@ import tensorflow as tf
 import smdistributed.dataparallel.tensorflow as sdp
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 """
+_CASE = """
+import traceback
+def case(name, body):
+    try:
+        exec(body, dict(globals()))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # the others hear of it
+    print("passed", name, flush=True)
+"""
 
 
 @dataclass
@@ -116,3 +126,11 @@ def run(hosts: Sequence[int], body: str, **settings: object) -> List[Outcome]:
     for outcome in outcomes:
         assert outcome.code == 0, f"rank {outcome.rank}:\n{outcome.out}\n{outcome.err}"
     return outcomes
+
+
+def in_turn(cases: Dict[str, str]) -> str:
+    """The end of a body that runs the cases, name and code, one after the other, and says which have passed.
+
+    A case sees what stands before it in the body, and leaves nothing to the next. One that fails ends its rank.
+    """
+    return _CASE + "".join(f"case({name!r}, {code!r})\n" for name, code in cases.items())

@@ -9,7 +9,6 @@ import ranks
 pytestmark = pytest.mark.tensorflow
 
 INIT = """
-import json, tempfile, traceback
 sdp.init()
 FOLDER = os.environ["FOLDER"]
 generator = np.random.default_rng(0)
@@ -39,13 +38,6 @@ def agree(weights):
     everyones = sdp.allgather(digest).numpy()
     assert (everyones == everyones[0]).all(), everyones
 KERAS_3 = hasattr(tf.keras.optimizers.SGD, "apply")
-def case(name, body):
-    try:
-        exec(body, dict(globals()))
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    print("passed", name, flush=True)
 """
 
 CASES = {
@@ -152,7 +144,7 @@ same(shared.get_weights(), alone(tf.keras.optimizers.SGD(0.1)))
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> List[ranks.Outcome]:
     folder: Path = tmp_path_factory.mktemp("keras")
-    body = INIT + "".join(f"case({name!r}, {text!r})\n" for name, text in CASES.items())
+    body = INIT + ranks.in_turn(CASES)
     environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "FOLDER": str(folder)}
     return ranks.start([2, 2], body, preamble=ranks.TENSORFLOW, env=environment).finish(280)
 

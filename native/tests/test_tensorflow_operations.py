@@ -11,7 +11,6 @@ import ranks
 pytestmark = pytest.mark.tensorflow
 
 INIT = """
-import traceback
 sdp.init()
 def mine(*shape, dtype=tf.float32, of=None):
     generator = np.random.default_rng(1000 + (rank if of is None else of))
@@ -25,13 +24,6 @@ def refuses(kind, text, body):
         assert text in str(error), error
     else:
         raise AssertionError(f"no {kind.__name__}")
-def case(name, body):
-    try:
-        exec(body, dict(globals()))
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)  # the others hear of it
-    print("passed", name, flush=True)
 """
 
 CASES = {
@@ -217,7 +209,7 @@ assert sdp.allreduce(mine(2), 0, 1).shape == (2,)
 @pytest.fixture(scope="module")
 def outcomes() -> List[ranks.Outcome]:
     """What the ranks of the one job said."""
-    body = INIT + "".join(f"case({name!r}, {text!r})\n" for name, text in CASES.items())
+    body = INIT + ranks.in_turn(CASES)
     environment = {"TF_CPP_MIN_LOG_LEVEL": "2"}
     return ranks.start([2, 2], body, preamble=ranks.TENSORFLOW, env=environment).finish(280)
 

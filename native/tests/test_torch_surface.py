@@ -11,7 +11,6 @@ import ranks
 pytestmark = pytest.mark.torch
 
 INIT = """
-import traceback
 dist.init_process_group("smddp")
 def since(*version):
     return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= version
@@ -19,13 +18,6 @@ def mine(*shape, dtype=torch.float32, of=None):
     generator = torch.Generator().manual_seed(1000 + (rank if of is None else of))
     values = torch.randint(-50, 50, shape, generator=generator)
     return values.to(dtype)
-def case(name, body):
-    try:
-        exec(body, dict(globals()))
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)  # the others hear of it
-    print("passed", name, flush=True)
 """
 
 CASES = {
@@ -213,7 +205,7 @@ t = torch.ones(2); dist.all_reduce(t); assert (t == 4).all()
 @pytest.fixture(scope="module")
 def outcomes() -> List[ranks.Outcome]:
     """What the ranks of the one job said."""
-    script = INIT + "".join(f"case({name!r}, {body!r})\n" for name, body in CASES.items())
+    script = INIT + ranks.in_turn(CASES)
     return ranks.start([2, 2], script + "dist.destroy_process_group()\n").finish()
 
 

@@ -17,7 +17,6 @@ class Exchange(NamedTuple):
 
     compression: Any = Compression.none
     sparse_as_dense: bool = True
-    op: str = ReduceOp.AVERAGE
     buffer_bytes: int = operations.DEFAULT_BUFFER_BYTES
 
     def average(self, gradients: Sequence[Optional[Any]]) -> List[Optional[Any]]:
@@ -47,7 +46,7 @@ class Exchange(NamedTuple):
             return operations.all_reduce(
                 tensors,
                 lane=lane,
-                reduction=self.op,
+                reduction=ReduceOp.AVERAGE,
                 index=index,
                 count=len(packed),
                 buffer_bytes=self.buffer_bytes,
@@ -81,7 +80,7 @@ def exchange(compression: Any, sparse_as_dense: bool, op: Optional[str], bucket_
         raise ValueError(
             f"bucket_cap_mb * 1024 * 1024 must be a multiple of {_ALIGNMENT} above 0, found {bucket_cap_mb}"
         )
-    return Exchange(compression, bool(sparse_as_dense), ReduceOp.AVERAGE, int(buffer_bytes))
+    return Exchange(compression, bool(sparse_as_dense), int(buffer_bytes))
 
 
 def refuse_devices(device_dense: Any, device_sparse: Any) -> None:
