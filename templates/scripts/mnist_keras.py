@@ -5,11 +5,9 @@ all the same start, and each worker's share of the data. It also runs alone: ``p
 --test FOLDER --model-dir FOLDER``.
 """
 
-import os
-
 import numpy as np
 import tensorflow as tf
-from mnist_tf2 import batches, evaluate, make_model, parse_arguments, read_channel
+from mnist_tf2 import batches, evaluate, join_job, make_model, parse_arguments, read_channel
 
 from smdp_engine import progress
 
@@ -37,22 +35,13 @@ class Progress(tf.keras.callbacks.Callback):
 
 def main():
     arguments = parse_arguments()
-    rank, world_size = 0, int(os.environ.get("WORLD_SIZE", "1"))
+    sdp, rank, world_size = join_job(arguments.batch_size)
     average, callbacks = float, []
     optimizer = tf.keras.optimizers.SGD(arguments.lr, momentum=0.9)
-    if world_size > 1:
-        import smdistributed.dataparallel.tensorflow as sdp
-
-        sdp.init()
-        rank = sdp.rank()
-        gpus = tf.config.list_physical_devices("GPU")
-        if gpus:
-            tf.config.set_visible_devices(gpus[sdp.local_rank()], "GPU")
+    if sdp:
         optimizer = sdp.DistributedOptimizer(optimizer)
         callbacks.append(sdp.BroadcastVariablesCallback(root_rank=0))
         average = sdp.oob_allreduce
-    if arguments.batch_size % world_size:
-        raise ValueError(f"--batch-size {arguments.batch_size} cannot be shared by {world_size} workers equally")
 
     images, labels = read_channel(arguments.train)
     steps = arguments.steps or len(images) // arguments.batch_size

@@ -37,6 +37,22 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
+def join_job(batch_size: int):
+    """The library, None for a process of its own; this worker's rank; and how many workers there are."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if batch_size % world_size:
+        raise ValueError(f"--batch-size {batch_size} cannot be shared by {world_size} workers equally")
+    if world_size == 1:
+        return None, 0, 1
+    import smdistributed.dataparallel.tensorflow as sdp
+
+    sdp.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices(gpus[sdp.local_rank()], "GPU")
+    return sdp, sdp.rank(), world_size
+
+
 def read_channel(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Images as (N, 28, 28, 1) floats around zero, and labels as (N,)."""
     images = (folder / "images.idx3").read_bytes()
@@ -74,8 +90,6 @@ def batches(count: int, batch_size: int, epochs: int, seed: int) -> Iterator[np.
 
 def train(arguments: argparse.Namespace, model: tf.keras.Model, sdp, rank: int, world_size: int) -> None:
     images, labels = read_channel(arguments.train)
-    if arguments.batch_size % world_size:
-        raise ValueError(f"--batch-size {arguments.batch_size} cannot be shared by {world_size} workers equally")
     total = arguments.epochs * (len(images) // arguments.batch_size)
     total = min(total, arguments.steps) if arguments.steps else total
     optimizer = tf.keras.optimizers.SGD(arguments.lr, momentum=0.9)
@@ -125,16 +139,7 @@ def evaluate(model: tf.keras.Model, folder: Path) -> None:
 
 def main() -> None:
     arguments = parse_arguments()
-    sdp = None
-    rank, world_size = 0, int(os.environ.get("WORLD_SIZE", "1"))
-    if world_size > 1:
-        import smdistributed.dataparallel.tensorflow as sdp
-
-        sdp.init()
-        rank = sdp.rank()
-        gpus = tf.config.list_physical_devices("GPU")
-        if gpus:
-            tf.config.set_visible_devices(gpus[sdp.local_rank()], "GPU")
+    sdp, rank, world_size = join_job(arguments.batch_size)
     model = make_model(arguments.seed)
     train(arguments, model, sdp, rank, world_size)
     if rank == 0:
