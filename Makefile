@@ -147,7 +147,7 @@ lint: $(VENV)/.ready ## everything that reads the code without running it
 	$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	sh tools/clang_tidy.sh $(BIN)
-	$(BIN)/python tools/check_dockerfiles.py containers/pytorch/Dockerfile*
+	$(BIN)/python tools/check_dockerfiles.py containers/*/Dockerfile*
 
 format: $(VENV)/.ready ## rewrite the code in the house's form
 	$(BIN)/ruff check --fix .

@@ -33,11 +33,11 @@ def command() -> None:
 
 
 @command.command("build", short_help="Build the training image on this machine.")
-@click.option("--framework", type=click.Choice(["pytorch"]), default="pytorch", show_default=True)
-@click.option("--version", default="2.0.1", show_default=True, help="Of the framework.")
+@click.option("--framework", type=click.Choice(["pytorch", "tensorflow"]), default="pytorch", show_default=True)
+@click.option("--version", help="Of the framework.  [default: PyTorch 2.0.1, TensorFlow 2.14.1]")
 @click.option("--cuda/--cpu", "cuda", default=True, help="With CUDA 11.8, or for runs without GPUs. [default: --cuda]")
-@click.option("--transformers", metavar="VERSION", help="With Hugging Face transformers.")
-@click.option("--dlc", is_flag=True, help="On top of AWS's own container (pulling it needs a login there).")
+@click.option("--transformers", metavar="VERSION", help="With Hugging Face transformers (PyTorch).")
+@click.option("--dlc", is_flag=True, help="On top of AWS's own container, which needs a login there (PyTorch).")
 @click.option("--tag", metavar="NAME", help="Name it so too: a tag, or NAME:TAG.")
 @click.option("--arg", "args", metavar="NAME=VALUE", multiple=True, callback=_arguments, help="A build argument.")
 @click.option(
@@ -50,7 +50,7 @@ def command() -> None:
 @_tool
 def build(
     framework: str,
-    version: str,
+    version: str | None,
     cuda: bool,
     transformers: str | None,
     dlc: bool,

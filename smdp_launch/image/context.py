@@ -64,7 +64,7 @@ def stage(recipe: Recipe, folder: Path, wheels: Path | None) -> Context:
     """
     root = source_root()
     dockerfile = folder / "Dockerfile"
-    shutil.copyfile(root / "containers" / "pytorch" / recipe.dockerfile, dockerfile)
+    shutil.copyfile(root / "containers" / recipe.framework / recipe.dockerfile, dockerfile)
     _check_arguments(recipe, dockerfile.read_text())
     for name in SOURCES:
         _copy(root / name, folder / name)

@@ -12,8 +12,13 @@ from typing import Any
 
 from smdp_launch.errors import Refused
 
-DOCKERFILES = {"own": "Dockerfile", "dlc": "Dockerfile.dlc"}
+#: The build argument that has a framework's version.
+VERSION_ARGUMENT = {"pytorch": "TORCH", "tensorflow": "TENSORFLOW"}
+_OWN, _DLC = "Dockerfile", "Dockerfile.dlc"
 _VERSION = re.compile(r"\d+(?:\.\w+)*", re.ASCII)
+_INSTEAD = (
+    "docs/byoc.md tells how the engine goes into any image, and requirements.txt beside the script brings packages"
+)
 _ARGUMENT = re.compile(r"^ARG (?P<name>[A-Z][A-Z0-9_]*)(?:=(?P<default>\S*))?$", re.MULTILINE)
 
 
@@ -22,11 +27,12 @@ class Recipe:
     """An image to build.
 
     Args:
-        dockerfile: name of the file in ``containers/pytorch``.
+        dockerfile: name of the file in ``containers/FRAMEWORK``.
         cuda: such as "11.8"; None where the image is for CPUs.
         args: what differs from the Dockerfile's own defaults.
     """
 
+    framework: str
     dockerfile: str
     version: str
     cuda: str | None
@@ -36,7 +42,7 @@ class Recipe:
 
     @property
     def repository(self) -> str:
-        return "smdp-pytorch-dlc" if self.dockerfile == DOCKERFILES["dlc"] else "smdp-pytorch"
+        return f"smdp-{self.framework}{'-dlc' if self.dockerfile == _DLC else ''}"
 
     def tag(self, content_hash: str) -> str:
         """Such as ``2.0.1-cu118-py310-0123456789ab``: what is in it, then the hash of what it is made from."""
@@ -49,7 +55,7 @@ class Recipe:
 
 def recipe(
     framework: str,
-    version: str,
+    version: str | None,
     *,
     cuda: bool,
     transformers: str | None = None,
@@ -59,25 +65,29 @@ def recipe(
     """The image of a framework's ``version``, with CUDA or for CPUs.
 
     Args:
+        version: None for the one that is built unless another is asked for.
         args: build arguments of the person's own; they go before what the recipe says.
 
     Raises:
-        Refused: nothing is known of that version, or of it with CUDA; or ``transformers`` is no version.
+        Refused: nothing is known of that version, or of it with CUDA; ``transformers`` is no version; or it, or the
+            container of AWS, was asked for with another framework than PyTorch.
     """
     known = _recipes().get(framework, {})
+    version = version or _recipes()["default"][framework]
     found = known.get(version, {}).get("cuda" if cuda else "cpu")
     if found is None:
         raise Refused(_unknown(f"{framework} {version}", cuda=cuda, known=known))
     if transformers is not None and not _VERSION.fullmatch(transformers):
         raise Refused(f"{transformers!r} is no version of transformers, such as 4.28.1")
+    if framework != "pytorch" and (dlc or transformers is not None):
+        raise Refused(f"{'--dlc' if dlc else '--transformers'} is for PyTorch's image: {_INSTEAD}")
     given = {} if args is None else dict(args)
     held = given.get("CUDA", found["cuda"] or "")
     python = given.get("PYTHON", found["python"])
-    chosen = {"TORCH": version, **({} if dlc else found["args"]), "CUDA": held, "PYTHON": python}
+    chosen = {VERSION_ARGUMENT[framework]: version, **({} if dlc else found["args"]), "CUDA": held, "PYTHON": python}
     if transformers is not None:
         chosen["TRANSFORMERS"] = transformers
-    name = DOCKERFILES["dlc" if dlc else "own"]
-    return Recipe(name, version, held or None, python, transformers, chosen | given)
+    return Recipe(framework, _DLC if dlc else _OWN, version, held or None, python, transformers, chosen | given)
 
 
 def arguments(dockerfile: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -60,14 +61,41 @@ def commit(image: str, command: str, name: str) -> str:
     return name
 
 
-def base_image() -> str:
-    """Made once a machine."""
+def _is_here(image: str) -> bool:
+    command = ["buildah", "inspect", "--type", "image", image]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def base_image(python: str | None = None) -> str:
+    """Made once a machine. ``python``: a version such as "3.10" that `python3` is to be, in place of the
+    distribution's own; whoever has none of that version has the test left out."""
+    name = _own_base()
+    if python is None:
+        return name
+    other = f"{name}-py{python}"
+    if not _is_here(other):
+        container = buildah("from", "--pull-never", name)
+        buildah("add", "--quiet", container, _folder_of(python), "/usr/local")
+        buildah("commit", "--quiet", "--format", "docker", container, other)
+        buildah("rm", container)
+    return other
+
+
+def _folder_of(python: str) -> Path:
+    """Where a Python lies that was installed into a folder of its own, as pyenv does."""
+    versions = sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python{python}"))
+    for candidate in [shutil.which(f"python{python}"), *map(str, versions)]:
+        command = [candidate or "", "-c", "import sys; print(sys.base_prefix)"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False) if candidate else None
+        if found is not None and found.returncode == 0 and found.stdout.strip() not in ("/usr", "/usr/local"):
+            return Path(found.stdout.strip())
+    pytest.skip(f"no python{python} in a folder of its own is here, such as pyenv's")
+
+
+def _own_base() -> str:
     mirror = own_mirror()
     name = f"{BASE}:{mirror.suite}"
-    if (
-        subprocess.run(["buildah", "inspect", "--type", "image", name], capture_output=True, check=False).returncode
-        == 0
-    ):
+    if _is_here(name):
         return name
     with tempfile.TemporaryDirectory(prefix="smdp-base-") as folder:
         command = ["debootstrap", "--variant=minbase", "--include=python3,ca-certificates"]

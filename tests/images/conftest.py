@@ -21,8 +21,11 @@ from tests.localcloud.conftest import open_cloud, state_dir
 
 __all__ = ["open_cloud", "state_dir"]
 TORCH = "2.13.0"
+#: The images of the tier: what is built, and the Python of its base; None for the distribution's own.
+FRAMEWORKS = {"pytorch": [(TORCH, None)], "tensorflow": [("2.14.1", None), ("2.11.1", "3.10")]}
+_PACKAGE = {"pytorch": "torch", "tensorflow": "tensorflow-cpu"}
 NEEDED = ("buildah", "debootstrap", "docker-registry", "ip", "nsenter")
-DOCKERFILES = ROOT / "containers" / "pytorch"
+DOCKERFILES = ROOT / "containers"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,9 +44,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Recipe:
     """What `image build` is told here: no CUDA, no index, this machine's distribution."""
 
+    framework: str
+    version: str
     base: str
     python: str
     wheels: Path
+
+    @property
+    def module(self) -> str:
+        return {"pytorch": "torch", "tensorflow": "tensorflow"}[self.framework]
+
+    @property
+    def proof(self) -> str:
+        """A script that ends in an error unless the engine's part for the framework can be loaded."""
+        return {
+            "pytorch": "from smdp_engine import torch_backend; torch_backend.register(); print('loaded')",
+            "tensorflow": "from smdp_engine.tensorflow import library; library.operations(); print('loaded')",
+        }[self.framework]
 
     def build(self, *more: str) -> subprocess.CompletedProcess[str]:
         arguments = {"BASE": self.base, "INDEX": "off", "PYTHON": self.python}
@@ -55,8 +72,10 @@ class Recipe:
             "build",
             "--tool",
             "buildah",
+            "--framework",
+            self.framework,
             "--version",
-            TORCH,
+            self.version,
             "--cpu",
             "--wheels",
             str(self.wheels),
@@ -76,18 +95,17 @@ def launcher(*arguments: str, text: str = "", **environment: str) -> subprocess.
     )
 
 
-def pins() -> list[str]:
+def pins(framework: str, version: str) -> list[str]:
     """The wheels that the Dockerfile installs, transformers aside."""
-    text = (DOCKERFILES / "Dockerfile").read_text()
+    text = (DOCKERFILES / framework / "Dockerfile").read_text()
     found = set(re.findall(r"\b((?:pip|cmake|ninja|scikit-build-core|hatchling)==[\d.]+)", text))
     numpy = re.search(r"^ARG NUMPY=(\S+)", text, re.MULTILINE)
     assert numpy is not None
-    return sorted([*found, f"numpy=={numpy[1]}", f"torch=={TORCH}"])
+    return sorted([*found, f"numpy=={numpy[1]}", f"{_PACKAGE[framework]}=={version}"])
 
 
-def _download(python: str) -> Path:
+def _download(python: str, wanted: list[str]) -> Path:
     """The wheels, kept beside the other things that make builds."""
-    wanted = pins()
     key = hashlib.sha256(" ".join([python, *wanted]).encode()).hexdigest()[:12]
     folder = ROOT / "build" / f"wheels-{key}"
     if not folder.exists():
@@ -106,16 +124,40 @@ def _download(python: str) -> Path:
     return folder
 
 
+def _recipe(framework: str, version: str, wanted_python: str | None) -> Recipe:
+    base = base_image(wanted_python)
+    python = run_in(base, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+    return Recipe(framework, version, base, python, _download(python, pins(framework, version)))
+
+
 @pytest.fixture(scope="session")
 def recipe() -> Recipe:
-    base = base_image()
-    python = run_in(base, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-    return Recipe(base, python, _download(python))
+    """PyTorch's."""
+    return _recipe("pytorch", *FRAMEWORKS["pytorch"][0])
 
 
 @pytest.fixture(scope="session")
 def image(recipe: Recipe) -> str:
     """The name of the built PyTorch image."""
+    return _built(recipe)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[(framework, *one) for framework, versions in FRAMEWORKS.items() for one in versions],
+    ids=lambda one: f"{one[0]}-{one[1]}",
+)
+def any_recipe(request: pytest.FixtureRequest) -> Recipe:
+    return _recipe(*request.param)
+
+
+@pytest.fixture(scope="session")
+def any_image(any_recipe: Recipe) -> str:
+    """The name of each built image, one after the other."""
+    return _built(any_recipe)
+
+
+def _built(recipe: Recipe) -> str:
     built = recipe.build()
     assert built.returncode == 0, built.stderr
     return built.stdout.strip()

@@ -6,6 +6,7 @@ import json
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from smdp_launch.image.context import SOURCES, Context, source_root, stage
 from smdp_launch.image.recipe import Recipe, arguments, recipe
 from smdp_launch.image.tools import Login, Tool, find_tool, logged_in
 from tests.conftest import ROOT
+
+DOCKERFILES = sorted(ROOT.glob("containers/*/Dockerfile*"))
 
 
 def staged(folder: Path, **args: str) -> Context:
@@ -34,11 +37,29 @@ def test_the_default_is_what_the_documents_say() -> None:
     assert defaults["TORCH_INDEX"].endswith("/cu118")
 
 
-@pytest.mark.parametrize(("version", "cuda"), [("2.0.1", True), ("2.0.1", False), ("2.13.0", False)])
-def test_every_base_names_its_registry(version: str, cuda: bool) -> None:
+def test_the_default_for_tensorflow_is_what_the_documents_say() -> None:
+    defaults = arguments((ROOT / "containers" / "tensorflow" / "Dockerfile").read_text())
+    chosen = recipe("tensorflow", None, cuda=True)
+    assert {name: value for name, value in chosen.args.items() if defaults[name] != value} == {}
+    assert (chosen.cuda, chosen.python, chosen.version) == ("11.8", "3.10", "2.14.1")
+    assert defaults["BASE"].startswith("docker.io/nvidia/cuda:11.8.0-cudnn8-runtime-")
+    older = recipe("tensorflow", "2.11.1", cuda=True)
+    assert older.args == {"TENSORFLOW": "2.11.1", "CUDA": "11.8", "PYTHON": "3.10"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "cuda"),
+    [
+        ("pytorch", "2.0.1", True),
+        ("pytorch", "2.0.1", False),
+        ("pytorch", "2.13.0", False),
+        *[("tensorflow", version, cuda) for version in ("2.11.1", "2.14.1") for cuda in (True, False)],
+    ],
+)
+def test_every_base_names_its_registry(framework: str, version: str, cuda: bool) -> None:
     """podman and buildah look nowhere for a name without one, unless they are told to."""
-    known = recipe("pytorch", version, cuda=cuda)
-    base = known.args.get("BASE") or arguments((ROOT / "containers" / "pytorch" / known.dockerfile).read_text())["BASE"]
+    known = recipe(framework, version, cuda=cuda)
+    base = known.args.get("BASE") or arguments((ROOT / "containers" / framework / known.dockerfile).read_text())["BASE"]
     found = parse_image(base)
     assert found is not None
     assert found.registry == "docker.io"
@@ -50,12 +71,14 @@ def test_the_tag_says_what_the_catalogue_reads() -> None:
     assert (facts.version, facts.cuda, facts.python) == ("2.0.1", "11.8", "3.10")
     facts = tag_facts(recipe("pytorch", "2.13.0", cuda=False, transformers="4.28.1").tag("0" * 64))
     assert (facts.version, facts.processor, facts.transformers) == ("2.13.0", "cpu", "4.28.1")
+    facts = tag_facts(recipe("tensorflow", None, cuda=True).tag("0" * 64))
+    assert (facts.version, facts.cuda, facts.python) == ("2.14.1", "11.8", "3.10")
 
 
 def test_the_engines_version_is_the_one_of_its_project() -> None:
     (version,) = re.findall(r'^version = "(.*)"$', (ROOT / "native" / "pyproject.toml").read_text(), re.MULTILINE)
-    for name in ("Dockerfile", "Dockerfile.dlc"):
-        assert arguments((ROOT / "containers" / "pytorch" / name).read_text())["ENGINE"] == version
+    for file in DOCKERFILES:
+        assert arguments(file.read_text())["ENGINE"] == version
 
 
 def test_the_same_sources_have_the_same_hash(tmp_path: Path) -> None:
@@ -86,9 +109,8 @@ def test_another_argument_or_source_has_another_hash(tmp_path: Path, monkeypatch
 
 def test_every_folder_that_the_dockerfiles_copy_is_staged(tmp_path: Path) -> None:
     folder = staged(tmp_path / "a").folder
-    for name in ("Dockerfile", "Dockerfile.dlc"):
-        text = (ROOT / "containers" / "pytorch" / name).read_text()
-        copied = re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE)
+    for file in DOCKERFILES:
+        copied = re.findall(r"^COPY (?!--from)(\S+) ", file.read_text(), re.MULTILINE)
         assert len(copied) == 3
         assert [one for one in copied if not (folder / one).is_dir()] == []
 
@@ -105,7 +127,7 @@ def test_the_sources_are_those_of_this_checkout() -> None:
 
 def test_an_installed_launcher_carries_all_that_an_image_is_built_from() -> None:
     settings = (ROOT / "pyproject.toml").read_text()
-    for name in (*SOURCES, "containers/pytorch"):
+    for name in (*SOURCES, "containers/pytorch", "containers/tensorflow"):
         assert f'"{name}" = "smdp_launch/_image/{name}"' in settings
 
 
@@ -138,6 +160,12 @@ def test_the_dlc_takes_only_its_own_arguments(tmp_path: Path) -> None:
     assert isinstance(wanted, Recipe)
     stage(wanted, tmp_path, None)
     assert wanted.repository == "smdp-pytorch-dlc"
+
+
+@pytest.mark.parametrize("asked", [{"dlc": True}, {"transformers": "4.28.1"}])
+def test_what_only_pytorchs_image_has_is_refused_for_another(asked: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match=r"--(?:dlc|transformers) is for PyTorch's image: docs/byoc\.md"):
+        recipe("tensorflow", None, cuda=True, **asked)
 
 
 def test_a_folder_without_wheels_is_told(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.conftest import ROOT
@@ -28,9 +30,20 @@ def test_a_sound_one_passes() -> None:
     assert check(SOUND) == []
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.dlc"])
+@pytest.mark.parametrize("name", ["pytorch/Dockerfile", "pytorch/Dockerfile.dlc", "tensorflow/Dockerfile"])
 def test_ours_pass(name: str) -> None:
-    assert check((ROOT / "containers" / "pytorch" / name).read_text()) == []
+    assert check((ROOT / "containers" / name).read_text()) == []
+
+
+def test_what_runs_is_put_together_alike_for_every_framework() -> None:
+    """The last stages differ in what they say of themselves, and in nothing that they do."""
+
+    def last(framework: str) -> list[str]:
+        text = (ROOT / "containers" / framework / "Dockerfile").read_text()
+        said = re.compile(r"LABEL .*|ARG \w+=.*|# .*|    (?:smdp|org)\..*")
+        return [line for line in text[text.rindex("FROM ") :].splitlines() if not said.fullmatch(line)]
+
+    assert last("tensorflow") == last("pytorch")
 
 
 @pytest.mark.parametrize(

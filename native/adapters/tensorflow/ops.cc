@@ -227,7 +227,7 @@ class Sequenced : public AsyncOpKernel {
   do {                                                               \
     const auto found = (status);                                     \
     if (!found.ok()) {                                               \
-      (over)(failure(SMDP_EXHAUSTED, std::string(found.message()))); \
+      (over)(failure(SMDP_EXHAUSTED, found.ToString())); \
       return;                                                        \
     }                                                                \
   } while (false)
