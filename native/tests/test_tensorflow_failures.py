@@ -209,3 +209,51 @@ def test_a_script_without_shutdown_ends_well_and_soon() -> None:
     outcomes = run([2], "step(tf.constant(1.0))", catches=False)
     assert [outcome.code for outcome in outcomes] == [0, 0], outcomes
     assert time.monotonic() - began < 60
+
+
+def test_a_fork_has_no_part_in_the_job() -> None:
+    body = """
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)
+    until = time.monotonic() + 30
+    while os.waitpid(child, os.WNOHANG)[0] == 0:
+        assert time.monotonic() < until, "the child hangs"
+        time.sleep(0.1)
+    step(tf.constant(1.0))
+    """
+    outcomes = run([1, 1], "import sys\n" + textwrap.dedent(body), catches=False)
+    assert [outcome.code for outcome in outcomes] == [0, 0], outcomes
+
+
+def test_shutdown_ends_what_another_thread_waits_for() -> None:
+    body = """
+    import threading
+    def wait():
+        try:
+            sdp.broadcast(tf.ones([2]), root_rank=1)
+        except tf.errors.CancelledError as error:
+            print("ended", "destroyed" in error.message or "shut down" in error.message)
+    if rank == 0:
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(1)
+        sdp.shutdown()
+        waiting.join(30)
+        assert not waiting.is_alive()
+    else:
+        time.sleep(3)
+    """
+    outcomes = run([1, 1], textwrap.dedent(body), catches=False)
+    assert [outcome.code for outcome in outcomes] == [0, 0], outcomes
+    assert "ended True" in outcomes[0].out
+
+
+def test_a_script_in_a_file_is_traced_without_a_word_of_autograph(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        ranks.TENSORFLOW + STEP + "\n@tf.function\ndef more(x):\n    return sdp.oob_allreduce(x)\nmore(tf.ones([2]))\n"
+    )
+    outcomes = ranks.start([1, 1], f"import runpy; runpy.run_path({str(script)!r})", preamble="").finish(100)
+    assert [outcome.code for outcome in outcomes] == [0, 0], outcomes
+    assert [outcome.err for outcome in outcomes if "AutoGraph" in outcome.err] == []

@@ -65,21 +65,78 @@ if KERAS_3:
     same(shared.get_weights(), alone(make()))
 """,
     "half precision, with a step that one rank alone finds infinite": """
-set_policy = tf.keras.mixed_precision.set_global_policy
-set_policy("mixed_float16")
-try:
-    optimizer = sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.01) if KERAS_3 else
-                                         tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.01)))
-    shared = model()
-    shared.compile(optimizer=optimizer, loss="mse")
-    spoilt = x.copy()
-    spoilt[5] = np.inf if rank == 1 else 1.0
-    shared.fit(spoilt, y, batch_size=16, epochs=1, shuffle=False, verbose=0,
-               callbacks=[sdp.BroadcastVariablesCallback()])
+policy = tf.keras.mixed_precision.set_global_policy
+scaler = tf.keras.mixed_precision.LossScaleOptimizer
+def train(make):
+    policy("mixed_float16")
+    try:
+        shared = model()
+        shared.compile(optimizer=make(), loss="mse")  # puts a scaler around what has none
+        spoilt = x.copy()
+        spoilt[5] = np.inf if rank == 1 else 1.0
+        shared.fit(spoilt, y, batch_size=16, epochs=1, shuffle=False, verbose=0,
+                   callbacks=[sdp.BroadcastVariablesCallback()])
+    finally:
+        policy("float32")
     agree(shared.get_weights())
     assert all(np.isfinite(one).all() for one in shared.get_weights())
+    return shared.get_weights()
+found = train(lambda: sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)))
+same(found, train(lambda: sdp.DistributedOptimizer(scaler(tf.keras.optimizers.SGD(0.01)))), rtol=0)
+same(found, train(lambda: scaler(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)))), rtol=0)
+""",
+    "a loss scaler around the optimizer, in a loop of one's own, is refused": """
+optimizer = tf.keras.mixed_precision.LossScaleOptimizer(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)))
+variable = tf.Variable([1.0])
+for apply in (optimizer.apply_gradients, tf.function(optimizer.apply_gradients)):
+    try:
+        apply([(tf.constant([1.0]), variable)])
+    except RuntimeError as error:
+        assert "give DistributedOptimizer the loss scaler itself" in str(error), error
+    else:
+        raise AssertionError("no error")
+""",
+    "half precision in a loop of one's own, without a scaler": """
+tf.keras.mixed_precision.set_global_policy("mixed_float16")
+try:
+    def moved(optimizer):
+        shared = model(seed=1)
+        before = shared.get_weights()
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((tf.cast(shared(x), tf.float32) - y) ** 2)
+        optimizer.apply_gradients(zip(tape.gradient(loss, shared.trainable_variables), shared.trainable_variables))
+        return [after - start for after, start in zip(shared.get_weights(), before)]
+    same(moved(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))), moved(tf.keras.optimizers.SGD(0.1)))
 finally:
-    set_policy("float32")
+    tf.keras.mixed_precision.set_global_policy("float32")
+""",
+    "a model that its first batch makes": """
+class Two(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = tf.keras.layers.Dense(6, activation="tanh"), tf.keras.layers.Dense(1)
+    def call(self, images):
+        return self.two(self.one(images))
+for make in (Two, lambda: tf.keras.Sequential([tf.keras.layers.Dense(6), tf.keras.layers.Dense(1)])):
+    tf.keras.utils.set_random_seed(1 + rank)
+    shared = make()
+    shared.compile(optimizer=sdp.DistributedOptimizer(tf.keras.optimizers.Adam(0.01)), loss="mse")
+    shared.fit(x, y, batch_size=16, epochs=1, verbose=0, callbacks=[sdp.BroadcastVariablesCallback()])
+    agree(shared.get_weights())
+""",
+    "one rank resumes and gives the others model and optimizer": """
+first, _ = of_ranks(sdp.DistributedOptimizer(tf.keras.optimizers.Adam(0.01)))
+path = os.path.join(FOLDER, "resumed.keras")
+if rank == 0:
+    first.save(path)
+    shared = tf.keras.models.load_model(path)
+    optimizer = shared.optimizer
+else:
+    shared, optimizer = model(), tf.keras.optimizers.Adam(0.01)
+shared.compile(optimizer=sdp.DistributedOptimizer(optimizer), loss="mse")
+shared.fit(x, y, batch_size=16, epochs=1, verbose=0, callbacks=[sdp.BroadcastVariablesCallback()])
+agree(shared.get_weights())
+assert int(shared.optimizer.iterations) == 12
 """,
     "a model that asks for XLA is trained without": """
 shared, _ = of_ranks(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), jit_compile=True)
@@ -104,14 +161,19 @@ everyones = sdp.allgather(tf.constant([seen], tf.float64)).numpy()
 assert len(seen) == 2 and (everyones == everyones[0]).all(), everyones
 """,
     "a model saves and loads as what it was": """
-shared, _ = of_ranks(sdp.DistributedOptimizer(tf.keras.optimizers.Adam(0.01)))
-if rank == 0:
-    path = os.path.join(FOLDER, "model.keras")
-    shared.save(path)
-    loaded = tf.keras.models.load_model(path)
-    assert type(loaded.optimizer) is tf.keras.optimizers.Adam
-    same(loaded.get_weights(), shared.get_weights(), rtol=0)
-    assert int(loaded.optimizer.iterations) == 8
+register = getattr(tf.keras, "saving", tf.keras.utils).register_keras_serializable
+@register(package="mine")
+class Mine(tf.keras.optimizers.SGD):
+    pass
+for kind in (tf.keras.optimizers.Adam, Mine):
+    shared, _ = of_ranks(sdp.DistributedOptimizer(kind(0.01)))
+    if rank == 0:
+        path = os.path.join(FOLDER, "model.keras")
+        shared.save(path)
+        loaded = tf.keras.models.load_model(path)
+        assert type(loaded.optimizer) is kind
+        same(loaded.get_weights(), shared.get_weights(), rtol=0)
+        assert int(loaded.optimizer.iterations) == 8
 sdp.barrier()
 """,
     "wrapping twice is refused": """

@@ -195,6 +195,99 @@ for step in range(100):
         digest = (digest * 31 + float(values[0])) % 1e9
 assert len(set(sdp.allgather(tf.constant([digest], tf.float64)).numpy().tolist())) == 1
 """,
+    "calls of one function meet their like, whatever shapes each rank saw first": """
+variable = tf.Variable([1.0])
+@tf.function
+def gradients(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(variable * tf.reduce_sum(x))
+    return sdp.DistributedGradientTape(tape).gradient(loss, [variable])[0]
+@tf.function
+def both(a, b):
+    return gradients(a), gradients(b)
+@tf.function
+def second_of_two(x):
+    gradients(x[:1])
+    return gradients(x)
+lengths = [3, 4] if rank % 2 == 0 else [4, 3]
+assert [float(one[0]) for one in both(tf.ones(lengths[:1]), tf.ones(lengths[1:]))] == [3.5, 3.5]
+assert [float(one[0]) for one in both(tf.ones([3]), tf.ones([4]))] == [3.0, 4.0]
+assert float(second_of_two(tf.ones([10 + rank]))[0]) == 11.5
+assert float(gradients(tf.ones([10]))[0]) == 10.0
+""",
+    "calls of one function, and turns of a loop, do not overtake each other": """
+def after(work, x):  # as late as so many products take
+    steps = tf.while_loop(lambda i, _: i < work, lambda i, a: (i + 1, tf.matmul(a, a)), [0, tf.ones([150, 150]) / 1e3])
+    late = tf.reduce_sum(steps[1]) * 0
+    return x + tf.where(tf.math.is_finite(late), late, 0.0)
+@tf.function
+def once(work, x):
+    return sdp.oob_allreduce(after(work, x))
+@tf.function
+def twice(work):
+    return once(work[0], 1.0), once(work[1], 100.0)
+@tf.function
+def loop(work):
+    def turn(i, out):
+        return i + 1, out.write(i, sdp.oob_allreduce(after(work[i], tf.cast(i, tf.float32))))
+    return tf.while_loop(lambda i, _: i < 4, turn, [0, tf.TensorArray(tf.float32, 4)])[1].stack()
+for _ in range(5):
+    work = [0, 300, 0, 0] if rank % 2 == 0 else [300, 0, 0, 0]
+    assert [one.numpy() for one in twice(tf.constant(work))] == [1.0, 100.0]
+    assert loop(tf.constant(work)).numpy().tolist() == [0.0, 1.0, 2.0, 3.0]
+""",
+    "an average that nobody uses is exchanged all the same": """
+variables = [tf.Variable(tf.ones([2])) for _ in range(3)]
+@tf.function
+def two_of_three(x):
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_sum(one * x) for one in variables])
+    return sdp.DistributedGradientTape(tape).gradient(loss, variables)[1:]
+for step in range(3):
+    assert [one.numpy().tolist() for one in two_of_three(tf.constant(float(rank + step)))] == [[1.5 + step] * 2] * 2
+""",
+    "gradients of some of the averages": """
+variables = [tf.Variable([float(one)]) for one in (2, 3, 4)]
+@tf.function
+def penalized(x):
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            loss = tf.add_n([tf.reduce_sum(one ** 2 * x) for one in variables])
+        own = sdp.DistributedGradientTape(inner).gradient(loss, variables)
+        penalty = tf.reduce_sum(own[1] ** 2) + tf.reduce_sum(own[2] ** 2)
+    return outer.gradient(penalty, variables[1])
+for step in range(3):  # d (2 w)^2 / d w
+    assert penalized(tf.constant(1.0)).numpy().tolist() == [24.0]
+""",
+    "data that end in the middle of a function": """
+variables = [tf.Variable([1.0]), tf.Variable([2.0])]
+@tf.function
+def step(iterator):
+    x = tf.cast(next(iterator), tf.float32)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(variables[0] * x) + tf.reduce_sum(variables[1] ** 2)  # one gradient needs no data
+    return sdp.DistributedGradientTape(tape).gradient(loss, variables)
+for epoch in range(5):
+    iterator = iter(tf.data.Dataset.range(3))
+    seen = []
+    try:
+        while True:
+            seen.append([float(one[0]) for one in step(iterator)])
+    except tf.errors.OutOfRangeError:
+        assert seen == [[0.0, 4.0], [1.0, 4.0], [2.0, 4.0]]
+""",
+    "rows that cannot be gathered": """
+refuses(tf.errors.InvalidArgumentError, "a tensor without dimensions has no rows",
+        lambda: sdp.allgather(tf.constant(1.0)))
+refuses(tf.errors.InvalidArgumentError, "only the first dimension may differ",
+        lambda: sdp.allgather(tf.ones([2, 3 * rank])))
+assert sdp.allgather(tf.ones([rank])).shape == (6,)
+""",
+    "what is no variable, and variables that differ": """
+refuses(ValueError, "found ndarray in place 1", lambda: sdp.broadcast_variables([tf.Variable(1.0), np.ones(2)], 0))
+refuses(RuntimeError, "as many, of other types or shapes",
+        lambda: sdp.broadcast_variables([tf.Variable(tf.ones([1 + rank]))], 0))
+""",
     "a list that changes its sizes": """
 @tf.function(reduce_retracing=True, input_signature=[tf.TensorSpec([None])])
 def reduced(x):

@@ -63,7 +63,7 @@ void Lane::add(uint32_t index, Gradient gradient) {
   std::vector<Part> ready;
   {
     const std::lock_guard lock(mutex_);
-    Part part{index, seen_[index]++, std::move(gradient)};
+    Part part{index, seen_[index]++, std::move(gradient), Clock::now()};
     if (is_over(part)) {
       return;
     }
@@ -254,19 +254,26 @@ void Lane::end_with(const smdp_error& error) {
 
 void Lane::look(Clock::time_point now) {
   const std::lock_guard lock(mutex_);
-  const auto limit = std::chrono::duration<double>(shape_.timeout_s);
+  const auto is_late = [this, now](Clock::time_point since) {
+    return now - since > std::chrono::duration<double>(shape_.timeout_s);
+  };
   const auto late = std::find_if(filling_.begin(), filling_.end(),
-                                 [&](const auto& entry) { return now - entry.second.began > limit; });
-  if (late == filling_.end()) {
-    return;
+                                 [&](const auto& entry) { return is_late(entry.second.began); });
+  if (late != filling_.end()) {
+    miss(late->first.first, late->first.second);
+  } else if (!early_.empty() && is_late(early_.front().came)) {
+    miss(0, std::nullopt);
   }
-  const auto [step, buffer] = late->first;
+}
+
+void Lane::miss(uint32_t step, std::optional<uint32_t> buffer) {
   std::ostringstream why;
   why << "step " << step << " of " << shape_.gradients << " gradients waited " << shape_.timeout_s
       << " s for some that this rank did not give:";
   std::size_t missing = 0;
   for (uint32_t index = 0; index < shape_.gradients; ++index) {
-    if (plan_->place(index).buffer == buffer && seen_[index] <= step && ++missing <= kShownIndexes) {
+    const bool is_here = !buffer || plan_->place(index).buffer == *buffer;
+    if (is_here && seen_[index] <= step && ++missing <= kShownIndexes) {
       why << " " << index;
     }
   }

@@ -105,6 +105,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
     uint32_t index = 0;
     uint32_t step = 0;
     Gradient gradient;
+    Clock::time_point came;
   };
   struct Filling {
     std::vector<Part> parts;  // that are in the memory
@@ -120,6 +121,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void start(Key key, Filling filling);
   void submit(const Gradient& gradient, const smdp_call& named, Ended ended);
   void end_with(const smdp_error& error);
+  // Fails the lane for want of the gradients of a step that are in `buffer`, or all where no buffers are
+  // known.
+  void miss(uint32_t step, std::optional<uint32_t> buffer);
   Memory memory_of(std::size_t bytes);
 
   const std::unique_ptr<Group> group_;

@@ -122,8 +122,10 @@ Ended end_of(OpKernelContext* context, AsyncOpKernel::DoneCallback done, Cancell
   };
 }
 
-const smdp_error kCancelled =
-    failure(SMDP_CLOSED, "this step was given up because another operation of it failed on this rank");
+const smdp_error kCancelled = failure(
+    SMDP_CLOSED,
+    "a step was given up because another operation of it failed on this rank, and the ranks' steps do "
+    "not fit together since: start the job again, from a checkpoint");
 
 smdp_reduce_op op_of(const std::string& name) {
   return name == "average" ? SMDP_AVG : name == "min" ? SMDP_MIN : name == "max" ? SMDP_MAX : SMDP_SUM;
@@ -207,29 +209,40 @@ class Sequenced : public AsyncOpKernel {
     smdp_error error{};
     const auto sequence = session->sequence(sequence_, &error);
     OP_REQUIRES_ASYNC(context, sequence, status_of(error), done);
+    OP_REQUIRES_ASYNC(context, refusal(*context).empty(),
+                      tf::errors::InvalidArgument("smdp: ", refusal(*context)), done);
     Cancellation cancellation(context);
-    const auto cancel = [sequence] { later([sequence] { sequence->close(); }); };
+    const auto cancel = [sequence] { sequence->fail(kCancelled); };
     OP_REQUIRES_ASYNC(context, cancellation.call(cancel), status_of(kCancelled), done);
-    sequence->add([this, context, session](Group& group,
-                                           Ended over) { start(context, *session, group, std::move(over)); },
-                  end_of(context, done, cancellation));
+    // Not the session itself, which would then hold an operation that holds the session.
+    const Ranks ranks{session->rank(), session->world_size()};
+    sequence->add(
+        [this, context, ranks](Group& group, Ended over) { start(context, ranks, group, std::move(over)); },
+        end_of(context, done, cancellation));
   }
 
  protected:
-  virtual void start(OpKernelContext* context, const Session& session, Group& group, Ended over) = 0;
+  struct Ranks {
+    int own = 0;
+    int all = 1;
+  };
+
+  // Why the operation cannot be, before any rank is told of it; empty if it can.
+  [[nodiscard]] virtual std::string refusal(OpKernelContext& /*context*/) const { return ""; }
+  virtual void start(OpKernelContext* context, Ranks ranks, Group& group, Ended over) = 0;
 
  private:
   std::string sequence_;
 };
 
 // Ends the operation when TensorFlow says no.
-#define SMDP_OK_OR_OVER(context, status, over)                       \
-  do {                                                               \
-    const auto found = (status);                                     \
-    if (!found.ok()) {                                               \
+#define SMDP_OK_OR_OVER(context, status, over)           \
+  do {                                                   \
+    const auto found = (status);                         \
+    if (!found.ok()) {                                   \
       (over)(failure(SMDP_EXHAUSTED, found.ToString())); \
-      return;                                                        \
-    }                                                                \
+      return;                                            \
+    }                                                    \
   } while (false)
 
 class Broadcast : public Sequenced {
@@ -239,7 +252,7 @@ class Broadcast : public Sequenced {
   }
 
  protected:
-  void start(OpKernelContext* context, const Session& session, Group& group, Ended over) override {
+  void start(OpKernelContext* context, Ranks ranks, Group& group, Ended over) override {
     std::vector<smdp_call> calls;
     for (int i = 0; i < context->num_inputs(); ++i) {
       const Tensor& input = context->input(i);
@@ -248,7 +261,7 @@ class Broadcast : public Sequenced {
                       over);
       calls.push_back(moved(SMDP_BROADCAST, input, input.NumElements()));
       calls.back().root = root_;
-      calls.back().input = session.rank() == root_ ? memory_of(input) : nullptr;
+      calls.back().input = ranks.own == root_ ? memory_of(input) : nullptr;
       calls.back().output = memory_to_fill(output);
     }
     const auto all = std::make_shared<Together>(context->num_inputs(), std::move(over));
@@ -261,34 +274,63 @@ class Broadcast : public Sequenced {
   int root_ = 0;
 };
 
-// Along the first dimension, in which the ranks' tensors may differ: first they tell each other their rows,
-// then each sends as many as the longest has.
+// Along the first dimension, in which the ranks' tensors may differ: first they tell each other how many rows
+// of how many bytes they have, then each sends as many rows as the longest has.
 class AllGather : public Sequenced {
  public:
   using Sequenced::Sequenced;
 
  protected:
-  void start(OpKernelContext* context, const Session& session, Group& group, Ended over) override {
+  [[nodiscard]] std::string refusal(OpKernelContext& context) const override {
+    return context.input(0).dims() > 0 ? ""
+                                       : "a tensor without dimensions has no rows to gather: give it one";
+  }
+
+  void start(OpKernelContext* context, Ranks ranks, Group& group, Ended over) override {
     const Tensor& input = context->input(0);
     Tensor* rows = nullptr;
-    SMDP_OK_OR_OVER(context, context->allocate_output(1, TensorShape({session.world_size()}), &rows), over);
-    const auto own = std::make_shared<int64_t>(input.dim_size(0));
+    SMDP_OK_OR_OVER(context, context->allocate_output(1, TensorShape({ranks.all}), &rows), over);
+    const auto told = std::make_shared<std::vector<Rows>>(static_cast<std::size_t>(ranks.all) + 1);
+    Rows& own = told->back();
+    own = {input.dim_size(0), row_bytes_of(input)};
     smdp_call call{};
     call.collective = SMDP_ALL_GATHER;
     call.dtype = SMDP_INT64;
-    call.count = 1;
-    call.input = own.get();
-    call.output = memory_to_fill(rows);
-    group.submit(call, [context, rows, own, &group, over = std::move(over)](const smdp_error& error) {
+    call.count = sizeof(Rows) / sizeof(int64_t);
+    call.input = &own;
+    call.output = told->data();
+    group.submit(call, [context, ranks, rows, told, &group, over = std::move(over)](const smdp_error& error) {
       if (error.code != SMDP_OK) {
         over(error);
         return;
+      }
+      for (int rank = 0; rank < ranks.all; ++rank) {
+        const Rows& theirs = (*told)[static_cast<std::size_t>(rank)];
+        if (theirs.bytes != told->back().bytes) {
+          over(failure(SMDP_MISMATCH, "allgather of rows of " + std::to_string(told->back().bytes) +
+                                          " bytes here, on rank " + std::to_string(ranks.own) + ", and of " +
+                                          std::to_string(theirs.bytes) + " on rank " + std::to_string(rank) +
+                                          ": only the first dimension may differ"));
+          return;
+        }
+        rows->flat<int64_t>()(rank) = theirs.count;
       }
       gather(context, *rows, group, over);
     });
   }
 
  private:
+  struct Rows {
+    int64_t count = 0;
+    int64_t bytes = 0;  // of each
+  };
+
+  static int64_t row_bytes_of(const Tensor& tensor) {
+    TensorShape row = tensor.shape();
+    row.set_dim(0, 1);
+    return row.num_elements() * tf::DataTypeSize(tensor.dtype());
+  }
+
   static void gather(OpKernelContext* context, const Tensor& rows, Group& group, const Ended& over) {
     const Tensor& input = context->input(0);
     const auto counts = rows.flat<int64_t>();
@@ -302,7 +344,7 @@ class AllGather : public Sequenced {
     TensorShape shape = input.shape();
     shape.set_dim(0, 1);
     const int64_t row_elements = shape.num_elements();
-    const auto row_bytes = static_cast<std::size_t>(row_elements) * tf::DataTypeSize(input.dtype());
+    const auto row_bytes = static_cast<std::size_t>(row_bytes_of(input));
     shape.set_dim(0, all);
     Tensor* output = nullptr;
     SMDP_OK_OR_OVER(context, context->allocate_output(0, shape, &output), over);
@@ -349,7 +391,7 @@ class Barrier : public Sequenced {
   using Sequenced::Sequenced;
 
  protected:
-  void start(OpKernelContext* /*context*/, const Session& /*session*/, Group& group, Ended over) override {
+  void start(OpKernelContext* /*context*/, Ranks /*ranks*/, Group& group, Ended over) override {
     smdp_call call{};
     call.collective = SMDP_BARRIER;
     group.submit(call, std::move(over));

@@ -11,9 +11,11 @@ namespace smdp_tensorflow {
 namespace {
 
 constexpr auto kWatch = std::chrono::seconds(1);
+constexpr char kShutDown[] = "the engine was shut down here";
 
 std::mutex current_mutex;
-std::shared_ptr<Session> current_session;  // guarded by current_mutex
+// Guarded by current_mutex. Never destroyed: at the end of a forked process there is no watcher to join.
+std::shared_ptr<Session>& current_session = *new std::shared_ptr<Session>;
 
 // The engine's own deadline of an operation: of the environment, else as in its table of options.
 double operation_timeout_s() {
@@ -32,12 +34,32 @@ void Sequence::add(Start start, Ended ended) {
   Waiting next{std::move(start), std::move(ended)};
   {
     const std::lock_guard lock(mutex_);
+    if (failed_) {
+      later([ended = std::move(next.ended), error = *failed_] { ended(error); });
+      return;
+    }
     waiting_.push_back(next);
     if (waiting_.size() > 1) {
       return;
     }
   }
   begin(std::move(next));
+}
+
+void Sequence::fail(const smdp_error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_) {
+      return;
+    }
+    failed_ = error;
+  }
+  later([self = shared_from_this()] { self->group_->close(); });
+}
+
+void Sequence::close() {
+  fail(failure(SMDP_CLOSED, kShutDown));
+  group_->close();
 }
 
 void Sequence::begin(Waiting next) {
@@ -83,8 +105,13 @@ smdp_error Session::open(int rank, int world_size, const char* master) {
 
 void Session::close() {
   std::shared_ptr<Session> ours;
-  const std::lock_guard lock(current_mutex);
-  ours = std::exchange(current_session, nullptr);
+  {
+    const std::lock_guard lock(current_mutex);
+    ours = std::exchange(current_session, nullptr);
+  }
+  if (ours) {
+    ours->end();  // operations that are open may have it still
+  }
 }
 
 void Session::abandon() {
@@ -97,9 +124,16 @@ Session::Session(smdp_engine* engine, int rank, int world_size)
     : engine_(engine), rank_(rank), world_size_(world_size), watcher_([this] { watch(); }) {}
 
 Session::~Session() {
+  end();
+  smdp_engine_close(engine_);
+}
+
+void Session::end() {
   {
     const std::lock_guard lock(mutex_);
-    closing_ = true;
+    if (std::exchange(closing_, true)) {
+      return;
+    }
   }
   closes_.notify_all();
   watcher_.join();
@@ -109,10 +143,13 @@ Session::~Session() {
   for (const auto& [name, sequence] : sequences_) {
     sequence->close();
   }
-  smdp_engine_close(engine_);
 }
 
 std::unique_ptr<Group> Session::group(const std::string& name, smdp_error* error) {
+  if (closing_) {
+    *error = failure(SMDP_CLOSED, kShutDown);
+    return nullptr;
+  }
   auto made = std::make_unique<Group>(engine_, world_size_, name, error);
   return error->code == SMDP_OK ? std::move(made) : nullptr;
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -26,7 +27,10 @@ class Sequence : public std::enable_shared_from_this<Sequence> {
 
   explicit Sequence(std::unique_ptr<Group> group) : group_(std::move(group)) {}
   void add(Start start, Ended ended);
-  void close() { group_->close(); }
+  // Ends what comes later with the error; what is under way, or waits, ends as the group is closed.
+  void fail(const smdp_error& error);
+  // The same at once, and the engine knows nothing of the sequence any more when it returns.
+  void close();
 
  private:
   struct Waiting {
@@ -37,7 +41,9 @@ class Sequence : public std::enable_shared_from_this<Sequence> {
 
   const std::unique_ptr<Group> group_;
   std::mutex mutex_;
-  std::deque<Waiting> waiting_;  // guarded by mutex_; the first is under way
+  // Guarded by mutex_.
+  std::deque<Waiting> waiting_;  // the first is under way
+  std::optional<smdp_error> failed_;
 };
 
 class Session {
@@ -64,6 +70,7 @@ class Session {
  private:
   std::unique_ptr<Group> group(const std::string& name, smdp_error* error);
   void watch();
+  void end();  // of all that it has; nothing is made afterwards
 
   smdp_engine* const engine_;
   const int rank_;

@@ -26,6 +26,7 @@ class _Job(NamedTuple):
 
 
 _job: Optional[_Job] = None
+_process = 0  # that joined: a fork of it has no part in the job
 _leaves = False  # whether the interpreter's end is taken care of
 
 
@@ -36,12 +37,13 @@ def init() -> None:
         RuntimeError: called a second time; no launch started this process; or the ranks did not find each other.
         ImportError: the operations were not built, or were built for another TensorFlow.
     """
-    global _job, _leaves  # noqa: PLW0603 (a process is one rank of one job)
+    global _job, _process, _leaves  # noqa: PLW0603 (a process is one rank of one job)
     if _job is not None:
         raise RuntimeError(f"{PACKAGE}.init() called more than once: a process joins one job")
     job = _Job(_number(_RANK), _number(_SIZE), _number(_LOCAL_RANK), _number(_LOCAL_SIZE))
     library.open_engine(job.rank, job.size, _variable(_MASTER))
     _job = job
+    _process = os.getpid()
     if not _leaves:
         atexit.register(_leave)
         _leaves = True
@@ -56,7 +58,7 @@ def is_initialized() -> bool:
 def shutdown() -> None:
     """Leave the job. A script that ends leaves it too."""
     global _job  # noqa: PLW0603
-    if _job is not None:
+    if _job is not None and os.getpid() == _process:
         _job = None
         library.close_engine()
 
@@ -106,6 +108,8 @@ def _number(names: Sequence[str]) -> int:
 def _leave() -> None:
     """Say goodbye for a script that ends well, lest it look dead; cut the connections of one that ends by an
     exception, so that the others hear at once that it was lost."""
+    if os.getpid() != _process:
+        return
     if hasattr(sys, "last_type"):
         library.abandon_engine()
     shutdown()

@@ -18,69 +18,102 @@ def is_keras_optimizer(optimizer: Any) -> bool:
 
 
 def distribute(optimizer: Any, how: Exchange) -> Any:
-    """Has the optimizer, itself, average the gradients that it is given; its class keeps its name, so that it saves
-    as what it was.
+    """Has the optimizer, itself, average the gradients that it is given; class and name stay, so that it saves as what
+    it was.
 
     Raises:
         ValueError: it averages already.
     """
-    kind = type(optimizer)
-    if hasattr(kind, "smdp_exchange"):
+    if _averages(optimizer):
         raise ValueError("this optimizer averages gradients already")
-    scaled = _scaled(optimizer)
-    if scaled is not None:
-        return distribute(scaled, how)
     # Keras 3 brings every way to its apply(); Keras 2 has none, and brings them to apply_gradients().
-    mixin = _Applies if hasattr(kind, "apply") else _AppliesGradients
-    optimizer.__class__ = type(kind.__name__, (mixin, kind), {"__module__": kind.__module__, "smdp_exchange": how})
+    if hasattr(optimizer, "apply"):
+        optimizer.apply = _Apply(optimizer, how)
+        optimizer._clip_gradients = _Clip(optimizer, how)
+    else:
+        optimizer.apply_gradients = _ApplyGradients(optimizer, how)
     return optimizer
 
 
-def _scaled(optimizer: Any) -> Any:
-    """With loss scaling around it where model.compile() of Keras 3 would add it.
+def _averages(optimizer: Any) -> bool:
+    return isinstance(vars(optimizer).get(_method_of(optimizer)), _Averaging)
 
-    The gradients must be averaged before it looks for infinite ones: else a rank that has some leaves out a step that
-    the others make. None if there is nothing to add.
+
+def _method_of(optimizer: Any) -> str:
+    return "apply" if hasattr(optimizer, "apply") else "apply_gradients"
+
+
+def _move_outwards(optimizer: Any) -> None:
+    """Has the loss scaler around an optimizer that averages do it in its place.
+
+    A rank whose own gradients were infinite would else leave out a step, and the exchange, that the others make.
     """
-    if not hasattr(optimizer, "apply") or hasattr(optimizer, "inner_optimizer"):
-        return None
-    keras = importlib.import_module("keras")
-    if keras.config.dtype_policy().name != "mixed_float16":
-        return None
-    return keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is None or not _averages(inner):
+        return
+    how = vars(inner)[_method_of(inner)].how
+    for name in ("apply", "_clip_gradients", "apply_gradients"):
+        if isinstance(vars(inner).get(name), _Averaging):
+            delattr(inner, name)
+    distribute(optimizer, how)
 
 
-class _Applies:
+class _Averaging:
+    """A method of one optimizer, in place of its class's."""
+
+    def __init__(self, optimizer: Any, how: Exchange) -> None:
+        self.optimizer = optimizer
+        self.how = how
+
+    def average(self, gradients: Iterable[Any]) -> List[Any]:
+        _refuse_loss_scaler(self.optimizer)
+        return self.how.average(list(gradients))
+
+    def accumulates(self) -> bool:
+        return bool(getattr(self.optimizer, "gradient_accumulation_steps", None))
+
+
+class _Apply(_Averaging):
     """Keras 3."""
 
-    smdp_exchange: Exchange
-
-    def apply(self, grads: Iterable[Any], trainable_variables: Any = None) -> Any:
-        grads = list(grads)
-        if not self._accumulates():
-            grads = self.smdp_exchange.average(grads)
-        return super().apply(grads, trainable_variables)  # type: ignore[misc]
-
-    def _clip_gradients(self, grads: Any) -> Any:
-        """Keras comes here once for every update, with what was accumulated."""
-        if self._accumulates():
-            grads = self.smdp_exchange.average(list(grads))
-        return super()._clip_gradients(grads)  # type: ignore[misc]
-
-    def _accumulates(self) -> bool:
-        return bool(getattr(self, "gradient_accumulation_steps", None))
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def __call__(self, grads: Iterable[Any], trainable_variables: Any = None) -> Any:
+        grads = list(grads) if self.accumulates() else self.average(grads)
+        return type(self.optimizer).apply(self.optimizer, grads, trainable_variables)
 
 
-class _AppliesGradients:
+class _Clip(_Averaging):
+    """Keras 3 comes here once for every update, with what was accumulated."""
+
+    def __call__(self, grads: Any) -> Any:
+        if self.accumulates():
+            grads = self.average(grads)
+        return type(self.optimizer)._clip_gradients(self.optimizer, grads)
+
+
+class _ApplyGradients(_Averaging):
     """Keras 2, its optimizers and its older ones."""
 
-    smdp_exchange: Exchange
-
-    def apply_gradients(self, grads_and_vars: Iterable[Tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def __call__(self, grads_and_vars: Iterable[Tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
         pairs = list(grads_and_vars)
-        averages = self.smdp_exchange.average([gradient for gradient, _ in pairs])
+        averages = self.average(gradient for gradient, _ in pairs)
         pairs = [(average, variable) for average, (_, variable) in zip(averages, pairs)]
-        return super().apply_gradients(pairs, *args, **kwargs)  # type: ignore[misc]
+        return type(self.optimizer).apply_gradients(self.optimizer, pairs, *args, **kwargs)
+
+
+def _refuse_loss_scaler(optimizer: Any) -> None:
+    """Raises RuntimeError where a loss scaler has called the optimizer: it leaves out steps for this rank alone."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        caller = frame.f_locals.get("self")
+        if getattr(caller, "inner_optimizer", None) is optimizer:
+            raise RuntimeError(
+                f"smdp: a {type(caller).__name__} stands around the optimizer that averages gradients, and would have "
+                "one rank leave out a step that the others make: give DistributedOptimizer the loss scaler itself, or "
+                "model.fit the BroadcastVariablesCallback, which sees to it"
+            )
 
 
 class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
@@ -92,19 +125,33 @@ class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[m
     def __init__(self, root_rank: int = 0) -> None:
         super().__init__()
         self._root_rank = root_rank
+        self._is_done = False
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
+        _move_outwards(model.optimizer)  # compile() of mixed_float16 has put a loss scaler around it
         if getattr(model, "jit_compile", None):
             model.jit_compile = False
             model.train_function = None  # a step that was compiled before
             if job.rank() == 0:
                 sys.stderr.write("smdp: the model is trained without jit_compile: XLA cannot exchange gradients\n")
 
-    def on_train_begin(self, _logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        self._is_done = bool(self.model.built and self.model.trainable_variables)
+        if self._is_done:
+            self._broadcast()
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """For a model that its first batch has made."""
+        if not self._is_done:
+            self._is_done = True
+            self._broadcast()
+
+    def _broadcast(self) -> None:
         optimizer = self.model.optimizer
-        if not getattr(optimizer, "built", True):
-            optimizer.build(self.model.trainable_variables)
+        for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+            if one is not None and hasattr(one, "build") and not getattr(one, "built", False):
+                one.build(self.model.trainable_variables)
         broadcast_variables([*self.model.variables, *_variables_of(optimizer)], self._root_rank)
 
 
@@ -120,5 +167,7 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _variables_of(optimizer: Any) -> List[Any]:
-    found = optimizer.variables
+    found = getattr(optimizer, "variables", None)
+    if found is None:  # of TensorFlow 2.11's loss scaler
+        return _variables_of(optimizer.inner_optimizer)
     return list(found() if callable(found) else found)

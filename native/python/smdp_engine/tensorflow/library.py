@@ -40,11 +40,11 @@ def _loaded() -> Tuple[Any, ctypes.CDLL]:
 def _let_run_in_any_order() -> None:
     """In a ``tf.function`` what has an effect runs in the order of the program, one after the other has ended.
 
-    Gradients that were exchanged like that would wait for each other, and ranks for ever; TensorFlow leaves its own
-    collectives out by this list.
+    Gradients that were exchanged like that would wait for each other, and ranks for ever. What this list names runs
+    when it can, and runs even where nobody uses what it gives: the other ranks wait for it.
     """
     dependencies: Any = importlib.import_module("tensorflow.python.framework.auto_control_deps")
-    dependencies.ASYNC_STATEFUL_OPS |= {"SmdpAllReduce", "SmdpBroadcast", "SmdpAllGather"}
+    dependencies.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS |= {"SmdpAllReduce", "SmdpBroadcast", "SmdpAllGather"}
 
 
 def operations() -> Any:

@@ -1,53 +1,79 @@
 """The custom operations with their gradients, and the names under which the ranks' calls meet.
 
-In a graph nothing says in which order operations run, so each has a name of its own: what it is, and the how
-manieth such one of its outermost function it is. All ranks trace the same functions, so their names agree,
-however often each traces them. Eager operations run in the order of the program and share a name.
+In a graph nothing says in which order operations run, so each has a name of its own: what it is, the function that
+it is made in and the types of that function's arguments (their shapes may differ between ranks, as the last batch's
+do), and the how manieth such one of the function it is. However often, and from wherever, the ranks trace their
+functions, these agree. Functions that exchange something run one after the other, so that two calls of one of them
+do not meet under its names. Eager operations run in the order of the program and share a name.
 """
 
 import collections
+import functools
 import importlib
 import weakref
 import zlib
-from typing import Any, Counter, List, MutableMapping, Sequence, Tuple
+from typing import Any, Counter, List, MutableMapping, Optional, Sequence, Tuple
 
 from . import job
 from .library import operations
 
 tf: Any = importlib.import_module("tensorflow")
+_control_flow: Any = importlib.import_module("tensorflow.python.ops.control_flow_util")
+_branches: Any = importlib.import_module("tensorflow.python.ops.control_flow_v2_func_graphs")
 
 DEFAULT_BUFFER_BYTES = 25 * 1024 * 1024
+_BRANCHES = (_branches.WhileBodyFuncGraph, _branches.WhileCondFuncGraph, _branches.CondBranchFuncGraph)
 _places: MutableMapping[Any, Counter[str]] = weakref.WeakKeyDictionary()
 
 
-def name_of(what: str) -> str:
-    """A name for an operation that is made now."""
-    return what if tf.executing_eagerly() else f"{what}#{_place_of(what, _outermost())}"
+def name_of(what: str, index: Optional[int] = None) -> str:
+    """A name for an operation that is made now.
 
-
-def name_of_list(what: str, index: int) -> str:
-    """A name, in a graph, for the list of gradients of which number ``index`` is made now.
-
-    Nothing is known of the others yet. So it is that of the function, of the types of its arguments (their shapes may
-    differ between ranks, as the last batch does), and how often the function has made this index.
+    With ``index``: for the list of gradients of which this number is made now. Nothing is known of the others yet, so
+    the place of the list is how often the function has made this index.
     """
-    graph = _outermost()
-    given, named = getattr(graph, "structured_input_signature", None) or ((), {})
+    if tf.executing_eagerly():
+        return what
+    graph = tf.compat.v1.get_default_graph()
+    _refuse_xla(graph)
+    function = _function_of(graph)
+    _run_in_turn()
+    name = f"{what}/{getattr(function, 'name', 'graph')}/{_digest_of_arguments(function):08x}"
+    return f"{name}#{_place_of(f'{name}/{index}', function)}"
+
+
+def _function_of(graph: Any) -> Any:
+    """The function whose loops and branches the graph is in."""
+    while isinstance(graph, _BRANCHES):
+        graph = graph.outer_graph
+    return graph
+
+
+def _digest_of_arguments(function: Any) -> int:
+    given, named = getattr(function, "structured_input_signature", None) or ((), {})
     types = [
         one.dtype.name
         for one in tf.nest.flatten((given, named))
         if isinstance(one, tf.TypeSpec) and hasattr(one, "dtype")
     ]
-    list_name = f"{what}/{getattr(graph, 'name', 'graph')}/{zlib.crc32(' '.join(types).encode()):08x}"
-    return f"{list_name}#{_place_of(f'{list_name}/{index}', graph)}"
+    return zlib.crc32(" ".join(types).encode())
 
 
-def _outermost() -> Any:
-    graph = tf.compat.v1.get_default_graph()
-    _refuse_xla(graph)
-    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
-        graph = graph.outer_graph
-    return graph
+def _run_in_turn() -> None:
+    """TensorFlow orders the calls of functions that write to one resource, and leaves the operations within alone.
+
+    A graph that a session runs has no such calls.
+    """
+    with tf.init_scope():
+        turn = _turn() if tf.executing_eagerly() else None
+    if turn is not None:
+        turn.assign_add(0)
+
+
+@functools.lru_cache(maxsize=None)
+def _turn() -> Any:
+    with tf.device("CPU:0"):
+        return tf.Variable(0, trainable=False, dtype=tf.int64, name="smdp_turn")
 
 
 def _place_of(what: str, graph: Any) -> int:
@@ -89,8 +115,7 @@ def barrier(*, sequence: str) -> Any:
 
 
 def _refuse_xla(graph: Any) -> None:
-    control_flow_util = importlib.import_module("tensorflow.python.ops.control_flow_util")
-    if control_flow_util.GraphOrParentsInXlaContext(graph):
+    if _control_flow.GraphOrParentsInXlaContext(graph):
         raise NotImplementedError(
             "smdp: gradients are exchanged by the hosts' CPUs, which XLA cannot compile into a step: leave out "
             "jit_compile=True (of a Keras model: model.compile(..., jit_compile=False)), or give it to the "
@@ -113,14 +138,10 @@ def _all_reduce_gradient(op: Any, *gradients: Any) -> List[Any]:
         raise NotImplementedError(f"smdp: {reduction} over ranks has no gradient")
     lane = op.get_attr("lane")
     lane = lane.decode() if isinstance(lane, bytes) else lane
-    return all_reduce(
-        _given(gradients, op),
-        lane=f"{lane}/gradient",
-        reduction=reduction,
-        index=op.get_attr("index"),
-        count=op.get_attr("count"),
-        buffer_bytes=op.get_attr("buffer_bytes"),
-    )
+    # By itself: of the other gradients of the list some may have no gradient.
+    name = name_of(f"{lane}/gradient/{op.get_attr('index')}")
+    given = _given(gradients, op)
+    return [all_reduce([one], lane=f"{name}/{place}", reduction=reduction)[0] for place, one in enumerate(given)]
 
 
 @tf.RegisterGradient("SmdpBroadcast")  # type: ignore[untyped-decorator]

@@ -6,6 +6,7 @@ from typing import Any, Optional, Tuple
 from . import operations
 
 tf: Any = importlib.import_module("tensorflow")
+_plain = tf.autograph.experimental.do_not_convert  # for AutoGraph there is nothing to do in them
 
 
 class ReduceOp:
@@ -61,6 +62,7 @@ def reduction_of(op: Optional[str]) -> str:
     return op
 
 
+@_plain  # type: ignore[untyped-decorator]
 def allreduce(
     tensor: Any = None,
     param_index: int = 0,
@@ -87,13 +89,15 @@ def allreduce(
     packed, context = compression.compress(given)
     reduction = reduction_of(op)
     if tf.executing_eagerly():
-        reduced = operations.all_reduce([packed], lane=f"eager/{reduction}", reduction=reduction)
+        lane = f"eager/{param_index}/{num_params}/{reduction}"
+        reduced = operations.all_reduce([packed], lane=lane, reduction=reduction)
     else:
-        lane = operations.name_of_list(f"parameters/{num_params}/{reduction}", param_index)
+        lane = operations.name_of(f"parameters/{num_params}/{reduction}", param_index)
         reduced = operations.all_reduce([packed], lane=lane, reduction=reduction, index=param_index, count=num_params)
     return compression.decompress(reduced[0], context)
 
 
+@_plain  # type: ignore[untyped-decorator]
 def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: Optional[str] = ReduceOp.AVERAGE) -> Any:
     """The average of a tensor that is no gradient, such as a loss or a metric; a new tensor.
 
@@ -108,22 +112,26 @@ def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: Optional
     return compression.decompress(reduced, context)
 
 
+@_plain  # type: ignore[untyped-decorator]
 def overlap(tensor: Any) -> Any:
     """The tensor itself: the exchange overlaps with the backward pass without a mark in the graph."""
     return tf.identity(tensor)
 
 
+@_plain  # type: ignore[untyped-decorator]
 def broadcast(tensor: Any, root_rank: int) -> Any:
     """The root's values, on every rank; a new tensor."""
     name = operations.name_of("broadcast")
     return operations.broadcast([tf.convert_to_tensor(tensor)], sequence=name, root=root_rank)[0]
 
 
+@_plain  # type: ignore[untyped-decorator]
 def allgather(tensor: Any) -> Any:
     """The ranks' tensors one after the other along the first dimension, in which they may differ."""
     return operations.all_gather(tf.convert_to_tensor(tensor), sequence=operations.name_of("allgather"))[0]
 
 
+@_plain  # type: ignore[untyped-decorator]
 def barrier() -> None:
     """Waits until every rank has come here. In a ``tf.function`` nothing comes after it unless told to."""
     operations.barrier(sequence=operations.name_of("barrier"))

@@ -7,15 +7,18 @@ from typing import Any, Iterable, List
 from . import job, operations
 
 tf: Any = importlib.import_module("tensorflow")
+_plain = tf.autograph.experimental.do_not_convert
 
 _BATCH_BYTES = 256 * 1024 * 1024  # of copies that are alive at a time
 
 
+@_plain  # type: ignore[untyped-decorator]
 def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
     """Gives every rank the root's values: of a model's variables, and of an optimizer's once it has made them.
 
     Raises:
         RuntimeError: the ranks' variables differ in number, type or shape.
+        ValueError: one is no variable.
     """
     _broadcast(list(variables), root_rank)
 
@@ -53,6 +56,9 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
 
 def _broadcast(variables: List[Any], root: int) -> List[Any]:
     variables = [_of_tensorflow(one) for one in variables]
+    for place, one in enumerate(variables):
+        if not hasattr(one, "assign"):
+            raise ValueError(f"broadcast_variables() takes variables, found {type(one).__name__} in place {place}")
     if tf.executing_eagerly():
         _require_same(variables)
     assigned = []
@@ -75,9 +81,11 @@ def _require_same(variables: List[Any]) -> None:
     everyones = operations.all_gather(own, sequence="variables/digest")[0].numpy().tolist()
     other = next((rank for rank, theirs in enumerate(everyones) if theirs != everyones[job.rank()]), None)
     if other is not None:
+        theirs = everyones[other][0]
+        differ = f"{theirs}" if theirs != len(lines) else "as many, of other types or shapes,"
         raise RuntimeError(
-            f"smdp: broadcast_variables() of {len(lines)} variables here, on rank {job.rank()}, and of "
-            f"{everyones[other][0]} on rank {other}, or of others: all ranks give the same, made before"
+            f"smdp: broadcast_variables() of {len(lines)} variables here, on rank {job.rank()}, and of {differ} on "
+            f"rank {other}: all ranks give the same ones, in one order, when the model and the optimizer have made them"
         )
 
 
