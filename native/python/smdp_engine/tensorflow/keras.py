@@ -130,8 +130,9 @@ class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[m
     def set_model(self, model: Any) -> None:
         super().set_model(model)
         _move_outwards(model.optimizer)  # compile() of mixed_float16 has put a loss scaler around it
-        if getattr(model, "jit_compile", None):
-            model.jit_compile = False
+        asks = "jit_compile" if hasattr(model, "jit_compile") else "_jit_compile"  # as of TensorFlow 2.11
+        if getattr(model, asks, None):
+            setattr(model, asks, False)
             model.train_function = None  # a step that was compiled before
             if job.rank() == 0:
                 sys.stderr.write("smdp: the model is trained without jit_compile: XLA cannot exchange gradients\n")
@@ -167,7 +168,8 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _variables_of(optimizer: Any) -> List[Any]:
-    found = getattr(optimizer, "variables", None)
-    if found is None:  # of TensorFlow 2.11's loss scaler
+    try:
+        found = optimizer.variables
+        return list(found() if callable(found) else found)
+    except AttributeError:  # the loss scaler of TensorFlow 2.11 has the method, and not what it gives
         return _variables_of(optimizer.inner_optimizer)
-    return list(found() if callable(found) else found)
