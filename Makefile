@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 NATIVE := $(shell find native -type f -not -path 'native/build/*' -not -path 'native/fuzz/*' -not -name '*.pyc')
 CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not -path 'native/build/*')
-# The Python whose torch `make wheels` builds the engine for.
-TORCH_PYTHON ?= $(BIN)/python
+# The Python whose torch or TensorFlow `make wheels` builds the engine for.
+WHEELS_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own and not in `make test`.
 FAST := not (soak or clients or images or programs or tensorflow)
 # Whole files to each process, in their order: a file's tests share a local cloud, and the short files come last. One
@@ -61,11 +61,13 @@ FUZZ_SECONDS ?= 60
 fuzz: $(VENV)/.ready ## fuzz the frame parser, the hello and the rendezvous for FUZZ_SECONDS each (clang with libFuzzer)
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh native/fuzz/run.sh $(FUZZ_SECONDS)
 
-wheels: $(VENV)/.ready ## dist/wheels: the entrypoint, and the engine for the torch of TORCH_PYTHON
-	sh tools/build_wheels.sh $(TORCH_PYTHON)
+wheels: $(VENV)/.ready ## dist/wheels: the entrypoint, and the engine for the torch or TensorFlow of WHEELS_PYTHON
+	sh tools/build_wheels.sh $(WHEELS_PYTHON)
 
-test-containers: $(VENV)/.ready wheels ## whole tier: the image built, pushed and run; the entrypoint on every Python here
+test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image built, pushed and run; the entrypoint on every Python here
 	@sh tools/check_containers.sh
+	sh tools/build_wheels.sh $(BIN)/python
+	sh tools/build_wheels.sh .venv-tensorflow/bin/python
 	$(PYTEST) -q -m 'containers or images'
 
 .venv-clients/.ready: Makefile

@@ -1,10 +1,21 @@
 #!/bin/sh
-# Builds the wheels of the entrypoint and of the engine for one torch, into dist/wheels/torch-VERSION-PYTHON.
-# Usage: build_wheels.sh PYTHON, a Python that has that torch; it needs a C++20 compiler and the headers of that Python.
+# Builds the wheels of the entrypoint and of the engine for one torch or TensorFlow, into
+# dist/wheels/torch-VERSION-PYTHON or dist/wheels/tensorflow-VERSION-PYTHON.
+# Usage: build_wheels.sh PYTHON, a Python that has it; it needs a C++20 compiler and the headers of that Python.
 set -eu
 python=$1
 cd "$(dirname "$0")/.."
-name=$("$python" -c 'import sys, torch; print("torch-%s-cp%d%d" % (torch.__version__, *sys.version_info[:2]))')
+name=$(TF_CPP_MIN_LOG_LEVEL=3 "$python" - <<'END'
+import importlib
+import importlib.util
+import sys
+
+here = [name for name in ("torch", "tensorflow") if importlib.util.find_spec(name)]
+if not here:
+    sys.exit(f"{sys.executable} has neither torch nor tensorflow")
+print(*(f"{name}-{importlib.import_module(name).__version__}" for name in here), "cp%d%d" % sys.version_info[:2], sep="-")
+END
+)
 tools=build/wheel-tools-${name##*-}
 target=dist/wheels/$name
 "$python" -m pip install --quiet --disable-pip-version-check --upgrade --target="$tools" \

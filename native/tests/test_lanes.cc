@@ -261,6 +261,24 @@ TEST(Lanes, AGradientThatIsNotGivenIsNamedAtTheDeadline) {
   });
 }
 
+TEST(Lanes, AGradientThatNeverCameIsNamedAtTheDeadlineOfTheNextStep) {
+  on_ranks(1, 1, [](int, Rank& own) {
+    const auto lane = own.lane({3, SMDP_AVG, 1024, 5});
+    Given first(3), third(3), again(3);
+    lane->add(0, first.gradient());
+    lane->add(2, third.gradient());
+    lane->add(0, again.gradient());  // cannot be placed: the size of gradient 1 is not known
+    EXPECT_EQ(first.ended().code, SMDP_OK);
+    EXPECT_EQ(third.ended().code, SMDP_OK);
+    lane->look(steady_clock::now() + std::chrono::seconds(4));
+    lane->look(steady_clock::now() + std::chrono::seconds(6));
+    const smdp_error error = again.ended();
+    EXPECT_EQ(error.code, SMDP_TIMEOUT);
+    EXPECT_STREQ(error.message, "step 0 of 3 gradients waited 5 s for some that this rank did not give: 1");
+    lane->close();
+  });
+}
+
 TEST(Lanes, WhatOneRankGivesUpTheOthersHearOf) {
   on_ranks(2, 1, [](int rank, Rank& own) {
     const auto lane = own.lane({2, SMDP_AVG, 1024, 30});

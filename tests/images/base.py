@@ -76,6 +76,8 @@ def base_image(python: str | None = None) -> str:
     if not _is_here(other):
         container = buildah("from", "--pull-never", name)
         buildah("add", "--quiet", container, _folder_of(python), "/usr/local")
+        # It may stand on a shared library of its own.
+        buildah("run", "--isolation", "chroot", container, "--", "ldconfig")
         buildah("commit", "--quiet", "--format", "docker", container, other)
         buildah("rm", container)
     return other

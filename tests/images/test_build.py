@@ -12,17 +12,26 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 
 from tests.conftest import ROOT
 from tests.images.base import buildah, commit, run_in
-from tests.images.conftest import DOCKERFILES, TORCH, Recipe
+from tests.images.conftest import DOCKERFILES, FRAMEWORKS, Recipe
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]
 COMPILERS = re.compile(
     r"(?:[a-z0-9_]+-linux-gnu-)?(?:gcc|g\+\+|cc|c\+\+|cpp|c89|c99|clang(?:\+\+)?|ld|as|gold)(?:-\d+)?"
     r"|cc1|cc1plus|collect2|lto1|nvcc|ptxas|cicc|make|cmake|ninja|tcc|gfortran"
 )
-KEYS = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+# A key has a body: programs that read keys hold the first line too.
+KEYS = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+(?:[A-Za-z-]+: .*\s+)*[A-Za-z0-9+/]{32}")
+PYTORCH, TENSORFLOW = (("pytorch", *FRAMEWORKS["pytorch"][0]), ("tensorflow", *FRAMEWORKS["tensorflow"][0]))
 SECRETS = re.compile(r"(?i)password|passwd|secret|token|api_?key|access_?key|credential")
 PRIVATE_FILES = {".netrc", ".pypirc", ".git-credentials", ".pgpass", "id_rsa", "id_ed25519", "id_ecdsa", "id_dsa"}
 PRIVATE_FOLDERS = {".aws", ".ssh", ".docker", ".gnupg", ".config"}
@@ -146,6 +155,24 @@ def test_no_layer_holds_a_key_or_a_login(files: dict[PurePosixPath, bytes]) -> N
     assert [line for line in accounts if line.split(":")[1] not in ("*", "!", "!*")] == []
 
 
+@pytest.mark.parametrize(
+    ("form", "locked"),
+    [
+        (PrivateFormat.PKCS8, False),
+        (PrivateFormat.PKCS8, True),
+        (PrivateFormat.TraditionalOpenSSL, False),
+        (PrivateFormat.TraditionalOpenSSL, True),
+        (PrivateFormat.OpenSSH, False),
+    ],
+)
+def test_a_key_would_be_found_by_its_body(form: PrivateFormat, locked: bool) -> None:
+    lock = BestAvailableEncryption(b"of a key") if locked else NoEncryption()
+    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, form, lock)
+    assert KEYS.search(key)
+    assert KEYS.search(key.replace(b"\n", b"\r\n"))
+    assert not KEYS.search(key.splitlines()[0] + b'\nif "-----END PRIVATE KEY-----" in text:')
+
+
 def test_no_setting_holds_a_secret(any_image: str) -> None:
     found = settings(any_image)
     said = [*found["config"]["Env"], *found["config"]["Labels"]]
@@ -158,56 +185,62 @@ def test_nothing_of_this_checkout_is_in_it(files: dict[PurePosixPath, bytes]) ->
 
 
 @pytest.fixture(scope="session")
-def stranger(recipe: Recipe, image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Somebody else's image: torch and a compiler, nothing of ours. Made of the stage before the final one."""
+def stranger(any_recipe: Recipe, any_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Somebody else's image: a framework and a compiler, nothing of ours. Made of the stage before the final one."""
     from smdp_launch.image.context import stage
     from smdp_launch.image.recipe import recipe as known
 
-    args = {"BASE": recipe.base, "INDEX": "off", "PYTHON": recipe.python, "EFA": "distribution"}
-    wanted = known("pytorch", TORCH, cuda=False, args=args)
+    args = {"BASE": any_recipe.base, "INDEX": "off", "PYTHON": any_recipe.python, "EFA": "distribution"}
+    wanted = known(any_recipe.framework, any_recipe.version, cuda=False, args=args)
     folder = tmp_path_factory.mktemp("stage")
-    stage(wanted, folder, recipe.wheels)
+    stage(wanted, folder, any_recipe.wheels)
     flags = [word for name, value in sorted(wanted.args.items()) for word in ("--build-arg", f"{name}={value}")]
-    name = "localhost/smdp-test-stage"
+    name = f"localhost/smdp-test-stage-{any_recipe.framework}"
     buildah("build", "--quiet", "--format", "docker", "--layers", "--isolation", "chroot", "--target", "build",
             "--tag", name, *flags, folder)  # fmt: skip
     return commit(
-        name, "pip uninstall --yes --quiet smdp-engine smdp-entrypoint; rm -rf /built", "localhost/smdp-test-stranger"
+        name,
+        "pip uninstall --yes --quiet smdp-engine smdp-entrypoint; rm -rf /built",
+        f"localhost/smdp-test-stranger-{any_recipe.framework}",
     )
 
 
-def test_a_container_of_aws_can_be_extended(recipe: Recipe, stranger: str) -> None:
-    built = replace(recipe, base=stranger).build("--dlc")
+@pytest.mark.parametrize("any_recipe", [PYTORCH], indirect=True, scope="session")
+def test_a_container_of_aws_can_be_extended(any_recipe: Recipe, stranger: str) -> None:
+    built = replace(any_recipe, base=stranger).build("--dlc")
     assert built.returncode == 0, built.stderr
     name = built.stdout.strip()
     assert name.startswith("smdp-pytorch-dlc:")
     config = settings(name)["config"]
     assert not config.get("Entrypoint")
     assert config["Cmd"] == ["train"]
-    assert run_in(name, "python3", "-c", recipe.proof) == "loaded"
+    assert run_in(name, "python3", "-c", any_recipe.proof) == "loaded"
     assert run_in(name, "sh", "-c", "command -v train").endswith("/train")
     # The mount point of the wheels may stay, as buildah's version has it; nothing of what was mounted there does.
     assert run_in(name, "sh", "-c", "ls -A /built 2>/dev/null || true") == ""
 
 
-def test_a_wheel_goes_into_a_strangers_image(stranger: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("any_recipe", [PYTORCH, TENSORFLOW], indirect=True, scope="session", ids=lambda one: one[0])
+def test_a_wheel_goes_into_a_strangers_image(any_recipe: Recipe, stranger: str, tmp_path: Path) -> None:
     """The Dockerfile of docs/byoc.md, with the wheels that `make wheels` leaves."""
-    (text,) = re.findall(
-        r"^```dockerfile\n(.*?)^```", (ROOT / "docs" / "byoc.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    wheels = [*(ROOT / "dist" / "wheels").glob(f"torch-{TORCH}*/*.whl")]
-    assert wheels, "make wheels has not run"
+    guide = (ROOT / "docs" / "byoc.md").read_text()
+    (text,) = re.findall(r"^```dockerfile\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    proof = 'python3 -c "from smdp_engine import torch_backend; torch_backend.register()"'
+    assert proof in text
+    if any_recipe.framework == "tensorflow":
+        (other,) = re.findall(r"^python3 -c .*tensorflow.*$", guide, re.MULTILINE)
+        text = text.replace(proof, other)
+    wheels = [*(ROOT / "dist" / "wheels").glob(f"{any_recipe.module}-{any_recipe.version}*/*.whl")]
+    assert wheels, "make test-containers builds them first"
     (tmp_path / "wheels").mkdir()
     for wheel in wheels:
         (tmp_path / "wheels" / wheel.name).write_bytes(wheel.read_bytes())
     assert "FROM your-image:1.0" in text
     (tmp_path / "Dockerfile").write_text(text.replace("your-image:1.0", stranger))
-    name = "localhost/smdp-test-byoc"
+    name = f"localhost/smdp-test-byoc-{any_recipe.framework}"
     buildah("build", "--quiet", "--format", "docker", "--isolation", "chroot", "--tag", name, tmp_path)
-    script = (
-        "import smdistributed.dataparallel.torch.torch_smddp, torch.distributed as d; print(d.Backend.backend_list)"
-    )
-    assert "smddp" in run_in(name, "python3", "-c", script)
+    drop_in = {"pytorch": "torch.torch_smddp", "tensorflow": "tensorflow"}[any_recipe.framework]
+    run_in(name, "python3", "-c", f"import smdistributed.dataparallel.{drop_in}")
     assert run_in(name, "sh", "-c", "command -v train").endswith("/train")
     found = subprocess.run(["buildah", "rmi", "--force", name], capture_output=True, check=False)
     assert found.returncode == 0

@@ -17,6 +17,7 @@ from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.endtoend.test_mnist import prepare
 from tests.images.base import buildah
+from tests.images.conftest import FRAMEWORKS, Recipe
 from tests.localcloud.cloud import Cloud, is_running, kill, names_in, processes_with, wait_for
 
 pytestmark = [pytest.mark.images, pytest.mark.torch, pytest.mark.timeout(1800)]
@@ -215,30 +216,50 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(tmp_path_factory.mktemp("mnist"))
 
 
-def job(folder: Path, image: str) -> Path:
-    text = (
-        (ROOT / "templates" / "jobs" / "mnist.yaml").read_text().replace("../scripts", str(ROOT / "templates/scripts"))
-    )
+def job(folder: Path, image: str, template: str = "mnist") -> Path:
+    text = (ROOT / "templates" / "jobs" / f"{template}.yaml").read_text()
     path = folder / "job.yaml"
+    text = text.replace("../scripts", str(ROOT / "templates/scripts"))
     path.write_text(re.sub(r"^image: .*$", f"image: {image}", text, flags=re.MULTILINE))
     return path
 
 
-@pytest.mark.parametrize("hosts", [2, 3])
-def test_the_template_trains_in_containers(hosts: int, image: str, digits: Path, tmp_path: Path) -> None:
-    flags = ["--local", "--containers", f"--hosts={hosts}", "--workers-per-host=1"]
-    flags += ["--set", f"script.hyperparameters.batch-size={126 if hosts == 3 else 128}"]  # each worker gets as much
+def train(path: Path, digits: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """The job in containers with one worker each; it learned its digits and left nothing."""
     data = [f"--data={name}={digits / name}" for name in ("train", "test")]
     ran = subprocess.run(
-        [LAUNCHER, "launch", job(tmp_path, image), *flags, *data],
-        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+        [LAUNCHER, "launch", path, "--local", "--containers", "--workers-per-host=1", *flags, *data],
+        cwd=path.parent, env=clean_environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr
     found = re.search(r"^result +accuracy (0\.\d+), digits 1000$", ran.stdout, re.MULTILINE)
     assert found is not None
     assert float(found[1]) >= 0.9
+    assert_nothing_left(str(path.parent))
+    return ran
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_the_template_trains_in_containers(hosts: int, image: str, digits: Path, tmp_path: Path) -> None:
+    batch = f"script.hyperparameters.batch-size={126 if hosts == 3 else 128}"  # each worker gets as much
+    ran = train(job(tmp_path, image), digits, f"--hosts={hosts}", "--set", batch)
     assert f"{hosts} host(s), 1 worker(s) on each" in ran.stdout
-    assert_nothing_left(str(tmp_path))
+
+
+@pytest.mark.parametrize("template", ["mnist_tf2", "mnist_keras"])
+@pytest.mark.parametrize(
+    "any_recipe",
+    [("tensorflow", *one) for one in FRAMEWORKS["tensorflow"]],
+    indirect=True,
+    ids=lambda one: one[1],
+    scope="session",
+)
+def test_the_templates_for_tensorflow_train_in_containers(
+    template: str, any_recipe: Recipe, any_image: str, digits: Path, tmp_path: Path
+) -> None:
+    version = f"framework.version={any_recipe.version}"
+    ran = train(job(tmp_path, any_image, template), digits, "--hosts=2", "--set", version)
+    assert "2 host(s), 1 worker(s) on each" in ran.stdout
 
 
 def test_ctrl_c_stops_the_containers(image: str, digits: Path, tmp_path: Path) -> None:

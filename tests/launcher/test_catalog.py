@@ -114,7 +114,7 @@ def test_an_image_with_another_cuda_does_not_hold_the_library() -> None:
 
 def test_the_native_engine_says_what_it_is_built_for() -> None:
     assert "2.0.1" in native_builds("pytorch")
-    assert native_builds("tensorflow") == ["2.14.1"]
+    assert native_builds("tensorflow") == ["2.11.1", "2.14.1"]
 
 
 def test_transformers_pairs_name_their_frameworks_build() -> None:
