@@ -61,10 +61,12 @@ struct Store {
 // One rank's engine, opened and closed on its thread.
 class Rank {
  public:
-  Rank(int rank, int size, int per_host, Store& store) : size_(size) {
+  Rank(int rank, int size, int per_host, Store& store, const char* timeout_s) : size_(size) {
     const std::string host = "host-" + std::to_string(rank / per_host);
-    const std::vector<const char*> options = {"SMDP_HOST_ID",   host.c_str(), "SMDP_INTERFACE", "127.0.0.1",
-                                              "SMDP_ARENA_MIB", "32",         nullptr};
+    const std::vector<const char*> options = {
+        "SMDP_HOST_ID",   host.c_str(), "SMDP_INTERFACE",           "127.0.0.1",
+        "SMDP_ARENA_MIB", "32",         "SMDP_OPERATION_TIMEOUT_S", timeout_s,
+        nullptr};
     smdp_engine_config config{};
     config.size = sizeof(config);
     config.rank = rank;
@@ -91,12 +93,13 @@ class Rank {
   int size_;
 };
 
-void on_ranks(int size, int per_host, const std::function<void(int, Rank&)>& body) {
+void on_ranks(int size, int per_host, const std::function<void(int, Rank&)>& body,
+              const char* timeout_s = "1800") {
   Store store;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      Rank own(rank, size, per_host, store);
+      Rank own(rank, size, per_host, store, timeout_s);
       body(rank, own);
     });
   }
@@ -264,19 +267,43 @@ TEST(Lanes, AGradientThatIsNotGivenIsNamedAtTheDeadline) {
 TEST(Lanes, AGradientThatNeverCameIsNamedAtTheDeadlineOfTheNextStep) {
   on_ranks(1, 1, [](int, Rank& own) {
     const auto lane = own.lane({3, SMDP_AVG, 1024, 5});
-    Given first(3), third(3), again(3);
-    lane->add(0, first.gradient());
+    Given second(3), third(3), again(3);
+    lane->add(1, second.gradient());
     lane->add(2, third.gradient());
-    lane->add(0, again.gradient());  // cannot be placed: the size of gradient 1 is not known
-    EXPECT_EQ(first.ended().code, SMDP_OK);
+    lane->add(2, again.gradient());  // cannot be placed: the size of gradient 0 is not known
+    EXPECT_EQ(second.ended().code, SMDP_OK);
     EXPECT_EQ(third.ended().code, SMDP_OK);
     lane->look(steady_clock::now() + std::chrono::seconds(4));
     lane->look(steady_clock::now() + std::chrono::seconds(6));
     const smdp_error error = again.ended();
     EXPECT_EQ(error.code, SMDP_TIMEOUT);
-    EXPECT_STREQ(error.message, "step 0 of 3 gradients waited 5 s for some that this rank did not give: 1");
+    EXPECT_STREQ(error.message, "step 0 of 3 gradients waited 5 s for some that this rank did not give: 0");
     lane->close();
   });
+}
+
+TEST(Lanes, AGradientThatTheOthersWaitForInTheFirstStepIsNamed) {
+  on_ranks(
+      2, 1,
+      [](int rank, Rank& own) {
+        const auto lane = own.lane({3, SMDP_AVG, 1024, 2});
+        Given first(3), second(3), third(3);
+        lane->add(0, first.gradient());
+        if (rank == 0) {
+          lane->add(1, second.gradient());
+        }
+        lane->add(2, third.gradient());
+        EXPECT_EQ(third.ended().code, SMDP_OK);
+        if (rank == 1) {
+          EXPECT_STREQ(first.ended().message,
+                       "step 0 of 3 gradients waited 2 s for some that this rank did not give: 1");
+        } else {
+          EXPECT_NE(first.ended().code, SMDP_OK);
+          EXPECT_NE(second.ended().code, SMDP_OK);
+        }
+        lane->close();
+      },
+      "2");
 }
 
 TEST(Lanes, WhatOneRankGivesUpTheOthersHearOf) {

@@ -195,11 +195,14 @@ void Lane::submit(const Gradient& gradient, const smdp_call& named, Ended ended)
   call.input = gradient.input;
   call.output = gradient.output;
   group_->submit(call, [weak = weak_from_this(), ended = std::move(ended)](const smdp_error& error) {
-    ended(error);
     const auto self = weak.lock();
-    if (self && error.code != SMDP_OK && self->shape_.gradients > 1) {
-      self->fail(error);
+    if (!self || error.code == SMDP_OK || self->shape_.gradients == 1) {
+      ended(error);
+      return;
     }
+    const smdp_error explained = self->explain(error);
+    ended(explained);
+    self->fail(explained);
   });
 }
 
@@ -260,25 +263,31 @@ void Lane::look(Clock::time_point now) {
   const auto late = std::find_if(filling_.begin(), filling_.end(),
                                  [&](const auto& entry) { return is_late(entry.second.began); });
   if (late != filling_.end()) {
-    miss(late->first.first, late->first.second);
+    end_with(missing(late->first.first, late->first.second));
   } else if (!early_.empty() && is_late(early_.front().came)) {
-    miss(0, std::nullopt);
+    end_with(missing(0, std::nullopt));
   }
 }
 
-void Lane::miss(uint32_t step, std::optional<uint32_t> buffer) {
+// The engine knows only that an exchange did not begin, since they begin in the order of their indexes.
+smdp_error Lane::explain(const smdp_error& error) {
+  const std::lock_guard lock(mutex_);
+  return error.code == SMDP_TIMEOUT && !plan_ ? missing(0, std::nullopt) : error;
+}
+
+smdp_error Lane::missing(uint32_t step, std::optional<uint32_t> buffer) const {
   std::ostringstream why;
   why << "step " << step << " of " << shape_.gradients << " gradients waited " << shape_.timeout_s
       << " s for some that this rank did not give:";
-  std::size_t missing = 0;
+  std::size_t count = 0;
   for (uint32_t index = 0; index < shape_.gradients; ++index) {
     const bool is_here = !buffer || plan_->place(index).buffer == *buffer;
-    if (is_here && seen_[index] <= step && ++missing <= kShownIndexes) {
+    if (is_here && seen_[index] <= step && ++count <= kShownIndexes) {
       why << " " << index;
     }
   }
-  why << (missing > kShownIndexes ? " ..." : "");
-  end_with(failure(SMDP_TIMEOUT, why.str()));
+  why << (count > kShownIndexes ? " ..." : "");
+  return failure(SMDP_TIMEOUT, why.str());
 }
 
 }  // namespace smdp_tensorflow

@@ -114,6 +114,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   };
 
   void put(Part part);
+  // What this rank did not give, in place of a deadline that passed for want of it in the first step.
+  smdp_error explain(const smdp_error& error);
   // These with the lock held.
   bool is_over(const Part& part);
   bool fits(const Part& part);
@@ -121,9 +123,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void start(Key key, Filling filling);
   void submit(const Gradient& gradient, const smdp_call& named, Ended ended);
   void end_with(const smdp_error& error);
-  // Fails the lane for want of the gradients of a step that are in `buffer`, or all where no buffers are
-  // known.
-  void miss(uint32_t step, std::optional<uint32_t> buffer);
+  // That a step wants gradients which are in `buffer`, or any where no buffers are known.
+  smdp_error missing(uint32_t step, std::optional<uint32_t> buffer) const;
   Memory memory_of(std::size_t bytes);
 
   const std::unique_ptr<Group> group_;
