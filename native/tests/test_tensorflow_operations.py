@@ -53,6 +53,35 @@ for op, expected in (("average", "mean"), ("sum", "sum"), ("min", "min"), ("max"
 assert np.allclose(sdp.allreduce(grad=mine(4), param_index=0, num_params=1).numpy(), of_all(4).mean(0))
 assert np.allclose(sdp.allreduce(mine(4), 0, 1, op=None).numpy(), of_all(4).mean(0))
 """,
+    "a gradient travels while others are computed": """
+import threading
+from smdp_engine.tensorflow.gradients import exchange
+is_averaged, was_averaged = threading.Event(), []
+@tf.custom_gradient
+def held(x):
+    def wait(gradient):
+        was_averaged.append(is_averaged.wait(30))
+        return gradient
+    return tf.identity(x), lambda gradient: tf.ensure_shape(tf.py_function(wait, [gradient], x.dtype), x.shape)
+first, last = tf.Variable(mine(64)), tf.Variable(mine(64) + 1)
+how = exchange(sdp.Compression.none, True, sdp.ReduceOp.AVERAGE, bucket_cap_mb=2 ** -13)  # a buffer for each
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(last * held(first * 2.0))
+    averages = how.average(tape.gradient(loss, [first, last]))
+    def tell(average):
+        is_averaged.set()
+        return average
+    # Stateless: TensorFlow has stateful ones wait for each other.
+    return averages[0], tf.numpy_function(tell, [averages[1]], tf.float32, stateful=False)
+for _ in range(3):
+    is_averaged.clear()
+    averages = step()
+    assert np.array_equal(averages[0].numpy(), 2 * (of_all(64).mean(0) + 1))
+    assert np.array_equal(averages[1].numpy(), 2 * of_all(64).mean(0))
+assert was_averaged == [True] * 3, "the backward pass of the first had to wait for the average of the last"
+""",
     "compression": """
 value = tf.constant([1.0, 1 + 2 ** -12])  # the second is no float16
 assert sdp.allreduce(value, 0, 1).numpy().tolist() == value.numpy().tolist()
