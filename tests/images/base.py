@@ -75,7 +75,7 @@ def base_image(python: str | None = None) -> str:
     other = f"{name}-py{python}"
     if not _is_here(other):
         container = buildah("from", "--pull-never", name)
-        buildah("add", "--quiet", container, _folder_of(python), "/usr/local")
+        buildah("add", "--quiet", container, folder_of(python), "/usr/local")
         # It may stand on a shared library of its own.
         buildah("run", "--isolation", "chroot", container, "--", "ldconfig")
         buildah("commit", "--quiet", "--format", "docker", container, other)
@@ -83,7 +83,7 @@ def base_image(python: str | None = None) -> str:
     return other
 
 
-def _folder_of(python: str) -> Path:
+def folder_of(python: str) -> Path:
     """Where a Python lies that was installed into a folder of its own, as pyenv does."""
     versions = sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python{python}"))
     for candidate in [shutil.which(f"python{python}"), *map(str, versions)]:

@@ -16,7 +16,7 @@ import pytest
 
 from smdp_launch.localcloud.client import Endpoint, private
 from tests.conftest import LAUNCHER, ROOT, clean_environment
-from tests.images.base import base_image, buildah, run_in
+from tests.images.base import base_image, buildah, folder_of, run_in
 from tests.localcloud.conftest import open_cloud, state_dir
 
 __all__ = ["open_cloud", "state_dir"]
@@ -104,14 +104,15 @@ def pins(framework: str, version: str) -> list[str]:
     return sorted([*found, f"numpy=={numpy[1]}", f"{_PACKAGE[framework]}=={version}"])
 
 
-def _download(python: str, wanted: list[str]) -> Path:
-    """The wheels, kept beside the other things that make builds."""
+def _download(interpreter: Path, python: str, wanted: list[str]) -> Path:
+    """The wheels, kept beside the other things that make builds. Of what depends on the version of Python, pip gets
+    what its own interpreter needs."""
     key = hashlib.sha256(" ".join([python, *wanted]).encode()).hexdigest()[:12]
     folder = ROOT / "build" / f"wheels-{key}"
     if not folder.exists():
         draft = folder.with_name(f"{folder.name}-{os.getpid()}")
         command = [
-            sys.executable,
+            interpreter,
             "-m",
             "pip",
             "download",
@@ -127,7 +128,9 @@ def _download(python: str, wanted: list[str]) -> Path:
 def _recipe(framework: str, version: str, wanted_python: str | None) -> Recipe:
     base = base_image(wanted_python)
     python = run_in(base, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-    return Recipe(framework, version, base, python, _download(python, pins(framework, version)))
+    interpreter = folder_of(wanted_python) / "bin" / f"python{wanted_python}" if wanted_python else Path(sys.executable)
+    wheels = _download(interpreter, python, pins(framework, version))
+    return Recipe(framework, version, base, python, wheels)
 
 
 @pytest.fixture(scope="session")
