@@ -72,7 +72,13 @@ def alternatives(framework: str, version: str) -> list[Build]:
 
 def native_builds(framework: str) -> list[str]:
     """The versions that the native engine is built for; empty where there are none."""
-    return list(table("frameworks")["native"].get(framework, []))
+    return list(table("frameworks")["native"].get(framework, {}))
+
+
+def native_cuda(framework: str, version: str) -> str | None:
+    """The CUDA of our image for one of ``native_builds``; None where we have an image for CPUs only."""
+    cuda: str | None = table("frameworks")["native"][framework][version]
+    return cuda
 
 
 def parts(version: str) -> tuple[int, ...]:

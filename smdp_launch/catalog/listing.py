@@ -6,7 +6,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from smdp_launch.catalog.frameworks import Build, alternatives, build, builds, frameworks, minimum, native_builds, parts
+from smdp_launch.catalog.frameworks import (
+    Build,
+    alternatives,
+    build,
+    builds,
+    frameworks,
+    minimum,
+    native_builds,
+    native_cuda,
+    parts,
+)
 from smdp_launch.catalog.instances import Instance, instances, supported_instances
 from smdp_launch.catalog.regions import offering, regions, registry_account
 from smdp_launch.catalog.registries import training_image
@@ -135,9 +145,11 @@ def _framework_row(one: Build | Pair) -> Row:
 
 
 def _native_row(framework: str, version: str) -> Row:
-    """What its image holds is known to whoever builds it."""
-    empty = dict.fromkeys(("transformers", "python", "cuda", "smddp", "image_tag"))
-    return {**empty, "framework": framework, "version": version, "native": True, "policy": "extended"}
+    """Which Python its image holds is known to whoever builds it."""
+    empty = dict.fromkeys(("transformers", "python", "smddp", "image_tag"))
+    cuda = native_cuda(framework, version)
+    policy = "strict" if cuda is not None and cuda.startswith("11.") else "extended"
+    return {**empty, "framework": framework, "version": version, "cuda": cuda, "native": True, "policy": policy}
 
 
 def _narrowed(rows: Iterable[Row], policy: str | None, engine: str | None) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smdp_launch.catalog.frameworks import TITLES, build, minimum, native_builds, parts, versions
+from smdp_launch.catalog.frameworks import TITLES, build, minimum, native_builds, native_cuda, parts, versions
 from smdp_launch.catalog.images import ImageUri, TagFacts, parse_image, tag_facts
 from smdp_launch.catalog.transformers import Pair, pair
 from smdp_launch.rules.facts import Facts
@@ -80,13 +80,15 @@ def suitable_versions(facts: Facts) -> list[str]:
     name, engine = facts.spec.framework.name, facts.spec.engine
     strict = facts.spec.policy != "extended"
     ours = native_builds(name) if engine == "native" else versions(name)
-    return [one for one in ours if _allowed(name, one, strict) and (engine != "smdistributed" or _library(name, one))]
+    young = [one for one in ours if parts(one) >= parts(minimum(name))]
+    allowed = [one for one in young if not strict or _has_cuda_11(name, one, engine == "native")]
+    return [one for one in allowed if engine != "smdistributed" or _library(name, one)]
 
 
-def _allowed(name: str, version: str, strict: bool) -> bool:
+def _has_cuda_11(name: str, version: str, native: bool) -> bool:
     found = build(name, version)
-    old = parts(version) < parts(minimum(name))
-    return not old and (not strict or (found is not None and found.cuda_major == 11))
+    cuda = native_cuda(name, version) if native else (found.cuda if found is not None else None)
+    return cuda is not None and cuda.startswith("11.")
 
 
 def _library(name: str, version: str) -> bool:

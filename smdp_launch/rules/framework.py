@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.frameworks import TITLES, build, minimum, native_builds, parts
+from smdp_launch.catalog.frameworks import TITLES, build, minimum, native_builds, native_cuda, parts
 from smdp_launch.catalog.transformers import pairs, pairs_of, transformers_versions
 from smdp_launch.diagnostics import closest
 from smdp_launch.rules import chosen
@@ -56,13 +56,13 @@ def needs_another_cuda(facts: Facts) -> bool:
     For AWS's library an image of the person's own may say otherwise; our engine is built for the framework's own CUDA.
     """
     framework, native = facts.spec.framework, facts.spec.engine == "native"
-    told = None if native else chosen.tag(facts).cuda
-    if facts.spec.policy != "strict" or (told is not None and told.startswith("11.")):
+    if facts.spec.policy != "strict":
         return False
-    found = chosen.held(facts)
-    if found is not None:
-        return found.cuda_major != 11
-    return native and chosen.native_version(framework.name, framework.version) is not None
+    ours = chosen.native_version(framework.name, framework.version) if native else None
+    if ours is not None:
+        return not (native_cuda(framework.name, ours) or "").startswith("11.")
+    found, told = chosen.held(facts), None if native else chosen.tag(facts).cuda
+    return found is not None and found.cuda_major != 11 and not (told or "").startswith("11.")
 
 
 @rule("SMDP304", "framework.name", "framework.version", "framework.python", "framework.transformers", "image")

@@ -76,8 +76,9 @@ def base_image(python: str | None = None) -> str:
     if not _is_here(other):
         container = buildah("from", "--pull-never", name)
         buildah("add", "--quiet", container, folder_of(python), "/usr/local")
-        # It may stand on a shared library of its own.
-        buildah("run", "--isolation", "chroot", container, "--", "ldconfig")
+        # It may stand on a shared library of its own; its own tests hold keys and a wheel.
+        tidy = f"ldconfig && rm -r /usr/local/lib/python{python}/test"
+        buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", tidy)
         buildah("commit", "--quiet", "--format", "docker", container, other)
         buildah("rm", container)
     return other

@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smdp_launch.catalog.frameworks import alternatives, build, builds, frameworks, minimum, native_builds, parts
+from smdp_launch.catalog.frameworks import (
+    TITLES,
+    alternatives,
+    build,
+    builds,
+    frameworks,
+    minimum,
+    native_builds,
+    native_cuda,
+    parts,
+)
 from smdp_launch.catalog.images import ImageUri, aws_build, parse_image, tag_facts
 from smdp_launch.catalog.instances import instance, instances, replacement, supported_instances
 from smdp_launch.catalog.limits import known_instance_types
@@ -30,7 +40,8 @@ from smdp_launch.catalog.regions import (
 from smdp_launch.catalog.registries import placeholder_region, training_image
 from smdp_launch.catalog.tables import table
 from smdp_launch.catalog.transformers import pair, pairs, pairs_of, transformers_versions
-from smdp_launch.errors import ExitCode
+from smdp_launch.errors import ExitCode, Refused
+from smdp_launch.image.recipe import recipe
 from tests.conftest import ROOT, Command, clean_environment
 from tests.test_docs import blocks, shell
 
@@ -115,6 +126,17 @@ def test_an_image_with_another_cuda_does_not_hold_the_library() -> None:
 def test_the_native_engine_says_what_it_is_built_for() -> None:
     assert "2.0.1" in native_builds("pytorch")
     assert native_builds("tensorflow") == ["2.11.1", "2.14.1"]
+
+
+@pytest.mark.parametrize(("framework", "version"), [(one, version) for one in TITLES for version in native_builds(one)])
+def test_the_cuda_of_the_native_engine_is_that_of_the_image_that_is_built_for_it(framework: str, version: str) -> None:
+    assert recipe(framework, version, cuda=False).version == version
+    cuda = native_cuda(framework, version)
+    if cuda is not None:
+        assert recipe(framework, version, cuda=True).cuda == cuda
+    else:
+        with pytest.raises(Refused, match="with CUDA is known"):
+            recipe(framework, version, cuda=True)
 
 
 def test_transformers_pairs_name_their_frameworks_build() -> None:

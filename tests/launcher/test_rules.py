@@ -80,6 +80,13 @@ def test_a_short_version_means_the_newest_patch(tmp_path: Path) -> None:
     assert found(tmp_path, ('"2.0.1"', '"2.0"')) == []
 
 
+@pytest.mark.parametrize("version", ["2.11.1", "2.11", "2.14.1", "2.14"])
+def test_the_native_engine_runs_with_the_cuda_of_its_own_image(tmp_path: Path, version: str) -> None:
+    """AWS has no image of TensorFlow 2.11.1."""
+    framework = f'{{name: tensorflow, version: "{version}"}}'
+    assert found(tmp_path, ('{name: pytorch, version: "2.0.1"}', framework)) == []
+
+
 def test_extended_allows_cuda_12(tmp_path: Path) -> None:
     changes = ("engine: native", "engine: smdistributed\npolicy: extended"), (IMAGE, "")
     assert [one.code for one in found(tmp_path, ('"2.0.1"', '"2.1.0"'), changes[1], ("native", "smdistributed"))] == [
