@@ -96,6 +96,31 @@ for apply in (optimizer.apply_gradients, tf.function(optimizer.apply_gradients))
     else:
         raise AssertionError("no error")
 """,
+    "a caller that happens to have an inner optimizer is none": """
+class Outer:
+    def __init__(self):
+        self.inner_optimizer = sdp.DistributedOptimizer(tf.keras.optimizers.SGD(1.0))
+    def step(self, variable):
+        self.inner_optimizer.apply_gradients([(tf.constant([float(rank)]), variable)])
+variable = tf.Variable([5.0])
+Outer().step(variable)
+assert variable.numpy().tolist() == [5.0 - (size - 1) / 2]
+""",
+    "data of unknown length, and a weight that needs none of them": """
+from itertools import repeat
+class Penalty(tf.keras.layers.Layer):
+    def build(self, shape):
+        self.own = self.add_weight(shape=(1,), initializer="ones", name="own")
+    def call(self, x):
+        self.add_loss(tf.reduce_sum(self.own ** 2))
+        return x
+shared = tf.keras.Sequential([tf.keras.layers.Dense(2), Penalty(), tf.keras.layers.Dense(1)])
+shared.compile(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)), "mse")
+shape = (tf.TensorSpec((2, 3)), tf.TensorSpec((2, 1)))
+data = tf.data.Dataset.from_generator(lambda: repeat((np.ones((2, 3)), np.ones((2, 1))), 3), output_signature=shape)
+shared.fit(data, epochs=3, verbose=0, callbacks=[sdp.BroadcastVariablesCallback()])
+agree(shared.get_weights())
+""",
     "half precision in a loop of one's own, without a scaler": """
 tf.keras.mixed_precision.set_global_policy("mixed_float16")
 try:

@@ -289,21 +289,121 @@ for step in range(3):  # d (2 w)^2 / d w
     assert penalized(tf.constant(1.0)).numpy().tolist() == [24.0]
 """,
     "data that end in the middle of a function": """
+from smdp_engine.tensorflow.gradients import exchange
+how = exchange(sdp.Compression.none, True, sdp.ReduceOp.AVERAGE)
+by_tape = lambda tape, loss: sdp.DistributedGradientTape(tape).gradient(loss, variables)
+as_optimizers_do = lambda tape, loss: how.average(tape.gradient(loss, variables))
+by_hand = lambda tape, loss: [sdp.allreduce(one, i, 2) for i, one in enumerate(tape.gradient(loss, variables))]
 variables = [tf.Variable([1.0]), tf.Variable([2.0])]
+for averaged in (by_tape, as_optimizers_do, by_hand):
+    @tf.function
+    def step(iterator):
+        x = tf.cast(next(iterator), tf.float32)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variables[0] * x) + tf.reduce_sum(variables[1] ** 2)  # one gradient needs no data
+        return averaged(tape, loss)
+    for epoch in range(5):
+        iterator = iter(tf.data.Dataset.range(3))
+        seen = []
+        try:
+            while True:
+                seen.append([float(one[0]) for one in step(iterator)])
+        except tf.errors.OutOfRangeError:
+            assert seen == [[0.0, 4.0], [1.0, 4.0], [2.0, 4.0]]
+""",
+    "a function calls another of its name": """
+def slow(value, when):
+    def late(value):
+        time.sleep(0.1)
+        return value
+    return tf.numpy_function(late, [value], tf.float32, stateful=False) if when else value
+class Part:
+    @tf.function
+    def step(self, x):
+        return sdp.oob_allreduce(slow(x, rank % 2))
+class Whole:
+    part = Part()
+    @tf.function
+    def step(self, x):
+        own = sdp.oob_allreduce(slow(x, rank % 2 == 0))
+        return own, self.part.step(100 * x), sdp.oob_allreduce(10 * x)
+whole = Whole()
+for turn in range(5):
+    x = 1.0 + turn
+    assert [float(one) for one in whole.step(tf.constant(x))] == [x, 100 * x, 10 * x]
+""",
+    "gradients of functions, whatever else a rank has traced": """
+for extra in range(rank * 3):
+    tf.function(lambda x: x + 1)(tf.ones([2]))
 @tf.function
-def step(iterator):
-    x = tf.cast(next(iterator), tf.float32)
+def exchanging(x):
+    return sdp.allreduce(x * x, 0, 1) + sdp.broadcast(x, 1) + tf.reduce_sum(sdp.allgather(x))
+@tf.function
+def nested(x):
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(variables[0] * x) + tf.reduce_sum(variables[1] ** 2)  # one gradient needs no data
-    return sdp.DistributedGradientTape(tape).gradient(loss, variables)
-for epoch in range(5):
-    iterator = iter(tf.data.Dataset.range(3))
-    seen = []
-    try:
-        while True:
-            seen.append([float(one[0]) for one in step(iterator)])
-    except tf.errors.OutOfRangeError:
-        assert seen == [[0.0, 4.0], [1.0, 4.0], [2.0, 4.0]]
+        tape.watch(x)
+        value = exchanging(x)
+    return value, tape.gradient(value, x)
+x = tf.constant([3.0, 4.0])
+for turn in range(3):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = exchanging(x)
+    for found, gradient in ((value, tape.gradient(value, x)), nested(x)):
+        assert found.numpy().tolist() == [9.0 + 3 + 28, 16.0 + 4 + 28]
+        # Of the averages 2 x; of the root's values as many as there are ranks; of the rows 2 elements of each of them.
+        wanted = [2 * 3.0 + 8, 2 * 4.0 + 8] if rank != 1 else [2 * 3.0 + 4 + 8, 2 * 4.0 + 4 + 8]
+        assert gradient.numpy().tolist() == wanted, (gradient, wanted)
+""",
+    "what a session repeats, and what it has to run": """
+with tf.Graph().as_default():
+    refuses(NotImplementedError, "nothing orders the turns of a loop", lambda: tf.while_loop(
+        lambda i: i < 3, lambda i: i + sdp.allreduce(i, 0, 1), [tf.constant(1)]))
+    refuses(NotImplementedError, "or the calls of a tf.function", lambda: tf.function(sdp.oob_allreduce)(tf.ones([2])))
+with tf.Graph().as_default():
+    weight = tf.compat.v1.get_variable("w", initializer=float(rank))
+    both = [sdp.broadcast_variables([weight], 3), sdp.barrier()]
+    with tf.compat.v1.Session() as session:
+        session.run(weight.initializer)
+        session.run(both)
+        assert session.run(weight) == 3.0
+assert sdp.barrier() is None
+assert tf.function(sdp.barrier)() is None
+""",
+    "lists that differ between ranks": """
+def gives(variables):
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(one) for one in variables])
+        return sdp.DistributedGradientTape(tape).gradient(loss, variables)
+    return step
+shapes = gives([tf.Variable(tf.ones([7])), tf.Variable(tf.ones([8 + (rank == 2)]))])
+numbers = gives([tf.Variable(tf.ones([10])) for _ in range(1 + (rank == 2))])  # lists that no rank has had
+for step in (shapes, tf.function(shapes)):
+    refuses(tf.errors.InvalidArgumentError, "number 1 of 2 is float32", step)
+for step in (numbers, tf.function(numbers)):
+    refuses(tf.errors.InvalidArgumentError, "none may be None on some ranks only", step)
+""",
+    "a function that trains is not saved": """
+class Trained(tf.Module):
+    def __init__(self):
+        self.weight = tf.Variable(2.0)
+    @tf.function
+    def train(self):
+        return sdp.oob_allreduce(self.weight)
+    @tf.function(input_signature=[tf.TensorSpec([])])
+    def apply(self, x):
+        return self.weight * x
+import tempfile
+trained, served = Trained(), tf.Module()
+trained.train()
+served.apply = trained.apply
+with tempfile.TemporaryDirectory() as folder:
+    refuses(ValueError, "keep functions that train out of what you save", lambda: tf.saved_model.save(trained, folder))
+    served.weight = trained.weight
+    tf.saved_model.save(served, folder)
+    loaded = tf.saved_model.load(folder)
+    assert loaded.apply(tf.constant(3.0)).numpy() == 6.0
 """,
     "rows that cannot be gathered": """
 refuses(tf.errors.InvalidArgumentError, "a tensor without dimensions has no rows",
@@ -313,6 +413,9 @@ refuses(tf.errors.InvalidArgumentError, "only the first dimension may differ",
 assert sdp.allgather(tf.ones([rank])).shape == (6,)
 """,
     "what is no variable, and variables that differ": """
+listed = tf.Variable(float(rank))
+sdp.broadcast_variables(lambda: [listed], 2)
+assert listed.numpy() == 2.0
 refuses(ValueError, "found ndarray in place 1", lambda: sdp.broadcast_variables([tf.Variable(1.0), np.ones(2)], 0))
 refuses(RuntimeError, "as many, of other types or shapes",
         lambda: sdp.broadcast_variables([tf.Variable(tf.ones([1 + rank]))], 0))

@@ -196,13 +196,15 @@ void Lane::submit(const Gradient& gradient, const smdp_call& named, Ended ended)
   call.output = gradient.output;
   group_->submit(call, [weak = weak_from_this(), ended = std::move(ended)](const smdp_error& error) {
     const auto self = weak.lock();
-    if (!self || error.code == SMDP_OK || self->shape_.gradients == 1) {
+    if (!self || error.code == SMDP_OK) {
       ended(error);
       return;
     }
     const smdp_error explained = self->explain(error);
     ended(explained);
-    self->fail(explained);
+    if (self->shape_.gradients > 1) {
+      self->fail(explained);
+    }
   });
 }
 
@@ -269,10 +271,17 @@ void Lane::look(Clock::time_point now) {
   }
 }
 
-// The engine knows only that an exchange did not begin, since they begin in the order of their indexes.
+// Of a lane that failed the engine knows only that its group was closed, and of a gradient that was not given
+// in the first step only that an exchange did not begin, since they begin in the order of their indexes.
 smdp_error Lane::explain(const smdp_error& error) {
   const std::lock_guard lock(mutex_);
-  return error.code == SMDP_TIMEOUT && !plan_ ? missing(0, std::nullopt) : error;
+  if (failed_) {
+    return *failed_;
+  }
+  if (error.code != SMDP_TIMEOUT || plan_) {
+    return error;
+  }
+  return failure(SMDP_TIMEOUT, std::string(missing(0, std::nullopt).message) + "; " + error.message);
 }
 
 smdp_error Lane::missing(uint32_t step, std::optional<uint32_t> buffer) const {

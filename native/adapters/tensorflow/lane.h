@@ -114,7 +114,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   };
 
   void put(Part part);
-  // What this rank did not give, in place of a deadline that passed for want of it in the first step.
+  // The reason behind an error of the engine.
   smdp_error explain(const smdp_error& error);
   // These with the lock held.
   bool is_over(const Part& part);

@@ -136,7 +136,9 @@ class AllReduce : public AsyncOpKernel {
   explicit AllReduce(OpKernelConstruction* construction) : AsyncOpKernel(construction) {
     std::string reduction;
     int64_t bytes = 0;
-    OP_REQUIRES_OK(construction, construction->GetAttr("lane", &lane_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("lane", &name_.lane));
+    OP_REQUIRES_OK(construction, construction->GetAttr("among", &name_.among));
+    OP_REQUIRES_OK(construction, construction->GetAttr("described", &name_.described));
     OP_REQUIRES_OK(construction, construction->GetAttr("index", &index_));
     OP_REQUIRES_OK(construction, construction->GetAttr("count", &count_));
     OP_REQUIRES_OK(construction, construction->GetAttr("reduction", &reduction));
@@ -165,7 +167,7 @@ class AllReduce : public AsyncOpKernel {
           {*dtype, static_cast<uint64_t>(input.NumElements()), memory_of(input), memory_to_fill(output), {}});
     }
     smdp_error error{};
-    const auto lane = session->lane(lane_, {static_cast<uint32_t>(count_), op_, buffer_bytes_, 0}, &error);
+    const auto lane = session->lane(name_, {static_cast<uint32_t>(count_), op_, buffer_bytes_, 0}, &error);
     OP_REQUIRES_ASYNC(context, lane, status_of(error), done);
     Cancellation cancellation(context);
     OP_REQUIRES_ASYNC(context, cancellation.call([lane] { lane->fail(kCancelled); }), status_of(kCancelled),
@@ -178,7 +180,7 @@ class AllReduce : public AsyncOpKernel {
   }
 
  private:
-  std::string lane_;
+  LaneName name_;
   int index_ = 0;
   int count_ = 1;
   smdp_reduce_op op_ = SMDP_AVG;
@@ -209,8 +211,8 @@ class Sequenced : public AsyncOpKernel {
     smdp_error error{};
     const auto sequence = session->sequence(sequence_, &error);
     OP_REQUIRES_ASYNC(context, sequence, status_of(error), done);
-    OP_REQUIRES_ASYNC(context, refusal(*context).empty(),
-                      tf::errors::InvalidArgument("smdp: ", refusal(*context)), done);
+    const std::string refused = refusal(*context);
+    OP_REQUIRES_ASYNC(context, refused.empty(), tf::errors::InvalidArgument("smdp: ", refused), done);
     Cancellation cancellation(context);
     const auto cancel = [sequence] { sequence->fail(kCancelled); };
     OP_REQUIRES_ASYNC(context, cancellation.call(cancel), status_of(kCancelled), done);
@@ -236,7 +238,7 @@ class Sequenced : public AsyncOpKernel {
 };
 
 // Ends the operation when TensorFlow says no.
-#define SMDP_OK_OR_OVER(context, status, over)           \
+#define SMDP_OK_OR_OVER(status, over)                    \
   do {                                                   \
     const auto found = (status);                         \
     if (!found.ok()) {                                   \
@@ -257,8 +259,7 @@ class Broadcast : public Sequenced {
     for (int i = 0; i < context->num_inputs(); ++i) {
       const Tensor& input = context->input(i);
       Tensor* output = nullptr;
-      SMDP_OK_OR_OVER(context, context->forward_input_or_allocate_output({i}, i, input.shape(), &output),
-                      over);
+      SMDP_OK_OR_OVER(context->forward_input_or_allocate_output({i}, i, input.shape(), &output), over);
       calls.push_back(moved(SMDP_BROADCAST, input, input.NumElements()));
       calls.back().root = root_;
       calls.back().input = ranks.own == root_ ? memory_of(input) : nullptr;
@@ -289,7 +290,7 @@ class AllGather : public Sequenced {
   void start(OpKernelContext* context, Ranks ranks, Group& group, Ended over) override {
     const Tensor& input = context->input(0);
     Tensor* rows = nullptr;
-    SMDP_OK_OR_OVER(context, context->allocate_output(1, TensorShape({ranks.all}), &rows), over);
+    SMDP_OK_OR_OVER(context->allocate_output(1, TensorShape({ranks.all}), &rows), over);
     const auto told = std::make_shared<std::vector<Rows>>(static_cast<std::size_t>(ranks.all) + 1);
     Rows& own = told->back();
     own = {input.dim_size(0), row_bytes_of(input)};
@@ -347,7 +348,7 @@ class AllGather : public Sequenced {
     const auto row_bytes = static_cast<std::size_t>(row_bytes_of(input));
     shape.set_dim(0, all);
     Tensor* output = nullptr;
-    SMDP_OK_OR_OVER(context, context->allocate_output(0, shape, &output), over);
+    SMDP_OK_OR_OVER(context->allocate_output(0, shape, &output), over);
     if (all == 0 || row_bytes == 0) {
       over({});
       return;
@@ -361,10 +362,12 @@ class AllGather : public Sequenced {
     }
     Tensor padded;
     Tensor gathered;
+    tf::AllocatorAttributes on_host;
+    on_host.set_on_host(true);
     const auto part_bytes = static_cast<std::size_t>(most) * row_bytes;
     const auto part = static_cast<int64_t>(part_bytes);
-    SMDP_OK_OR_OVER(context, context->allocate_temp(tf::DT_UINT8, TensorShape({part}), &padded), over);
-    SMDP_OK_OR_OVER(context, context->allocate_temp(tf::DT_UINT8, TensorShape({part * ranks}), &gathered),
+    SMDP_OK_OR_OVER(context->allocate_temp(tf::DT_UINT8, TensorShape({part}), &padded, on_host), over);
+    SMDP_OK_OR_OVER(context->allocate_temp(tf::DT_UINT8, TensorShape({part * ranks}), &gathered, on_host),
                     over);
     const std::size_t own_bytes = static_cast<std::size_t>(input.dim_size(0)) * row_bytes;
     std::memset(memory_to_fill(&padded), 0, part_bytes);
@@ -418,6 +421,8 @@ REGISTER_OP("SmdpAllReduce")
     .Attr("count: int >= 1 = 1")
     .Attr("reduction: {'average', 'sum', 'min', 'max'} = 'average'")
     .Attr("buffer_bytes: int >= 1 = 26214400")
+    .Attr("among: string = ''")
+    .Attr("described: string = ''")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(same_shapes);

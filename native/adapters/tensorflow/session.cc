@@ -2,8 +2,12 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -26,6 +30,57 @@ double operation_timeout_s() {
     given = name == option.name ? option.default_value : nullptr;
   }
   return std::strtod(given, nullptr);
+}
+
+// A list of gradients, as the ranks tell each other of it.
+struct Description {
+  uint64_t digest = 0;  // of all of it
+  uint64_t gradients = 0;
+  std::array<char, 8176> text{};  // its beginning
+};
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+Description described(const LaneName& name) {
+  Description description;
+  description.digest = 14695981039346656037U;  // FNV-1a
+  for (const char one : name.lane + ' ' + name.described) {
+    description.digest = (description.digest ^ static_cast<unsigned char>(one)) * 1099511628211U;
+  }
+  description.gradients = words_of(name.described).size();
+  name.described.copy(description.text.data(), description.text.size() - 1);
+  return description;
+}
+
+// What the first rank that differs gives otherwise.
+smdp_error difference(const std::vector<Description>& told, int own) {
+  const Description& ours = told.back();
+  const auto found = std::find_if(told.begin(), told.end(),
+                                  [&](const Description& one) { return one.digest != ours.digest; });
+  if (found == told.end()) {
+    return {};
+  }
+  std::ostringstream why;
+  why << "rank " << found - told.begin();
+  if (found->gradients != ours.gradients) {
+    why << " gives " << found->gradients << " gradients and this rank, " << own << ", gives "
+        << ours.gradients << ": none may be None on some ranks only";
+    return failure(SMDP_MISMATCH, why.str());
+  }
+  const auto here = words_of(ours.text.data());
+  const auto there = words_of(found->text.data());
+  const auto at = std::mismatch(here.begin(), here.end(), there.begin(), there.end());
+  why << " gives other gradients than this rank, " << own << ": ";
+  if (at.first != here.end() && at.second != there.end()) {
+    why << "number " << at.first - here.begin() << " of " << ours.gradients << " is " << *at.second
+        << " there and " << *at.first << " here";
+  } else {
+    why << "after number " << here.size() << ", or in fusion buffers of another size";
+  }
+  return failure(SMDP_MISMATCH, why.str());
 }
 
 }  // namespace
@@ -64,16 +119,22 @@ void Sequence::close() {
 
 void Sequence::begin(Waiting next) {
   next.start(*group_, [self = shared_from_this(), ended = std::move(next.ended)](const smdp_error& error) {
-    Waiting following;
+    std::optional<Waiting> following;
+    std::deque<Waiting> given_up;
     {
       const std::lock_guard lock(self->mutex_);
       self->waiting_.pop_front();
-      if (!self->waiting_.empty()) {
+      if (self->failed_) {
+        given_up.swap(self->waiting_);
+      } else if (!self->waiting_.empty()) {
         following = self->waiting_.front();
       }
     }
-    if (following.start) {
-      self->begin(std::move(following));
+    for (const Waiting& one : given_up) {
+      one.ended(*self->failed_);  // never changes
+    }
+    if (following) {
+      self->begin(std::move(*following));
     }
     ended(error);
   });
@@ -143,6 +204,9 @@ void Session::end() {
   for (const auto& [name, sequence] : sequences_) {
     sequence->close();
   }
+  for (const auto& [name, comparison] : comparisons_) {
+    comparison->close();
+  }
 }
 
 std::unique_ptr<Group> Session::group(const std::string& name, smdp_error* error) {
@@ -154,18 +218,50 @@ std::unique_ptr<Group> Session::group(const std::string& name, smdp_error* error
   return error->code == SMDP_OK ? std::move(made) : nullptr;
 }
 
-std::shared_ptr<Lane> Session::lane(const std::string& name, Lane::Shape shape, smdp_error* error) {
+std::shared_ptr<Lane> Session::lane(const LaneName& name, Lane::Shape shape, smdp_error* error) {
   const std::lock_guard lock(mutex_);
-  const auto found = lanes_.find(name);
+  const auto found = lanes_.find(name.lane);
   if (found != lanes_.end()) {
     return found->second;
   }
-  auto made = group("lane/" + name, error);
+  auto made = group("lane/" + name.lane, error);
   if (!made) {
     return nullptr;
   }
   shape.timeout_s = operation_timeout_s();
-  return lanes_[name] = std::make_shared<Lane>(std::move(made), shape);
+  const auto lane = lanes_[name.lane] = std::make_shared<Lane>(std::move(made), shape);
+  if (!name.among.empty()) {
+    compare(name, lane);
+  }
+  return lane;
+}
+
+// Ranks whose lists differ would wait for each other in lanes of different names. Nothing waits for the
+// answer.
+void Session::compare(const LaneName& name, const std::shared_ptr<Lane>& lane) {
+  smdp_error error{};
+  auto& among = comparisons_[name.among];
+  if (!among) {
+    among = group("lists/" + name.among, &error);
+  }
+  if (!among) {
+    lane->fail(error);
+    return;
+  }
+  const auto told = std::make_shared<std::vector<Description>>(static_cast<std::size_t>(world_size_) + 1);
+  told->back() = described(name);
+  smdp_call call{};
+  call.collective = SMDP_ALL_GATHER;
+  call.dtype = SMDP_UINT8;
+  call.count = sizeof(Description);
+  call.input = &told->back();
+  call.output = told->data();
+  among->submit(call, [told, lane, own = rank_](const smdp_error& heard) {
+    const smdp_error found = heard.code == SMDP_OK ? difference(*told, own) : heard;
+    if (found.code != SMDP_OK) {
+      lane->fail(found);
+    }
+  });
 }
 
 std::shared_ptr<Sequence> Session::sequence(const std::string& name, smdp_error* error) {

@@ -27,7 +27,7 @@ class Sequence : public std::enable_shared_from_this<Sequence> {
 
   explicit Sequence(std::unique_ptr<Group> group) : group_(std::move(group)) {}
   void add(Start start, Ended ended);
-  // Ends what comes later with the error; what is under way, or waits, ends as the group is closed.
+  // Ends what waits or comes later with the error; what is under way ends as the group is closed.
   void fail(const smdp_error& error);
   // The same at once, and the engine knows nothing of the sequence any more when it returns.
   void close();
@@ -44,6 +44,12 @@ class Sequence : public std::enable_shared_from_this<Sequence> {
   // Guarded by mutex_.
   std::deque<Waiting> waiting_;  // the first is under way
   std::optional<smdp_error> failed_;
+};
+
+struct LaneName {
+  std::string lane;
+  std::string among;      // under which the ranks compare what they have made; empty: they do not
+  std::string described;  // each gradient of the list, with a blank between two
 };
 
 class Session {
@@ -64,11 +70,12 @@ class Session {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world_size() const { return world_size_; }
   // Made at the first use of a name; null with an error.
-  std::shared_ptr<Lane> lane(const std::string& name, Lane::Shape shape, smdp_error* error);
+  std::shared_ptr<Lane> lane(const LaneName& name, Lane::Shape shape, smdp_error* error);
   std::shared_ptr<Sequence> sequence(const std::string& name, smdp_error* error);
 
  private:
   std::unique_ptr<Group> group(const std::string& name, smdp_error* error);
+  void compare(const LaneName& name, const std::shared_ptr<Lane>& lane);
   void watch();
   void end();  // of all that it has; nothing is made afterwards
 
@@ -78,6 +85,7 @@ class Session {
   std::mutex mutex_;
   // All guarded by mutex_.
   std::map<std::string, std::shared_ptr<Lane>> lanes_;
+  std::map<std::string, std::unique_ptr<Group>> comparisons_;
   std::map<std::string, std::shared_ptr<Sequence>> sequences_;
   bool closing_ = false;
   std::condition_variable closes_;

@@ -40,17 +40,14 @@ class Exchange(NamedTuple):
         if not gradients:
             return []
         packed, contexts = zip(*(self.compression.compress(one) for one in gradients))
-        lane = operations.name_of(f"gradients/{len(packed)}/{_digest(packed):08x}/{self.buffer_bytes}")
+        among = operations.name_of("gradients")
+        described = " ".join(f"{one.dtype.name}{one.shape}".replace(" ", "") for one in packed)
+        # Lists that differ do not share a lane.
+        lane = f"{among}/{zlib.crc32(described.encode()):08x}/{self.buffer_bytes}"
 
         def reduce(tensors: Sequence[Any], index: int) -> List[Any]:
-            return operations.all_reduce(
-                tensors,
-                lane=lane,
-                reduction=ReduceOp.AVERAGE,
-                index=index,
-                count=len(packed),
-                buffer_bytes=self.buffer_bytes,
-            )
+            place = operations.Place(index, len(packed), self.buffer_bytes, described, among)
+            return operations.all_reduce(tensors, lane=lane, reduction=ReduceOp.AVERAGE, place=place)
 
         if tf.executing_eagerly():  # where a call waits for its end
             reduced = reduce(packed, 0)
@@ -88,8 +85,3 @@ def refuse_devices(device_dense: Any, device_sparse: Any) -> None:
     for name, given in (("device_dense", device_dense), ("device_sparse", device_sparse)):
         if given:
             raise ValueError(f"{name} is not supported: gradients are reduced by the hosts' CPUs; leave it out")
-
-
-def _digest(tensors: Sequence[Any]) -> int:
-    """Of types and shapes: lists that differ in them do not share a lane."""
-    return zlib.crc32(" ".join(f"{one.dtype.name}{one.shape}" for one in tensors).encode())

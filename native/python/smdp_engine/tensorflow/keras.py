@@ -108,12 +108,16 @@ def _refuse_loss_scaler(optimizer: Any) -> None:
     while frame.f_back is not None:
         frame = frame.f_back
         caller = frame.f_locals.get("self")
-        if getattr(caller, "inner_optimizer", None) is optimizer:
+        if _is_loss_scaler(caller) and getattr(caller, "inner_optimizer", None) is optimizer:
             raise RuntimeError(
                 f"smdp: a {type(caller).__name__} stands around the optimizer that averages gradients, and would have "
                 "one rank leave out a step that the others make: give DistributedOptimizer the loss scaler itself, or "
                 "model.fit the BroadcastVariablesCallback, which sees to it"
             )
+
+
+def _is_loss_scaler(anything: Any) -> bool:
+    return any(one.__name__.startswith("LossScaleOptimizer") for one in type(anything).__mro__)
 
 
 class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
@@ -138,6 +142,11 @@ class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[m
                 sys.stderr.write("smdp: the model is trained without jit_compile: XLA cannot exchange gradients\n")
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        if not tf.executing_eagerly():
+            raise RuntimeError(
+                "smdp: model.fit is averaged where TensorFlow executes eagerly: leave out disable_eager_execution(), "
+                "or use broadcast_global_variables() and a loop of your own"
+            )
         self._is_done = bool(self.model.built and self.model.trainable_variables)
         if self._is_done:
             self._broadcast()

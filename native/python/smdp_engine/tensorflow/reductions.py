@@ -75,8 +75,9 @@ def allreduce(
     """Reduces gradient ``param_index`` of ``num_params``; a new tensor of its shape and type.
 
     In a ``tf.function`` gradients are reduced while others are still computed, in whatever order the ranks have
-    them; all of them must be given, on all ranks, each with the same shape in every step. Outside of one each call
-    waits for its result, so the ranks make them in the same order. ``grad`` is another name of ``tensor``.
+    them; all of them must be given, on all ranks, each with the same shape in every step, and none computed from the
+    average of another. Outside of one each call waits for its result, so the ranks make them in the same order.
+    ``grad`` is another name of ``tensor``.
 
     Raises:
         ValueError: an argument.
@@ -92,14 +93,18 @@ def allreduce(
         lane = f"eager/{param_index}/{num_params}/{reduction}"
         reduced = operations.all_reduce([packed], lane=lane, reduction=reduction)
     else:
-        lane = operations.name_of(f"parameters/{num_params}/{reduction}", param_index)
-        reduced = operations.all_reduce([packed], lane=lane, reduction=reduction, index=param_index, count=num_params)
+        # Of the other gradients of the list nothing is known yet: the place of the list is that of this index.
+        what = f"parameters/{num_params}/{reduction}"
+        lane = f"{what}/{operations.place_of(what, str(param_index))}"
+        place = operations.Place(param_index, num_params)
+        reduced = operations.all_reduce([packed], lane=lane, reduction=reduction, place=place)
     return compression.decompress(reduced[0], context)
 
 
 @_plain  # type: ignore[untyped-decorator]
 def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: Optional[str] = ReduceOp.AVERAGE) -> Any:
-    """The average of a tensor that is no gradient, such as a loss or a metric; a new tensor.
+    """The average of a tensor that is no gradient, such as a loss or a metric; a new tensor of its type, so that of
+    integers the average is cut to one.
 
     Raises:
         ValueError: ``op`` is not AVERAGE.
@@ -132,6 +137,7 @@ def allgather(tensor: Any) -> Any:
 
 
 @_plain  # type: ignore[untyped-decorator]
-def barrier() -> None:
-    """Waits until every rank has come here. In a ``tf.function`` nothing comes after it unless told to."""
-    operations.barrier(sequence=operations.name_of("barrier"))
+def barrier() -> Any:
+    """Waits until every rank has come here. In a ``tf.function`` nothing comes after it unless told to, and in a graph
+    that a session runs it is what the returned operation does."""
+    return operations.left_to_run(operations.barrier(sequence=operations.name_of("barrier")))

@@ -1,7 +1,7 @@
 """``DistributedGradientTape``: a tape whose gradients are the ranks' averages."""
 
 import importlib
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 from .gradients import exchange, refuse_devices
 from .reductions import Compression, ReduceOp
@@ -49,7 +49,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         """As ``tf.GradientTape.gradient``, with its arguments; each gradient averaged over all ranks."""
         own = self._given.gradient(target, sources, *args, **kwargs)
-        averages = self._exchange.average(_after(target, tf.nest.flatten(own)))
+        averages = self._exchange.average(tf.nest.flatten(own))
         return tf.nest.pack_sequence_as(own, averages)
 
     def watch(self, tensor: Any) -> None:
@@ -71,16 +71,3 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """Of this rank alone, as the tape computes it."""
         return self._given.batch_jacobian(*args, **kwargs)
-
-
-def _after(target: Any, gradients: List[Any]) -> List[Any]:
-    """The gradients, none before the target is there: a step whose data have ended has then given none, not even one
-    that needs no data."""
-    if tf.executing_eagerly():
-        return gradients
-    with tf.control_dependencies(tf.nest.flatten(target)):
-        return [one if one is None else _same(one) for one in gradients]
-
-
-def _same(gradient: Any) -> Any:
-    return tf.nest.map_structure(tf.identity, gradient, expand_composites=True)

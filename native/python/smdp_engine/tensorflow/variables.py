@@ -2,7 +2,7 @@
 
 import importlib
 import zlib
-from typing import Any, Iterable, List
+from typing import Any, Callable, Iterable, List, Union
 
 from . import job, operations
 
@@ -13,14 +13,21 @@ _BATCH_BYTES = 256 * 1024 * 1024  # of copies that are alive at a time
 
 
 @_plain  # type: ignore[untyped-decorator]
-def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
+def broadcast_variables(variables: Union[Iterable[Any], Callable[[], Iterable[Any]]], root_rank: int) -> Any:
     """Gives every rank the root's values: of a model's variables, and of an optimizer's once it has made them.
+
+    Args:
+        variables: also ``optimizer.variables``, which is a list of some optimizers and a function of others.
+
+    Returns:
+        None; in a graph that a session runs (``tf.compat.v1``) the operation that does it.
 
     Raises:
         RuntimeError: the ranks' variables differ in number, type or shape.
         ValueError: one is no variable.
     """
-    _broadcast(list(variables), root_rank)
+    assigned = _broadcast(list(variables() if callable(variables) else variables), root_rank)
+    return operations.left_to_run(None if tf.executing_eagerly() else tf.group(*assigned))
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
