@@ -14,6 +14,7 @@ import importlib
 import re
 import weakref
 import zlib
+from dataclasses import dataclass
 from typing import Any, Callable, Counter, List, MutableMapping, MutableSet, NamedTuple, Sequence, Tuple
 
 from . import job
@@ -136,7 +137,8 @@ def _count(what: str, graph: Any) -> int:
     return seen[what]
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """Of gradients in the list of those that share buffers."""
 
     index: int = 0  # of the first of them
@@ -151,9 +153,8 @@ _ALONE = Place()
 
 def all_reduce(tensors: Sequence[Any], *, lane: str, reduction: str, place: Place = _ALONE) -> List[Any]:
     """Reduces gradients that follow each other in the list of a lane."""
-    attributes = place._asdict()
     reduced = _in_turn(
-        lambda: operations().smdp_all_reduce(values=list(tensors), lane=lane, reduction=reduction, **attributes)
+        lambda: operations().smdp_all_reduce(values=list(tensors), lane=lane, reduction=reduction, **vars(place))
     )
     return list(reduced)
 
