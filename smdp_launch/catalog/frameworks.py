@@ -81,5 +81,10 @@ def native_cuda(framework: str, version: str) -> str | None:
     return cuda
 
 
+def is_cuda_11(cuda: str | None) -> bool:
+    """Of a version such as "11.8"; None, where there is no CUDA or none is known, is not."""
+    return cuda is not None and cuda.startswith("11.")
+
+
 def parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))

@@ -12,6 +12,7 @@ from smdp_launch.catalog.frameworks import (
     build,
     builds,
     frameworks,
+    is_cuda_11,
     minimum,
     native_builds,
     native_cuda,
@@ -130,7 +131,7 @@ def _first_policy(name: str, engine: str) -> str | None:
 
 def _framework_row(one: Build | Pair) -> Row:
     primary = isinstance(one, Build) and build(one.framework, one.version) == one
-    cuda_11 = one.cuda.startswith("11.") and parts(one.version) >= parts(minimum(one.framework))
+    cuda_11 = is_cuda_11(one.cuda) and parts(one.version) >= parts(minimum(one.framework))
     return {
         "framework": one.framework,
         "version": one.version,
@@ -148,7 +149,7 @@ def _native_row(framework: str, version: str) -> Row:
     """Which Python its image holds is known to whoever builds it."""
     empty = dict.fromkeys(("transformers", "python", "smddp", "image_tag"))
     cuda = native_cuda(framework, version)
-    policy = "strict" if cuda is not None and cuda.startswith("11.") else "extended"
+    policy = "strict" if is_cuda_11(cuda) else "extended"
     return {**empty, "framework": framework, "version": version, "cuda": cuda, "native": True, "policy": policy}
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smdp_launch.catalog.frameworks import TITLES, build, minimum, native_builds, native_cuda, parts, versions
+from smdp_launch.catalog.frameworks import (
+    TITLES,
+    build,
+    is_cuda_11,
+    minimum,
+    native_builds,
+    native_cuda,
+    parts,
+    versions,
+)
 from smdp_launch.catalog.images import ImageUri, TagFacts, parse_image, tag_facts
 from smdp_launch.catalog.transformers import Pair, pair
 from smdp_launch.rules.facts import Facts
@@ -87,8 +96,7 @@ def suitable_versions(facts: Facts) -> list[str]:
 
 def _has_cuda_11(name: str, version: str, native: bool) -> bool:
     found = build(name, version)
-    cuda = native_cuda(name, version) if native else (found.cuda if found is not None else None)
-    return cuda is not None and cuda.startswith("11.")
+    return is_cuda_11(native_cuda(name, version) if native else found.cuda if found is not None else None)
 
 
 def _library(name: str, version: str) -> bool:

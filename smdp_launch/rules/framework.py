@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.frameworks import TITLES, build, minimum, native_builds, native_cuda, parts
+from smdp_launch.catalog.frameworks import TITLES, build, is_cuda_11, minimum, native_builds, native_cuda, parts
 from smdp_launch.catalog.transformers import pairs, pairs_of, transformers_versions
 from smdp_launch.diagnostics import closest
 from smdp_launch.rules import chosen
@@ -53,16 +53,16 @@ def cuda_11(facts: Facts) -> Iterator[Finding]:
 def needs_another_cuda(facts: Facts) -> bool:
     """Policy strict, and the framework's build is not one of CUDA 11.
 
-    For AWS's library an image of the person's own may say otherwise; our engine is built for the framework's own CUDA.
+    For AWS's library an image of the person's own may say otherwise; our engine's image has one of its own.
     """
     framework, native = facts.spec.framework, facts.spec.engine == "native"
     if facts.spec.policy != "strict":
         return False
     ours = chosen.native_version(framework.name, framework.version) if native else None
     if ours is not None:
-        return not (native_cuda(framework.name, ours) or "").startswith("11.")
+        return not is_cuda_11(native_cuda(framework.name, ours))
     found, told = chosen.held(facts), None if native else chosen.tag(facts).cuda
-    return found is not None and found.cuda_major != 11 and not (told or "").startswith("11.")
+    return found is not None and not is_cuda_11(found.cuda) and not is_cuda_11(told)
 
 
 @rule("SMDP304", "framework.name", "framework.version", "framework.python", "framework.transformers", "image")

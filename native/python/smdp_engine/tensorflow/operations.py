@@ -39,11 +39,11 @@ _taking_turns: MutableSet[Any] = weakref.WeakSet()
 
 def name_of(what: str) -> str:
     """A name for an operation that is made now."""
-    place = place_of(what, what)
+    place = place_of(what)
     return f"{what}/{place}" if place else what
 
 
-def place_of(what: str, counted: str) -> str:
+def place_of(counted: str) -> str:
     """Where an operation or a list of them is made now, and the how manieth ``counted`` there it is; empty eagerly."""
     if tf.executing_eagerly():
         return ""
@@ -54,8 +54,9 @@ def place_of(what: str, counted: str) -> str:
     name = getattr(function, "name", "graph")
     while _HALF.fullmatch(name):
         name = _HALF.sub(r"\1", name)
-    place = f"{name}/{_digest_of_arguments(function):08x}"
-    return f"{place}#{_count(f'{what}/{place}/{counted}', function)}"
+    seen = _places.setdefault(function, collections.Counter())
+    seen[counted] += 1
+    return f"{name}/{_digest_of_arguments(function):08x}#{seen[counted]}"
 
 
 def _function_of(graph: Any) -> Any:
@@ -129,12 +130,6 @@ def _is_datum(operation: Any) -> bool:
     if operation.type == "Placeholder":
         return operation.outputs[0].dtype not in (tf.resource, tf.variant)
     return operation.type.startswith("IteratorGetNext") and operation._get_control_flow_context() is None
-
-
-def _count(what: str, graph: Any) -> int:
-    seen = _places.setdefault(graph, collections.Counter())
-    seen[what] += 1
-    return seen[what]
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def allreduce(
     else:
         # Of the other gradients of the list nothing is known yet: the place of the list is that of this index.
         what = f"parameters/{num_params}/{reduction}"
-        lane = f"{what}/{operations.place_of(what, str(param_index))}"
+        lane = f"{what}/{operations.place_of(f'{what}/{param_index}')}"
         place = operations.Place(param_index, num_params)
         reduced = operations.all_reduce([packed], lane=lane, reduction=reduction, place=place)
     return compression.decompress(reduced[0], context)
