@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
-from threading import Event
 from types import FrameType
 from typing import Any, Protocol
 
@@ -27,6 +26,7 @@ from smdp_launch.jobs.submit import create, send_source, stop, submit
 from smdp_launch.jobs.tracebacks import Tracebacks, Worker
 from smdp_launch.jobs.troubles import Trouble, trouble
 from smdp_launch.planning.plan import Plan
+from smdp_launch.signal_flag import SignalFlag
 
 View = FollowView | EventView
 
@@ -201,7 +201,7 @@ def _handled(handler: Callable[[int, FrameType | None], object], *signals: signa
             signal.signal(one, before)
 
 
-def _ask(view: View, job: str, interrupted: Event, unasked: Answer) -> Answer:
+def _ask(view: View, job: str, interrupted: SignalFlag, unasked: Answer) -> Answer:
     """Asks once. ``unasked`` is what a second Ctrl-C means, and a Ctrl-C where nobody can be asked."""
     if not view.asks or sys.stdin is None or not sys.stdin.isatty():
         return unasked

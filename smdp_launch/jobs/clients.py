@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from smdp_launch.jobs.asking import Patience, Waiting
 from smdp_launch.jobs.history import LOCAL
 from smdp_launch.jobs.local import local_cloud_folder
 from smdp_launch.jobs.troubles import Trouble
+from smdp_launch.signal_flag import SignalFlag
 
 _Connected = TypeVar("_Connected")
 
@@ -50,7 +50,7 @@ class Clients:
     again: Callable[[], Clients] | None = None
     lost: frozenset[Trouble] = frozenset({Trouble.CREDENTIALS})
     tell: Callable[[Waiting], None] = tell_nobody
-    interrupted: threading.Event = field(default_factory=threading.Event)
+    interrupted: SignalFlag = field(default_factory=SignalFlag)
 
     def renew(self, trouble: Trouble) -> None:
         """Make the clients anew if that may help; if they cannot be, the next question says why."""

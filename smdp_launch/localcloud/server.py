@@ -26,6 +26,7 @@ from smdp_launch.localcloud.refusals import Refusals
 from smdp_launch.localcloud.registry import Registry
 from smdp_launch.localcloud.s3 import ObjectStore
 from smdp_launch.localcloud.services import services
+from smdp_launch.signal_flag import SignalFlag
 
 ADDRESS = "127.0.0.1"
 _TICK = 0.1  # seconds between looks at jobs and clients
@@ -66,7 +67,7 @@ class RequestHandler(MotoRequestHandler):
 
 def serve(state: StateFolder) -> int:
     """Run until nobody needs the server, or until SIGTERM; the exit status."""
-    ended = threading.Event()
+    ended = SignalFlag()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     state.prepare()
     lock = Lock(state.server_lock)
@@ -103,7 +104,7 @@ def serve(state: StateFolder) -> int:
     return 0
 
 
-def _watch(state: StateFolder, jobs: JobStore, registry: Registry, ended: threading.Event) -> None:
+def _watch(state: StateFolder, jobs: JobStore, registry: Registry, ended: SignalFlag) -> None:
     """Look after the jobs and the registry until nobody needs the server.
 
     That is when no job runs, it is not announced and no client holds the clients' lock. Returns holding that lock:
