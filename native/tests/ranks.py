@@ -7,8 +7,9 @@ import sys
 import textwrap
 import time
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Union
 
+import warm
 from ports import free_port
 
 PREAMBLE = """
@@ -36,6 +37,9 @@ def case(name, body):
 """
 
 
+Process = Union["subprocess.Popen[str]", warm.Rank]
+
+
 @dataclass
 class Outcome:
     rank: int
@@ -48,7 +52,7 @@ class Outcome:
 class Ranks:
     """Ranks under way. ``hosts`` is the number of ranks of each simulated host."""
 
-    processes: List["subprocess.Popen[str]"] = field(default_factory=list)
+    processes: List[Process] = field(default_factory=list)
 
     def finish(self, timeout: float = 120) -> List[Outcome]:
         deadline = time.monotonic() + timeout
@@ -79,10 +83,12 @@ def start(
     master: str = "127.0.0.1",
     interface: str = "127.0.0.1",
     preamble: str = PREAMBLE,
+    cold: bool = False,
 ) -> Ranks:
     """Start ``hosts[h]`` ranks on each host. ``preamble`` comes before the body.
 
-    ``env_of``: additions for single ranks. ``prefix_of_host``: command that enters a host's namespace.
+    ``env_of``: additions for single ranks. ``prefix_of_host``: command that enters a host's namespace. ``cold``: each
+    rank is a Python that was started for it, as they are outside of tests.
     """
     port = free_port()
     size = sum(hosts)
@@ -106,18 +112,18 @@ def start(
                 **(env or {}),
                 **(env_of or {}).get(rank, {}),
             }
-            command = [*(prefix_of_host[host] if prefix_of_host else []), sys.executable, "-c"]
-            ranks.processes.append(
-                subprocess.Popen(
-                    [*command, preamble + textwrap.dedent(body)],
-                    env=settings,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-            )
+            code = preamble + textwrap.dedent(body)
+            if cold or prefix_of_host or preamble != PREAMBLE or not warm.is_possible or warm.is_early(settings):
+                prefix = prefix_of_host[host] if prefix_of_host else []
+                ranks.processes.append(_started([*prefix, sys.executable, "-c", code], settings))
+            else:
+                ranks.processes.append(warm.start(code, settings))
             rank += 1
     return ranks
+
+
+def _started(command: List[str], env: Dict[str, str]) -> Process:
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run(hosts: Sequence[int], body: str, **settings: object) -> List[Outcome]:

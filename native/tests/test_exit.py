@@ -27,7 +27,9 @@ ENDINGS = {"falls off its end": 0, "raise ValueError('a bug of the script')": 1,
 
 def _end_together(endings: List[str]) -> None:
     """Jobs at the same time: each is the load under which the threads of the others are interrupted anywhere."""
-    jobs = [ranks.start([1, 1], SCRIPT + ("" if ENDINGS[ending] == 0 else f"{ending}\n")) for ending in endings]
+    jobs = [
+        ranks.start([1, 1], SCRIPT + ("" if ENDINGS[ending] == 0 else f"{ending}\n"), cold=True) for ending in endings
+    ]
     for ending, job in zip(endings, jobs):
         for outcome in job.finish(200):
             assert outcome.code == ENDINGS[ending], (ending, outcome)

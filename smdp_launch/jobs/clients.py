@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -166,6 +167,7 @@ def connect_endpoint(url: str, region: str, access_key: str, secret_key: str) ->
         "ca_bundle": (None, None, None, None),
     }
     session = Session(session_vars=isolated)
+    session.register_component("data_loader", _models())
     session.set_credentials(access_key, secret_key)
     config = Config(
         proxies={},
@@ -175,6 +177,14 @@ def connect_endpoint(url: str, region: str, access_key: str, secret_key: str) ->
         s3={"addressing_style": "path"},
     )
     return _clients(session, 0.2, config, region_name=region, endpoint_url=url)
+
+
+@cache
+def _models() -> Any:
+    """Botocore's descriptions of the services, read once: to read them takes longer than all else about a client."""
+    from botocore.loaders import Loader
+
+    return Loader()
 
 
 def _clients(session: Any, poll: float, config: Any, **settings: Any) -> Clients:
