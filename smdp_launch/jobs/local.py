@@ -18,14 +18,17 @@ def local_cloud_folder() -> Path:
     """Where the state of the local cloud lies that jobs of this machine run in.
 
     Raises:
-        EnvironmentProblem: it is the current folder's, which cannot be written to.
+        EnvironmentProblem: it is the current folder's, which cannot be written to, or a home folder that nobody has.
     """
     return _named() or state_folder() / "local"
 
 
 def _named() -> Path | None:
     named = os.environ.get(STATE)
-    return Path(named).expanduser() if named else None
+    try:
+        return Path(named).expanduser() if named else None
+    except RuntimeError as error:
+        raise EnvironmentProblem(f"{STATE} is {named}, and nobody has that home folder: name another") from error
 
 
 def file_systems() -> LocalFileSystems:

@@ -117,6 +117,13 @@ def test_a_folder_that_cannot_be_used_is_named(smdp_launch: Command, home: Path)
     assert "file/state" in ran.stderr
 
 
+@pytest.mark.parametrize("arguments", [("local", "status"), RUN, ("rehearse", "kill")])
+def test_a_home_folder_that_nobody_has_is_named(smdp_launch: Command, home: Path, arguments: tuple[str, ...]) -> None:
+    ran = smdp_launch(*arguments, env=clean_environment(SMDP_LOCAL_STATE="~nobody-of-that-name/state"))
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "SMDP_LOCAL_STATE is ~nobody-of-that-name/state, and nobody has that home folder" in ran.stderr
+
+
 def test_a_job_is_found_in_the_cloud_that_it_was_launched_into(smdp_launch: Command, home: Path) -> None:
     elsewhere = home / "elsewhere"
     assert smdp_launch(*RUN, env=clean_environment(SMDP_LOCAL_STATE=str(elsewhere))).returncode == ExitCode.OK

@@ -38,7 +38,7 @@ def show_down(before: Standing, stopped: Sequence[str], user: bool, environ: Map
         click.echo("the local cloud was not up")
     else:
         click.echo(f"the local cloud is down{_stopped(stopped)}")
-    if environ.get(STATE) and Path(environ[STATE]).expanduser().resolve() == before.state_dir:
+    if environ.get(STATE) and Path(environ[STATE]).resolve() == before.state_dir:
         say_next(f"unset {' '.join(NAMES)} frees this shell, which still points there")
     else:
         say_next(_command("up", user))
