@@ -25,6 +25,8 @@ _ENV = {**os.environ, "OMP_NUM_THREADS": "1"}  # of the Python that forks
 # What the loader, an allocator, the interpreter and torch ask for before a script begins.
 _EARLY = ("LD_", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "PYTHON", "TORCH_")
 
+_ENDED = "the process that forks has ended"
+
 is_possible = sys.version_info >= (3, 9)  # pidfd_open, recv_fds
 
 
@@ -48,7 +50,7 @@ class Rank:
         return code
 
     def send_signal(self, signum: int) -> None:
-        if self.poll() is None:  # until its end was told its number is nobody else's
+        if self.poll() is None:
             os.kill(self.pid, signum)
 
     def kill(self) -> None:
@@ -83,7 +85,7 @@ class Rank:
                 told = self._told.recv(4)
             except (BlockingIOError, socket.timeout):
                 return None
-            assert told, "the process that forks has ended"
+            assert told, _ENDED
             self._told.close()
             self.returncode = os.waitstatus_to_exitcode(int.from_bytes(told, "little"))
         return self.returncode
@@ -100,6 +102,7 @@ def start(code: str, env: Dict[str, str]) -> Rank:
     os.close(their_out)
     os.close(their_err)
     pid = int.from_bytes(ours.recv(4), "little")
+    assert pid, _ENDED
     return Rank(pid, ours, os.fdopen(out), os.fdopen(err))
 
 
