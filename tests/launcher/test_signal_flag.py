@@ -9,7 +9,7 @@ import time
 
 from smdp_launch.signal_flag import SignalFlag
 
-# Each signal hits the main thread at another place of the flag's code, which a lock there would not outlive.
+# Each signal hits the main thread at another place of the flag's code: a lock there would be held, or a wake-up lost.
 _STRUCK = """
 import random, signal
 from smdp_launch.signal_flag import SignalFlag
