@@ -75,6 +75,7 @@ def up(user: bool, as_json: bool) -> None:
 def down(user: bool, grace: float, as_json: bool) -> None:
     """Stop the jobs of the local cloud, and end it. Buckets, logs and models stay on disk."""
     from smdp_launch.cli.render.local import show_document, show_down
+    from smdp_launch.jobs.local import named_folder
     from smdp_launch.localcloud import shared
 
     folder = _folder(user)
@@ -84,7 +85,7 @@ def down(user: bool, grace: float, as_json: bool) -> None:
     if as_json:
         show_document(shared.look(folder), stopped)
     else:
-        show_down(before, stopped, user, os.environ)
+        show_down(before, stopped, user, named_folder())
 
 
 @command.command("status", short_help="Whether it is up, where, and what runs in it.")

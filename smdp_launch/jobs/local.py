@@ -20,10 +20,15 @@ def local_cloud_folder() -> Path:
     Raises:
         EnvironmentProblem: it is the current folder's, which cannot be written to, or a home folder that nobody has.
     """
-    return _named() or state_folder() / "local"
+    return named_folder() or state_folder() / "local"
 
 
-def _named() -> Path | None:
+def named_folder() -> Path | None:
+    """The one that the environment names.
+
+    Raises:
+        EnvironmentProblem: a home folder that nobody has.
+    """
     named = os.environ.get(STATE)
     try:
         return Path(named).expanduser() if named else None
@@ -35,14 +40,14 @@ def file_systems() -> LocalFileSystems:
     """Those for which folders stand there: this machine's own, and what its account's file says. Nothing is made.
 
     Raises:
-        EnvironmentProblem: that file has a mistake.
+        EnvironmentProblem: that file has a mistake, or its folder is a home folder that nobody has.
     """
     from smdp_launch.catalog.local_cloud import THIS_MACHINE
     from smdp_launch.localcloud.account import AccountFile
     from smdp_launch.localcloud.errors import ServiceError
     from smdp_launch.planning.file_systems import LocalFileSystem
 
-    account = AccountFile(_named() or Path(STATE_FOLDER, "local").absolute())
+    account = AccountFile(named_folder() or Path(STATE_FOLDER, "local").absolute())
     try:
         known = account.read()
     except ServiceError as error:

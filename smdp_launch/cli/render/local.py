@@ -16,7 +16,7 @@ from smdp_launch.cli.render.next import say_next
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.localcloud.client import Endpoint
 from smdp_launch.localcloud.shared import Standing
-from smdp_launch.localcloud.variables import NAMES, STATE, variables
+from smdp_launch.localcloud.variables import NAMES, variables
 from smdp_launch.units import count, short, titled
 
 #: Version of ``local ... --json``; raised when a member changes its meaning or goes.
@@ -33,12 +33,13 @@ def show_up(endpoint: Endpoint, wanted: Mapping[str, str | None], user: bool) ->
     say_next(f'eval "$({_command("up", user)})" points the AWS clients of this shell to it')
 
 
-def show_down(before: Standing, stopped: Sequence[str], user: bool, environ: Mapping[str, str]) -> None:
+def show_down(before: Standing, stopped: Sequence[str], user: bool, named: Path | None) -> None:
+    """``named``: the state folder that the environment names."""
     if before.endpoint is None and not stopped:
         click.echo("the local cloud was not up")
     else:
         click.echo(f"the local cloud is down{_stopped(stopped)}")
-    if environ.get(STATE) and Path(environ[STATE]).resolve() == before.state_dir:
+    if named is not None and named.resolve() == before.state_dir:
         say_next(f"unset {' '.join(NAMES)} frees this shell, which still points there")
     else:
         say_next(_command("up", user))
