@@ -10,15 +10,18 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 
 from smdp_launch.card import card, marked, rows
 
 
 class Severity(str, Enum):
+    """A note states a fact that needs no action now; it is neither counted as a problem nor silenced."""
+
     ERROR = "error"
     WARNING = "warning"
+    NOTE = "note"
 
 
 _CODE = re.compile(r"SMDP[1-9]\d\d")
@@ -54,6 +57,22 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of a file that fixes a diagnostic: the text from (``line``, ``column``) up to, without,
+    (``end_line``, ``end_column``) becomes ``text``. Lines and columns count from 1, columns in characters."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One thing to know about a job.
 
@@ -63,6 +82,7 @@ class Diagnostic:
         span: where; None for what has no place in a file, such as a flag.
         text: the offending text, as it was written.
         help: what to write instead.
+        edits: a machine-applicable fix, to be applied as a whole; empty where the fix needs a decision.
     """
 
     code: str
@@ -71,6 +91,7 @@ class Diagnostic:
     text: str = ""
     help: str = ""
     severity: Severity = Severity.ERROR
+    edits: tuple[Edit, ...] = ()
 
     def __post_init__(self) -> None:
         if not _CODE.fullmatch(self.code):
@@ -92,6 +113,7 @@ class Diagnostic:
             "span": place,
             "text": shortened(self.text),
             "help": shortened(self.help),
+            "edits": [one.to_json() for one in self.edits],
         }
 
     def _repr_html_(self) -> str:

@@ -16,7 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-from smdp_launch.diagnostics import Diagnostic, Span
+from smdp_launch.diagnostics import Diagnostic, Edit, Span
 from smdp_launch.jobfile.variables import substitute
 
 #: Where a value stands: keys of mappings and indices of lists, from the top.
@@ -47,6 +47,10 @@ class Layer(Enum):
     SAGEMAKER = "SageMaker defaults"
     AWS = "AWS environment"
     BUILT_IN = "built-in"
+
+
+#: The layers that are files of YAML which a person writes.
+EDITABLE = frozenset({Layer.JOB_FILE, Layer.PROJECT, Layer.USER})
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,17 @@ class Document:
 
     def written(self, location: Location) -> bool:
         return location in self.entries
+
+    def replacing(self, location: Location, text: str, *, on_key: bool = False) -> tuple[Edit, ...]:
+        """The edit that writes ``text`` in place of the value at ``location``, or of its key.
+
+        Empty where no file can be edited: the value stands in no file, or goes over several lines.
+        """
+        entry = self.entries.get(location)
+        if entry is None or entry.layer not in EDITABLE or entry.is_empty:
+            return ()
+        span = entry.key if on_key else entry.value
+        return (Edit(span.file, span.line, span.column, span.line, span.end_column, text),)
 
 
 def read(

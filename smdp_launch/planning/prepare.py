@@ -32,7 +32,18 @@ from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
 from smdp_launch.rules.redact import hide
-from smdp_launch.source.scan import DEFAULT_LIMIT, LocalData, SourceTree, look_at_folder, scan_data, scan_source
+from smdp_launch.source.modules import read_with_imports
+from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirements, read_requirements
+from smdp_launch.source.scan import (
+    DEFAULT_LIMIT,
+    LocalData,
+    SourceTree,
+    look_at_folder,
+    normal_name,
+    scan_data,
+    scan_source,
+)
+from smdp_launch.source.script import Script
 
 MB = 1_000_000
 
@@ -211,6 +222,7 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
     data |= {name: _look_at(loaded, spec, name, path) for name, path in named.items()}
     prices, price_problems = _prices(loaded, spec)
+    scripts, requirements = _scripts(loaded, spec, source)
     return Facts(
         spec=spec,
         loaded=loaded,
@@ -221,7 +233,19 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
         local=local is not None,
         prices=prices,
         price_problems=price_problems,
+        scripts=scripts,
+        requirements=requirements,
     )
+
+
+def _scripts(loaded: Loaded, spec: JobSpec, source: SourceTree | None) -> tuple[dict[str, Script], Requirements]:
+    """What the entry point and its modules say, and which packages they ask for."""
+    if source is None or not source.exists or source.too_large:
+        return {}, Requirements()
+    required = source.file(REQUIREMENTS_FILE)
+    requirements = read_requirements(required.path) if required is not None else Requirements()
+    entry = normal_name(spec.script.entry) if loaded.has("script", "entry") else ""
+    return (read_with_imports(source, entry) if entry.endswith(".py") else {}), requirements
 
 
 def _prices(loaded: Loaded, spec: JobSpec) -> tuple[PriceTable | None, tuple[str, ...]]:

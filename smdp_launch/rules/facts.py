@@ -15,7 +15,9 @@ from smdp_launch.jobfile.channels import Channel, S3Channel
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.source.requirements import Requirements
 from smdp_launch.source.scan import LocalData, SourceTree
+from smdp_launch.source.script import Script
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,9 @@ class Facts:
         data_flags: the names given by ``--data``, which have no place in the file.
         local: the job is about to run on this machine.
         prices: the table that ``budget.prices`` names; ``price_problems`` says why there is none.
+        scripts: the entry point and the modules of the source folder that it imports, by their names in the folder;
+            the entry is the first. Empty where the entry is missing or is no Python file.
+        requirements: requirements.txt at the top of the source folder.
     """
 
     spec: JobSpec
@@ -41,6 +46,8 @@ class Facts:
     local: bool = False
     prices: PriceTable | None = None
     price_problems: tuple[str, ...] = ()
+    scripts: Mapping[str, Script] = field(default_factory=dict)
+    requirements: Requirements = field(default_factory=Requirements)
 
     @property
     def document(self) -> Document:
@@ -72,6 +79,8 @@ class Finding:
         on_key: the key is meant, not its value.
         text: in place of what stands there; for what has no place in a file, such as a flag, ``at`` is empty.
         place: where, if not in the job's own files; ``at`` is empty.
+        replacement: YAML to write in place of the marked value (with ``on_key``: of the key) where that alone fixes
+            the finding without a decision by a person.
     """
 
     at: Location
@@ -80,6 +89,7 @@ class Finding:
     on_key: bool = False
     text: str | None = None
     place: Span | None = None
+    replacement: str | None = None
 
 
 Check = Callable[[Facts], Iterable[Finding]]
@@ -115,7 +125,8 @@ def placed(document: Document | None, code: str, one: Finding, severity: Severit
     entry, written = document.entry(one.at), document.written(one.at)
     span = entry.key if one.on_key or not written else entry.value
     text = str(one.at[-1]) if one.on_key and written else entry.text if written else ""
-    return Diagnostic(code, one.message, span, text if one.text is None else one.text, one.help, severity)
+    edits = document.replacing(one.at, one.replacement, on_key=one.on_key) if one.replacement is not None else ()
+    return Diagnostic(code, one.message, span, text if one.text is None else one.text, one.help, severity, edits)
 
 
 def rule(

@@ -84,7 +84,7 @@ def test_a_refused_plan_is_json_too(smdp_launch: Command, job_folder: Path) -> N
     document = json.loads(ran.stdout)
     assert document["request"] is None
     assert len(document["diagnostics"]) == 5
-    assert {"code", "severity", "message", "span", "text", "help"} == set(document["diagnostics"][0])
+    assert {"code", "severity", "message", "span", "text", "help", "edits"} == set(document["diagnostics"][0])
 
 
 def test_the_human_plan_keeps_values_whole_when_it_is_piped(smdp_launch: Command) -> None:

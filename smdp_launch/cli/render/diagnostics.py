@@ -12,7 +12,7 @@ from smdp_launch.diagnostics import Diagnostic, Severity, Span, shortened
 
 #: Nobody reads more, and a file with more is usually not what it was meant to be.
 _SHOWN = 100
-_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow"}
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
 
 
 def show_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
