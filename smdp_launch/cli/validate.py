@@ -17,7 +17,6 @@ def command(job_file: Path, settings: tuple[str, ...], as_json: bool) -> None:
 
     Exit code 0 if it is sound, 3 if it is not.
     """
-    from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.next import command_for, say_next
     from smdp_launch.planning.prepare import check_job
 
@@ -27,6 +26,9 @@ def command(job_file: Path, settings: tuple[str, ...], as_json: bool) -> None:
     checked.require()
     if as_json:
         return
-    show_diagnostics(checked.diagnostics)
+    if checked.diagnostics:
+        from smdp_launch.cli.render.diagnostics import show_diagnostics
+
+        show_diagnostics(checked.diagnostics)
     click.echo(f"{job_file}: no mistakes found")
     say_next(command_for("plan", str(job_file)))
