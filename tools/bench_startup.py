@@ -3,6 +3,7 @@
     python tools/bench_startup.py [--runs 20]
 
 Commands alternate, so that a drift of the machine's speed meets all of them. Prints medians; judges nothing.
+The large script is the template's, repeated to 1,000 lines, with 10 modules of 200 lines that it imports.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -32,22 +34,47 @@ CASES: dict[str, tuple[list[str], int | None]] = {
     "smdp-launch validate": ([LAUNCHER, "validate", *JOB], 300),
     "smdp-launch plan": ([LAUNCHER, "plan", *JOB], 400),
 }
+LARGE = "validate, a large script"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     runs = parser.parse_args().runs
-    times: dict[str, list[float]] = {name: [] for name in CASES}
+    with tempfile.TemporaryDirectory() as folder:
+        large = [LAUNCHER, "validate", *JOB, f"--set=script.source={large_source(Path(folder))}"]
+        measure({**CASES, LARGE: (large, 300)}, runs)
+
+
+def large_source(folder: Path) -> Path:
+    """A source folder in which the template's script has 1,000 lines and imports 10 modules of 200 lines."""
+    lines = (ROOT / "templates" / "scripts" / "mnist_ddp.py").read_text().splitlines()
+    main = lines.index(next(line for line in lines if line.startswith("if __name__")))
+    top = next(number for number, line in enumerate(lines) if line.startswith(("def ", "class ")))
+    imports = [f"import part_{number}" for number in range(10)]
+    for number in range(10):
+        (folder / f"part_{number}.py").write_text(_filled(lines[:top], lines[top:main], [], 200))
+    (folder / "mnist_ddp.py").write_text(_filled([*lines[:top], *imports], lines[top:main], lines[main:], 1000))
+    return folder
+
+
+def _filled(head: list[str], body: list[str], tail: list[str], lines: int) -> str:
+    """``head``, ``body`` as often as it fits whole, ``tail``; blank lines make up the rest."""
+    left = lines - len(head) - len(tail)
+    return "\n".join([*head, *body * (left // len(body)), *[""] * (left % len(body)), *tail]) + "\n"
+
+
+def measure(cases: dict[str, tuple[list[str], int | None]], runs: int) -> None:
+    times: dict[str, list[float]] = {name: [] for name in cases}
     for index in range(runs + 1):
-        for name, (command, _) in CASES.items():
+        for name, (command, _) in cases.items():
             took = milliseconds(command)
             if index > 0:  # the first round warms the disk cache
                 times[name].append(took)
     base = statistics.median(times["python -c pass"])
     print(f"Python {platform.python_version()}, {platform.machine()}, {runs} runs, median milliseconds")
     print(f"{'command':<30}{'whole':>8}{'above python':>14}{'may be':>8}")
-    for name, (_, allowed) in CASES.items():
+    for name, (_, allowed) in cases.items():
         median = statistics.median(times[name])
         print(f"{name:<30}{median:>8.0f}{median - base:>14.0f}{allowed or '':>8}")
 
