@@ -30,6 +30,7 @@ from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
 from smdp_launch.rules.check import check, check_launch
+from smdp_launch.rules.chosen import python
 from smdp_launch.rules.facts import Facts
 from smdp_launch.rules.redact import hide
 from smdp_launch.source.modules import read_with_imports
@@ -43,7 +44,7 @@ from smdp_launch.source.scan import (
     scan_data,
     scan_source,
 )
-from smdp_launch.source.script import Script
+from smdp_launch.source.script import Program, Script, program
 
 MB = 1_000_000
 
@@ -222,7 +223,7 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
     data |= {name: _look_at(loaded, spec, name, path) for name, path in named.items()}
     prices, price_problems = _prices(loaded, spec)
-    scripts, requirements = _scripts(loaded, spec, source)
+    scripts, entry_kind, requirements = _scripts(loaded, spec, source)
     return Facts(
         spec=spec,
         loaded=loaded,
@@ -234,18 +235,28 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
         prices=prices,
         price_problems=price_problems,
         scripts=scripts,
+        program=entry_kind,
         requirements=requirements,
     )
 
 
-def _scripts(loaded: Loaded, spec: JobSpec, source: SourceTree | None) -> tuple[dict[str, Script], Requirements]:
-    """What the entry point and its modules say, and which packages they ask for."""
+def _scripts(
+    loaded: Loaded, spec: JobSpec, source: SourceTree | None
+) -> tuple[dict[str, Script], Program | None, Requirements]:
+    """What the entry point and its modules say, what the entry is, and which packages are asked for."""
     if source is None or not source.exists or source.too_large:
-        return {}, Requirements()
+        return {}, None, Requirements()
     required = source.file(REQUIREMENTS_FILE)
     requirements = read_requirements(required.path) if required is not None else Requirements()
-    entry = normal_name(spec.script.entry) if loaded.has("script", "entry") else ""
-    return (read_with_imports(source, entry) if entry.endswith(".py") else {}), requirements
+    entry = source.file(normal_name(spec.script.entry)) if loaded.has("script", "entry") else None
+    if entry is None:
+        return {}, None, requirements
+    if not entry.name.endswith(".py"):
+        is_package = any(source.file(one) is not None for one in ("setup.py", "pyproject.toml"))
+        return {}, None if is_package else program(entry.path), requirements
+    known = loaded.has("engine") and loaded.has("image")
+    known &= all(loaded.has("framework", one) for one in ("name", "version", "python"))
+    return read_with_imports(source, entry.name, python(spec) if known else None), "python", requirements
 
 
 def _prices(loaded: Loaded, spec: JobSpec) -> tuple[PriceTable | None, tuple[str, ...]]:

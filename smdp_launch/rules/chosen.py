@@ -16,6 +16,7 @@ from smdp_launch.catalog.frameworks import (
 )
 from smdp_launch.catalog.images import ImageUri, TagFacts, parse_image, tag_facts
 from smdp_launch.catalog.transformers import Pair, pair
+from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.rules.facts import Facts
 
 
@@ -65,6 +66,16 @@ def tag(facts: Facts) -> TagFacts:
     """What that image's tag says; nothing where there is none."""
     named = image(facts)
     return tag_facts(named.tag or "" if named is not None else "")
+
+
+def python(spec: JobSpec) -> tuple[int, int] | None:
+    """The Python that will run the script, as far as the catalogue knows; an image of the user's own may have any."""
+    framework = spec.framework
+    known = build(framework.name, framework.version)
+    if framework.python is None and (known is None or (spec.engine == "smdistributed" and spec.image is not None)):
+        return None
+    major, _, minor = (framework.python or (known.python if known is not None else "3.8")).partition(".")
+    return int(major), int(minor)
 
 
 def cuda(facts: Facts) -> str | None:

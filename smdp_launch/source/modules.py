@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from smdp_launch.source.scan import SourceTree
@@ -13,10 +13,13 @@ MAX_MODULES = 50
 MAX_TOTAL = 2 << 20
 
 
-def read_with_imports(tree: SourceTree, entry: str) -> dict[str, Script]:
+def read_with_imports(tree: SourceTree, entry: str, python: tuple[int, int] | None = None) -> dict[str, Script]:
     """``entry`` and the modules of ``tree`` that it imports, directly or not, by name; ``entry`` is the first.
 
     Modules are looked for beside the entry and in the folder itself, where Python will find them in the container.
+
+    Args:
+        python: the version that will run them; None if it is not known.
     """
     known = {one.name: one for one in tree.files}
     read: dict[str, Script] = {}
@@ -25,10 +28,39 @@ def read_with_imports(tree: SourceTree, entry: str) -> dict[str, Script]:
         name = waiting.pop(0)
         if name in read or name not in known:
             continue
-        read[name] = read_script(known[name].path)
+        read[name] = read_script(known[name].path, python)
         total += known[name].size
         waiting += [file for one in read[name].imports for file in _files(one.name, name, entry) if file in known]
     return read
+
+
+def always_run(scripts: Mapping[str, Script]) -> list[str]:
+    """The names of those modules among ``scripts`` whose imports run whenever the entry, the first of them, does."""
+    entry = next(iter(scripts), None)
+    reached: list[str] = []
+    waiting = [entry] if entry is not None else []
+    while waiting:
+        name = waiting.pop(0)
+        if name not in reached:
+            reached.append(name)
+            waiting += [
+                file
+                for one in scripts[name].always_imported
+                for file in _files(one, name, entry or "")
+                if file in scripts
+            ]
+    return reached
+
+
+def is_complete(tree: SourceTree, scripts: Mapping[str, Script]) -> bool:
+    """Whether all modules of the source folder that the entry, the first of ``scripts``, imports could be read."""
+    known, entry = {one.name for one in tree.files}, next(iter(scripts), "")
+    wanted = (
+        file for name, script in scripts.items() for one in script.imports for file in _files(one.name, name, entry)
+    )
+    return not any(one.problem for one in scripts.values()) and not any(
+        file in known and file not in scripts for file in wanted
+    )
 
 
 def _files(module: str, importer: str, entry: str) -> Iterator[str]:

@@ -42,14 +42,13 @@ class Option:
     help: str = ""
 
 
-def options(nodes: Iterable[ast.AST], known: Mapping[str, Value]) -> list[Option]:
-    """The options declared in ``nodes``, each name once, in the order of the file."""
+def options(calls: Iterable[ast.Call], known: Mapping[str, Value]) -> list[Option]:
+    """The options declared by ``calls``, each name once, in the order of the file."""
     found: dict[str, Option] = {}
-    for node in nodes:
-        if isinstance(node, ast.Call):
-            option = _option(node, known)
-            if option is not None:
-                found.setdefault(option.name, option)
+    for call in calls:
+        option = _option(call, known)
+        if option is not None:
+            found.setdefault(option.name, option)
     return list(found.values())
 
 
@@ -95,8 +94,9 @@ def _assigned(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _option(call: ast.Call, known: Mapping[str, Value]) -> Option | None:
-    is_click = dotted(call.func) in ("click.option", "option")
-    if not (is_click or (isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument")):
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    is_click = name == "option" and dotted(call.func) in ("click.option", "option")
+    if not (is_click or (name == "add_argument" and isinstance(call.func, ast.Attribute))):
         return None
     spelled = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     dashed = [one.split("/")[0].strip() for one in spelled if one.startswith("-")]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from smdp_launch.source.commandline import Declarations
 from smdp_launch.source.options import Option, constants, dotted, literal, options
+from smdp_launch.source.parsers import declarations
+from smdp_launch.source.syntax import Nodes, Scope, is_main_guard
 
 #: Bytes. Nobody writes a longer script by hand, and one of this size takes about a second.
 MAX_SCRIPT = 256 << 10
@@ -38,6 +42,10 @@ _PLATFORM_NAME = re.compile(r"(SM|SMDP|SAGEMAKER)_[A-Z0-9_.-]*[A-Z0-9]")
 _CHANNEL_FOLDER = re.compile(r"/opt/ml/input/data/([A-Za-z0-9._-]{1,64})(/.*)?", re.DOTALL)
 
 
+#: What an entry point is to the container.
+Program = Literal["python", "executable", "shell", "crlf", "notebook", "unmarked python", "data"]
+
+
 @dataclass(frozen=True)
 class Mention:
     """Something a script names, and the first line where it does."""
@@ -56,10 +64,20 @@ class ProcessGroup:
 
 @dataclass(frozen=True)
 class ScriptProblem:
-    """Why a script cannot be understood. ``line`` is None where no line can be named."""
+    """Why a script cannot be understood.
+
+    Args:
+        line: None where no line can be named.
+        column: counts from 1.
+        source: the line's text.
+        is_syntax: Python refuses the file; otherwise only this reader does.
+    """
 
     line: int | None
     reason: str
+    column: int = 1
+    source: str = ""
+    is_syntax: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +91,8 @@ class Script:
             deprecated since 1.4), the torch.distributed ``backend`` (1.4 and later), or ``tensorflow``.
         environment: variables it reads.
         literal_paths: paths below /opt/ml that stand in the code.
+        always_imported: the imports that are executed whenever the module is.
+        command_line: what it says of the command line that it accepts.
     """
 
     problem: ScriptProblem | None = None
@@ -83,6 +103,8 @@ class Script:
     options: tuple[Option, ...] = ()
     environment: tuple[Mention, ...] = ()
     literal_paths: tuple[Mention, ...] = ()
+    always_imported: frozenset[str] = frozenset()
+    command_line: Declarations = field(default_factory=Declarations)
 
     @property
     def frameworks(self) -> list[str]:
@@ -118,8 +140,12 @@ class Script:
         return any("CHECKPOINT" in name or name.startswith("/opt/ml/checkpoints") for name in names)
 
 
-def read_script(path: Path) -> Script:
-    """Read the Python file at ``path``; what keeps it from being read is the script's ``problem``."""
+def read_script(path: Path, python: tuple[int, int] | None = None) -> Script:
+    """Read the Python file at ``path``; what keeps it from being read is the script's ``problem``.
+
+    Args:
+        python: the version that will run it; None if it is not known.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_SCRIPT + 1)
@@ -127,44 +153,115 @@ def read_script(path: Path) -> Script:
         return Script(ScriptProblem(None, f"it cannot be read: {error.strerror or error}"))
     if len(raw) > MAX_SCRIPT:
         return Script(ScriptProblem(None, f"it has more than {MAX_SCRIPT} bytes"))
-    return parse_script(raw)
+    return parse_script(raw, python)
 
 
-def parse_script(raw: bytes) -> Script:
+def program(path: Path) -> Program:
+    """What the container makes of an entry that is no ``.py`` file: it starts it as a shell script, unless its first
+    bytes name another interpreter or are those of a binary."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return "shell"  # that it cannot be read is another rule's
+    first = head.partition(b"\n")[0]
+    if first.startswith(b"#!"):
+        return "crlf" if first.endswith(b"\r") else "executable"
+    if head.startswith(b"\x7fELF"):
+        return "executable"
+    if path.suffix == ".ipynb":
+        return "notebook"
+    if path.suffix in _SHELL_SUFFIXES:
+        return "unmarked python" if not path.suffix and _imports_modules(head) else "shell"
+    return "data"
+
+
+_HEAD = 64 << 10
+_SHELL_SUFFIXES = ("", ".sh", ".bash")
+
+
+def _imports_modules(head: bytes) -> bool:
+    """Whether the text is Python that imports something; no shell script is."""
+    try:
+        tree = ast.parse(head)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(one, ast.Import | ast.ImportFrom) for one in tree.body)
+
+
+def parse_script(raw: bytes, python: tuple[int, int] | None = None) -> Script:
     """What the text of a script says; its encoding is found as Python finds it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(raw)
+            tree = ast.parse(raw, feature_version=_features(python))
     except SyntaxError as error:
-        return Script(ScriptProblem(error.lineno or None, f"not Python 3: {error.msg}"))
-    except (ValueError, RecursionError, MemoryError) as error:
+        return Script(_syntax_problem(error, raw, python))
+    except ValueError as error:
+        # A null byte: Python refuses the file, too.
+        return Script(ScriptProblem(1, f"not Python 3: {error}", is_syntax=True))
+    except (RecursionError, MemoryError) as error:
         return Script(ScriptProblem(None, f"not Python 3: {str(error) or 'nested too deeply'}"))
-    return _described(tree)
+    try:
+        return _described(tree)
+    except RecursionError:
+        return Script(ScriptProblem(None, "nested too deeply"))
+
+
+# The oldest grammar that Python's own parser can be asked for in every version that this package supports.
+_OLDEST = (3, 7)
+
+#: What Python says of text that is wrong in every version, newer ones than the one that reads it here included.
+_ALWAYS_WRONG = re.compile(
+    r"was never closed|unmatched '|expected an indented block|unexpected indent|unindent does not match"
+    r"|inconsistent use of|unterminated triple-quoted string|Missing parentheses in call to|cannot assign to"
+    r"|leading zeros in decimal|codec can't decode|invalid non-printable character|expected ':'"
+)
+
+
+def _features(python: tuple[int, int] | None) -> tuple[int, int] | None:
+    """The grammar to read with: that of the job's Python where it is older than the one that runs here."""
+    if python is None or python >= sys.version_info[:2]:
+        return None
+    return max(python, _OLDEST)
+
+
+def _syntax_problem(error: SyntaxError, raw: bytes, python: tuple[int, int] | None) -> ScriptProblem:
+    is_newer = python is not None and python > sys.version_info[:2]
+    # The text that Python gives with an error is cut or missing for some of them.
+    lines = raw.decode("utf-8", errors="replace").splitlines()
+    number = error.lineno or None
+    source = lines[number - 1] if number is not None and number <= len(lines) else ""
+    is_syntax = not is_newer or _ALWAYS_WRONG.search(error.msg) is not None
+    column = min(max(1, error.offset or 1), len(source) + 1)
+    return ScriptProblem(number, f"not Python 3: {error.msg}", column, source, is_syntax)
 
 
 def _described(tree: ast.Module) -> Script:
-    nodes = sorted(ast.walk(tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+    nodes = Nodes(tree)
     known = constants(tree)
-    found = options(nodes, known)
-    prose = _prose(nodes)
+    found = options(nodes.of(ast.Call), known)
+    prose = {id(one.value) for one in nodes.of(ast.Expr)}  # docstrings and the like
     texts = [
-        Mention(node.value, node.lineno)
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
+        Mention(one.value, one.lineno)
+        for one in nodes.of(ast.Constant)
+        if isinstance(one.value, str) and id(one) not in prose
     ]
     imports = _first(_imports(nodes))
-    groups = tuple(_process_groups(nodes, found))
+    always = _imports(nodes, always=True)
+    groups = tuple(_process_groups(nodes.of(ast.Call), found))
     platform = [one for one in texts if _PLATFORM_NAME.fullmatch(one.name)]
     environment = sorted([*_variables(nodes), *platform], key=lambda one: one.line)
     return Script(
         imports=imports,
-        has_main=any(_is_main_guard(node) for node in tree.body),
+        has_main=any(is_main_guard(node) for node in tree.body),
         library=_library([one.name for one in imports], groups),
         process_groups=groups,
         options=tuple(found),
         environment=_first(environment),
         literal_paths=_first(one for one in texts if re.match(r"/opt/ml(/|$)", one.name)),
+        always_imported=frozenset(one.name for one in always),
+        command_line=declarations(nodes, {one.name for one in imports}, known),
     )
 
 
@@ -172,28 +269,23 @@ def _first(mentions: Iterable[Mention]) -> tuple[Mention, ...]:
     return tuple({one.name: one for one in reversed(list(mentions))}.values())[::-1]
 
 
-def _prose(nodes: Iterable[ast.AST]) -> set[int]:
-    """Strings that stand alone as statements: docstrings and the like."""
-    return {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+def _imports(nodes: Nodes, *, always: bool = False) -> list[Mention]:
+    """What is imported, in the order of the lines.
 
-
-def _imports(nodes: Iterable[ast.AST]) -> Iterator[Mention]:
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from (Mention(one.name, node.lineno) for one in node.names)
-        elif isinstance(node, ast.ImportFrom):
+    Args:
+        always: only what is imported in every run.
+    """
+    placed: list[tuple[ast.Import | ast.ImportFrom, Scope]] = [*nodes.placed(ast.Import), *nodes.placed(ast.ImportFrom)]
+    found: list[Mention] = []
+    for node, scope in placed:
+        if always and (scope.function is not None or scope.is_conditional):
+            continue
+        module = ""
+        if isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
-            joint = "" if module.endswith(".") else "."
-            yield from (Mention(f"{module}{joint}{one.name}", node.lineno) for one in node.names)
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare)):
-        return False
-    sides = [node.test.left, *node.test.comparators]
-    return any(dotted(one) == "__name__" for one in sides) and any(
-        isinstance(one, ast.Constant) and one.value == "__main__" for one in sides
-    )
+            module += "" if module.endswith(".") else "."
+        found += [Mention(f"{module}{one.name}", node.lineno) for one in node.names]
+    return sorted(found, key=lambda one: one.line)
 
 
 def _library(
@@ -206,10 +298,10 @@ def _library(
     return "backend" if any(one.backend == "smddp" for one in groups) else None
 
 
-def _process_groups(nodes: Iterable[ast.AST], known: Iterable[Option]) -> Iterator[ProcessGroup]:
+def _process_groups(calls: Iterable[ast.Call], known: Iterable[Option]) -> Iterator[ProcessGroup]:
     defaults = {one.name.replace("-", "_"): one.default for one in known}
-    for node in nodes:
-        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in (
+    for node in calls:
+        if dotted(node.func).rpartition(".")[2] in (
             "init_process_group",
             "init_distributed",
         ):
@@ -221,13 +313,12 @@ def _process_groups(nodes: Iterable[ast.AST], known: Iterable[Option]) -> Iterat
             yield ProcessGroup(node.lineno, value if isinstance(value, str) else None)
 
 
-def _variables(nodes: Iterable[ast.AST]) -> Iterator[Mention]:
+def _variables(nodes: Nodes) -> Iterator[Mention]:
     """Variables read through os.environ and os.getenv."""
-    for node in nodes:
-        name: ast.AST | None = None
-        if isinstance(node, ast.Call) and dotted(node.func) in _ENVIRON and node.args:
-            name = node.args[0]
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and dotted(node.value) in _ENVIRON:
-            name = node.slice
+    names = [one.args[0] for one in nodes.of(ast.Call) if one.args and dotted(one.func) in _ENVIRON]
+    names += [
+        one.slice for one in nodes.of(ast.Subscript) if isinstance(one.ctx, ast.Load) and dotted(one.value) in _ENVIRON
+    ]
+    for name in names:
         if isinstance(name, ast.Constant) and isinstance(name.value, str):
             yield Mention(name.value, name.lineno)

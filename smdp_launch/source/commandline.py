@@ -1,0 +1,183 @@
+"""The command line that a script accepts: the arguments that argparse, click or absl declare, read without running it.
+
+A script and its modules say together what is accepted: ``source.parsers`` reads the ``Declarations`` of each module and
+``command_line`` joins them. Where an argument, a parser or the words that it reads cannot be known, that is kept too
+(``is_open``, ``is_unknown``): a rule may then report less, never something false.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from smdp_launch.source.options import Value
+
+Style = Literal["argparse", "click", "absl"]
+Reads = Literal["text", "int", "float", "any"]
+
+#: What may be imported beside the source folder's own modules without bringing absl flags of its own.
+_FLAGLESS = frozenset(
+    [
+        "absl",
+        "numpy",
+        "torch",
+        "torchvision",
+        "tensorflow",
+        "keras",
+        "smdistributed",
+        "smdp_engine",
+        "PIL",
+        "pandas",
+        "scipy",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a command line.
+
+    Args:
+        spellings: with their dashes, such as ``("--learning-rate", "--lr")``; a positional's name has none.
+        takes: ``value`` (one word), ``flag`` (none), ``several`` (one or more words), ``unknown``; or how many words,
+            if more than one.
+        choices: as Python values; None where any value is accepted, or it cannot be known.
+        is_certain: it is declared beside its parser, in every run.
+        is_main: it is declared below ``if __name__ == "__main__"``.
+    """
+
+    spellings: tuple[str, ...]
+    line: int
+    reads: Reads = "text"
+    takes: Literal["value", "flag", "several", "unknown"] | int = "value"
+    choices: tuple[Value, ...] | None = None
+    required: bool = False
+    is_certain: bool = False
+    is_main: bool = False
+    module: str = ""
+
+    @property
+    def is_positional(self) -> bool:
+        return not self.spellings[0].startswith("-")
+
+    @property
+    def name(self) -> str:
+        """The spelling that documents it: the first with two dashes."""
+        return next((one for one in self.spellings if one.startswith("--")), self.spellings[0])
+
+
+@dataclass(frozen=True)
+class Parser:
+    """A parser that is made, or asked to read the command line; ``function`` is the one that it stands in."""
+
+    function: str | None
+    is_main: bool
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """What one module says of a command line.
+
+    Args:
+        parsers: the parsers that are made.
+        reading: places where the command line is read.
+        borrowed: functions and classes that give a parser, or get one.
+        defined: names of the functions and classes of this module.
+        used: every name and attribute that stands in it.
+        packages: what it imports, by the first part of the name; empty for the module's own package.
+        is_open: there may be arguments that cannot be read here, or unknown ones are accepted.
+        is_unknown: nothing can be said of the words that are accepted.
+        is_tolerant: words that no argument takes are left alone.
+    """
+
+    style: Style | None = None
+    arguments: tuple[Argument, ...] = ()
+    parsers: tuple[Parser, ...] = ()
+    reading: tuple[Parser, ...] = ()
+    borrowed: frozenset[str] = frozenset()
+    defined: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
+    packages: frozenset[str] = frozenset()
+    is_open: bool = False
+    is_unknown: bool = False
+    is_tolerant: bool = False
+    abbreviates: bool = True
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What the entry and its modules accept together.
+
+    Args:
+        is_closed: a name that is not among the arguments is refused.
+        is_one: one parser holds all arguments, so that a required one must be given.
+        is_tolerant: words that no argument takes, such as the value of a flag, are left alone.
+    """
+
+    style: Style
+    arguments: tuple[Argument, ...]
+    is_closed: bool
+    is_one: bool
+    is_tolerant: bool
+    abbreviates: bool
+
+    def find(self, word: str) -> list[Argument]:
+        """The arguments that ``word``, such as ``--lr``, may mean; several where it is an ambiguous abbreviation."""
+        spelled = [(one, spelling) for one in self.arguments for spelling in one.spellings if spelling.startswith("-")]
+        if self.style == "absl":
+            bare = word.lstrip("-")
+            return [one for one, spelling in spelled if bare in (spelling[2:], f"no{spelling[2:]}")]
+        exact = [one for one, spelling in spelled if spelling == word]
+        if exact or self.style == "click" or not self.abbreviates:
+            return exact
+        return list(dict.fromkeys(one for one, spelling in spelled if spelling.startswith(word)))
+
+
+def command_line(modules: Mapping[str, Declarations], complete: bool) -> CommandLine | None:
+    """The command line of the entry, which is the first of ``modules``; None where none is read, or nothing is known.
+
+    Args:
+        complete: every module of the source folder that is imported is among them.
+    """
+    if any(one.is_unknown for one in modules.values()):
+        return None
+    entry = next(iter(modules), None)
+    styles = {one.style for one in modules.values() if one.style is not None}
+    used = frozenset[str]().union(*(one.used for one in modules.values()))
+
+    def runs(name: str, is_main: bool, function: str | None) -> bool:
+        return name == entry if is_main else function is None or function in used
+
+    reading = [one for name, each in modules.items() for one in each.reading if runs(name, one.is_main, one.function)]
+    if len(styles) != 1 or not reading:
+        return None
+    made = [one for name, each in modules.items() for one in each.parsers if name == entry or not one.is_main]
+    arguments = [
+        replace(one, module=name)
+        for name, each in modules.items()
+        for one in each.arguments
+        if name == entry or not one.is_main
+    ]
+    defined = frozenset[str]().union(*(one.defined for one in modules.values()))
+    borrowed = frozenset[str]().union(*(one.borrowed for one in modules.values()))
+    is_open = any(one.is_open or one.is_tolerant for one in modules.values()) or not complete or not borrowed <= defined
+    if styles == {"absl"}:
+        # Any other package may have flags of its own.
+        packages = frozenset[str]().union(*(one.packages for one in modules.values()))
+        is_open |= not packages <= _FLAGLESS | sys.stdlib_module_names | _own_packages(modules)
+    return CommandLine(
+        style=next(iter(styles)),
+        arguments=tuple(arguments),
+        is_closed=not is_open,
+        is_one=len(made) == 1 and borrowed <= defined,
+        is_tolerant=any(one.is_tolerant for one in modules.values()),
+        abbreviates=all(one.abbreviates for one in modules.values()),
+    )
+
+
+def _own_packages(modules: Collection[str]) -> frozenset[str]:
+    parts = (part for name in modules for part in name.removesuffix(".py").split("/"))
+    return frozenset({"", *parts})

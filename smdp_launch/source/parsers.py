@@ -1,0 +1,468 @@
+"""Reads what a module says of a command line from its syntax tree: argparse, click and absl, a reader each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from smdp_launch.source.commandline import Argument, Declarations, Parser, Reads, Style
+from smdp_launch.source.options import Value, dotted, literal
+from smdp_launch.source.syntax import Nodes, Scope
+
+#: Packages that make or extend a command line in ways of their own.
+_OTHER_PARSERS = frozenset(
+    [
+        "optparse",
+        "jsonargparse",
+        "configargparse",
+        "simple_parsing",
+        "tap",
+        "hydra",
+        "fire",
+        "typer",
+        "tyro",
+        "docopt",
+        "docopt_ng",
+        "gin",
+        "sacred",
+        "plac",
+        "argh",
+        "ml_collections",
+        "clize",
+        "cyclopts",
+    ]
+)
+_OTHER_CLASSES = ("HfArgumentParser", "LightningCLI", "TrlParser", "ArgParser", "YamlConfigAction")
+_FLAG_ACTIONS = frozenset({"store_true", "store_false", "store_const", "append_const", "count", "help", "version"})
+_VALUE_ACTIONS = frozenset({"store", "append", "extend"})
+_LARGEST_RANGE = 10_000
+_ABSL_READS: dict[str, Reads] = {"string": "text", "integer": "int", "float": "float", "enum": "text"}
+
+
+def declarations(nodes: Nodes, imports: Collection[str], known: Mapping[str, Value]) -> Declarations:
+    """What a module says of a command line.
+
+    Args:
+        imports: modules and names as they are imported.
+        known: names with literal values.
+    """
+    used = {one.id for one in nodes.of(ast.Name)} | {one.attr for one in nodes.of(ast.Attribute)}
+    defined = {one.name for one in nodes.of(ast.FunctionDef)} | {one.name for one in nodes.of(ast.ClassDef)}
+    tops = {one.partition(".")[0] for one in imports}
+    common = {"defined": frozenset(defined), "used": frozenset(used), "packages": frozenset(tops)}
+    last = {one.rpartition(".")[2] for one in imports}
+    if tops & _OTHER_PARSERS or last & set(_OTHER_CLASSES) or _is_beyond_reading(nodes):
+        return Declarations(is_unknown=True, **common)  # type: ignore[arg-type]
+    reader: _Reader | None = None
+    if "argparse" in tops:
+        reader = _Argparse(nodes, known)
+    elif "click" in tops:
+        reader = _Click(nodes, known)
+    elif "absl" in tops and ("absl.flags" in imports or "absl" in imports):
+        reader = _Absl(nodes, known)
+    if reader is None:
+        # Arguments may be added to a parser that another module makes.
+        reader = _Argparse(nodes, known)
+        if not reader.adds:
+            return Declarations(**common)  # type: ignore[arg-type]
+    return reader.made(common)
+
+
+def _is_beyond_reading(nodes: Nodes) -> bool:
+    """Whether the module runs text as code, changes the words of the command line, or makes parsers of its own."""
+    names = {dotted(one.func) for one in nodes.of(ast.Call)}
+    if names & {"exec", "runpy.run_path", "runpy.run_module"} or any(one.startswith("sys.argv.") for one in names):
+        return True
+    targets = [one for one in nodes.of(ast.Attribute) if one.attr == "argv"]
+    targets += [one for one in nodes.of(ast.Subscript) if dotted(one.value) == "sys.argv"]  # type: ignore[misc]
+    if any(not isinstance(one.ctx, ast.Load) for one in targets):
+        return True
+    return any(dotted(base).endswith("ArgumentParser") for one in nodes.of(ast.ClassDef) for base in one.bases)
+
+
+class _Reader:
+    """Collects what the calls of one module declare."""
+
+    style: Style
+
+    def __init__(self, nodes: Nodes, known: Mapping[str, Value]) -> None:
+        self.known = known
+        self.arguments: list[Argument] = []
+        self.parsers: list[Parser] = []
+        self.reading: list[Parser] = []
+        self.borrowed: set[str] = set()
+        self.is_open = False
+        self.is_unknown = False
+        self.is_tolerant = False
+        self.abbreviates = True
+        self.read(nodes)
+
+    def read(self, nodes: Nodes) -> None:
+        raise NotImplementedError
+
+    def made(self, common: Mapping[str, frozenset[str]]) -> Declarations:
+        return Declarations(
+            style=self.style,
+            arguments=tuple(self.arguments),
+            parsers=tuple(self.parsers),
+            reading=tuple(self.reading),
+            borrowed=frozenset(self.borrowed),
+            is_open=self.is_open,
+            is_unknown=self.is_unknown,
+            is_tolerant=self.is_tolerant,
+            abbreviates=self.abbreviates,
+            defined=common["defined"],
+            used=common["used"],
+            packages=common["packages"],
+        )
+
+
+def _place(call: ast.Call, scope: Scope) -> Parser:
+    return Parser(scope.function.name if scope.function is not None else None, scope.is_main, call.lineno)
+
+
+def _given(call: ast.Call) -> dict[str, ast.expr]:
+    return {one.arg: one.value for one in call.keywords if one.arg is not None}
+
+
+def _has_stars(call: ast.Call) -> bool:
+    return any(one.arg is None for one in call.keywords) or any(isinstance(one, ast.Starred) for one in call.args)
+
+
+class _Argparse(_Reader):
+    style: Style = "argparse"
+
+    #: Calls that give something which takes arguments for its parser.
+    _GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
+    _READING = ("parse_args", "parse_intermixed_args", "parse_known_args", "parse_known_intermixed_args")
+
+    @property
+    def adds(self) -> bool:
+        return bool(self.arguments) or self.is_open
+
+    def read(self, nodes: Nodes) -> None:
+        self._makers: set[tuple[str | None, bool]] = set()
+        self._parameters = {one.arg for one in nodes.of(ast.arg)}
+        imported = [alias for one in nodes.of(ast.Import) for alias in one.names]
+        imported += [alias for one in nodes.of(ast.ImportFrom) for alias in one.names]
+        self._modules = {one.asname or one.name.partition(".")[0] for one in imported}
+        self._sources: dict[str, list[ast.expr]] = {}
+        for node in nodes.of(ast.Assign):
+            if len(node.targets) == 1 and isinstance(node.value, ast.Call) and dotted(node.targets[0]):
+                self._sources.setdefault(dotted(node.targets[0]), []).append(node.value)
+        #: Names of parsers, and of groups of their arguments.
+        self._names = {name for name, values in self._sources.items() if any(self._is_parser(one) for one in values)}
+        for call, scope in nodes.placed(ast.Call):
+            self._call(call, scope)
+        # An `add = parser.add_argument` adds arguments that are not seen.
+        seen = sum(
+            isinstance(one.func, ast.Attribute) and one.func.attr == "add_argument" for one in nodes.of(ast.Call)
+        )
+        self.is_open |= seen != sum(one.attr == "add_argument" for one in nodes.of(ast.Attribute))
+
+    def _call(self, call: ast.Call, scope: Scope) -> None:
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if last == "ArgumentParser":
+            self._made(call, scope)
+        elif last == "add_argument" and self._is_method(call):
+            self._added(call, scope)
+        elif last in self._READING and self._is_method(call):
+            self._read(call, scope)
+            self.is_tolerant |= "known" in last
+        elif last == "add_subparsers":
+            self.is_unknown = True
+        else:
+            self._passed(call, last)
+
+    def _is_method(self, call: ast.Call) -> bool:
+        """Whether a method of an object is called, not a function of a module."""
+        return isinstance(call.func, ast.Attribute) and dotted(call.func.value) not in self._modules
+
+    def _is_parser(self, value: ast.expr) -> bool:
+        if not isinstance(value, ast.Call):
+            return False
+        last = dotted(value.func).rpartition(".")[2] or getattr(value.func, "attr", "")
+        return last == "ArgumentParser" or last in self._GROUPS
+
+    def _made(self, call: ast.Call, scope: Scope) -> None:
+        given = _given(call)
+        if _has_stars(call) or {"prefix_chars", "fromfile_prefix_chars"} & given.keys():
+            self.is_unknown = True
+        if "allow_abbrev" in given:
+            self.abbreviates = literal(given["allow_abbrev"], self.known) is not False
+        place = _place(call, scope)
+        self._makers.add((place.function, place.is_main))
+        self.parsers.append(place)
+        parents = given.get("parents")
+        for one in parents.elts if isinstance(parents, ast.List | ast.Tuple) else [parents] if parents else []:
+            self._from(one)
+            if isinstance(one, ast.Call):
+                # The parent's arguments become this parser's: one parser in effect.
+                self.parsers.remove(place) if place in self.parsers else None
+
+    def _from(self, value: ast.expr) -> None:
+        """A parser comes from ``value``."""
+        name = dotted(value)
+        if name and name in self._names:
+            return
+        if isinstance(value, ast.Call) and self._is_parser(value):
+            return
+        if isinstance(value, ast.Call) and dotted(value.func):
+            self.borrowed.add(dotted(value.func).rpartition(".")[2])
+        elif name and name in self._sources:
+            for one in self._sources[name]:
+                if isinstance(one, ast.Call) and dotted(one.func):
+                    self.borrowed.add(dotted(one.func).rpartition(".")[2])
+                else:
+                    self.is_unknown = True
+        elif not (name and (name in self._parameters or name.startswith("self."))):
+            self.is_unknown = True
+
+    def _read(self, call: ast.Call, scope: Scope) -> None:
+        words = call.args[0] if call.args else _given(call).get("args")
+        if words is not None and not self._is_command_line(words):
+            return
+        if isinstance(call.func, ast.Attribute):
+            self._from(call.func.value)
+        self.reading.append(_place(call, scope))
+
+    def _is_command_line(self, words: ast.expr) -> bool:
+        if isinstance(words, ast.Constant) and words.value is None:
+            return True
+        if isinstance(words, ast.Name):
+            return words.id in self._parameters
+        return isinstance(words, ast.Subscript) and dotted(words.value) == "sys.argv"
+
+    def _passed(self, call: ast.Call, last: str) -> None:
+        """A function that gets a parser may add to it."""
+        given = [*call.args, *(one.value for one in call.keywords)]
+        if any(dotted(one) in self._names for one in given) and last not in ("vars", "print", "id", "repr"):
+            self.borrowed.add(last)
+
+    def _added(self, call: ast.Call, scope: Scope) -> None:
+        spelled = [literal(one, self.known) for one in call.args]
+        texts = [one for one in spelled if isinstance(one, str)]
+        if (_has_stars(call) and not call.args) or len(texts) != len(spelled) or not texts:
+            self.is_open = True
+            return
+        if any(isinstance(one, ast.Starred) for one in call.args):
+            self.is_open = True
+            return
+        given = _given(call)
+        has_stars = _has_stars(call)
+        takes = "unknown" if has_stars else self._takes(given)
+        if takes == "remainder":
+            self.is_unknown = True
+            return
+        dashed = [one for one in texts if one.startswith("-")]
+        if dotted(given.get("action", call)).endswith("BooleanOptionalAction"):
+            dashed += [f"--no-{one[2:]}" for one in dashed if one.startswith("--")]
+        place = _place(call, scope)
+        required = "required" in given and literal(given["required"], self.known) is True
+        if not dashed:
+            required = takes in ("value",) or isinstance(takes, int) or _word(given, "nargs", self.known) == "+"
+            required = required and "default" not in given
+        self.arguments.append(
+            Argument(
+                spellings=tuple(dashed or texts[:1]),
+                line=call.lineno,
+                reads=self._reads(given, has_stars),
+                takes=takes,  # type: ignore[arg-type]
+                choices=_choices(given.get("choices"), self.known),
+                required=required and not has_stars,
+                is_certain=not scope.is_conditional and (place.function, place.is_main) in self._makers,
+                is_main=scope.is_main,
+            )
+        )
+
+    def _takes(self, given: Mapping[str, ast.expr]) -> str | int:
+        action = given.get("action")
+        if action is not None:
+            named = literal(action, self.known)
+            if dotted(action).endswith("BooleanOptionalAction") or named in _FLAG_ACTIONS:
+                return "flag"
+            if named not in _VALUE_ACTIONS:
+                return "unknown"
+        if "nargs" not in given:
+            return "value"
+        count = literal(given["nargs"], self.known)
+        if count in ("?", "*", "+", 1):
+            return "several"
+        if isinstance(count, int) and count > 1:
+            return count
+        return "remainder"
+
+    def _reads(self, given: Mapping[str, ast.expr], has_stars: bool) -> Reads:
+        if "type" not in given:
+            return "any" if has_stars else "text"
+        names: dict[str, Reads] = {"int": "int", "float": "float", "str": "text"}
+        return names.get(dotted(given["type"]), "any")
+
+
+def _word(given: Mapping[str, ast.expr], name: str, known: Mapping[str, Value]) -> Value:
+    return literal(given[name], known) if name in given else None
+
+
+def _choices(node: ast.expr | None, known: Mapping[str, Value]) -> tuple[Value, ...] | None:
+    """What an argument may be; None where it cannot be read."""
+    if isinstance(node, ast.Call) and dotted(node.func) == "range":
+        return _range([literal(one, known) for one in node.args])
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        values: list[Value] = [literal(one, known) for one in node.elts]
+    elif isinstance(node, ast.Dict):
+        values = [None if one is None else literal(one, known) for one in node.keys]
+    else:
+        named = literal(node, known) if node is not None else None
+        values = named if isinstance(named, list) else [None]
+    return None if None in values else tuple(values)
+
+
+def _range(bounds: Sequence[Value]) -> tuple[Value, ...] | None:
+    whole = [one for one in bounds if isinstance(one, int)]
+    if len(whole) != len(bounds) or not whole or 0 in whole[2:]:
+        return None
+    numbers = range(*whole)
+    return tuple(numbers) if len(numbers) <= _LARGEST_RANGE else None
+
+
+class _Click(_Reader):
+    style: Style = "click"
+
+    def read(self, nodes: Nodes) -> None:
+        commands = 0
+        for node, scope in nodes.placed(ast.FunctionDef):
+            made = [one for one in node.decorator_list if self._last(one) == "command"]
+            if made:
+                commands += 1
+                self._command(node, made[0], scope)
+        groups = ("group", "Group", "MultiCommand", "CommandCollection")
+        self.is_unknown = commands != 1 or any(self._last(one) in groups for one in nodes.of(ast.Call))
+
+    @staticmethod
+    def _last(node: ast.expr) -> str:
+        return dotted(node.func if isinstance(node, ast.Call) else node).rpartition(".")[2]
+
+    def _command(self, function: ast.FunctionDef, made: ast.expr, scope: Scope) -> None:
+        place = Parser(None, scope.is_main, function.lineno)
+        self.parsers.append(place)
+        self.reading.append(place)
+        if isinstance(made, ast.Call) and (
+            _has_stars(made) or {"cls", "context_settings", "params"} & _given(made).keys()
+        ):
+            self.is_open = True
+        for one in function.decorator_list:
+            kind = self._last(one)
+            if kind in ("option", "argument") and isinstance(one, ast.Call):
+                self._declared(one, kind)
+            elif kind not in ("command", "version_option", "help_option", "pass_context"):
+                # A decorator of another's, such as `record` of torch, or one that adds options.
+                self.is_open = True
+
+    def _declared(self, call: ast.Call, kind: str) -> None:
+        words = [literal(one, self.known) for one in call.args]
+        texts = [one for one in words if isinstance(one, str)]
+        if len(texts) != len(words) or not texts:
+            self.is_open = True
+            return
+        given, has_stars = _given(call), _has_stars(call)
+        spellings = [part.strip() for one in texts if one.startswith("-") for part in one.split("/")]
+        if kind == "argument":
+            spellings = texts[:1]
+        required = literal(given["required"], self.known) is True if "required" in given else kind == "argument"
+        if kind == "argument" and ("default" in given or literal(given.get("nargs", call), self.known) == -1):
+            required = False
+        if not spellings:
+            self.is_open = True
+            return
+        self.arguments.append(
+            Argument(
+                spellings=tuple(spellings),
+                line=call.lineno,
+                reads=self._reads(given, has_stars),
+                takes=self._takes(given, texts, has_stars),
+                choices=self._choices(given.get("type")),
+                # An environment variable may give it.
+                required=required and not has_stars and not {"envvar", "prompt", "callback", "default"} & given.keys(),
+                is_certain=True,
+            )
+        )
+
+    def _takes(
+        self, given: Mapping[str, ast.expr], texts: Sequence[str], has_stars: bool
+    ) -> Literal["value", "flag", "several", "unknown"]:
+        if any("/" in one for one in texts):
+            return "flag"
+        if has_stars or {"flag_value", "count", "cls", "callback", "nargs", "prompt"} & given.keys():
+            return "unknown"
+        if "is_flag" in given:
+            return "flag" if literal(given["is_flag"], self.known) is True else "unknown"
+        # An option whose default is true or false is a flag in some of click's versions.
+        default = literal(given["default"], self.known) if "default" in given else None
+        return "unknown" if isinstance(default, bool) else "value"
+
+    def _reads(self, given: Mapping[str, ast.expr], has_stars: bool) -> Reads:
+        names: dict[str, Reads] = {"int": "int", "float": "float", "str": "text", "INT": "int", "FLOAT": "float"}
+        if "type" in given:
+            is_choice = isinstance(given["type"], ast.Call) and self._last(given["type"]) == "Choice"
+            return "text" if is_choice else names.get(dotted(given["type"]).rpartition(".")[2], "any")
+        default = literal(given["default"], self.known) if "default" in given else None
+        if has_stars or ("default" in given and default is None):
+            return "any"
+        kind = type(default).__name__
+        return names.get(kind, "any") if default is not None else "text"
+
+    def _choices(self, node: ast.expr | None) -> tuple[Value, ...] | None:
+        if not isinstance(node, ast.Call) or self._last(node) != "Choice" or node.keywords or len(node.args) != 1:
+            return None
+        found = _choices(node.args[0], self.known)
+        return found if found is not None and all(isinstance(one, str) for one in found) else None
+
+
+class _Absl(_Reader):
+    style: Style = "absl"
+
+    def read(self, nodes: Nodes) -> None:
+        for call, scope in nodes.placed(ast.Call):
+            name = dotted(call.func)
+            last = name.rpartition(".")[2]
+            if last.startswith("DEFINE_") or last.startswith("DEFINE"):
+                self._defined(call, last)
+            elif name == "app.run":
+                self.reading.append(_place(call, scope))
+                self.parsers.append(_place(call, scope))
+            elif last in ("mark_flag_as_required", "mark_flags_as_required"):
+                self._required(call)
+            elif last in ("adopt_module_key_flags", "set_gnu_getopt", "run_with_init", "parse_flags_with_usage"):
+                self.is_open = True
+        self.is_unknown = any(
+            "compat" in dotted(call.func) and dotted(call.func).endswith("app.run") for call in nodes.of(ast.Call)
+        )
+
+    def _defined(self, call: ast.Call, last: str) -> None:
+        name = literal(call.args[0], self.known) if call.args else _word(_given(call), "name", self.known)
+        kind = last.removeprefix("DEFINE_")
+        known_kinds = {*_ABSL_READS, "boolean", "bool", "list", "spaceseplist", "multi_string", "multi_integer"}
+        if not isinstance(name, str) or kind == "alias" or (kind not in known_kinds and not kind.startswith("multi_")):
+            self.is_open = True
+            return
+        given = _given(call)
+        values = call.args[2] if kind == "enum" and len(call.args) > 2 else given.get("enum_values")
+        required = literal(given["required"], self.known) is True if "required" in given else False
+        self.arguments.append(
+            Argument(
+                spellings=(f"--{name}",),
+                line=call.lineno,
+                reads=_ABSL_READS.get(kind, "any"),
+                takes="flag" if kind in ("boolean", "bool") else "value",
+                choices=_choices(values, self.known) if kind == "enum" else None,
+                required=required,
+                is_certain=True,
+            )
+        )
+
+    def _required(self, call: ast.Call) -> None:
+        value = literal(call.args[0], self.known) if call.args else None
+        names = {f"--{one}" for one in (value if isinstance(value, list) else [value])}
+        self.arguments = [replace(one, required=True) if one.name in names else one for one in self.arguments]
