@@ -44,7 +44,7 @@ from smdp_launch.source.scan import (
     scan_data,
     scan_source,
 )
-from smdp_launch.source.script import Program, Script, program
+from smdp_launch.source.script import EntryKind, Script, entry_kind
 
 MB = 1_000_000
 
@@ -223,7 +223,7 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
     data |= {name: _look_at(loaded, spec, name, path) for name, path in named.items()}
     prices, price_problems = _prices(loaded, spec)
-    scripts, entry_kind, requirements = _scripts(loaded, spec, source)
+    scripts, kind, requirements = _scripts(loaded, spec, source)
     return Facts(
         spec=spec,
         loaded=loaded,
@@ -235,14 +235,14 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
         prices=prices,
         price_problems=price_problems,
         scripts=scripts,
-        program=entry_kind,
+        entry_kind=kind,
         requirements=requirements,
     )
 
 
 def _scripts(
     loaded: Loaded, spec: JobSpec, source: SourceTree | None
-) -> tuple[dict[str, Script], Program | None, Requirements]:
+) -> tuple[dict[str, Script], EntryKind | None, Requirements]:
     """What the entry point and its modules say, what the entry is, and which packages are asked for."""
     if source is None or not source.exists or source.too_large:
         return {}, None, Requirements()
@@ -253,7 +253,7 @@ def _scripts(
         return {}, None, requirements
     if not entry.name.endswith(".py"):
         is_package = any(source.file(one) is not None for one in ("setup.py", "pyproject.toml"))
-        return {}, None if is_package else program(entry.path), requirements
+        return {}, None if is_package else entry_kind(entry.path), requirements
     known = loaded.has("engine") and loaded.has("image")
     known &= all(loaded.has("framework", one) for one in ("name", "version", "python"))
     return read_with_imports(source, entry.name, python(spec) if known else None), "python", requirements

@@ -17,7 +17,7 @@ from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.source.requirements import Requirements
 from smdp_launch.source.scan import LocalData, SourceTree
-from smdp_launch.source.script import Program, Script
+from smdp_launch.source.script import EntryKind, Script
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Facts:
         prices: the table that ``budget.prices`` names; ``price_problems`` says why there is none.
         scripts: the entry point and the modules of the source folder that it imports, by their names in the folder;
             the entry is the first. Empty where the entry is missing or is no Python file.
-        program: what the entry is to the container (``source.script.program``); None where there is none, or an
+        entry_kind: what the entry is to the container (``source.script.entry_kind``); None where there is none, or an
             installed package is run in place of the file.
         requirements: requirements.txt at the top of the source folder.
     """
@@ -49,7 +49,7 @@ class Facts:
     prices: PriceTable | None = None
     price_problems: tuple[str, ...] = ()
     scripts: Mapping[str, Script] = field(default_factory=dict)
-    program: Program | None = None
+    entry_kind: EntryKind | None = None
     requirements: Requirements = field(default_factory=Requirements)
 
     @property

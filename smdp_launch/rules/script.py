@@ -38,23 +38,23 @@ def _place(facts: Facts, name: str, line: int | None) -> Span | None:
 @rule("SMDP431", "script.entry", "script.source")
 def kind_of_entry(facts: Facts) -> Iterator[Finding]:
     entry = facts.spec.script.entry
-    if facts.program is None:
+    if facts.entry_kind is None:
         return
-    what = _NOT_STARTED.get(facts.program)
+    what = _NOT_STARTED.get(facts.entry_kind)
     if what is None:
         return
     name = PurePosixPath(normal_name(entry))
     help_ = "name a .py file, or a shell script that begins with #!/bin/bash"
-    if facts.program == "notebook":
+    if facts.entry_kind == "notebook":
         help_ = f"export it: jupyter nbconvert --to script {name.name}, and name the .py file"
-    elif facts.program == "unmarked python":
+    elif facts.entry_kind == "unmarked python":
         help_ = f"rename it to {name}.py: only a .py file is started with Python"
-    elif facts.program == "crlf":
+    elif facts.entry_kind == "crlf":
         help_ = f"save it with Unix line ends, such as with: sed -i 's/\\r$//' {name}"
     yield Finding(_ENTRY, f"the entry point {entry} {what}", help_)
 
 
-#: Kinds of ``source.script.program`` that the container cannot start.
+#: Kinds of ``source.script.entry_kind`` that the container cannot start.
 _NOT_STARTED = {
     "notebook": "is a notebook, which the container would start as a shell script",
     "unmarked python": "is Python, and without the suffix .py the container starts it as a shell script",

@@ -9,7 +9,7 @@ from typing import Literal
 
 from smdp_launch.source.commandline import Argument, Declarations, Parser, Reads, Style
 from smdp_launch.source.options import Value, dotted, literal
-from smdp_launch.source.syntax import Nodes, Scope
+from smdp_launch.source.scopes import Nodes, Scope
 
 #: Packages that make or extend a command line in ways of their own.
 _OTHER_PARSERS = frozenset(

@@ -14,7 +14,7 @@ from typing import Literal
 from smdp_launch.source.commandline import Declarations
 from smdp_launch.source.options import Option, constants, dotted, literal, options
 from smdp_launch.source.parsers import declarations
-from smdp_launch.source.syntax import Nodes, Scope, is_main_guard
+from smdp_launch.source.scopes import Nodes, Scope, is_main_guard
 
 #: Bytes. Nobody writes a longer script by hand, and one of this size takes about a second.
 MAX_SCRIPT = 256 << 10
@@ -43,7 +43,7 @@ _CHANNEL_FOLDER = re.compile(r"/opt/ml/input/data/([A-Za-z0-9._-]{1,64})(/.*)?",
 
 
 #: What an entry point is to the container.
-Program = Literal["python", "executable", "shell", "crlf", "notebook", "unmarked python", "data"]
+EntryKind = Literal["python", "executable", "shell", "crlf", "notebook", "unmarked python", "data"]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def read_script(path: Path, python: tuple[int, int] | None = None) -> Script:
     return parse_script(raw, python)
 
 
-def program(path: Path) -> Program:
+def entry_kind(path: Path) -> EntryKind:
     """What the container makes of an entry that is no ``.py`` file: it starts it as a shell script, unless its first
     bytes name another interpreter or are those of a binary."""
     try:
