@@ -16,11 +16,11 @@ from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
 
-from smdp_launch.diagnostics import Diagnostics
+from smdp_launch.diagnostics import Diagnostics, closest
 from smdp_launch.errors import Refused
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.jobs.clients import connect_aws, connection, local_cloud
-from smdp_launch.jobs.history import LOCAL, find_launch, remember_plan
+from smdp_launch.jobs.history import LOCAL, find_launch, launches, meant, remember_plan
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
 from smdp_launch.jobs.local import file_systems, local_cloud_folder
 from smdp_launch.jobs.preflight import Preflight, require_account
@@ -150,28 +150,42 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
 
 
 def attach(name: str | None = None, *, region: str | None = None) -> Job:
-    """The job of a launch that was made before, found by its name; nobody is asked yet.
+    """The job of a launch that was made before, found by its name; no service is asked yet.
 
     Args:
-        name: the last one that was launched from the current folder, by default.
-        region: where to look for a job that was not launched from this folder; that of the AWS configuration by
-            default.
+        name: of a job, or the beginning of only one that was launched from the current folder; ``latest``, the default,
+            is the last one that was.
+        region: the AWS region of a job that was not launched from this folder.
 
     Raises:
-        Refused: no name is given, and no job was launched from here.
+        Refused: no job was launched from this folder, none has this name and no region is given, or several begin so.
         EnvironmentProblem: it ran in a local cloud whose state folder is gone.
 
     Examples:
         >>> attach().status()
         'Completed'
     """
-    launched = find_launch(name)
+    launched = meant(name) if region is None else find_launch(name)
     job = launched.job if launched is not None else name
     if job is None:
         raise Refused("no job was launched from this folder: give the name of one")
+    if launched is None and region is None:
+        raise Refused(_unknown(job))
     where = launched.where if region is None and launched is not None else region
     state = launched.state if launched is not None else None
     return Job(job, where or UNKNOWN_REGION, None, connection(where, state))
+
+
+def _unknown(name: str) -> str:
+    """Why ``name`` is no job of this folder."""
+    elsewhere = "give --region for a job that was launched from elsewhere"
+    known = [one.job for one in reversed(launches())]
+    if not known:
+        return f"there is no job {name}: none was launched from this folder; {elsewhere}"
+    listed = ", ".join(known[:3]) + (" and more (`smdp-launch list`)" if len(known) > 3 else "")
+    match = closest(name, known)
+    guess = f'did you mean "{match}"?' if match is not None else f"this folder has {listed};"
+    return f"there is no job {name}: {guess} {elsewhere}"
 
 
 def _plan(job: Plan | JobLike) -> Plan:

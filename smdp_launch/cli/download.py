@@ -22,7 +22,7 @@ from smdp_launch.cli import options
 @options.region
 @click.option("--json", "as_json", is_flag=True, help="What was fetched as one JSON document (docs/json.md).")
 def command(name: str | None, folder: Path, extract: bool, force: bool, region: str | None, as_json: bool) -> None:
-    """Fetch what job NAME (default: the last launched from this folder) left in S3 into a folder of its name.
+    """Fetch what job NAME (default: `latest`) left in S3 into a folder of its name.
 
     A file appears whole or not at all. A download that was interrupted goes on where it was when the command is given
     again.

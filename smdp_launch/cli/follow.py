@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @options.region
 @options.events
 def command(name: str | None, quiet: bool, timeout: float | None, region: str | None, as_json: bool) -> ExitCode:
-    """Show job NAME (default: the last launched from this folder) from its first line on until it ends.
+    """Show job NAME (default: `latest`) from its first line on until it ends.
 
     Lines of several hosts come in the order of their times, held back up to 2 s for that. Throttling, a lost network
     and expired credentials are waited for. Ctrl-C asks whether to stop the job or to leave it. The exit code tells

@@ -52,7 +52,7 @@ def command(
     region: str | None,
     as_json: bool,
 ) -> None:
-    """Print the lines that the hosts of job NAME (default: the last launched from this folder) have written so far.
+    """Print the lines that the hosts of job NAME (default: `latest`) have written so far.
 
     Each has its time, host and rank; the lines of all hosts come in the order of their times. `follow` shows what is
     still to come.

@@ -54,6 +54,4 @@ events = click.option(
 
 job_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=launched_jobs)
 
-region = click.option(
-    "--region", metavar="REGION", help="Where to look for a job that was not launched from this folder."
-)
+region = click.option("--region", metavar="REGION", help="The region of a job that was not launched from this folder.")

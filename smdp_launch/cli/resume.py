@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @options.region
 @options.events
 def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: str | None, as_json: bool) -> ExitCode:
-    """Launch job NAME (default: the last launched from this folder) once more, from its request and its checkpoints.
+    """Launch job NAME (default: `latest`) once more, from its request and its checkpoints.
 
     The new job has a name of its own and the old one's checkpoint location, data, source archive and limits. One that
     has completed, still runs, has left no checkpoints or was resumed before is refused.

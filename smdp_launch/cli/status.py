@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @options.region
 @click.option("--json", "as_json", is_flag=True, help="The same as one JSON document (docs/json.md).")
 def command(name: str | None, region: str | None, as_json: bool) -> None:
-    """Tell what job NAME (default: the last launched from this folder) does, how long each step took, how it ended.
+    """Tell what job NAME (default: `latest`) does, how long each step took, how it ended.
 
     The exit code is 0 however it ended: `follow` has the codes of the endings.
     """

@@ -12,7 +12,7 @@ from smdp_launch.cli import options
 @options.region
 @click.option("--json", "as_json", is_flag=True, help="Its status then as one JSON document (docs/json.md).")
 def command(name: str | None, region: str | None, as_json: bool) -> None:
-    """Ask the service to stop job NAME (default: the last launched from this folder).
+    """Ask the service to stop job NAME (default: `latest`).
 
     Its script gets SIGTERM and 120 s to save what it needs. A job that has ended is left as it is.
     """

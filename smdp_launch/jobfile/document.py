@@ -28,6 +28,8 @@ MAX_NODES = 10_000  # keys and values; an alias counts as what it stands for
 MAX_DEPTH = 50
 MAX_DIGITS = 100
 
+_WRITE_ONE = "give the path of a job file, or write one for the script in this folder: smdp-launch init"
+
 #: What YAML's own tags begin with.
 TAG = "tag:yaml.org,2002:"
 
@@ -128,7 +130,7 @@ def read(
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        return refused("SMDP101", f"there is no file {path}", "give the path of a job file")
+        return refused("SMDP101", f"there is no file {path}", _WRITE_ONE)
     except OSError as error:
         return refused("SMDP101", f"{path} cannot be read: {error.strerror}", "give the path of a readable file")
     if len(raw) > MAX_BYTES:

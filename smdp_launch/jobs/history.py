@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from smdp_launch.errors import EnvironmentProblem
+from smdp_launch.errors import EnvironmentProblem, Refused
 
 if TYPE_CHECKING:
     from smdp_launch.jobs.outcome import Outcome
@@ -176,6 +176,33 @@ def ends() -> dict[str, End]:
 def find_launch(job: str | None = None) -> Launch | None:
     """That of ``job``, or the last of all."""
     return next((one for one in reversed(launches()) if job in (None, one.job)), None)
+
+
+#: The NAME that stands for the job that was launched last.
+LATEST = "latest"
+
+
+def meant(name: str | None) -> Launch | None:
+    """The launch that a person means by ``name``: a job's whole name, the beginning of only one, or ``latest``.
+
+    Returns:
+        None where no job of this folder has such a name; without a name, where none was launched from here.
+
+    Raises:
+        Refused: several begin so.
+    """
+    known = launches()
+    exact = find_launch(name)
+    if name is None or exact is not None:
+        return exact
+    if name == LATEST:
+        return find_launch()
+    found = [one for one in known if one.job.startswith(name)] if name else []
+    if len(found) > 1:
+        listed = ", ".join(one.job for one in found[:-6:-1])
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        raise Refused(f"{name} may be any of {len(found)} jobs: {listed}{more}; `latest` is the last of all")
+    return found[0] if found else None
 
 
 @contextmanager
