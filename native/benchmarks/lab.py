@@ -6,13 +6,31 @@ messages of a few bursts say nothing about the wire. Needs root.
 """
 
 import os
+import shlex
 import subprocess
+import sys
+from pathlib import Path
 from types import TracebackType
 from typing import List, Optional, Type
 
 BURST_S = 0.001
 # A full frame of 1,514 bytes, which the shaper counts, carries 1,448 of TCP.
 WIRE_BYTES_PER_BYTE = 1514 / 1448
+
+
+#: What every host runs from: this checkout, and its Python.
+_NEEDED = (Path(__file__).resolve().parents[2], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
+
+
+def _own_tmp() -> str:
+    """Shell commands that give a host a /tmp of its own, in which what it runs from stays where it was."""
+    commands = ["mount -t tmpfs tmpfs /dev/shm", "mkdir /dev/shm/.tmp", "mount --bind /tmp /dev/shm/.tmp"]
+    commands += ["mount -t tmpfs tmpfs /tmp"]
+    for path in _NEEDED:
+        if path.is_relative_to("/tmp"):
+            inside, outside = shlex.quote(str(path)), shlex.quote(f"/dev/shm/.tmp/{path.relative_to('/tmp')}")
+            commands += [f"mkdir -p {inside}", f"mount --bind {outside} {inside}"]
+    return " && ".join([*commands, "umount -l /dev/shm/.tmp", "rmdir /dev/shm/.tmp"])
 
 
 def _run(*command: str) -> None:
@@ -54,10 +72,7 @@ class Lab:
         return ["nsenter", "-t", str(holder.pid), "-n", "-m", "-u", "-i", "--"]
 
     def _hold(self, name: str) -> "subprocess.Popen[str]":
-        script = (
-            f"hostname {name}; mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; "
-            "ip link set lo up; echo ready; exec sleep infinity"
-        )
+        script = f"hostname {name} && {_own_tmp()} && ip link set lo up && echo ready && exec sleep infinity"
         holder = subprocess.Popen(
             ["unshare", "-n", "-m", "-u", "-i", "--propagation", "private", "sh", "-c", script],
             stdout=subprocess.PIPE,

@@ -380,3 +380,14 @@ def test_a_follower_tells_the_end_once(finished: Finished) -> None:
     assert finished.run("status").returncode == ExitCode.OK
     lines = [json.loads(one) for one in (finished.folder / STATE_FOLDER / "history.jsonl").read_text().splitlines()]
     assert [set(one) & {"where", "ended"} for one in lines] == [{"where"}, {"ended"}]
+
+
+def test_a_local_run_is_neither_billed_nor_on_instances(finished: Finished) -> None:
+    told = finished.run("status").stdout
+    assert "where    here, 2 simulated hosts x 1 worker\n" in told
+    assert re.search(r"^ran      \S.* x 2 hosts, not billed$", told, re.MULTILINE)
+    listed = finished.run("list").stdout
+    assert "not billed" in listed
+    for view in (told, listed, finished.followed.stdout):
+        assert "ml.p4d" not in view
+        assert not re.search(r"(?<!not )billed", view)

@@ -10,9 +10,9 @@ import click
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.cli.render.rows import print_rows
-from smdp_launch.cli.render.status import place
+from smdp_launch.cli.render.status import place, runtime
+from smdp_launch.jobs.history import LOCAL
 from smdp_launch.jobs.listing import Listed
-from smdp_launch.units import count, duration
 
 #: Version of ``list --json``; raised when a member changes its meaning or goes.
 _VERSION = 1
@@ -33,8 +33,8 @@ def show_jobs(found: Sequence[Listed], region: str | None) -> None:
 def _told(one: Listed) -> str:
     parts = [f"{one.summary}, {place(one.where)}, {one.time:%Y-%m-%d %H:%M} UTC"]
     if one.billable_seconds is not None:
-        hosts = f" x {count(one.hosts, 'host')}" if one.hosts is not None else ""
-        parts.append(f"{duration(one.billable_seconds)}{hosts} billed")
+        billed = "" if one.where == LOCAL else " billed"
+        parts.append(f"{runtime(one.where, one.billable_seconds, one.hosts)}{billed}")
     if one.usd is not None:
         parts.append(f"{one.usd:.2f} USD" + (f" of at most {one.most_usd:.2f}" if one.most_usd is not None else ""))
     elif one.most_usd is not None:

@@ -33,16 +33,16 @@ def show_status(job: Job, found: Description, kept: Kept = None) -> None:
     style = "" if ended is None else "bold green" if ended.status == "Completed" else "bold red"
     told = Text(ended.summary if ended is not None else found.secondary, style)
     console.print(Text(found.job, "bold"), told, sep="  ")
-    hosts = count(found.hosts, "host") + (f" of {found.instance_type}" if found.instance_type is not None else "")
     created = f"{found.created.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
-    rows = [("where", f"{place(job.where)}, {hosts}"), ("created", created)]
+    rows = [("where", f"{place(job.where)}, {_hosts(job, found)}"), ("created", created)]
     rows += titled("steps", [_step(one.status, one.seconds, one.message) for one in found.steps])
     if found.checkpoints is not None:
         rows += titled("checkpoints", [found.checkpoints, _kept(kept)])
     if ended is not None:
         rows += titled("reason", ended.reason.splitlines())
         if ended.billable_seconds is not None:
-            rows.append(("billed", f"{duration(ended.billable_seconds)} x {count(found.hosts, 'host')}"))
+            name = "billed" if job.where != LOCAL else "ran"
+            rows.append((name, runtime(job.where, ended.billable_seconds, found.hosts)))
         if ended.model is not None:
             rows.append(("model", ended.model))
     print_rows(console, rows)
@@ -56,6 +56,20 @@ def _kept(kept: Kept) -> str:
         return str(kept)
     age = f", {duration(round(kept.age))} old" if kept.age is not None else ""
     return f"{count(kept.files, 'file')} ({size(kept.size)}), the newest {kept.name}{age}"
+
+
+def _hosts(job: Job, found: Description) -> str:
+    """What the job runs on: a local run imitates instances, and has none."""
+    if job.where == LOCAL:
+        workers = f" x {count(found.workers_per_host, 'worker')}" if found.workers_per_host is not None else ""
+        return f"{count(found.hosts, 'simulated host')}{workers}"
+    return count(found.hosts, "host") + (f" of {found.instance_type}" if found.instance_type is not None else "")
+
+
+def runtime(where: str, seconds: int, hosts: int | None) -> str:
+    """How long a job ran, on how many hosts; a local run costs nothing."""
+    amount = f" x {count(hosts, 'host')}" if hosts is not None else ""
+    return f"{duration(seconds)}{amount}{', not billed' if where == LOCAL else ''}"
 
 
 def place(where: str) -> str:
