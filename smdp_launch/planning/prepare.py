@@ -34,6 +34,7 @@ from smdp_launch.rules.chosen import python
 from smdp_launch.rules.facts import Facts
 from smdp_launch.rules.redact import hide
 from smdp_launch.source.modules import read_with_imports
+from smdp_launch.source.outputs import output_folders
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirements, read_requirements
 from smdp_launch.source.scan import (
     DEFAULT_LIMIT,
@@ -216,7 +217,9 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     source = None
     if loaded.has("script", "source"):
         limit = spec.script.source_limit_mb * MB if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
-        source = scan_source(document.path(("script", "source"), spec.script.source), limit)
+        folder = document.path(("script", "source"), spec.script.source)
+        entry = normal_name(spec.script.entry) if loaded.has("script", "entry") else ""
+        source = scan_source(folder, limit, output_folders(folder, entry))
     asked = local or LocalRequest()
     named = _local_paths(loaded, spec, asked)
     systems = [one for one in mounted(loaded, spec, asked.file_systems) if one[0] not in named]

@@ -19,7 +19,8 @@ from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
 from smdp_launch.request.cost import instance_types
 from smdp_launch.request.ranks import rank_map
-from smdp_launch.source.scan import SourceTree, scan_source
+from smdp_launch.source.outputs import output_folders
+from smdp_launch.source.scan import SourceTree, normal_name, scan_source
 
 _LARGEST = 16 << 20
 
@@ -68,7 +69,7 @@ def load(path: Path) -> Plan:
             spec=spec,
             request=request,
             ranks=tuple(rank_map(spec.compute.instance_count, workers_per_host(spec))),
-            source=scan_source(folder, spec.script.source_limit_mb * MB),
+            source=_scanned(folder, spec),
             script_arguments=arguments,
             prices=_prices(spec, data["billing"]),
             rehearsals=tuple(Rehearsed.of(one) for one in data.get("rehearsals", [])),
@@ -114,9 +115,14 @@ def require_unchanged(plan: Plan) -> None:
     """Raises:
     Refused: the source folder is no longer what ``plan`` was made of.
     """
-    now = scan_source(plan.source.folder, plan.spec.script.source_limit_mb * MB)
+    now = _scanned(plan.source.folder, plan.spec)
     then = {one.name: one.size for one in plan.source.files}
     _refuse_changed_source(f"the plan of {plan.job}", now, plan.source.sha256, then)
+
+
+def _scanned(folder: Path, spec: JobSpec) -> SourceTree:
+    limit = spec.script.source_limit_mb * MB
+    return scan_source(folder, limit, output_folders(folder, normal_name(spec.script.entry)))
 
 
 def _refuse_changed_source(path: Path | str, now: SourceTree, sha256: str, then: dict[str, int]) -> None:

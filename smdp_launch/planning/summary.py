@@ -32,6 +32,7 @@ def summary(plan: Plan) -> list[Row]:
         ("region", spec.region),
         ("script", shlex.join([spec.script.entry, *plan.script_arguments])),
         ("source", f"{short(plan.source.folder)}: {count(len(plan.source.files), 'file')}, {size(plan.source.size)}"),
+        *[("", f"without {one}/, which the script writes when it is run by hand") for one in plan.source.outputs],
         ("", str(source_location(spec.output.s3, plan.job))),
     ]
     rows += titled("channels", [f"{name}: {_channel(one)}" for name, one in sorted(spec.channels.items())])

@@ -22,6 +22,7 @@ from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.names import S3Location, job_name, source_location
 from smdp_launch.sdk.installed import hushed, sdk
 from smdp_launch.source.archive import write_archive
+from smdp_launch.source.outputs import output_folders
 from smdp_launch.source.scan import SourceTree, normal_name, scan_source
 
 _CREATE = "provide-client-params.sagemaker.CreateTrainingJob"
@@ -87,7 +88,8 @@ class PlannedTraining:
         self._uploaded = None
         if self.plan is None or self.dependencies or self.source_dir.startswith("s3://"):
             return super()._stage_user_code_in_s3()  # type: ignore[misc]
-        source = scan_source(Path(self.source_dir), self.plan.spec.script.source_limit_mb * MB)
+        folder, entry = Path(self.source_dir), normal_name(self.entry_point)
+        source = scan_source(folder, self.plan.spec.script.source_limit_mb * MB, output_folders(folder, entry))
         where = source_location(self.code_location or self.output_path, self._current_job_name)
         _upload(self.sagemaker_session.boto_session, source, where)
         self._uploaded = source

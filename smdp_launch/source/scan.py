@@ -35,6 +35,9 @@ IGNORED = frozenset(
     | {".pytest_cache", ".ruff_cache", ".tox", "node_modules", ".DS_Store", ".idea", ".vscode", IGNORE_FILE}
 )
 
+# Folders at the top that tools for tracking runs fill; one that is a package is none.
+_TRACKERS = frozenset({"wandb", "lightning_logs", "mlruns"})
+
 #: Bytes: 100 MB, what a job file allows that says nothing else.
 DEFAULT_LIMIT = 100_000_000
 
@@ -70,6 +73,7 @@ class SourceTree:
         suspicious: files that will travel and seem to hold secrets.
         limit_bytes: the size the folder may have, None for any.
         complete: all of it was listed; else there are more than ``MAX_FILES`` files.
+        outputs: folders that were left out, since the script writes them when it is run by hand.
     """
 
     folder: Path
@@ -82,6 +86,7 @@ class SourceTree:
     suspicious: tuple[Suspicious, ...] = ()
     limit_bytes: int | None = None
     complete: bool = True
+    outputs: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -116,15 +121,18 @@ def normal_name(entry: str) -> str:
     return str(PurePosixPath(entry))
 
 
-def scan_source(folder: Path, limit_bytes: int | None = None) -> SourceTree:
+def scan_source(folder: Path, limit_bytes: int | None = None, outputs: frozenset[str] = frozenset()) -> SourceTree:
     """List the source folder, and hash it unless it is larger than ``limit_bytes``.
 
     Links to files and folders are followed, and travel as what they point to.
+
+    Args:
+        outputs: folders to leave out, relative to ``folder`` (``source.outputs.output_folders``).
     """
     if not folder.is_dir():
         return SourceTree(folder, exists=False)
     rules = read_ignore_file(folder)
-    sieve = _Sieve(folder, rules)
+    sieve = _Sieve(folder, rules, outputs)
     most = None if limit_bytes is None else MAX_FILES + 1
     found = list(islice(entries(folder, sieve.skips), most))
     files, unreadable = _sorted_out(found[: most and MAX_FILES])
@@ -138,6 +146,7 @@ def scan_source(folder: Path, limit_bytes: int | None = None) -> SourceTree:
         suspicious=tuple(one for file in files if (one := suspicion(file.name, file.path)) is not None),
         limit_bytes=limit_bytes,
         complete=most is None or len(found) < most,
+        outputs=tuple(sieve.outputs),
     )
     return tree if tree.too_large else _hashed(tree)
 
@@ -185,13 +194,20 @@ def data_files(path: Path) -> list[tuple[str, Path]]:
 class _Sieve:
     """Leaves out tools' clutter and what the ignore file names, and remembers the latter."""
 
-    def __init__(self, folder: Path, rules: IgnoreRules) -> None:
+    def __init__(self, folder: Path, rules: IgnoreRules, outputs: frozenset[str]) -> None:
         self._folder = folder
+        self._known_outputs = outputs
+        self.outputs: list[str] = []
         self._rules = rules
         self._left_out: list[str] = []
 
     def skips(self, name: str, is_folder: bool) -> bool:
         if _is_clutter(name.rsplit("/", 1)[-1]):
+            return True
+        if is_folder and name in self._known_outputs:
+            self.outputs.append(name)
+            return True
+        if is_folder and name in _TRACKERS and not (self._folder / name / "__init__.py").exists():
             return True
         if not self._rules.leaves_out(name, is_folder):
             return False

@@ -19,6 +19,7 @@ from smdp_launch.source import scan
 from smdp_launch.source.archive import write_archive
 from smdp_launch.source.ignore import IgnoreRules, parse_ignore
 from smdp_launch.source.modules import read_with_imports
+from smdp_launch.source.outputs import output_folders
 from smdp_launch.source.requirements import parse_requirements, read_requirements
 from smdp_launch.source.scan import scan_source
 from smdp_launch.source.script import parse_script, read_script
@@ -427,3 +428,49 @@ def test_the_current_folder_is_a_source_as_any(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "lib" / "deep" / "a.py").write_text("")
     monkeypatch.chdir(tmp_path)
     assert [one.name for one in scan_source(Path()).files] == ["lib/deep/a.py"]
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        'os.environ.get("SM_MODEL_DIR", "model")',
+        "os.getenv('SM_OUTPUT_DATA_DIR', 'model')",
+        'os.environ.get("SM_MODEL_DIR") or "model/"',
+        'parser.add_argument("--model-dir", default=os.environ.get("SM_MODEL_DIR", "./model".strip("./")))',
+    ],
+)
+def test_what_the_script_wrote_when_it_was_run_by_hand_is_not_uploaded(tmp_path: Path, default: str) -> None:
+    (tmp_path / "train.py").write_text(f"import os\n{default}\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.pt").write_bytes(bytes(1000))
+    before = scan_source(tmp_path)
+    tree = scan_source(tmp_path, outputs=output_folders(tmp_path, "train.py"))
+    if "strip" in default:  # no literal beside the variable: the folder may be anything
+        assert tree == before
+        return
+    assert [one.name for one in tree.files] == ["train.py"]
+    assert tree.outputs == ("model",)
+    assert tree.sha256 != before.sha256
+
+
+@pytest.mark.parametrize("default", ["../model", "/opt/ml/model", ".", "missing"])
+def test_a_folder_elsewhere_is_no_output_of_the_source(tmp_path: Path, default: str) -> None:
+    (tmp_path / "train.py").write_text(f'import os\nos.environ.get("SM_MODEL_DIR", "{default}")\n')
+    assert output_folders(tmp_path, "train.py") == frozenset()
+
+
+def test_a_package_is_uploaded_whatever_the_script_calls_its_outputs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text('import os, model\nos.environ.get("SM_MODEL_DIR", "model")\n')
+    for name in ("model", "wandb"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    tree = scan_source(tmp_path, outputs=output_folders(tmp_path, "train.py"))
+    assert [one.name for one in tree.files] == ["model/__init__.py", "train.py", "wandb/__init__.py"]
+
+
+def test_what_tools_for_tracking_runs_write_is_not_uploaded(tmp_path: Path) -> None:
+    for name in ("wandb", "lightning_logs", "mlruns"):
+        (tmp_path / name / "run").mkdir(parents=True)
+        (tmp_path / name / "run" / "events").write_text("")
+    (tmp_path / "train.py").write_text("")
+    assert [one.name for one in scan_source(tmp_path).files] == ["train.py"]
