@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -17,6 +17,9 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from smdp_launch.diagnostics import Diagnostic, Edit, Span
+from smdp_launch.edits import split_lines
+from smdp_launch.jobfile.layout import Layout
+from smdp_launch.jobfile.text import key as key_text
 from smdp_launch.jobfile.variables import substitute
 
 #: Where a value stands: keys of mappings and indices of lists, from the top.
@@ -49,8 +52,8 @@ class Layer(Enum):
     BUILT_IN = "built-in"
 
 
-#: The layers that are files of YAML which a person writes.
-EDITABLE = frozenset({Layer.JOB_FILE, Layer.PROJECT, Layer.USER})
+#: The layers whose files a fix may change. The user's own defaults hold for other projects too.
+EDITABLE = frozenset({Layer.JOB_FILE, Layer.PROJECT})
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Document:
     #: Where a ``${NAME}`` could not be replaced: what else is wrong there follows from that.
     unresolved: set[Location] = field(default_factory=set)
     top: Span = field(default_factory=lambda: Span("", 1, 1, 1))
+    #: The text of each file that was read, by its name.
+    layouts: dict[str, Layout] = field(default_factory=dict, repr=False, compare=False)
 
     def entry(self, location: Location) -> Entry:
         """The entry at ``location``, or of the nearest parent that was written."""
@@ -100,15 +105,45 @@ class Document:
         return location in self.entries
 
     def replacing(self, location: Location, text: str, *, on_key: bool = False) -> tuple[Edit, ...]:
-        """The edit that writes ``text`` in place of the value at ``location``, or of its key.
+        """The edit that writes ``text``, one line of YAML, in place of the value at ``location``, or of its key.
 
-        Empty where no file can be edited: the value stands in no file, or goes over several lines.
+        Empty where no file can be edited: the value comes from a flag or a variable, or an anchor shares it.
         """
-        entry = self.entries.get(location)
-        if entry is None or entry.layer not in EDITABLE or entry.is_empty:
+        layout = self._layout(location)
+        if layout is None or self.entries[location].is_empty:
             return ()
-        span = entry.key if on_key else entry.value
-        return (Edit(span.file, span.line, span.column, span.line, span.end_column, text),)
+        return layout.rename(location, text) if on_key and _is_key(location) else layout.replace(location, text)
+
+    def removing(self, location: Location) -> tuple[Edit, ...]:
+        """The edit that removes the entry at ``location`` from its file; empty as above."""
+        layout = self._layout(location)
+        return layout.remove(location) if layout is not None else ()
+
+    def writing(self, location: Location, text: str, order: Sequence[str] = ()) -> tuple[Edit, ...]:
+        """The edit that makes ``text``, one line of YAML, the value at ``location``, whether there is one or not.
+
+        Args:
+            order: the known keys of the mapping that gets a new one, as they are usually ordered.
+        """
+        if self.written(location) and not self.entries[location].is_empty:
+            return self.replacing(location, text)
+        *above, name = location
+        parent = tuple(above)
+        if parent and not self.written(parent):
+            return self.writing(parent, f"{{{key_text(str(name))}: {text}}}", order)
+        layout = self._layout(parent) if parent else self.layouts.get(self.file)
+        return layout.add(location, text, order) if layout is not None else ()
+
+    def _layout(self, location: Location) -> Layout | None:
+        """Of the file where ``location`` stands, if that may be edited."""
+        entry = self.entries.get(location)
+        if entry is None or entry.layer not in EDITABLE:
+            return None
+        return self.layouts.get(entry.value.file)
+
+
+def _is_key(location: Location) -> bool:
+    return isinstance(location[-1], str)
 
 
 def read(
@@ -147,7 +182,7 @@ def parse(
     text: str, document: Document, variables: Mapping[str, str] | None = None
 ) -> tuple[Document, list[Diagnostic]]:
     """Fill ``document`` from ``text``. Syntax errors end the parse; duplicate keys do not."""
-    builder = _Builder(document, text.splitlines(), variables)
+    builder = _Builder(document, split_lines(text), variables)
     root, problem = builder.compose(text)
     if problem is not None:
         return document, [problem]
@@ -156,6 +191,7 @@ def parse(
         message = f"a job file is one mapping of keys to values; this one {found}"
         return document, [Diagnostic("SMDP104", message, document.top, help="begin with `schema: 1`")]
     document.top = builder.span(root.start_mark, root.start_mark)
+    document.layouts[document.file] = Layout(document.file, text, root)
     return builder.fill(root)
 
 

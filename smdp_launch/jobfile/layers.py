@@ -66,6 +66,7 @@ def _merge(into: Document, layer: Document) -> None:
 
     into.entries.update({at: entry for at, entry in layer.entries.items() if is_taken(at)})
     into.unresolved.update(at for at in layer.unresolved if is_taken(at))
+    into.layouts.update(layer.layouts)
 
 
 def _merge_mappings(ours: dict[str, object], more: dict[str, object], at: Location) -> Iterator[Location]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from smdp_launch.diagnostics import Diagnostic, Span
+from smdp_launch.diagnostics import Diagnostic, Edit, Span
 from smdp_launch.jobfile.document import Document
 from smdp_launch.rules.secrets import find
 from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, says_secret, without_forms
@@ -55,7 +55,12 @@ class _Redaction:
         span = one.span
         if span is not None:
             span = replace(span, file=self._clean(span.file, here), source=self._clean(self._line(span), here))
-        return replace(one, message=message, text=text, help=help_, span=span)
+        return replace(one, message=message, text=text, help=help_, span=span, edits=self._edits(one))
+
+    def _edits(self, one: Diagnostic) -> tuple[Edit, ...]:
+        """None where one would write a secret or what a variable holds: starred, it would spoil the file."""
+        parts = (part for edit in one.edits for part in (edit.text, edit.file))
+        return one.edits if all(self._clean(part, None) == part for part in parts) else ()
 
     def _clean(self, text: str, here: tuple[str, str] | None) -> str:
         # One line is the excerpt of many diagnostics.
