@@ -20,7 +20,9 @@ from smdp_launch.diagnostics import Diagnostic, Edit, Span
 from smdp_launch.edits import split_lines
 from smdp_launch.jobfile.layout import Layout
 from smdp_launch.jobfile.text import key as key_text
+from smdp_launch.jobfile.text import quoted
 from smdp_launch.jobfile.variables import substitute
+from smdp_launch.jobfile.yaml_fixes import with_edits
 
 #: Where a value stands: keys of mappings and indices of lists, from the top.
 Location = tuple[str | int, ...]
@@ -50,6 +52,11 @@ class Layer(Enum):
     SAGEMAKER = "SageMaker defaults"
     AWS = "AWS environment"
     BUILT_IN = "built-in"
+
+    @property
+    def transient(self) -> bool:
+        """Whether it says something about one command, not about the job for good."""
+        return self in {Layer.FLAG, Layer.ENVIRONMENT, Layer.AWS}
 
 
 #: The layers whose files a fix may change. The user's own defaults hold for other projects too.
@@ -134,6 +141,13 @@ class Document:
         layout = self._layout(parent) if parent else self.layouts.get(self.file)
         return layout.add(location, text, order) if layout is not None else ()
 
+    def source(self, location: Location) -> str | None:
+        """The YAML of the value at ``location`` as it is written, where that is one line of a file."""
+        layout = self._layout(location)
+        found = layout.range(location) if layout is not None else None
+        text = layout.text[slice(*found)] if layout is not None and found is not None else ""
+        return text if text and len(split_lines(text)) == 1 else None
+
     def _layout(self, location: Location) -> Layout | None:
         """Of the file where ``location`` stands, if that may be edited."""
         entry = self.entries.get(location)
@@ -147,12 +161,16 @@ def _is_key(location: Location) -> bool:
 
 
 def read(
-    path: Path, variables: Mapping[str, str] | None = None, layer: Layer = Layer.JOB_FILE
+    path: Path,
+    variables: Mapping[str, str] | None = None,
+    layer: Layer = Layer.JOB_FILE,
+    contents: Mapping[str, bytes] | None = None,
 ) -> tuple[Document, list[Diagnostic]]:
     """Read the file at ``path``; spans carry the path as it was given.
 
     Args:
         variables: what ``${NAME}`` may name; None leaves such text as it is.
+        contents: of files by their paths, in place of what they hold.
     """
     document = Document(file=str(path), folder=path.parent, layer=layer, top=Span(str(path), 1, 1, 1))
 
@@ -160,8 +178,7 @@ def read(
         return document, [Diagnostic(code, message, document.top, str(path), help_)]
 
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = _raw(path, contents or {})
     except FileNotFoundError:
         return refused("SMDP101", f"there is no file {path}", "give the path of a job file")
     except OSError as error:
@@ -178,6 +195,13 @@ def read(
     return parse(text, document, variables)
 
 
+def _raw(path: Path, contents: Mapping[str, bytes]) -> bytes:
+    if str(path) in contents:
+        return contents[str(path)]
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
 def parse(
     text: str, document: Document, variables: Mapping[str, str] | None = None
 ) -> tuple[Document, list[Diagnostic]]:
@@ -185,7 +209,7 @@ def parse(
     builder = _Builder(document, split_lines(text), variables)
     root, problem = builder.compose(text)
     if problem is not None:
-        return document, [problem]
+        return document, [with_edits(problem, text, lambda made: builder.compose(made)[1] is None)]
     if not isinstance(root, MappingNode):
         found = "is empty" if root is None else "holds something else"
         message = f"a job file is one mapping of keys to values; this one {found}"
@@ -238,6 +262,10 @@ class _Builder:
         self.problems: list[Diagnostic] = []
         self.nodes = 0
 
+    @property
+    def layout(self) -> Layout | None:
+        return self.document.layouts.get(self.file) if self.document.layer in EDITABLE else None
+
     def compose(self, text: str) -> tuple[Node | None, Diagnostic | None]:
         """The root of ``text``, or why there is none."""
         yaml = YAML(typ="safe", pure=True)
@@ -278,7 +306,7 @@ class _Builder:
 
     def mapping(self, node: MappingNode, at: Location, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        for key_node, value_node in node.value:
+        for index, (key_node, value_node) in enumerate(node.value):
             self.count(depth)
             key = self.key(key_node)
             if key is None:
@@ -287,7 +315,8 @@ class _Builder:
             if key in result:
                 first = self.entries[(*at, key)].key.line
                 message = f'"{key}" stands twice in one mapping; the first is on line {first}'
-                self.problems.append(Diagnostic("SMDP103", message, key_span, key, "keep one of them"))
+                edits = self.layout.remove_repeated(node, index) if self.layout is not None else ()
+                self.problems.append(Diagnostic("SMDP103", message, key_span, key, "keep one of them", edits=edits))
                 continue
             result[key] = self.value(value_node, (*at, key), key_span, depth + 1)
         return result
@@ -304,7 +333,9 @@ class _Builder:
             return str(node.value)
         text = str(node.value) if isinstance(node, ScalarNode) else "a list or mapping"
         message = f"a key is text, and YAML does not read {text} as text"
-        self.problems.append(Diagnostic("SMDP203", message, self.node_span(node), text, f'write "{text}": …'))
+        edits = self.layout.replace_key(node, quoted(text)) if self.layout is not None else ()
+        help_ = f'write "{text}": …'
+        self.problems.append(Diagnostic("SMDP203", message, self.node_span(node), text, help_, edits=edits))
         return text
 
     def value(self, node: Node, at: Location, key_span: Span, depth: int) -> Any:
@@ -345,7 +376,9 @@ class _Builder:
             return _number(text)
         if str(node.tag).startswith("!"):
             message = f"the tag {node.tag} means nothing in a job file"
-            self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), text, "remove the tag"))
+            edits = self.layout.remove_tag(node) if self.layout is not None else ()
+            span = self.node_span(node)
+            self.problems.append(Diagnostic("SMDP102", message, span, text, "remove the tag", edits=edits))
         # Everything else is text: `on`, `no` and dates, which YAML 1.2 does not know, too.
         return text
 

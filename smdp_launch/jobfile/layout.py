@@ -45,7 +45,7 @@ class _Slot:
 
     key: Node | None
     value: Node
-    parent: CollectionNode
+    parent: Node
     index: int
     shared: bool
 
@@ -141,6 +141,24 @@ class Layout:
             return ()
         if len(slot.beside) == 1:
             return self.remove(location[:-1])
+        return self._without(slot)
+
+    def remove_repeated(self, parent: MappingNode, index: int) -> Edits:
+        """The entry goes if an earlier one in the mapping says the same in the same words."""
+        key, value = parent.value[index]
+        first = next(one for one in parent.value if one[0].value == key.value)
+        texts = [self.text[one.start_mark.index : self._end(name, one) or 0] for name, one in (first, (key, value))]
+        # An anchor, or an alias, may be another thing at another place.
+        if texts[0] != texts[1] or not texts[0] or re.search(r"[&*]", texts[0]):
+            return ()
+        return self._without(_Slot(key, value, parent, index, shared=False))
+
+    def remove_tag(self, node: Node) -> Edits:
+        start: int = node.start_mark.index
+        tag = re.compile(r"!\S*[ \t]+").match(self.text, start)
+        return self._edit(start, tag.end(), "") if tag is not None else ()
+
+    def _without(self, slot: _Slot) -> Edits:
         span = self._flow_entry(slot) if _is_flow(slot.parent) else self._block_entry(slot)
         return self._edit(*span, "") if span is not None else ()
 
@@ -200,7 +218,8 @@ class Layout:
         node = self._root if not above else parent.value if parent is not None else None
         if not isinstance(name, str) or (above and (parent is None or parent.shared)) or node is None:
             return ()
-        entry = f"{yaml_text.key(name)}: {new}"
+        is_flow = parent is not None and _is_flow(node)
+        entry = f"{yaml_text.key(name)}: {self._fitted(new, node, in_flow=is_flow)}"
         if parent is not None and parent.key is not None and _is_nothing(node):
             colon = self.text.find(":", parent.key.end_mark.index)
             return self._edit(colon + 1, colon + 1, f" {{{entry}}}") if colon >= 0 else ()
@@ -305,9 +324,10 @@ def _place_among(present: Sequence[str], name: str, order: Sequence[str]) -> int
 
 def _composed(text: str) -> Node | None:
     try:
-        return YAML(typ="safe", pure=True).compose(text)
+        node: Node | None = YAML(typ="safe", pure=True).compose(text)
     except (YAMLError, ValueError):
         return None
+    return node
 
 
 def _single_quoted(value: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from smdp_launch.catalog.frameworks import TITLES, build, is_cuda_11, minimum, native_builds, native_cuda, parts
 from smdp_launch.catalog.transformers import pairs, pairs_of, transformers_versions
 from smdp_launch.diagnostics import closest
+from smdp_launch.jobfile.document import Location
 from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
 
@@ -28,7 +29,15 @@ def framework_version(facts: Facts) -> Iterator[Finding]:
     elif not _exists(facts):
         near = closest(version, suitable)
         message = f"there is no training image of {title} {version}"
-        yield Finding(_VERSION, message, f'the closest is "{near}"' if near else f"another version{newest}")
+        help_ = f'the closest is "{near}"' if near else f"another version{newest}"
+        yield Finding(_VERSION, message, help_, replacement=_alone(facts, near))
+
+
+def _alone(facts: Facts, version: str | None) -> str | None:
+    """``version`` as YAML where nothing else in the file names one; what goes together has to change together."""
+    framework = facts.spec.framework
+    others = (facts.spec.image, framework.python, framework.transformers)
+    return None if version is None or any(one is not None for one in others) else f'"{version}"'
 
 
 def _exists(facts: Facts) -> bool:
@@ -73,12 +82,14 @@ def python_version(facts: Facts) -> Iterator[Finding]:
         return
     if facts.spec.image is None and wanted != found.python:
         message = f"the image of {found.title} holds Python {found.python}, not {wanted}"
-        yield Finding(("framework", "python"), message, f'write "{found.python}", or name an `image`')
+        help_ = f'write "{found.python}", or name an `image`'
+        yield Finding(("framework", "python"), message, help_, replacement=f'"{found.python}"')
     told = chosen.tag(facts).python
     # An image of the person's own may hold any Python, whatever its tag says.
     if named is not None and named.is_aws and told not in (None, wanted):
         message = f"the image's tag says Python {told}, not {wanted}"
-        yield Finding(("framework", "python"), message, f'write "{told}", or name another `image`')
+        help_ = f'write "{told}", or name another `image`'
+        yield Finding(("framework", "python"), message, help_, replacement=f'"{told}"')
 
 
 @rule("SMDP306", "engine", "policy", "framework.name", "framework.version", "framework.transformers", "image")
@@ -128,6 +139,7 @@ def transformers_pair(facts: Facts) -> Iterator[Finding]:
     known = transformers_versions(framework.name)
     with_it = [one.version for one in pairs_of(wanted) if one.framework == framework.name]
     message = f"AWS has no image of transformers {wanted} with {title} {framework.version}"
+    near = None
     if with_it:
         help_ = f"transformers {wanted} comes with {title} {', '.join(with_it)}"
     else:
@@ -137,7 +149,11 @@ def transformers_pair(facts: Facts) -> Iterator[Finding]:
         help_ = f"with {title} {version} come {', '.join(fitting)}" if fitting else f"known are {', '.join(choices)}"
         near = closest(wanted, choices, cutoff=0.8)
         help_ = f'did you mean "{near}"?' if near else help_
-    yield Finding(("framework", "transformers"), message, help_)
+    only: dict[Location, str] = {}
+    if len(with_it) == 1 and framework.python is None:
+        only = {_VERSION: f'"{with_it[0]}"'}
+    found = f'"{near}"' if near else None
+    yield Finding(("framework", "transformers"), message, help_, replacement=found, write=only)
 
 
 def _fits(version: str, wanted: str) -> bool:

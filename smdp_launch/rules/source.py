@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from smdp_launch.diagnostics import Severity, Span, closest
+from smdp_launch.jobfile.text import written
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.scan import MAX_FILES, SourceTree, normal_name
@@ -38,7 +39,10 @@ def entry_within_source(facts: Facts) -> Iterator[Finding]:
     entry = facts.spec.script.entry
     if _leads_outside(entry):
         message = f"the entry point {entry} lies outside the source folder"
-        yield Finding(_ENTRY, message, f"give its path within `script.source`, such as {PurePosixPath(entry).name}")
+        name, tree = PurePosixPath(entry).name, facts.source
+        is_there = facts.has("script.source") and tree is not None and tree.file(name) is not None
+        help_ = f"give its path within `script.source`, such as {name}"
+        yield Finding(_ENTRY, message, help_, replacement=written(name) if is_there else None)
 
 
 @rule("SMDP402", "script.entry", "script.source")
@@ -56,7 +60,8 @@ def entry_point(facts: Facts) -> Iterator[Finding]:
         return
     match = closest(name, [one.name for one in tree.files])
     help_ = f"did you mean {match}?" if match else "give the script's path within `script.source`"
-    yield Finding(_ENTRY, f"there is no {entry} in {tree.folder}", help_)
+    found = written(match) if match else None
+    yield Finding(_ENTRY, f"there is no {entry} in {tree.folder}", help_, replacement=found)
 
 
 def _leads_outside(entry: str) -> bool:
