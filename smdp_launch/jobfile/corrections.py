@@ -1,4 +1,4 @@
-"""What a value of the wrong type or form was meant to be, where that is certain: 24h is 86400 where seconds are asked."""
+"""What a value of the wrong type or form was meant to be, where that is certain: 24h is 86400 seconds."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ _UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     ("budget", "max_usd"): ("USD", dollars),
 }
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-#: Sections that are named by their location in S3 alone often enough.
-_WITH_S3 = ("s3", "output", "checkpoint")
+_PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -91,26 +90,29 @@ def moved(document: Document, location: Location, field_path: str) -> dict[Locat
 
 
 def _spot(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """``spot: true``."""
     value = error["input"]
-    if location != _SPOT or not isinstance(value, bool | str | int):
-        return None
     wanted = _WORDS.get(value.lower()) if isinstance(value, str) else value
-    if wanted is False:
-        return Correction("leave it out: a job without `spot:` runs on demand", remove=True)
-    if wanted is not True:
+    if location != _SPOT or not isinstance(wanted, bool):
         return None
+    if not wanted:
+        return Correction("leave it out: a job without `spot:` runs on demand", remove=True)
     max_run = _value(document, ("compute", "max_run"), DAY)
     if not schema.accepts(("compute", "max_run"), document.data, max_run):
         return Correction("write `spot: {max_wait: SECONDS}`, at least `compute.max_run`")
     made = f"{{max_wait: {longest_wait(max_run)}}}"
-    help_ = f"write `spot: {made}`, the seconds for waiting and running together"
-    folder = checkpoints_beside(document)
+    return _with_checkpoints(document, f"write `spot: {made}`, the seconds for waiting and running together", made)
+
+
+def _with_checkpoints(document: Document, help_: str, spot: str) -> Correction:
+    """Spot needs checkpoints, which are below the results of the job where it has no other place for them."""
     if document.written(("checkpoint",)):
-        return Correction(help_, made)
+        return Correction(help_, spot)
+    folder = checkpoints_beside(document)
     if folder is None:
         return Correction(f"{help_}, and add `checkpoint: {{s3: LOCATION}}`")
     add = f"{{s3: {as_written(folder)}}}"
-    return Correction(f"{help_}, and add `checkpoint: {add}`", made, write={("checkpoint",): add})
+    return Correction(f"{help_}, and add `checkpoint: {add}`", spot, write={("checkpoint",): add})
 
 
 def _section_in_s3(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
@@ -150,9 +152,7 @@ def _number_in_quotes(document: Document, location: Location, error: ErrorDetail
     value = error["input"]
     if error["type"] not in {"int_type", "float_type", "int_from_float"} or isinstance(value, bool):
         return None
-    if not isinstance(value, str | float) or not re.fullmatch(
-        r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", str(value), re.ASCII
-    ):
+    if not isinstance(value, str | float) or not _PLAIN_NUMBER.fullmatch(str(value)):
         return None
     found = Fraction(str(value).strip())
     if not _accepts(document, location, found):

@@ -281,11 +281,7 @@ def _problem(error: ErrorDetails, text: str) -> str:
 
 def _allowed(error: ErrorDetails, document: Document, text: str) -> Correction:
     if error["type"] == "literal_error":
-        choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-        match = closest(text, choices)
-        if match is None:
-            return Correction(f"one of: {', '.join(choices)}")
-        return Correction(f'did you mean "{match}"?', written(match))
+        return _choice(error, text)
     bounds, given = error.get("ctx", {}), error["input"]
     if _is_about_size(error):
         more = len(given) - bounds.get("max_length", len(given))
@@ -297,6 +293,14 @@ def _allowed(error: ErrorDetails, document: Document, text: str) -> Correction:
     if error["type"] == "less_than_equal":
         return Correction(f"write {bounds['le']} or less", str(bounds["le"]))
     return Correction(_expected(error, document))
+
+
+def _choice(error: ErrorDetails, text: str) -> Correction:
+    choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+    match = closest(text, choices)
+    if match is None:
+        return Correction(f"one of: {', '.join(choices)}")
+    return Correction(f'did you mean "{match}"?', written(match))
 
 
 def _is_about_size(error: ErrorDetails) -> bool:

@@ -1,6 +1,6 @@
 """Applies the edits of what is wrong with a job to its files: round after round, since one fix may uncover the next.
 
-Nothing is written until ``write``. The rounds run on texts in memory, so that a person sees one difference of the whole.
+Nothing is written until ``write``. The rounds run on texts in memory, so that a person sees one diff of the whole.
 """
 
 from __future__ import annotations

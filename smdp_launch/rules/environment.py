@@ -107,7 +107,7 @@ _SAMPLES = ("0.5", "12", "0.1234", "1e-05", "12.5", "7", "1")
 
 
 def _with_group(text: str) -> str | None:
-    """The expression with a group around the last part of it that matches a number; None where there is no such part."""
+    """The expression with a group around the last part that matches a number; None where there is no such part."""
     pieces = list(_PIECE.finditer(text))
     if "".join(one[0] for one in pieces) != text:
         return None
