@@ -10,12 +10,15 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from pathlib import Path
 
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.edits import apply_edits, without_conflicts
+from smdp_launch.edits import apply_edits, split_lines, without_conflicts
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.jobfile.document import MAX_BYTES, Document
 from smdp_launch.planning.prepare import CheckedJob, check_job
+from smdp_launch.rules.redact import hidden_text
 
 #: Of entries beside each other that all have to go, every second one goes in a round.
 _MOST_ROUNDS = 20
@@ -29,7 +32,22 @@ class ChangedFile:
     name: str
     before: str
     after: str
+    document_before: Document
+    document_after: Document
     has_mark: bool = False
+
+    @property
+    def diff(self) -> list[str]:
+        """As of ``diff -u``, without secrets."""
+        return list(
+            unified_diff(
+                split_lines(hidden_text(self.document_before, self.name, self.before)),
+                split_lines(hidden_text(self.document_after, self.name, self.after)),
+                self.name,
+                self.name,
+                lineterm="",
+            )
+        )
 
     def encoded(self, text: str) -> bytes:
         return f"{_BOM if self.has_mark else ''}{text}".encode()
@@ -59,21 +77,23 @@ class _Texts:
     now: dict[str, str] = field(default_factory=dict)
     marks: dict[str, bool] = field(default_factory=dict)
 
-    def read(self, names: set[str]) -> None:
-        for name in names - set(self.now):
-            try:
-                text = Path(name).read_bytes().decode("utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise Refused(f"{name} changed while it was read; run the command again") from error
+    def read(self, name: str) -> None:
+        """Read the file; one that is no text, or too much of it, is left to the check of the job, which says so."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            with Path(name).open("rb") as file:
+                raw = file.read(MAX_BYTES + 1)
+            if len(raw) > MAX_BYTES:
+                return
+            text = raw.decode("utf-8")
             self.marks[name] = text.startswith(_BOM)
             self.before[name] = self.now[name] = text.removeprefix(_BOM)
 
     def contents(self) -> dict[str, bytes]:
-        return {name: text.encode() for name, text in self.now.items()}
+        return {name: f"{_BOM if self.marks[name] else ''}{text}".encode() for name, text in self.now.items()}
 
-    def changed(self) -> tuple[ChangedFile, ...]:
+    def changed(self, before: Document, after: Document) -> tuple[ChangedFile, ...]:
         return tuple(
-            ChangedFile(name, text, self.now[name], self.marks[name])
+            ChangedFile(name, text, self.now[name], before, after, self.marks[name])
             for name, text in self.before.items()
             if text != self.now[name]
         )
@@ -81,20 +101,27 @@ class _Texts:
 
 def fix_job(path: Path, *, settings: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Fixed:
     """The job file at ``path``, and the project's defaults, with every edit applied that their diagnostics have."""
-    before = after = check_job(path, settings=settings, environ=environ)
     texts, applied = _Texts(), list[Diagnostic]()
-    seen: set[tuple[tuple[str, str], ...]] = set()
+
+    def check() -> CheckedJob:
+        return check_job(path, settings=settings, environ=environ, contents=texts.contents())
+
+    texts.read(str(path))
+    before = check()
+    for name in {edit.file for one in before.diagnostics for edit in one.edits} - set(texts.now):
+        texts.read(name)
+        before = check()  # of the text that will be changed, whatever the file held a moment ago
+    after, seen = before, {tuple(texts.now.values())}
     for _ in range(_MOST_ROUNDS):
-        texts.read({edit.file for one in after.diagnostics for edit in one.edits})
-        made = _round(after.diagnostics, texts.now)
-        state = tuple(sorted((texts.now | made[1]).items()))
-        if not made[0] or state in seen:
+        chosen, made = _round(after.diagnostics, texts.now)
+        state = tuple((texts.now | made).values())
+        if not chosen or state in seen:
             break
         seen.add(state)
-        texts.now |= made[1]
-        applied += made[0]
-        after = check_job(path, settings=settings, environ=environ, contents=texts.contents())
-    return Fixed(before, after, tuple(applied), texts.changed())
+        texts.now |= made
+        applied += chosen
+        after = check()
+    return Fixed(before, after, tuple(applied), texts.changed(before.loaded.document, after.loaded.document))
 
 
 def _round(found: Sequence[Diagnostic], texts: Mapping[str, str]) -> tuple[list[Diagnostic], dict[str, str]]:
@@ -138,7 +165,10 @@ def _replace(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(path.stat().st_mode & 0o7777)
+        old = path.stat()
+        with contextlib.suppress(PermissionError):
+            os.chown(name, old.st_uid, old.st_gid)
+        Path(name).chmod(old.st_mode & 0o7777)
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -120,9 +120,11 @@ def _with_group(text: str) -> str | None:
 
 
 def _is_number(pieces: list[re.Match[str]]) -> bool:
-    """Whether these match numbers, begin with what may be a digit, and are more than a literal."""
+    """Whether these match numbers, begin with what may begin one, and are more than a literal."""
     expression = "".join(one[0] for one in pieces)
-    if not any(one[1][0] in "[\\." and one[1] != r"\." for one in pieces) or _matches(pieces[0][1], " "):
+    if not any(one[1][0] in "[\\." and one[1] != r"\." for one in pieces):
+        return False
+    if not any(_matches(pieces[0][1], one) for one in "0-+."):
         return False
     return any(_matches(expression, one) for one in _SAMPLES)
 

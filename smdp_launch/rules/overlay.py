@@ -37,9 +37,19 @@ def _fields_in(value: Any, at: Path) -> Iterator[Path]:
 def members_of_the_request(facts: Facts) -> Iterator[Finding]:
     for one in _violations(facts):
         if one.kind == "unknown":
-            message = f"overlay: {one.message}"
-            help_ = one.help or "see the API reference of CreateTrainingJob"
-            yield Finding(("overlay", *one.path), message, help_, on_key=True, replacement=meant(one))
+            yield _unknown(facts, one)
+
+
+def _unknown(facts: Facts, one: Violation) -> Finding:
+    at, message = ("overlay", *one.path), f"overlay: {one.message}"
+    field = FIELDS.get((*one.path[:-1], one.meant)) if one.meant is not None else None
+    if field is None:
+        help_ = one.help or "see the API reference of CreateTrainingJob"
+        return Finding(at, message, help_, on_key=True, replacement=meant(one))
+    # The member that was meant is not one for the overlay either.
+    name = ".".join(map(str, field))
+    target = moved(facts.document, at, name) or {}
+    return Finding(at, message, f"write `{name}` in its place", on_key=True, remove=bool(target), write=target)
 
 
 @rule("SMDP601", "overlay")
