@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from smdp_launch.diagnostics import Diagnostic, Edit, closest
 from smdp_launch.jobfile import schema
-from smdp_launch.jobfile.channels import KINDS
+from smdp_launch.jobfile.channels import KINDS, S3Channel
 from smdp_launch.jobfile.corrections import Correction, checkpoints_beside, correction, moved
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.elsewhere import field_for
@@ -194,6 +194,10 @@ def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | N
         edits = edits_for(document, location, replacement=written(match), on_key=True)
     else:
         help_ = f"known here: {', '.join(known)}"
+    if schema.is_channel(location[:-1]) and location[-1] in S3Channel.model_fields and location[-1] not in KINDS:
+        # Only another kind of channel does not know it.
+        help_ = f"leave it out: it is for channels from S3; known here: {', '.join(known)}"
+        edits = edits_for(document, location, remove=True)
     message = f'unknown key "{location[-1]}"{where}'
     if schema.is_channel(location[:-1]) and location[-1] in KINDS:
         message, help_, edits = f"{_path(location[:-1])} names two sources", "make two channels of it", ()

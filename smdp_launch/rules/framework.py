@@ -11,7 +11,8 @@ from smdp_launch.jobfile.document import Location
 from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
 
-_VERSION = ("framework", "version")
+_VERSION: Location = ("framework", "version")
+_TRANSFORMERS: Location = ("framework", "transformers")
 
 
 @rule("SMDP302", "framework.name", "framework.version")
@@ -98,17 +99,24 @@ def image_holds_library(facts: Facts) -> Iterator[Finding]:
     found = chosen.held(facts)
     if spec.engine != "smdistributed" or spec.image is not None or found is None or found.library:
         return
-    where = _VERSION if chosen.hugging_face(facts) is None else ("framework", "transformers")
+    where = _VERSION if chosen.hugging_face(facts) is None else _TRANSFORMERS
     message = f"AWS's image of {found.title} comes without the data parallel library"
-    yield Finding(where, message, f"the last that holds it is {_last_with_library(facts)}{_or_native(facts)}")
+    last = _last_with_library(facts)
+    versions = f'"{last[_VERSION]}"'
+    if _TRANSFORMERS in last:
+        versions = f'transformers "{last[_TRANSFORMERS]}" with {TITLES[spec.framework.name]} {versions}'
+    native = _or_native(facts)
+    write = {at: f'"{version}"' for at, version in last.items()} if not native and spec.framework.python is None else {}
+    yield Finding(where, message, f"the last that holds it is {versions}{native}", write=write)
 
 
-def _last_with_library(facts: Facts) -> str:
+def _last_with_library(facts: Facts) -> dict[Location, str]:
+    """The versions to write for AWS's last image with the library."""
     pair = chosen.hugging_face(facts)
     if pair is None:
-        return f'"{chosen.suitable_versions(facts)[-1]}"'
+        return {_VERSION: chosen.suitable_versions(facts)[-1]}
     last = [one for one in pairs() if one.framework == pair.framework and one.smddp][-1]
-    return f'transformers "{last.transformers}" with "{last.version}"'
+    return {_VERSION: last.version, _TRANSFORMERS: last.transformers}
 
 
 def _or_native(facts: Facts) -> str:
@@ -125,8 +133,13 @@ def native_build(facts: Facts) -> Iterator[Finding]:
         return
     suitable = chosen.suitable_versions(facts)
     message = f"the native engine has no build for {title} {version}; it has {', '.join(native_builds(name))}"
-    write = f'write "{closest(version, suitable) or suitable[-1]}", or ' if suitable else ""
-    yield Finding(_VERSION, message, f"{write}choose `engine: smdistributed`")
+    meant = closest(version, suitable) or suitable[-1] if suitable else None
+    # An image that says another version is not one of the version that is to be written.
+    told = chosen.tag(facts).version
+    image = " and name an image of it" if meant is not None and told not in (None, meant) else ""
+    write = f'write "{meant}"{image}, or ' if meant is not None else ""
+    replacement = f'"{meant}"' if meant is not None and not image and framework.python is None else None
+    yield Finding(_VERSION, message, f"{write}choose `engine: smdistributed`", replacement=replacement)
 
 
 @rule("SMDP316", "framework.name", "framework.version", "framework.transformers", "image")

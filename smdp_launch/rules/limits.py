@@ -121,6 +121,8 @@ def meant(one: Violation) -> str | None:
     """The value, as YAML, that `instead` names, where it names one."""
     if one.meant is not None:
         return written(one.meant)
+    if one.kind == "type" and one.limit == "true or false":
+        return {"true": "true", "yes": "true", "false": "false", "no": "false"}.get(str(one.value).lower())
     if one.help or one.kind != "pattern":
         return None
     simple = _simple(one)
@@ -142,7 +144,8 @@ def instead(one: Violation) -> str:
     if one.kind in ("min", "max") and not isinstance(one.value, int | float):
         difference = abs(len(one.value) - one.limit)
         return f"{'shorten' if one.kind == 'max' else 'lengthen'} it by {difference}"
-    fixes = {"required": f"add {one.limit}", "type": f"write {one.limit}", "enum": "write one of those"}
+    kind = meant(one) or one.limit
+    fixes = {"required": f"add {one.limit}", "type": f"write {kind}", "enum": "write one of those"}
     return fixes.get(one.kind, f"write {one.limit} or {'less' if one.kind == 'max' else 'more'}")
 
 

@@ -21,10 +21,15 @@ def source_folder(facts: Facts) -> Iterator[Finding]:
     tree = facts.source
     if tree is not None and not tree.exists:
         what = "is no folder" if tree.folder.exists() else "does not exist"
-        help_ = "give the folder that holds the script, relative to the job file"
+        help_, meant = "give the folder that holds the script, relative to the job file", None
         if facts.spec.script.source.startswith("s3:"):
             help_ = "give the folder on this machine; a launch packs it and uploads it"
-        yield Finding(_SOURCE, f"the source folder {facts.spec.script.source} {what}", help_)
+        elif tree.folder.is_file():
+            given = PurePosixPath(facts.spec.script.source)
+            help_ = f"give the folder that holds it: {given.parent}"
+            is_entry = facts.has("script.entry") and normal_name(facts.spec.script.entry) == given.name
+            meant = written(str(given.parent)) if is_entry else None
+        yield Finding(_SOURCE, f"the source folder {facts.spec.script.source} {what}", help_, replacement=meant)
 
 
 @rule("SMDP408", "script.source")
