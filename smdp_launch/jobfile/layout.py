@@ -101,7 +101,9 @@ class Layout:
         fitted = self._fitted(new, slot.value, in_flow=_is_flow(slot.parent))
         if slot.key is not None and _is_block(slot.value):
             start, fitted = self.text.index(":", slot.key.end_mark.index) + 1, f" {fitted}"
-        if _is_on_lines_of_its_own(slot.value) and _COMMENT.search(self.text, start, end):
+        if (isinstance(slot.value, CollectionNode) or _is_block_text(slot.value)) and _COMMENT.search(
+            self.text, start, end
+        ):
             return ()
         return self._edit(start, end, fitted)
 
@@ -300,10 +302,6 @@ def _is_block(node: Node) -> bool:
 
 def _is_block_text(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.style in {"|", ">"}
-
-
-def _is_on_lines_of_its_own(node: Node) -> bool:
-    return _is_block(node) or _is_block_text(node)
 
 
 def _is_nothing(node: Node) -> bool:
