@@ -20,7 +20,7 @@ _HOUR = 3600
 _SPOT: Location = ("spot",)
 
 #: What a plain number means at a location, for those who write it with a unit.
-_UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
+UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     **dict.fromkeys(
         (
             *(("compute", one) for one in ("max_run", "max_pending", "keep_alive")),
@@ -36,6 +36,10 @@ _UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
 }
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
+
+
+#: Where any text may be, so that a number or true without quotes is meant as it is.
+FREE_TEXT = ("environment", "tags")
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def _one_of_a_list(document: Document, location: Location, error: ErrorDetails) 
 
 
 def _with_unit(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    name, read = _UNITS.get(location, ("", None))
+    name, read = UNITS.get(location, ("", None))
     if read is None or not isinstance(error["input"], str):
         return None
     found = read(error["input"])
@@ -172,7 +176,7 @@ def _truth_in_words(document: Document, location: Location, error: ErrorDetails)
 def _text_without_quotes(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
     """``DEBUG: true`` where text is needed. Numbers have a code of their own."""
     text = document.entry(location).text
-    if error["type"] != "string_type" or not isinstance(error["input"], bool):
+    if error["type"] != "string_type" or not isinstance(error["input"], bool) or location[0] not in FREE_TEXT:
         return None
     if not schema.accepts(location, document.data, text):
         return None

@@ -22,7 +22,6 @@ from smdp_launch.jobfile.layout import Layout
 from smdp_launch.jobfile.text import key as key_text
 from smdp_launch.jobfile.text import quoted
 from smdp_launch.jobfile.variables import substitute
-from smdp_launch.jobfile.yaml_fixes import with_edits
 
 #: Where a value stands: keys of mappings and indices of lists, from the top.
 Location = tuple[str | int, ...]
@@ -90,7 +89,9 @@ class Document:
     #: Where a ``${NAME}`` could not be replaced: what else is wrong there follows from that.
     unresolved: set[Location] = field(default_factory=set)
     top: Span = field(default_factory=lambda: Span("", 1, 1, 1))
-    #: The text of each file that was read, by its name.
+    #: Of the file itself, whether it is YAML or not.
+    text: str = field(default="", repr=False, compare=False)
+    #: Of each file that was read and is YAML, by its name.
     layouts: dict[str, Layout] = field(default_factory=dict, repr=False, compare=False)
 
     def entry(self, location: Location) -> Entry:
@@ -206,10 +207,11 @@ def parse(
     text: str, document: Document, variables: Mapping[str, str] | None = None
 ) -> tuple[Document, list[Diagnostic]]:
     """Fill ``document`` from ``text``. Syntax errors end the parse; duplicate keys do not."""
+    document.text = text
     builder = _Builder(document, split_lines(text), variables)
     root, problem = builder.compose(text)
     if problem is not None:
-        return document, [with_edits(problem, text, lambda made: builder.compose(made)[1] is None)]
+        return document, [problem]
     if not isinstance(root, MappingNode):
         found = "is empty" if root is None else "holds something else"
         message = f"a job file is one mapping of keys to values; this one {found}"

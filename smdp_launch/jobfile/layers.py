@@ -15,6 +15,7 @@ from pathlib import Path
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
 from smdp_launch.jobfile import sagemaker_defaults
 from smdp_launch.jobfile.document import Document, Entry, Layer, Location, parse, read
+from smdp_launch.jobfile.yaml_fixes import with_edits
 
 #: ``SMDP_JOB__COMPUTE__MAX_RUN=3600`` is ``compute: {max_run: 3600}``.
 VARIABLE_PREFIX = "SMDP_JOB__"
@@ -33,7 +34,8 @@ def gather(
         environ: the process's environment.
         contents: of files by their paths, in place of what they hold.
     """
-    return around(read(path, environ, contents=contents), path.parent, settings, environ, contents)
+    job = with_edits(read(path, environ, contents=contents), environ)
+    return around(job, path.parent, settings, environ, contents)
 
 
 def around(

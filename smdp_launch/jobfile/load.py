@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from smdp_launch.diagnostics import Diagnostic, Edit, closest
 from smdp_launch.jobfile import schema
 from smdp_launch.jobfile.channels import KINDS, S3Channel
-from smdp_launch.jobfile.corrections import Correction, checkpoints_beside, correction, moved
+from smdp_launch.jobfile.corrections import FREE_TEXT, UNITS, Correction, checkpoints_beside, correction, moved
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.elsewhere import field_for
 from smdp_launch.jobfile.fixes import edits_for
@@ -192,6 +192,7 @@ def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | N
     elif match:
         help_ = f'did you mean "{match}"?'
         edits = edits_for(document, location, replacement=written(match), on_key=True)
+        edits = edits if _fits(document, (*location[:-1], match), error["input"]) else ()
     else:
         help_ = f"known here: {', '.join(known)}"
     if schema.is_channel(location[:-1]) and location[-1] in S3Channel.model_fields and location[-1] not in KINDS:
@@ -203,6 +204,11 @@ def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | N
         message, help_, edits = f"{_path(location[:-1])} names two sources", "make two channels of it", ()
     entry = document.entry(location)
     return Diagnostic("SMDP201", message, entry.key, str(location[-1]), help_, edits=edits)
+
+
+def _fits(document: Document, location: Location, value: Any) -> bool:
+    """Whether the value of an unknown key is one for the key that was meant; what a mapping holds is another matter."""
+    return isinstance(value, dict) or schema.accepts(location, document.data, value)
 
 
 def _missing_key(document: Document, error: ErrorDetails) -> Diagnostic:
@@ -248,7 +254,8 @@ def _told_value(document: Document, location: Location, error: ErrorDetails, tex
         return _bad_version(error, text)
     if kind == "string_type" and isinstance(error["input"], int | float) and not isinstance(error["input"], bool):
         message = f"{path} is text, but YAML reads {text} as a number"
-        quotes = f'"{text}"' if schema.accepts(location, document.data, text) else None
+        is_meant = location[0] in {*FREE_TEXT, "framework", "name"} and schema.accepts(location, document.data, text)
+        quotes = f'"{text}"' if is_meant else None
         return "SMDP206", message, Correction(f'put quotes around it: "{text}"', quotes)
     if kind in _TYPES:
         message = f"{path} must be {_TYPES[kind]}, not {_what(error['input'])}"
@@ -295,7 +302,9 @@ def _allowed(error: ErrorDetails, document: Document, text: str) -> Correction:
     if error["type"] == "greater_than_equal":
         return Correction(f"write {bounds['ge']} or more")
     if error["type"] == "less_than_equal":
-        return Correction(f"write {bounds['le']} or less", str(bounds["le"]))
+        # As long or as large as is allowed; a number of things is for a person to decide.
+        most = str(bounds["le"]) if _location(error) in UNITS else None
+        return Correction(f"write {bounds['le']} or less", most)
     return Correction(_expected(error, document))
 
 

@@ -15,6 +15,7 @@ from smdp_launch.diagnostics import Edit
 from smdp_launch.edits import apply_edits
 from smdp_launch.jobfile.document import Document, parse
 from smdp_launch.jobfile.text import written
+from smdp_launch.jobfile.yaml_fixes import with_edits
 
 Location = tuple[str | int, ...]
 
@@ -184,17 +185,22 @@ def test_a_new_entry_comes_where_it_is_usually_written(text: str, location: Loca
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a:\n\tb: 1\n\tc:\n\t\td: 2\n", "a:\n  b: 1\n  c:\n    d: 2\n"),
-        ("x:\n    y: 1\na:\n\tb: 1\n", "x:\n    y: 1\na:\n    b: 1\n"),
-        ("a: b: c  # why\n", "a: 'b: c'  # why\n"),
-        ("a: it's: c\n", "a: 'it''s: c'\n"),
-        ("a: b\u0007c\n", "a: bc\n"),
+        ("script:\n\tentry: a\n\thyperparameters:\n\t\td: 2\n", "script:\n  entry: a\n  hyperparameters:\n    d: 2\n"),
+        ("tags:\n    y: x\nscript:\n\tentry: a\n", "tags:\n    y: x\nscript:\n    entry: a\n"),
+        (
+            "channels:\n  a:\n    s3: s3://bucket/a\n\tmode: File\n",
+            "channels:\n  a:\n    s3: s3://bucket/a\n    mode: File\n",
+        ),
+        ("tags:\n  a: b: c  # why\n", "tags:\n  a: 'b: c'  # why\n"),
+        ("environment:\n  a: it's: c\n", "environment:\n  a: 'it''s: c'\n"),
+        ("output: s3: s3://bucket/a\n", None),
+        ("tags:\n  a: b\u0007c\n", "tags:\n  a: bc\n"),
         ("a: 'open\n", None),
         ("a: b\n  c: d\n", None),
     ],
 )
 def test_text_that_is_no_yaml_is_fixed_where_that_is_certain(text: str, expected: str | None) -> None:
-    _, (problem,) = parse(text, Document("job.yaml", Path()))
+    _, (problem,) = with_edits(parse(text, Document("job.yaml", Path())), {})
     assert made(text, problem.edits) == expected
 
 
