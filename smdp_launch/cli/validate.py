@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from smdp_launch.planning.prepare import CheckedJob
 
 
-@click.command("validate", short_help="Find every mistake in a job file, and fix those with one right fix.")
+@click.command("validate", short_help="Find every mistake in a job file; --fix corrects those with one right fix.")
 @options.job_file
 @options.settings
 @click.option("--fix", is_flag=True, help="Show the fixes that need no decision as a diff, and apply them once agreed.")
