@@ -21,6 +21,7 @@ from smdp_launch.jobfile.fixes import edits_for
 from smdp_launch.jobfile.spec import SCHEMA_VERSION, JobSpec
 from smdp_launch.jobfile.text import written
 from smdp_launch.jobfile.types import MAX_NAME
+from smdp_launch.secret_forms import says_secret
 
 #: With more mistakes than this, nobody is told what each unknown key may be a slip of: a guess takes its time.
 _MANY = 300
@@ -254,14 +255,19 @@ def _told_value(document: Document, location: Location, error: ErrorDetails, tex
         return _bad_version(error, text)
     if kind == "string_type" and isinstance(error["input"], int | float) and not isinstance(error["input"], bool):
         message = f"{path} is text, but YAML reads {text} as a number"
-        is_meant = location[0] in {*FREE_TEXT, "framework", "name"} and schema.accepts(location, document.data, text)
-        quotes = f'"{text}"' if is_meant else None
+        quotes = f'"{text}"' if _is_meant_as_text(document, location, text) else None
         return "SMDP206", message, Correction(f'put quotes around it: "{text}"', quotes)
     if kind in _TYPES:
         message = f"{path} must be {_TYPES[kind]}, not {_what(error['input'])}"
         example = _expected(error, document) if kind == "string_type" else ""
         return "SMDP203", message, Correction(example or f"write {_TYPES[kind]}")
     return "SMDP204", f"{path}: {_problem(error, text)}", _allowed(error, document, text)
+
+
+def _is_meant_as_text(document: Document, location: Location, text: str) -> bool:
+    """Whether a number lacks nothing but quotes. A secret has to go, with quotes or without."""
+    is_text = location[0] in {*FREE_TEXT, "framework", "name"} and not says_secret(str(location[-1]))
+    return is_text and schema.accepts(location, document.data, text)
 
 
 def _bad_version(error: ErrorDetails, text: str) -> tuple[str, str, Correction]:
@@ -303,8 +309,9 @@ def _allowed(error: ErrorDetails, document: Document, text: str) -> Correction:
         return Correction(f"write {bounds['ge']} or more")
     if error["type"] == "less_than_equal":
         # As long or as large as is allowed; a number of things is for a person to decide.
-        most = str(bounds["le"]) if _location(error) in UNITS else None
-        return Correction(f"write {bounds['le']} or less", most)
+        at = _location(error)
+        is_alone = at in UNITS and not (at == ("compute", "max_run") and document.written(("spot", "max_wait")))
+        return Correction(f"write {bounds['le']} or less", str(bounds["le"]) if is_alone else None)
     return Correction(_expected(error, document))
 
 

@@ -37,6 +37,9 @@ def with_edits(found: Found, variables: Mapping[str, str]) -> Found:
 def _is_right(text: str, lines: set[int], document: Document, variables: Mapping[str, str]) -> bool:
     """Whether the text is YAML, and a job file has nothing against what is on ``lines``."""
     made, problems = parse(text, Document(document.file, document.folder), variables)
+    # An overlay may hold anything, so nothing says that this is what was meant.
+    if any(entry.key.line in lines for at, entry in made.entries.items() if at[0] == "overlay"):
+        return False
     found = [*problems, *load(made)[1]] if made.data else problems
     return bool(made.data) and not any(one.span is not None and one.span.line in lines for one in found)
 

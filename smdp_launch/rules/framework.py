@@ -138,7 +138,8 @@ def native_build(facts: Facts) -> Iterator[Finding]:
     told = chosen.tag(facts).version
     image = " and name an image of it" if meant is not None and told not in (None, meant) else ""
     write = f'write "{meant}"{image}, or ' if meant is not None else ""
-    replacement = f'"{meant}"' if meant is not None and not image and framework.python is None else None
+    is_alone = not image and framework.python is None and framework.transformers is None
+    replacement = f'"{meant}"' if meant is not None and is_alone else None
     yield Finding(_VERSION, message, f"{write}choose `engine: smdistributed`", replacement=replacement)
 
 

@@ -19,12 +19,17 @@ from smdp_launch.planning.prepare import CheckedJob, check_job
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
 from tests.launcher.examples import PAGES, block, tell
 from tests.launcher.faulty_service import cloud_with_data
+from tests.launcher.good_files import FILES, workshop
+from tests.launcher.mutation import mutants
 from tests.launcher.test_json_documents import validator
 from tests.launcher.wrong_files import folders
 from tests.localcloud.cloud import Cloud
 
 #: A second mistake of the same file that the first one hides: no rule looks at a value of the wrong type.
 UNCOVERED = {"schema-version-is-a-number": [("SMDP302", "there is no training image of PyTorch 2.10")]}
+
+#: Every how many of the mutants are tried.
+SAMPLE = 60
 
 FIXABLE = [one for one in folders() if any(each["edits"] for each in json.loads((one / "expected.json").read_text()))]
 
@@ -71,6 +76,22 @@ def test_fixing_a_wrong_file_as_a_whole_leaves_only_what_needs_a_decision(
     assert [one for one in after if one not in before] == UNCOVERED.get(folder.name, [])
     assert not any(one.edits for one in fixed.after.diagnostics)
     assert len(fixed.applied) == sum(bool(one.edits) for one in fixed.before.diagnostics)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_edits_of_small_mistakes_anywhere_in_a_sound_file_are_true(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for mutant in list(mutants(file.read_text()))[::SAMPLE]:
+        Path("job.yaml").write_text(mutant.text)
+        before = check_job(Path("job.yaml"), environ={}).diagnostics
+        for one in before:
+            after = named(checked_with(one.edits).diagnostics) if one.edits else []
+            assert (one.code, one.message) not in after, mutant
+            # A version in quotes is looked up, which nobody does with a number.
+            assert one.code == "SMDP206" or set(after) <= set(named(before)), (mutant, one)
 
 
 def test_a_third_of_the_wrong_files_can_be_fixed() -> None:
@@ -386,4 +407,6 @@ def test_an_edit_keeps_a_variable_and_never_writes_what_it_holds(tmp_path: Path)
 def test_the_command_line_counts_what_can_be_fixed(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "job.yaml").write_text(WRONG)
     ran: subprocess.CompletedProcess[str] = smdp_launch("plan")
-    assert ran.stderr.endswith("\n1 can be fixed with smdp-launch validate --fix\n")
+    assert ran.stderr.endswith(
+        "\n1 can be fixed with smdp-launch validate --fix\n1 error; smdp-launch explain SMDP201 tells more\n"
+    )
