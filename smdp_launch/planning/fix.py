@@ -39,15 +39,11 @@ class ChangedFile:
     @property
     def diff(self) -> list[str]:
         """As of ``diff -u``, without secrets."""
-        return list(
-            unified_diff(
-                split_lines(hidden_text(self.document_before, self.name, self.before)),
-                split_lines(hidden_text(self.document_after, self.name, self.after)),
-                self.name,
-                self.name,
-                lineterm="",
-            )
+        before, after = (
+            split_lines(hidden_text(document, self.name, text).removesuffix("\n"))
+            for document, text in ((self.document_before, self.before), (self.document_after, self.after))
         )
+        return list(unified_diff(before, after, self.name, self.name, lineterm=""))
 
     def encoded(self, text: str) -> bytes:
         return f"{_BOM if self.has_mark else ''}{text}".encode()
