@@ -193,7 +193,7 @@ def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
 
 def _show(draft: Draft, output: Path) -> None:
     from smdp_launch.catalog.frameworks import TITLES
-    from smdp_launch.draft.text import written
+    from smdp_launch.jobfile.text import written
 
     build = draft.choice.build
     click.echo(f"wrote {output}")

@@ -26,7 +26,7 @@ _ERROR_VERSION = 1
 #: Commands with the line that ``--help`` shows for each.
 COMMANDS = {
     "init": "Write a job file for the script in a folder.",
-    "validate": "Find every mistake in a job file.",
+    "validate": "Find every mistake in a job file; --fix corrects those with one right fix.",
     "plan": "Show exactly what a launch would submit. No network, no credentials.",
     "schema": "Print the job file's schema, for editors.",
     "preflight": "Ask AWS what would stand in a launch's way.",

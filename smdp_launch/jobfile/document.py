@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -17,6 +17,10 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from smdp_launch.diagnostics import Diagnostic, Edit, Span
+from smdp_launch.edits import split_lines
+from smdp_launch.jobfile.layout import Layout
+from smdp_launch.jobfile.text import key as key_text
+from smdp_launch.jobfile.text import quoted
 from smdp_launch.jobfile.variables import substitute
 
 #: Where a value stands: keys of mappings and indices of lists, from the top.
@@ -50,9 +54,14 @@ class Layer(Enum):
     AWS = "AWS environment"
     BUILT_IN = "built-in"
 
+    @property
+    def transient(self) -> bool:
+        """Whether it says something about one command, not about the job for good."""
+        return self in {Layer.FLAG, Layer.ENVIRONMENT, Layer.AWS}
 
-#: The layers that are files of YAML which a person writes.
-EDITABLE = frozenset({Layer.JOB_FILE, Layer.PROJECT, Layer.USER})
+
+#: The layers whose files a fix may change. The user's own defaults hold for other projects too.
+EDITABLE = frozenset({Layer.JOB_FILE, Layer.PROJECT})
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,10 @@ class Document:
     #: Where a ``${NAME}`` could not be replaced: what else is wrong there follows from that.
     unresolved: set[Location] = field(default_factory=set)
     top: Span = field(default_factory=lambda: Span("", 1, 1, 1))
+    #: Of the file itself, whether it is YAML or not.
+    text: str = field(default="", repr=False, compare=False)
+    #: Of each file that was read and is YAML, by its name.
+    layouts: dict[str, Layout] = field(default_factory=dict, repr=False, compare=False)
 
     def entry(self, location: Location) -> Entry:
         """The entry at ``location``, or of the nearest parent that was written."""
@@ -102,24 +115,65 @@ class Document:
         return location in self.entries
 
     def replacing(self, location: Location, text: str, *, on_key: bool = False) -> tuple[Edit, ...]:
-        """The edit that writes ``text`` in place of the value at ``location``, or of its key.
+        """The edit that writes ``text``, one line of YAML, in place of the value at ``location``, or of its key.
 
-        Empty where no file can be edited: the value stands in no file, or goes over several lines.
+        Empty where no file can be edited: the value comes from a flag or a variable, or an anchor shares it.
         """
-        entry = self.entries.get(location)
-        if entry is None or entry.layer not in EDITABLE or entry.is_empty:
+        layout = self._layout(location)
+        if layout is None or self.entries[location].is_empty:
             return ()
-        span = entry.key if on_key else entry.value
-        return (Edit(span.file, span.line, span.column, span.line, span.end_column, text),)
+        return layout.rename(location, text) if on_key and _is_key(location) else layout.replace(location, text)
+
+    def removing(self, location: Location) -> tuple[Edit, ...]:
+        """The edit that removes the entry at ``location`` from its file; empty as above."""
+        layout = self._layout(location)
+        return layout.remove(location) if layout is not None else ()
+
+    def writing(self, location: Location, text: str, order: Sequence[str] = ()) -> tuple[Edit, ...]:
+        """The edit that makes ``text``, one line of YAML, the value at ``location``, whether there is one or not.
+
+        Args:
+            order: the known keys of the mapping that gets a new one, as they are usually ordered.
+        """
+        if self.written(location) and not self.entries[location].is_empty:
+            return self.replacing(location, text)
+        *above, name = location
+        parent = tuple(above)
+        if parent and not self.written(parent):
+            return self.writing(parent, f"{{{key_text(str(name))}: {text}}}", order)
+        layout = self._layout(parent) if parent else self.layouts.get(self.file)
+        return layout.add(location, text, order) if layout is not None else ()
+
+    def source(self, location: Location) -> str | None:
+        """The YAML of the value at ``location`` as it is written, where that is one line of a file."""
+        layout = self._layout(location)
+        found = layout.range(location) if layout is not None else None
+        text = layout.text[slice(*found)] if layout is not None and found is not None else ""
+        return text if text and len(split_lines(text)) == 1 else None
+
+    def _layout(self, location: Location) -> Layout | None:
+        """Of the file where ``location`` stands, if that may be edited."""
+        entry = self.entries.get(location)
+        if entry is None or entry.layer not in EDITABLE:
+            return None
+        return self.layouts.get(entry.value.file)
+
+
+def _is_key(location: Location) -> bool:
+    return isinstance(location[-1], str)
 
 
 def read(
-    path: Path, variables: Mapping[str, str] | None = None, layer: Layer = Layer.JOB_FILE
+    path: Path,
+    variables: Mapping[str, str] | None = None,
+    layer: Layer = Layer.JOB_FILE,
+    contents: Mapping[str, bytes] | None = None,
 ) -> tuple[Document, list[Diagnostic]]:
     """Read the file at ``path``; spans carry the path as it was given.
 
     Args:
         variables: what ``${NAME}`` may name; None leaves such text as it is.
+        contents: of files by their paths, in place of what they hold.
     """
     document = Document(file=str(path), folder=path.parent, layer=layer, top=Span(str(path), 1, 1, 1))
 
@@ -127,8 +181,7 @@ def read(
         return document, [Diagnostic(code, message, document.top, str(path), help_)]
 
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = _raw(path, contents or {})
     except FileNotFoundError:
         return refused("SMDP101", f"there is no file {path}", _WRITE_ONE)
     except OSError as error:
@@ -145,11 +198,19 @@ def read(
     return parse(text, document, variables)
 
 
+def _raw(path: Path, contents: Mapping[str, bytes]) -> bytes:
+    if str(path) in contents:
+        return contents[str(path)]
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
 def parse(
     text: str, document: Document, variables: Mapping[str, str] | None = None
 ) -> tuple[Document, list[Diagnostic]]:
     """Fill ``document`` from ``text``. Syntax errors end the parse; duplicate keys do not."""
-    builder = _Builder(document, text.splitlines(), variables)
+    document.text = text
+    builder = _Builder(document, split_lines(text), variables)
     root, problem = builder.compose(text)
     if problem is not None:
         return document, [problem]
@@ -158,6 +219,7 @@ def parse(
         message = f"a job file is one mapping of keys to values; this one {found}"
         return document, [Diagnostic("SMDP104", message, document.top, help="begin with `schema: 1`")]
     document.top = builder.span(root.start_mark, root.start_mark)
+    document.layouts[document.file] = Layout(document.file, text, root)
     return builder.fill(root)
 
 
@@ -204,6 +266,10 @@ class _Builder:
         self.problems: list[Diagnostic] = []
         self.nodes = 0
 
+    @property
+    def layout(self) -> Layout | None:
+        return self.document.layouts.get(self.file) if self.document.layer in EDITABLE else None
+
     def compose(self, text: str) -> tuple[Node | None, Diagnostic | None]:
         """The root of ``text``, or why there is none."""
         yaml = YAML(typ="safe", pure=True)
@@ -244,7 +310,7 @@ class _Builder:
 
     def mapping(self, node: MappingNode, at: Location, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        for key_node, value_node in node.value:
+        for index, (key_node, value_node) in enumerate(node.value):
             self.count(depth)
             key = self.key(key_node)
             if key is None:
@@ -253,7 +319,8 @@ class _Builder:
             if key in result:
                 first = self.entries[(*at, key)].key.line
                 message = f'"{key}" stands twice in one mapping; the first is on line {first}'
-                self.problems.append(Diagnostic("SMDP103", message, key_span, key, "keep one of them"))
+                edits = self.layout.remove_repeated(node, index) if self.layout is not None else ()
+                self.problems.append(Diagnostic("SMDP103", message, key_span, key, "keep one of them", edits=edits))
                 continue
             result[key] = self.value(value_node, (*at, key), key_span, depth + 1)
         return result
@@ -270,7 +337,9 @@ class _Builder:
             return str(node.value)
         text = str(node.value) if isinstance(node, ScalarNode) else "a list or mapping"
         message = f"a key is text, and YAML does not read {text} as text"
-        self.problems.append(Diagnostic("SMDP203", message, self.node_span(node), text, f'write "{text}": …'))
+        edits = self.layout.replace_key(node, quoted(text)) if self.layout is not None else ()
+        help_ = f'write "{text}": …'
+        self.problems.append(Diagnostic("SMDP203", message, self.node_span(node), text, help_, edits=edits))
         return text
 
     def value(self, node: Node, at: Location, key_span: Span, depth: int) -> Any:
@@ -311,7 +380,9 @@ class _Builder:
             return _number(text)
         if str(node.tag).startswith("!"):
             message = f"the tag {node.tag} means nothing in a job file"
-            self.problems.append(Diagnostic("SMDP102", message, self.node_span(node), text, "remove the tag"))
+            edits = self.layout.remove_tag(node) if self.layout is not None else ()
+            span = self.node_span(node)
+            self.problems.append(Diagnostic("SMDP102", message, span, text, "remove the tag", edits=edits))
         # Everything else is text: `on`, `no` and dates, which YAML 1.2 does not know, too.
         return text
 

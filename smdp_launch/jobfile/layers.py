@@ -15,6 +15,7 @@ from pathlib import Path
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
 from smdp_launch.jobfile import sagemaker_defaults
 from smdp_launch.jobfile.document import Document, Entry, Layer, Location, parse, read
+from smdp_launch.jobfile.yaml_fixes import with_edits
 
 #: ``SMDP_JOB__COMPUTE__MAX_RUN=3600`` is ``compute: {max_run: 3600}``.
 VARIABLE_PREFIX = "SMDP_JOB__"
@@ -23,21 +24,32 @@ DEFAULTS_FILE = "smdp-defaults.yaml"
 Found = tuple[Document, list[Diagnostic]]
 
 
-def gather(path: Path, settings: Sequence[str], environ: Mapping[str, str]) -> Found:
+def gather(
+    path: Path, settings: Sequence[str], environ: Mapping[str, str], contents: Mapping[str, bytes] | None = None
+) -> Found:
     """Read the job file at ``path`` and every layer around it.
 
     Args:
         settings: what stood after ``--set``, such as ``compute.max_run=3600``.
         environ: the process's environment.
+        contents: of files by their paths, in place of what they hold.
     """
-    return around(read(path, environ), path.parent, settings, environ)
+    job = with_edits(read(path, environ, contents=contents), environ)
+    return around(job, path.parent, settings, environ, contents)
 
 
-def around(job: Found, folder: Path, settings: Sequence[str], environ: Mapping[str, str]) -> Found:
+def around(
+    job: Found,
+    folder: Path,
+    settings: Sequence[str],
+    environ: Mapping[str, str],
+    contents: Mapping[str, bytes] | None = None,
+) -> Found:
     """The job as read, with every layer around it.
 
     Args:
         folder: where the job is, and the project's defaults are looked for from.
+        contents: of files by their paths, in place of what they hold.
     """
     document, problems = job
     if not document.data:
@@ -45,7 +57,7 @@ def around(job: Found, folder: Path, settings: Sequence[str], environ: Mapping[s
     # The strongest first; of several settings of one value the last counts.
     flags = [_setting(one, environ) for one in reversed(settings)]
     stronger = [*flags, *_variables(environ)]
-    weaker = [*_defaults(folder, environ), sagemaker_defaults.read_files(environ), _region(environ)]
+    weaker = [*_defaults(folder, environ, contents), sagemaker_defaults.read_files(environ), _region(environ)]
     layers = [*stronger, (document, []), *weaker]
     found = [*problems, *(problem for _, several in [*stronger, *weaker] for problem in several)]
     merged = Document(file=document.file, folder=document.folder, top=document.top)
@@ -66,6 +78,7 @@ def _merge(into: Document, layer: Document) -> None:
 
     into.entries.update({at: entry for at, entry in layer.entries.items() if is_taken(at)})
     into.unresolved.update(at for at in layer.unresolved if is_taken(at))
+    into.layouts.update(layer.layouts)
 
 
 def _merge_mappings(ours: dict[str, object], more: dict[str, object], at: Location) -> Iterator[Location]:
@@ -131,22 +144,25 @@ def _one_value(
     return document, []
 
 
-def _defaults(folder: Path, environ: Mapping[str, str]) -> Iterator[Found]:
+def _defaults(folder: Path, environ: Mapping[str, str], contents: Mapping[str, bytes] | None) -> Iterator[Found]:
     project = _project_file(folder)
     if project is not None:
-        yield _defaults_file(project, Layer.PROJECT, environ)
+        yield _defaults_file(project, Layer.PROJECT, environ, contents)
     user = _user_file()
     if user is not None and user.is_file():
         yield _defaults_file(user, Layer.USER, environ)
 
 
-def _defaults_file(path: Path, layer: Layer, environ: Mapping[str, str]) -> Found:
-    document, problems = read(path, environ, layer)
+def _defaults_file(
+    path: Path, layer: Layer, environ: Mapping[str, str], contents: Mapping[str, bytes] | None = None
+) -> Found:
+    document, problems = read(path, environ, layer, contents)
     version = document.data.pop("schema", 1)
     if version != 1:
         span = document.entry(("schema",)).value
         message = f"{path}: schema {version} is not known"
-        problems.append(Diagnostic("SMDP208", message, span, str(version), "write `schema: 1`"))
+        edits = document.replacing(("schema",), "1")
+        problems.append(Diagnostic("SMDP208", message, span, str(version), "write `schema: 1`", edits=edits))
     return document, problems
 
 

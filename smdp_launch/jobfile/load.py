@@ -11,13 +11,17 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from smdp_launch.diagnostics import Diagnostic, closest
+from smdp_launch.diagnostics import Diagnostic, Edit, closest
 from smdp_launch.jobfile import schema
-from smdp_launch.jobfile.channels import KINDS
+from smdp_launch.jobfile.channels import KINDS, S3Channel
+from smdp_launch.jobfile.corrections import FREE_TEXT, UNITS, Correction, checkpoints_beside, correction, moved
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.elsewhere import field_for
+from smdp_launch.jobfile.fixes import edits_for
 from smdp_launch.jobfile.spec import SCHEMA_VERSION, JobSpec
+from smdp_launch.jobfile.text import written
 from smdp_launch.jobfile.types import MAX_NAME
+from smdp_launch.secret_forms import says_secret
 
 #: With more mistakes than this, nobody is told what each unknown key may be a slip of: a guess takes its time.
 _MANY = 300
@@ -153,7 +157,8 @@ def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagn
             yield _unknown_key(document, error, slip, guess=guess)
     # A misspelt key is one mistake, though the schema sees an unknown key and a missing one.
     rest = [one for one in details if one["type"] != "extra_forbidden" and _location(one) not in slips]
-    yield from (_missing_key(document, one) if one["type"] == "missing" else _bad_value(document, one) for one in rest)
+    for error in rest:
+        yield _missing_key(document, error) if error["type"] == "missing" else _bad_value(document, error, guess=guess)
 
 
 def _follows_from_another(document: Document, error: ErrorDetails) -> bool:
@@ -180,15 +185,31 @@ def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | N
     match = str(slip["loc"][-1]) if slip else closest(str(location[-1]), known) if guess else None
     where = f" in {_path(location[:-1])}" if len(location) > 1 else ""
     elsewhere = None if slip else field_for(str(location[-1]))
+    edits: tuple[Edit, ...] = ()
     if elsewhere is not None and elsewhere != _path(location):
         help_ = f"the job file has `{elsewhere}` for it"
+        target = moved(document, location, elsewhere) if guess else None
+        edits = edits_for(document, location, remove=True, write=target) if target is not None else ()
+    elif match:
+        help_ = f'did you mean "{match}"?'
+        edits = edits_for(document, location, replacement=written(match), on_key=True)
+        edits = edits if _fits(document, (*location[:-1], match), error["input"]) else ()
     else:
-        help_ = f'did you mean "{match}"?' if match else f"known here: {', '.join(known)}"
+        help_ = f"known here: {', '.join(known)}"
+    if schema.is_channel(location[:-1]) and location[-1] in S3Channel.model_fields and location[-1] not in KINDS:
+        # Only another kind of channel does not know it.
+        help_ = f"leave it out: it is for channels from S3; known here: {', '.join(known)}"
+        edits = edits_for(document, location, remove=True)
     message = f'unknown key "{location[-1]}"{where}'
     if schema.is_channel(location[:-1]) and location[-1] in KINDS:
-        message, help_ = f"{_path(location[:-1])} names two sources", "make two channels of it"
+        message, help_, edits = f"{_path(location[:-1])} names two sources", "make two channels of it", ()
     entry = document.entry(location)
-    return Diagnostic("SMDP201", message, entry.key, str(location[-1]), help_)
+    return Diagnostic("SMDP201", message, entry.key, str(location[-1]), help_, edits=edits)
+
+
+def _fits(document: Document, location: Location, value: Any) -> bool:
+    """Whether the value of an unknown key is one for the key that was meant; what a mapping holds is another matter."""
+    return isinstance(value, dict) or schema.accepts(location, document.data, value)
 
 
 def _missing_key(document: Document, error: ErrorDetails) -> Diagnostic:
@@ -198,31 +219,63 @@ def _missing_key(document: Document, error: ErrorDetails) -> Diagnostic:
     span = document.entry(parent).key
     example = schema.words(location, document.data)
     help_ = f"add `{location[-1]}:`" + (f" with {example}" if example else "")
-    return Diagnostic("SMDP202", f'{where} "{location[-1]}"', span, str(location[-1]), help_)
+    known = _known_value(document, location)
+    edits = edits_for(document, location, write={location: known}) if known is not None else ()
+    help_ = f"add `{location[-1]}: {known}`" if known is not None else help_
+    return Diagnostic("SMDP202", f'{where} "{location[-1]}"', span, str(location[-1]), help_, edits=edits)
 
 
-def _bad_value(document: Document, error: ErrorDetails) -> Diagnostic:
+def _known_value(document: Document, location: Location) -> str | None:
+    """What a missing key has to say, as YAML, where that follows from the rest of the file."""
+    if location == ("schema",):
+        return str(SCHEMA_VERSION)
+    return checkpoints_beside(document) if location == ("checkpoint", "s3") else None
+
+
+def _bad_value(document: Document, error: ErrorDetails, *, guess: bool) -> Diagnostic:
     location = _location(error)
     while location and not document.written(location):
         location = location[:-1]  # pydantic adds the name of a union's member, such as "float"
     entry = document.entry(location)
     span = entry.key if error["loc"][-1] == "[key]" or _is_about_size(error) else entry.value
     text = str(location[-1]) if error["loc"][-1] == "[key]" else entry.text
-    path = _path(location)
-    kind = error["type"]
-    if location == ("schema",) and isinstance(error["input"], str):
-        message = f'schema is a whole number, not text "{text}"'
-        return Diagnostic("SMDP203", message, span, text, f"write `schema: {SCHEMA_VERSION}`, without quotes")
+    code, message, meant = _told_value(document, location, error, text)
+    is_key = error["loc"][-1] == "[key]"
+    meant = (correction(document, location, error) if guess and not is_key else None) or meant
+    if is_key or not guess:
+        return Diagnostic(code, message, span, text, meant.help)
+    edits = edits_for(document, location, replacement=meant.replacement, remove=meant.remove, write=meant.write)
+    return Diagnostic(code, message, span, text, meant.help, edits=edits)
+
+
+def _told_value(document: Document, location: Location, error: ErrorDetails, text: str) -> tuple[str, str, Correction]:
+    """The code and message of a bad value, and how to fix it."""
+    kind, path = error["type"], _path(location)
     if location == ("schema",):
-        return Diagnostic("SMDP205", f"schema {text} is not known", span, text, f"write `schema: {SCHEMA_VERSION}`")
+        return _bad_version(error, text)
     if kind == "string_type" and isinstance(error["input"], int | float) and not isinstance(error["input"], bool):
         message = f"{path} is text, but YAML reads {text} as a number"
-        return Diagnostic("SMDP206", message, span, text, f'put quotes around it: "{text}"')
+        quotes = f'"{text}"' if _is_meant_as_text(document, location, text) else None
+        return "SMDP206", message, Correction(f'put quotes around it: "{text}"', quotes)
     if kind in _TYPES:
         message = f"{path} must be {_TYPES[kind]}, not {_what(error['input'])}"
         example = _expected(error, document) if kind == "string_type" else ""
-        return Diagnostic("SMDP203", message, span, text, example or f"write {_TYPES[kind]}")
-    return Diagnostic("SMDP204", f"{path}: {_problem(error, text)}", span, text, _allowed(error, document, text))
+        return "SMDP203", message, Correction(example or f"write {_TYPES[kind]}")
+    return "SMDP204", f"{path}: {_problem(error, text)}", _allowed(error, document, text)
+
+
+def _is_meant_as_text(document: Document, location: Location, text: str) -> bool:
+    """Whether a number lacks nothing but quotes. A secret has to go, with quotes or without."""
+    is_text = location[0] in {*FREE_TEXT, "framework", "name"} and not says_secret(str(location[-1]))
+    return is_text and schema.accepts(location, document.data, text)
+
+
+def _bad_version(error: ErrorDetails, text: str) -> tuple[str, str, Correction]:
+    meant = f"write `schema: {SCHEMA_VERSION}`"
+    if isinstance(error["input"], str):
+        message = f'schema is a whole number, not text "{text}"'
+        return "SMDP203", message, Correction(f"{meant}, without quotes", str(SCHEMA_VERSION))
+    return "SMDP205", f"schema {text} is not known", Correction(meant, str(SCHEMA_VERSION))
 
 
 def _problem(error: ErrorDetails, text: str) -> str:
@@ -243,20 +296,31 @@ def _problem(error: ErrorDetails, text: str) -> str:
     return f'"{text}" is not allowed'
 
 
-def _allowed(error: ErrorDetails, document: Document, text: str) -> str:
+def _allowed(error: ErrorDetails, document: Document, text: str) -> Correction:
     if error["type"] == "literal_error":
-        choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-        match = closest(text, choices)
-        return f'did you mean "{match}"?' if match else f"one of: {', '.join(choices)}"
+        return _choice(error, text)
     bounds, given = error.get("ctx", {}), error["input"]
     if _is_about_size(error):
         more = len(given) - bounds.get("max_length", len(given))
-        return f"leave out {more}" if more > 0 else "add one"
-    if _location(error) == ("name",):
-        return f"write {_as_name(text)}" if _as_name(text) else _expected(error, document)
-    if error["type"] in {"greater_than_equal", "less_than_equal"}:
-        return f"write {bounds['ge']} or more" if "ge" in bounds else f"write {bounds['le']} or less"
-    return _expected(error, document)
+        return Correction(f"leave out {more}" if more > 0 else "add one")
+    if _location(error) == ("name",) and _as_name(text):
+        return Correction(f"write {_as_name(text)}", written(_as_name(text)))
+    if error["type"] == "greater_than_equal":
+        return Correction(f"write {bounds['ge']} or more")
+    if error["type"] == "less_than_equal":
+        # As long or as large as is allowed; a number of things is for a person to decide.
+        at = _location(error)
+        is_alone = at in UNITS and not (at == ("compute", "max_run") and document.written(("spot", "max_wait")))
+        return Correction(f"write {bounds['le']} or less", str(bounds["le"]) if is_alone else None)
+    return Correction(_expected(error, document))
+
+
+def _choice(error: ErrorDetails, text: str) -> Correction:
+    choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+    match = closest(text, choices)
+    if match is None:
+        return Correction(f"one of: {', '.join(choices)}")
+    return Correction(f'did you mean "{match}"?', written(match))
 
 
 def _is_about_size(error: ErrorDetails) -> bool:

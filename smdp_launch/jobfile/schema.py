@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from smdp_launch.jobfile.channels import KINDS, channel_kind
 from smdp_launch.jobfile.document import Location
@@ -38,11 +38,19 @@ def words(location: Location, data: Any, *, of_key: bool = False) -> str | None:
     """What is expected at ``location``, if the model says so."""
     if of_key:
         return expected(get_args(_plain(_annotation(location[:-1], data)))[0])
-    parent = model_of(_annotation(location[:-1], data), _at(location[:-1], data))
-    info = fields(parent).get(str(location[-1])) if parent is not None else None
-    if info is None:
-        return expected(_annotation(location, data))
-    return expected(Annotated[(info.annotation, *info.metadata)]) if info.metadata else expected(info.annotation)
+    return expected(_with_metadata(location, data))
+
+
+def accepts(location: Location, data: Any, value: Any) -> bool:
+    """Whether ``value`` alone would be right at ``location``."""
+    annotation = _with_metadata(location, data)
+    if annotation is None:
+        return False
+    try:
+        TypeAdapter(annotation).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
 
 
 def model_of(annotation: Any, value: Any) -> type[BaseModel] | None:
@@ -66,6 +74,15 @@ def _annotation(location: Location, data: Any) -> Any:
         info = fields(model).get(str(part)) if model is not None else None
         annotation = info.annotation if info is not None else element(annotation)
     return annotation
+
+
+def _with_metadata(location: Location, data: Any) -> Any:
+    """The annotation at ``location`` with the bounds that its field sets."""
+    parent = model_of(_annotation(location[:-1], data), _at(location[:-1], data))
+    info = fields(parent).get(str(location[-1])) if parent is not None else None
+    if info is None:
+        return _annotation(location, data)
+    return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
 
 
 def _members(annotation: Any) -> list[Any]:

@@ -105,15 +105,17 @@ def check_job(
     *,
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
+    contents: Mapping[str, bytes] | None = None,
 ) -> CheckedJob:
     """Read the job file and its layers, look at the folders it names, and find every mistake at once.
 
     Args:
         settings: what stood after ``--set``, such as ``compute.max_run=3600``.
         environ: variables for ``${NAME}`` and ``SMDP_JOB__*``; the process's own by default.
+        contents: of the job file and the project's defaults by their paths, in place of what they hold.
     """
     environ = os.environ if environ is None else environ
-    return _checked(path, gather(path, settings, environ), environ, local)
+    return _checked(path, gather(path, settings, environ, contents), environ, local)
 
 
 def check_mapping(

@@ -52,6 +52,7 @@ class Violation:
         limit: what it breaks: the number, the pattern, the values allowed, the type's name, the missing member.
         message: one sentence without the value.
         help: what was meant, or where a limit is stated that the model lacks; may be empty.
+        meant: the name or value that was meant, if ``help`` names one.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class Violation:
     limit: Any
     message: str
     help: str = ""
+    meant: str | None = None
 
 
 def walk(request: Mapping[str, Any], operation: str = "CreateTrainingJob") -> Iterator[Violation]:
@@ -158,7 +160,8 @@ def _text(path: Path, value: str, expected: Shape) -> Iterator[Violation]:
             f"not one of {', '.join(expected.enum)}" if few else f"not one of the {len(expected.enum)} values known"
         )
         match = closest(value, expected.enum, cutoff=0.8)
-        yield Violation(path, "enum", value, expected.enum, message, f"did you mean {match}?" if match else "")
+        help_ = f"did you mean {match}?" if match else ""
+        yield Violation(path, "enum", value, expected.enum, message, help_, match)
     if expected.pattern is not None and not compiled(expected.pattern).fullmatch(value):
         words = pattern_in_words(expected.name)
         message = f"has to be {words}" if words else f"does not match the pattern {expected.pattern}"
@@ -183,6 +186,7 @@ def _structure(path: Path, value: dict[str, Any], expected: Shape) -> Iterator[V
             expected.name,
             f"{what} no member {name}",
             f"did you mean {match}?" if match else "",
+            match,
         )
 
 

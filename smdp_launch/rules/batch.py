@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.instances import Instance, instance
 from smdp_launch.diagnostics import Severity, closest
+from smdp_launch.jobfile.spec import Batch
+from smdp_launch.jobfile.text import written
 from smdp_launch.request.batch import (
     global_batch,
     learning_rate_name,
@@ -49,7 +51,7 @@ def learning_rate_is_scaled(facts: Facts) -> Iterator[Finding]:
     message = f"{name} is {given:g}, and the global batch is {size}{made} where {was:g} was found for {size_was}"
     formula = f"{batch.scaling}: reference_learning_rate {was:g} x {factor}"
     help_ = f"write {_rounded(scaled)} ({formula}), or choose another `scaling`"
-    yield Finding((*_HYPERPARAMETERS, name), message, help_)
+    yield Finding((*_HYPERPARAMETERS, name), message, help_, replacement=written(float(_rounded(scaled))))
 
 
 def _close(one: float, other: float) -> bool:
@@ -60,7 +62,7 @@ def _rounded(value: float) -> str:
     return f"{value:.4g}"
 
 
-@rule("SMDP506", *_WORLD, *_SIZES)
+@rule("SMDP506", *_WORLD, *_SIZES, "batch.reference_size")
 def batch_is_divisible(facts: Facts) -> Iterator[Finding]:
     batch = facts.spec.batch
     size = batch.global_size if batch is not None and batch.per_gpu is None else None
@@ -70,7 +72,13 @@ def batch_is_divisible(facts: Facts) -> Iterator[Finding]:
     below, above = size // world * world, (size // world + 1) * world
     hosts = facts.spec.compute.instance_count
     message = f"a global batch of {size} cannot be shared equally by {world} GPUs ({hosts} x {world // hosts})"
-    yield Finding(("batch", "global"), message, f"write {f'{below} or ' if below else ''}{above}")
+    only = str(above) if not below and _alone(batch) else None
+    yield Finding(("batch", "global"), message, f"write {f'{below} or ' if below else ''}{above}", replacement=only)
+
+
+def _alone(batch: Batch | None) -> bool:
+    """Whether another batch size leaves the learning rate right: without a reference none follows from it."""
+    return batch is not None and batch.reference_size is None
 
 
 @rule("SMDP507", *_SIZES)
@@ -120,7 +128,7 @@ def _capability(one: Instance) -> tuple[int, ...]:
     return tuple(int(part) for part in one.compute_capability.split("."))
 
 
-@rule("SMDP510", *_WORLD, *_SIZES, "amp", severity=Severity.WARNING)
+@rule("SMDP510", *_WORLD, *_SIZES, "batch.reference_size", "amp", severity=Severity.WARNING)
 def amp_batch(facts: Facts) -> Iterator[Finding]:
     batch, size = facts.spec.batch, worker_batch(facts.spec)
     if batch is None or facts.spec.amp is None or size is None or size % _BLOCK == 0 or not _known_world(facts):
@@ -129,7 +137,8 @@ def amp_batch(facts: Facts) -> Iterator[Finding]:
     world = 1 if where == "per_gpu" else world_size(facts.spec)
     above = (size // _BLOCK + 1) * _BLOCK * world
     message = f"with mixed precision each GPU gets a batch of {size}, and tensor cores work on multiples of {_BLOCK}"
-    yield Finding(("batch", where), message, f"write {above}, the next that gives each GPU a multiple of {_BLOCK}")
+    help_ = f"write {above}, the next that gives each GPU a multiple of {_BLOCK}"
+    yield Finding(("batch", where), message, help_, replacement=str(above) if _alone(batch) else None)
 
 
 @rule("SMDP511", *_WORLD, *_SIZES, *_REFERENCE, "batch.warmup_steps", severity=Severity.WARNING)
@@ -162,4 +171,4 @@ def learning_rate_is_there(facts: Facts) -> Iterator[Finding]:
         add = f"add {name} to `script.hyperparameters`"
         help_ = f'did you mean "{near}"?' if near else f"{add}, or name one of: {', '.join(given)}" if given else add
         message = f"`batch.learning_rate` names the hyperparameter {name}, and the script is given none of that name"
-        yield Finding(("batch", "learning_rate"), message, help_)
+        yield Finding(("batch", "learning_rate"), message, help_, replacement=written(near) if near else None)

@@ -74,7 +74,8 @@ def modes_and_data_types(facts: Facts) -> Iterator[Finding]:
         mode, data_type = channel.mode, channel.data_type
         if data_type == "AugmentedManifestFile" and mode != "Pipe":
             message = f"an augmented manifest is read in Pipe mode only, and channel {name} is in {mode} mode"
-            yield Finding(("channels", name, "data_type"), message, "write `mode: Pipe`")
+            at = ("channels", name, "data_type")
+            yield Finding(at, message, "write `mode: Pipe`", write={("channels", name, "mode"): "Pipe"})
         elif data_type == "ManifestFile" and mode == "FastFile":
             message = f"FastFile mode reads a prefix, and channel {name} names a manifest"
             yield Finding(("channels", name, "mode"), message, "write `mode: File`, or `data_type: S3Prefix`")
@@ -106,7 +107,8 @@ def settings_of_pipe_mode(facts: Facts) -> Iterator[Finding]:
         }
         for key in (key for key, is_given in given.items() if is_given and channel.mode != "Pipe"):
             message = f"{key} takes effect in Pipe mode only, and channel {name} is in {channel.mode} mode"
-            yield Finding(("channels", name, key), message, "leave it out, or write `mode: Pipe`", on_key=True)
+            help_ = "leave it out, or write `mode: Pipe`"
+            yield Finding(("channels", name, key), message, help_, on_key=True, remove=True)
 
 
 @rule("SMDP418", "channels", severity=Severity.WARNING)
@@ -145,9 +147,13 @@ def jobs_without_channels(facts: Facts) -> Iterator[Finding]:
 
 @rule("SMDP422", "channels", severity=Severity.WARNING)
 def pipe_mode_advice(facts: Facts) -> Iterator[Finding]:
-    for name, channel in facts.s3_channels("mode", "data_type"):
+    for name, channel in facts.s3_channels("mode", "data_type", "shuffle", "compression", "record_wrapping"):
         # An augmented manifest can be read in no other mode.
         if channel.mode == "Pipe" and channel.data_type != "AugmentedManifestFile":
             message = f"channel {name} in Pipe mode is a pipe, no folder: PyTorch and TensorFlow 2 read files"
-            help_ = "`mode: FastFile` reads the same objects as files while training; or `silence: [SMDP422]`"
-            yield Finding(("channels", name, "mode"), message, help_)
+            # FastFile mode reads no manifest.
+            mode, reads = ("FastFile", "reads") if channel.data_type == "S3Prefix" else ("File", "copies")
+            when = "while training" if mode == "FastFile" else "before training starts"
+            help_ = f"`mode: {mode}` {reads} the same objects as files {when}; or `silence: [SMDP422]`"
+            wrapped = channel.compression != "None" or channel.record_wrapping != "None" or channel.shuffle is not None
+            yield Finding(("channels", name, "mode"), message, help_, replacement=None if wrapped else mode)

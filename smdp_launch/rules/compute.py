@@ -22,7 +22,7 @@ _WITHOUT_GPUS = ("ml.m", "ml.c", "ml.r", "ml.t3")
 def instance_type(facts: Facts) -> Iterator[Finding]:
     name, allowed = facts.spec.compute.instance_type, _served(facts)
     if name not in allowed:
-        yield Finding(_TYPE, _refusal(facts, name), _instead(facts, name))
+        yield Finding(_TYPE, _refusal(facts, name), _instead(facts, name), replacement=_meant(facts, name))
 
 
 def _served(facts: Facts) -> list[str]:
@@ -52,9 +52,18 @@ def _instead(facts: Facts, name: str) -> str:
         return f"{listed}; or `policy: extended`"
     if name in supported_instances("extended", "native"):
         return f"{listed}; or `engine: native` with `policy: extended`"
-    # Instance names are much alike.
-    match = None if name in known_instance_types() else closest(name, allowed, cutoff=0.8)
+    match = _meant(facts, name)
     return f"did you mean {match}?" if match else listed
+
+
+def _meant(facts: Facts, name: str) -> str | None:
+    """The one type of those allowed that ``name`` stands for, if that is certain."""
+    allowed = _served(facts)
+    known = replacement(name)
+    if known is not None:
+        return known if known in allowed else None
+    # Instance names are much alike.
+    return None if name in known_instance_types() else closest(name, allowed, cutoff=0.8)
 
 
 @rule("SMDP311")
@@ -81,9 +90,12 @@ def fallback_types(facts: Facts) -> Iterator[Finding]:
         if name in seen:
             where = "`instance_type`" if name == compute.instance_type else "the list already"
             message = f"{name} stands in {where}; each type is tried once"
-            yield Finding((*_FALLBACK, index), message, "leave it out, or name another type")
+            yield Finding((*_FALLBACK, index), message, "leave it out, or name another type", remove=True)
         elif name not in _served(facts):
-            yield Finding((*_FALLBACK, index), _refusal(facts, name), _instead(facts, name))
+            meant = _meant(facts, name)
+            is_new = meant not in (None, *seen, *(compute.fallback_types or []))
+            at = (*_FALLBACK, index)
+            yield Finding(at, _refusal(facts, name), _instead(facts, name), replacement=meant if is_new else None)
         seen.append(name)
 
 
@@ -168,4 +180,4 @@ def known_region(facts: Facts) -> Iterator[Finding]:
     if not region_known(region) and region != placeholder_region():
         near = closest_region(region)
         help_ = f"did you mean {near}?" if near else "see `smdp-launch catalog instances --region REGION`"
-        yield Finding(("region",), f"{region} is no region that the catalogue knows", help_)
+        yield Finding(("region",), f"{region} is no region that the catalogue knows", help_, replacement=near)

@@ -17,7 +17,7 @@ _PRICED = ("compute.instance_type", "compute.fallback_types", "region", "budget.
 def prices_can_be_read(facts: Facts) -> Iterator[Finding]:
     if facts.price_problems:
         message = f"the price table {facts.spec.budget.prices} cannot be used: {'; '.join(facts.price_problems)}"
-        help_ = "mend it; `smdp-launch explain SMDP802` shows one"
+        help_ = "fix it; `smdp-launch explain SMDP802` shows one"
         yield Finding(("budget", "prices"), message, help_)
 
 

@@ -25,7 +25,8 @@ def options_of_this_engine(facts: Facts) -> Iterator[Finding]:
         other = "smdistributed" if of_mpi else "native"
         reason = "which starts its workers without mpirun" if of_mpi else "which is AWS's library"
         message = f"{name} does nothing with engine {engine}, {reason}"
-        yield Finding((_OPTIONS, name), message, f"leave it out, or choose `engine: {other}`", on_key=True)
+        help_ = f"leave it out, or choose `engine: {other}`"
+        yield Finding((_OPTIONS, name), message, help_, on_key=True, remove=True)
 
 
 @rule("SMDP319", "engine", "engine_options.custom_mpi_options")

@@ -7,7 +7,10 @@ import warnings
 from collections.abc import Iterator
 
 from smdp_launch.diagnostics import Severity
+from smdp_launch.jobfile.document import Location
+from smdp_launch.jobfile.schema import accepts
 from smdp_launch.jobfile.spec import EngineOptions
+from smdp_launch.jobfile.text import written
 from smdp_launch.rules.facts import Facts, Finding, rule
 
 #: Of these the containers' toolkits, the engine and the platform say what they are.
@@ -42,10 +45,25 @@ def reserved_variables(facts: Facts) -> Iterator[Finding]:
         reason = _FIXED.get(name) or next((why for start, why in _PREFIXES.items() if name.startswith(start)), None)
         if name in _FIELDS:
             message = f"{name} is what the field `{_FIELDS[name]}` sets"
-            yield Finding(("environment", name), message, f"write `{_FIELDS[name]}:` in its place", on_key=True)
+            help_ = f"write `{_FIELDS[name]}:` in its place"
+            target = _as_field(facts, name)
+            yield Finding(("environment", name), message, help_, on_key=True, remove=bool(target), write=target)
         elif reason is not None:
             message = f"{name} is reserved: {reason}"
-            yield Finding(("environment", name), message, "leave it out, or choose another name", on_key=True)
+            help_ = "leave it out, or choose another name"
+            yield Finding(("environment", name), message, help_, on_key=True, remove=True)
+
+
+def _as_field(facts: Facts, name: str) -> dict[Location, str]:
+    """The field that the variable stands for with the variable's value; nothing where they do not fit."""
+    target = tuple(_FIELDS[name].split("."))
+    text = facts.spec.environment[name]
+    values = [text, *([float(text), int(float(text))] if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) else [])]
+    fitting = [one for one in reversed(values) if accepts(target, facts.document.data, one)]
+    is_native = facts.has("engine") and facts.spec.engine == "native"
+    if not fitting or not is_native or facts.document.written(target):
+        return {}
+    return {target: written(fitting[0])}
 
 
 def _expression(text: str) -> re.Pattern[str]:
@@ -75,4 +93,41 @@ def metric_finds_a_value(facts: Facts) -> Iterator[Finding]:
             continue
         if groups == 0:
             message = f"metric {name}: the expression has no group, so it finds a line and no value in it"
-            yield Finding(("metrics", name), message, f"put the number in brackets, such as '{name}=([0-9.]+)'")
+            meant = _with_group(text)
+            example = written(meant if meant is not None else f"{name}=([0-9.]+)")
+            help_ = f"put parentheses around the value: {example}"
+            if meant is None:
+                help_ = f"put parentheses around the part that matches the value, such as {example}"
+            yield Finding(("metrics", name), message, help_, replacement=written(meant) if meant is not None else None)
+
+
+#: One character, class or escape of a regular expression with how often it may occur; anything else is not looked into.
+_PIECE = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^()|*+?{}\[\]])((?:[*+?]|\{\d*,?\d*\})\??)?", re.DOTALL)
+_SAMPLES = ("0.5", "12", "0.1234", "1e-05", "12.5", "7", "1")
+
+
+def _with_group(text: str) -> str | None:
+    """The expression with a group around the last part that matches a number; None where there is no such part."""
+    pieces = list(_PIECE.finditer(text))
+    if "".join(one[0] for one in pieces) != text:
+        return None
+    for end in range(len(pieces), 0, -1):
+        start = min((one for one in range(end) if _is_number(pieces[one:end])), default=None)
+        if start is not None:
+            first, last = pieces[start].start(), pieces[end - 1].end()
+            return f"{text[:first]}({text[first:last]}){text[last:]}"
+    return None
+
+
+def _is_number(pieces: list[re.Match[str]]) -> bool:
+    """Whether these match numbers, begin with what may begin one, and are more than a literal."""
+    expression = "".join(one[0] for one in pieces)
+    if not any(one[1][0] in "[\\." and one[1] != r"\." for one in pieces):
+        return False
+    if not any(_matches(pieces[0][1], one) for one in "0-+."):
+        return False
+    return any(_matches(expression, one) for one in _SAMPLES)
+
+
+def _matches(expression: str, text: str) -> bool:
+    return _expression(expression).fullmatch(text) is not None

@@ -13,6 +13,7 @@ from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
 from smdp_launch.jobfile.channels import Channel, S3Channel
 from smdp_launch.jobfile.document import Document, Location
+from smdp_launch.jobfile.fixes import edits_for
 from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.source.requirements import Requirements
@@ -82,8 +83,12 @@ class Finding:
         on_key: the key is meant, not its value.
         text: in place of what stands there; for what has no place in a file, such as a flag, ``at`` is empty.
         place: where, if not in the job's own files; ``at`` is empty.
-        replacement: YAML to write in place of the marked value (with ``on_key``: of the key) where that alone fixes
-            the finding without a decision by a person.
+        replacement: one line of YAML to write in place of the marked value (with ``on_key``: of the key).
+        remove: the entry at ``at`` goes, as a whole.
+        write: values to write, as YAML, by their locations; each is replaced where it is written and added where not.
+
+    ``replacement``, ``remove`` and ``write`` make the finding's edits, which have to fix it without a decision by a
+    person. They may stand together. Without them the help says what to decide.
     """
 
     at: Location
@@ -93,6 +98,8 @@ class Finding:
     text: str | None = None
     place: Span | None = None
     replacement: str | None = None
+    remove: bool = False
+    write: Mapping[Location, str] = field(default_factory=dict)
 
 
 Check = Callable[[Facts], Iterable[Finding]]
@@ -128,7 +135,9 @@ def placed(document: Document | None, code: str, one: Finding, severity: Severit
     entry, written = document.entry(one.at), document.written(one.at)
     span = entry.key if one.on_key or not written else entry.value
     text = str(one.at[-1]) if one.on_key and written else entry.text if written else ""
-    edits = document.replacing(one.at, one.replacement, on_key=one.on_key) if one.replacement is not None else ()
+    edits = edits_for(
+        document, one.at, replacement=one.replacement, remove=one.remove, write=one.write, on_key=one.on_key
+    )
     return Diagnostic(code, one.message, span, text if one.text is None else one.text, one.help, severity, edits)
 
 

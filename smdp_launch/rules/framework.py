@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from smdp_launch.catalog.frameworks import TITLES, build, is_cuda_11, minimum, native_builds, native_cuda, parts
 from smdp_launch.catalog.transformers import pairs, pairs_of, transformers_versions
 from smdp_launch.diagnostics import closest
+from smdp_launch.jobfile.document import Location
 from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
 
-_VERSION = ("framework", "version")
+_VERSION: Location = ("framework", "version")
+_TRANSFORMERS: Location = ("framework", "transformers")
 
 
 @rule("SMDP302", "framework.name", "framework.version")
@@ -28,7 +30,15 @@ def framework_version(facts: Facts) -> Iterator[Finding]:
     elif not _exists(facts):
         near = closest(version, suitable)
         message = f"there is no training image of {title} {version}"
-        yield Finding(_VERSION, message, f'the closest is "{near}"' if near else f"another version{newest}")
+        help_ = f'the closest is "{near}"' if near else f"another version{newest}"
+        yield Finding(_VERSION, message, help_, replacement=_alone(facts, near))
+
+
+def _alone(facts: Facts, version: str | None) -> str | None:
+    """``version`` as YAML where nothing else in the file names one; what goes together has to change together."""
+    framework = facts.spec.framework
+    others = (facts.spec.image, framework.python, framework.transformers)
+    return None if version is None or any(one is not None for one in others) else f'"{version}"'
 
 
 def _exists(facts: Facts) -> bool:
@@ -73,12 +83,14 @@ def python_version(facts: Facts) -> Iterator[Finding]:
         return
     if facts.spec.image is None and wanted != found.python:
         message = f"the image of {found.title} holds Python {found.python}, not {wanted}"
-        yield Finding(("framework", "python"), message, f'write "{found.python}", or name an `image`')
+        help_ = f'write "{found.python}", or name an `image`'
+        yield Finding(("framework", "python"), message, help_, replacement=f'"{found.python}"')
     told = chosen.tag(facts).python
     # An image of the person's own may hold any Python, whatever its tag says.
     if named is not None and named.is_aws and told not in (None, wanted):
         message = f"the image's tag says Python {told}, not {wanted}"
-        yield Finding(("framework", "python"), message, f'write "{told}", or name another `image`')
+        help_ = f'write "{told}", or name another `image`'
+        yield Finding(("framework", "python"), message, help_, replacement=f'"{told}"')
 
 
 @rule("SMDP306", "engine", "policy", "framework.name", "framework.version", "framework.transformers", "image")
@@ -87,17 +99,24 @@ def image_holds_library(facts: Facts) -> Iterator[Finding]:
     found = chosen.held(facts)
     if spec.engine != "smdistributed" or spec.image is not None or found is None or found.library:
         return
-    where = _VERSION if chosen.hugging_face(facts) is None else ("framework", "transformers")
+    where = _VERSION if chosen.hugging_face(facts) is None else _TRANSFORMERS
     message = f"AWS's image of {found.title} comes without the data parallel library"
-    yield Finding(where, message, f"the last that holds it is {_last_with_library(facts)}{_or_native(facts)}")
+    last = _last_with_library(facts)
+    versions = f'"{last[_VERSION]}"'
+    if _TRANSFORMERS in last:
+        versions = f'transformers "{last[_TRANSFORMERS]}" with {TITLES[spec.framework.name]} {versions}'
+    native = _or_native(facts)
+    write = {at: f'"{version}"' for at, version in last.items()} if not native and spec.framework.python is None else {}
+    yield Finding(where, message, f"the last that holds it is {versions}{native}", write=write)
 
 
-def _last_with_library(facts: Facts) -> str:
+def _last_with_library(facts: Facts) -> dict[Location, str]:
+    """The versions to write for AWS's last image with the library."""
     pair = chosen.hugging_face(facts)
     if pair is None:
-        return f'"{chosen.suitable_versions(facts)[-1]}"'
+        return {_VERSION: chosen.suitable_versions(facts)[-1]}
     last = [one for one in pairs() if one.framework == pair.framework and one.smddp][-1]
-    return f'transformers "{last.transformers}" with "{last.version}"'
+    return {_VERSION: last.version, _TRANSFORMERS: last.transformers}
 
 
 def _or_native(facts: Facts) -> str:
@@ -114,8 +133,14 @@ def native_build(facts: Facts) -> Iterator[Finding]:
         return
     suitable = chosen.suitable_versions(facts)
     message = f"the native engine has no build for {title} {version}; it has {', '.join(native_builds(name))}"
-    write = f'write "{closest(version, suitable) or suitable[-1]}", or ' if suitable else ""
-    yield Finding(_VERSION, message, f"{write}choose `engine: smdistributed`")
+    meant = closest(version, suitable) or suitable[-1] if suitable else None
+    # An image that says another version is not one of the version that is to be written.
+    told = chosen.tag(facts).version
+    image = " and name an image of it" if meant is not None and told not in (None, meant) else ""
+    write = f'write "{meant}"{image}, or ' if meant is not None else ""
+    is_alone = not image and framework.python is None and framework.transformers is None
+    replacement = f'"{meant}"' if meant is not None and is_alone else None
+    yield Finding(_VERSION, message, f"{write}choose `engine: smdistributed`", replacement=replacement)
 
 
 @rule("SMDP316", "framework.name", "framework.version", "framework.transformers", "image")
@@ -128,6 +153,7 @@ def transformers_pair(facts: Facts) -> Iterator[Finding]:
     known = transformers_versions(framework.name)
     with_it = [one.version for one in pairs_of(wanted) if one.framework == framework.name]
     message = f"AWS has no image of transformers {wanted} with {title} {framework.version}"
+    near = None
     if with_it:
         help_ = f"transformers {wanted} comes with {title} {', '.join(with_it)}"
     else:
@@ -137,7 +163,11 @@ def transformers_pair(facts: Facts) -> Iterator[Finding]:
         help_ = f"with {title} {version} come {', '.join(fitting)}" if fitting else f"known are {', '.join(choices)}"
         near = closest(wanted, choices, cutoff=0.8)
         help_ = f'did you mean "{near}"?' if near else help_
-    yield Finding(("framework", "transformers"), message, help_)
+    only: dict[Location, str] = {}
+    if len(with_it) == 1 and framework.python is None:
+        only = {_VERSION: f'"{with_it[0]}"'}
+    found = f'"{near}"' if near else None
+    yield Finding(("framework", "transformers"), message, help_, replacement=found, write=only)
 
 
 def _fits(version: str, wanted: str) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from smdp_launch.catalog.frameworks import TITLES, Build, build, builds, frameworks, parts
-from smdp_launch.catalog.images import ImageUri, aws_build, tag_facts
+from smdp_launch.catalog.images import ImageUri, aws_build, parse_image, tag_facts
 from smdp_launch.catalog.regions import dns_suffix, region_known, registry_account
+from smdp_launch.catalog.registries import training_image
 from smdp_launch.diagnostics import Severity
 from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
@@ -37,7 +39,17 @@ def named_image_holds_library(facts: Facts) -> Iterator[Finding]:
     if found is not None and found.smddp is None:
         what = f"{TITLES[found.framework]} {found.version} with CUDA {found.cuda}"
         message = f"AWS's image of {what} comes without the data parallel library"
-        yield Finding(_IMAGE, message, _with_library(found))
+        yield Finding(_IMAGE, message, _with_library(found), remove=_is_of_framework(facts, found))
+
+
+def _is_of_framework(facts: Facts, found: Build) -> bool:
+    """Whether the job gets the same version with the library where it names no image."""
+    names = ("framework.name", "framework.version", "framework.transformers")
+    framework = facts.spec.framework
+    if not facts.has(*names, "engine") or framework.transformers is not None or framework.name != found.framework:
+        return False
+    same = build(framework.name, framework.version)
+    return same is not None and same.version == found.version and same.smddp is not None
 
 
 def _with_library(without: Build) -> str:
@@ -71,10 +83,13 @@ def image_region(facts: Facts) -> Iterator[Finding]:
     if named.region != region:
         message = f"the image lies in {named.region} and the job runs in {region}; SageMaker pulls from its own region"
         what = "AWS has it at" if named.is_aws else "push it to"
-        yield Finding(_IMAGE, message, f"{what} {_in_region(named, region)}")
+        there = _in_region(named, region)
+        # Whether a copy of the person's own image is there already is not known.
+        yield Finding(_IMAGE, message, f"{what} {there}", replacement=there if named.is_aws else None)
     elif named.is_aws and registry_account(region) not in (None, named.account):
         message = f"AWS's images in {region} are in account {registry_account(region)}, not {named.account}"
-        yield Finding(_IMAGE, message, f"write {_in_region(named, region)}")
+        there = _in_region(named, region)
+        yield Finding(_IMAGE, message, f"write {there}", replacement=there)
 
 
 def _in_region(named: ImageUri, region: str) -> str:
@@ -90,10 +105,24 @@ def image_kind(facts: Facts) -> Iterator[Finding]:
         return
     if named.purpose == "inference":
         fix = named.repository.replace("inference", "training")
-        yield Finding(_IMAGE, f"{named.repository} is an image for inference", f"the one for training is {fix}")
+        uri = _of_aws(facts) if named.is_aws else None
+        help_ = f"the one for training is {uri or fix}"
+        yield Finding(_IMAGE, f"{named.repository} is an image for inference", help_, replacement=uri)
     elif tag_facts(named.tag or "").processor == "cpu" and not facts.local:  # here it trains on CPUs
         message = "the image's tag says cpu, and the job trains on GPUs"
-        yield Finding(_IMAGE, message, f"write {(named.tag or '').replace('cpu', 'gpu', 1)} for its tag")
+        uri = _of_aws(facts) if named.is_aws else None
+        help_ = f"write {uri}" if uri else "name the image's build for GPUs"
+        yield Finding(_IMAGE, message, help_, replacement=uri)
+
+
+def _of_aws(facts: Facts) -> str | None:
+    """AWS's image for the job's framework and region, which holds the library if the engine asks for it."""
+    names = ("engine", "framework.name", "framework.version", "framework.transformers", "region")
+    if not facts.has(*names) or facts.spec.engine == "native" or facts.spec.framework.transformers is not None:
+        return None
+    found = build(facts.spec.framework.name, facts.spec.framework.version)
+    known = found is not None and found.smddp is not None and region_known(facts.spec.region)
+    return training_image(found, facts.spec.region) if found is not None and known else None
 
 
 @rule("SMDP310", "image", "framework.name")
@@ -104,7 +133,9 @@ def image_of_another_framework(facts: Facts) -> Iterator[Finding]:
     other = next((one for one in frameworks() if one in named.repository and name not in named.repository), None)
     if other is not None:
         message = f"{named.repository} is an image of {TITLES[other]}, and `framework` says {TITLES[name]}"
-        yield Finding(_IMAGE, message, f"the one of {TITLES[name]} is {named.repository.replace(other, name)}")
+        uri = _of_aws(facts)
+        help_ = f"the one of {TITLES[name]} is {uri or named.repository.replace(other, name)}"
+        yield Finding(_IMAGE, message, help_, replacement=uri)
 
 
 @rule("SMDP310", "image", "engine", "policy", *_VERSIONS, severity=Severity.WARNING)
@@ -132,8 +163,13 @@ def image_reference(facts: Facts) -> Iterator[Finding]:
     if uri is None or chosen.image(facts) is not None:
         return
     message = f"{uri} is no reference to an image"
-    lower = f"; did you mean {uri.lower()}?" if uri != uri.lower() else ""
-    yield Finding(_IMAGE, message, f"write ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG{lower}")
+    # Only a tag may have capitals, so they stay in it.
+    name, colon, tag = uri.rpartition(":") if re.search(r":[^/]*$", uri) else (uri, "", "")
+    lower = f"{name.lower()}{colon}{tag}"
+    if parse_image(lower) is not None:
+        yield Finding(_IMAGE, message, f"a name has small letters only: write {lower}", replacement=lower)
+    else:
+        yield Finding(_IMAGE, message, "write ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG")
 
 
 @rule("SMDP318", "image", "overlay", severity=Severity.WARNING)
@@ -148,4 +184,7 @@ def image_registry(facts: Facts) -> Iterator[Finding]:
         yield Finding(_IMAGE, message, "push it to ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG")
     elif named.is_aws and named.tag is None and named.digest is None:
         message = "the image has no tag, and AWS's images have none that is called latest"
-        yield Finding(_IMAGE, message, "add the tag, or leave `image:` out and that of `framework` is taken")
+        full = _of_aws(facts)
+        same = full if full is not None and full.startswith(f"{facts.spec.image}:") else None
+        help_ = f"write {same}" if same else "add the tag, or leave `image:` out and that of `framework` is taken"
+        yield Finding(_IMAGE, message, help_, replacement=same)

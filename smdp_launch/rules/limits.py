@@ -8,6 +8,7 @@ from typing import Any
 
 from smdp_launch.catalog.limits import compiled
 from smdp_launch.jobfile.document import Location
+from smdp_launch.jobfile.text import written
 from smdp_launch.request.build import environment, training_request
 from smdp_launch.request.hyperparameters import encode_value
 from smdp_launch.request.limits import ANY, Path, Violation, check_key, check_value, walk
@@ -113,7 +114,25 @@ def _mapping(facts: Facts, at: Location) -> dict[str, Any]:
 def _told(at: Location, violations: Iterator[Violation], *, on_key: bool = False) -> Iterator[Finding]:
     for one in violations:
         message = f"SageMaker refuses {'.'.join(map(str, at))}: {one.message}"
-        yield Finding(at, message, instead(one), on_key=on_key)
+        yield Finding(at, message, instead(one), on_key=on_key, replacement=None if on_key else meant(one))
+
+
+def meant(one: Violation) -> str | None:
+    """The value, as YAML, that `instead` names, where it names one."""
+    if one.meant is not None:
+        return written(one.meant)
+    if one.kind == "type" and one.limit == "true or false":
+        return {"true": "true", "yes": "true", "false": "false", "no": "false"}.get(str(one.value).lower())
+    if one.help or one.kind != "pattern":
+        return None
+    simple = _simple(one)
+    return written(simple) if simple else None
+
+
+def _simple(one: Violation) -> str:
+    """The text in letters, digits and hyphens alone, if the service takes it so; else empty."""
+    simple = re.sub(r"[^A-Za-z0-9]+", "-", str(one.value)).strip("-")
+    return simple if compiled(one.limit).fullmatch(simple) else ""
 
 
 def instead(one: Violation) -> str:
@@ -121,12 +140,12 @@ def instead(one: Violation) -> str:
     if one.help:
         return one.help
     if one.kind == "pattern":
-        simple = re.sub(r"[^A-Za-z0-9]+", "-", str(one.value)).strip("-")
-        return f"write {simple}" if compiled(one.limit).fullmatch(simple) else "mend its form"
+        return f"write {_simple(one)}" if _simple(one) else "fix its form"
     if one.kind in ("min", "max") and not isinstance(one.value, int | float):
         difference = abs(len(one.value) - one.limit)
         return f"{'shorten' if one.kind == 'max' else 'lengthen'} it by {difference}"
-    fixes = {"required": f"add {one.limit}", "type": f"write {one.limit}", "enum": "write one of those"}
+    kind = meant(one) or one.limit
+    fixes = {"required": f"add {one.limit}", "type": f"write {kind}", "enum": "write one of those"}
     return fixes.get(one.kind, f"write {one.limit} or {'less' if one.kind == 'max' else 'more'}")
 
 

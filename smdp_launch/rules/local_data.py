@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
+from smdp_launch.jobfile.text import written
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.source.scan import LocalData
 
@@ -18,7 +19,8 @@ def local_channels(facts: Facts) -> Iterator[Finding]:
         if name not in known:
             match = closest(name, known)
             help_ = f'did you mean "{match}"?' if match else listed
-            yield Finding(("local", "channels", name), f'the job has no channel "{name}"', help_, on_key=True)
+            at, meant = ("local", "channels", name), written(match) if match else None
+            yield Finding(at, f'the job has no channel "{name}"', help_, on_key=True, replacement=meant)
     for name in sorted(facts.data_flags - set(known)):
         yield Finding((), f'--data {name}=…: the job has no channel "{name}"', listed, text=name)
 

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from smdp_launch.catalog.regions import region_known, regions
 from smdp_launch.diagnostics import Severity
+from smdp_launch.jobfile.corrections import as_written, checkpoints_beside
 from smdp_launch.jobfile.document import Location
 from smdp_launch.request.names import S3Location
 from smdp_launch.rules.facts import Facts, Finding, rule
@@ -59,7 +60,9 @@ def checkpoints_apart_from_output(facts: Facts) -> Iterator[Finding]:
     output, checkpoint = facts.spec.output.s3, facts.spec.checkpoint
     if checkpoint is not None and _folder(checkpoint.s3) == _folder(output):
         message = "checkpoints and results share one location: a restart copies the results to every host as well"
-        yield Finding(("checkpoint", "s3"), message, f"write {_folder(output)}checkpoints")
+        folder = checkpoints_beside(facts.document)
+        help_ = f"write {_folder(output)}checkpoints"
+        yield Finding(("checkpoint", "s3"), message, help_, replacement=as_written(folder) if folder else None)
 
 
 def _folder(uri: str) -> str:
@@ -80,7 +83,7 @@ def checkpoint_path(facts: Facts) -> Iterator[Finding]:
     if ".." in path.parts or taken is not None:
         what = f"overlaps {taken}, which is " + ("SageMaker's own" if taken in _PLATFORM else "the system's")
         message = f"the checkpoint folder {path} {what if taken else 'goes upwards with ..'}"
-        yield Finding(("checkpoint", "path"), message, "leave it out for /opt/ml/checkpoints")
+        yield Finding(("checkpoint", "path"), message, "leave it out for /opt/ml/checkpoints", remove=True)
 
 
 def _overlaps(one: PurePosixPath, other: PurePosixPath) -> bool:

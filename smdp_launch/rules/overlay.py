@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from smdp_launch.jobfile.corrections import moved
 from smdp_launch.request.limits import Path, Violation, walk
 from smdp_launch.rules.facts import Facts, Finding, rule
-from smdp_launch.rules.limits import instead
+from smdp_launch.rules.limits import instead, meant
 from smdp_launch.rules.members import FIELDS, MADE
 
 #: Told as hosts of several kinds.
@@ -19,7 +20,9 @@ def overlay_of_fields(facts: Facts) -> Iterator[Finding]:
     for path in _fields_in(facts.spec.overlay, ()):
         field = ".".join(str(part) for part in FIELDS[path])
         message = f"{'.'.join(map(str, path))} is what the field `{field}` makes, and the overlay would replace it"
-        yield Finding(("overlay", *path), message, f"write `{field}` in its place", on_key=True)
+        target = moved(facts.document, ("overlay", *path), field) or {}
+        help_ = f"write `{field}` in its place"
+        yield Finding(("overlay", *path), message, help_, on_key=True, remove=bool(target), write=target)
 
 
 def _fields_in(value: Any, at: Path) -> Iterator[Path]:
@@ -34,9 +37,19 @@ def _fields_in(value: Any, at: Path) -> Iterator[Path]:
 def members_of_the_request(facts: Facts) -> Iterator[Finding]:
     for one in _violations(facts):
         if one.kind == "unknown":
-            message = f"overlay: {one.message}"
-            help_ = one.help or "see the API reference of CreateTrainingJob"
-            yield Finding(("overlay", *one.path), message, help_, on_key=True)
+            yield _unknown(facts, one)
+
+
+def _unknown(facts: Facts, one: Violation) -> Finding:
+    at, message = ("overlay", *one.path), f"overlay: {one.message}"
+    field = FIELDS.get((*one.path[:-1], one.meant)) if one.meant is not None else None
+    if field is None:
+        help_ = one.help or "see the API reference of CreateTrainingJob"
+        return Finding(at, message, help_, on_key=True, replacement=meant(one))
+    # The member that was meant is not one for the overlay either.
+    name = ".".join(map(str, field))
+    target = moved(facts.document, at, name) or {}
+    return Finding(at, message, f"write `{name}` in its place", on_key=True, remove=bool(target), write=target)
 
 
 @rule("SMDP601", "overlay")
@@ -44,7 +57,8 @@ def overlay_within_limits(facts: Facts) -> Iterator[Finding]:
     for one in _violations(facts):
         if one.kind != "unknown":
             member = ".".join(str(part) for part in one.path)
-            yield Finding(("overlay", *one.path), f"SageMaker refuses {member}: {one.message}", instead(one))
+            message = f"SageMaker refuses {member}: {one.message}"
+            yield Finding(("overlay", *one.path), message, instead(one), replacement=meant(one))
 
 
 def _violations(facts: Facts) -> Iterator[Violation]:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from smdp_launch.diagnostics import Diagnostic, Span
+from smdp_launch.diagnostics import Diagnostic, Edit, Span
+from smdp_launch.edits import split_lines
 from smdp_launch.jobfile.document import Document
 from smdp_launch.rules.secrets import find
-from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, says_secret, without_forms
+from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, known_secrets, says_secret, without_forms
 
 _CODES = ("SMDP701", "SMDP702")
 _HIDDEN = "*"
@@ -28,6 +29,25 @@ def hide(diagnostics: Sequence[Diagnostic], document: Document) -> list[Diagnost
     kept = [one for one in diagnostics if one.code in _CODES or (one.span, one.text) not in told]
     redaction = _Redaction(document)
     return [redaction.of(one) for one in kept]
+
+
+def hidden_text(document: Document, file: str, text: str) -> str:
+    """The text of a file that ``document`` was read from, with stars in place of every character of a secret."""
+    made = list(text)
+    for start, end in _places(document, file, text):
+        made[start:end] = [char if char in "\r\n" else _HIDDEN for char in made[start:end]]
+    return "\n".join(_without_named(line) for line in split_lines("".join(made)))
+
+
+def _places(document: Document, file: str, text: str) -> Iterator[tuple[int, int]]:
+    """Where secrets are in the text: those that the document has, as they are written, and what looks like one."""
+    secrets = [one for one in find(document) if one.span.file == file]
+    layout = document.layouts.get(file)
+    if layout is not None and layout.text == text:
+        yield from filter(None, (layout.range(one.at, on_key=one.on_key) for one in secrets))
+    pieces = {piece for one in secrets for piece in _pieces(one.text)} | {found for _, found in known_secrets(text)}
+    for piece in pieces:
+        yield from ((one.start(), one.end()) for one in re.finditer(re.escape(piece), text))
 
 
 class _Redaction:
@@ -55,7 +75,18 @@ class _Redaction:
         span = one.span
         if span is not None:
             span = replace(span, file=self._clean(span.file, here), source=self._clean(self._line(span), here))
-        return replace(one, message=message, text=text, help=help_, span=span)
+        return replace(one, message=message, text=text, help=help_, span=span, edits=self._edits(one))
+
+    def _edits(self, one: Diagnostic) -> tuple[Edit, ...]:
+        """None where one would write a secret or what a variable holds: starred, it would spoil the file.
+
+        A removal writes nothing. What is wrong with a secret has no other edit.
+        """
+        if not any(edit.text for edit in one.edits):
+            return one.edits
+        parts = {one.text, *(part for edit in one.edits for part in (edit.text, edit.file))}
+        parts |= {one.span.source} if one.span is not None and one.code == "SMDP102" else set()
+        return one.edits if all(self._clean(part, None) == part for part in parts) else ()
 
     def _clean(self, text: str, here: tuple[str, str] | None) -> str:
         # One line is the excerpt of many diagnostics.

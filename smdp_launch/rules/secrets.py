@@ -69,7 +69,7 @@ def known_forms(facts: Facts) -> Iterator[Finding]:
     for one in find(facts.document):
         if not one.by_name:
             message = f"this is {one.what}, which whoever may describe the job can read"
-            yield Finding(one.at, message, _instead(one), on_key=one.on_key)
+            yield Finding(one.at, message, _instead(one), on_key=one.on_key, remove=_is_not_needed(one))
 
 
 @rule("SMDP702")
@@ -77,7 +77,12 @@ def secret_names(facts: Facts) -> Iterator[Finding]:
     for one in find(facts.document):
         if one.by_name:
             message = f"{one.what} says that its value is secret, and whoever may describe the job can read it"
-            yield Finding(one.at, message, _instead(one))
+            yield Finding(one.at, message, _instead(one), remove=_is_not_needed(one))
+
+
+def _is_not_needed(one: Secret) -> bool:
+    """Whether the job does without it: only that of AWS, and only where nothing else stands with it."""
+    return "AWS" in one.what and one.at[0] == "environment" and not one.on_key
 
 
 def _instead(one: Secret) -> str:

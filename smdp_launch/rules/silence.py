@@ -18,7 +18,7 @@ def silenced_codes(facts: Facts) -> Iterator[Finding]:
         if code in warnings:
             continue
         if code in codes():
-            message, help_ = f"{code} is an error, and only warnings can be silenced", "leave it out and mend the cause"
+            message, help_ = f"{code} is an error, and only warnings can be silenced", "leave it out and fix the cause"
         else:
             message, help_ = f"there is no code {code}", "`smdp-launch explain` lists them all"
-        yield Finding(("silence", index), message, help_)
+        yield Finding(("silence", index), message, help_, remove=code in codes())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from smdp_launch.diagnostics import Severity, Span, closest
+from smdp_launch.jobfile.text import written
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.scan import MAX_FILES, SourceTree, normal_name
@@ -20,10 +21,15 @@ def source_folder(facts: Facts) -> Iterator[Finding]:
     tree = facts.source
     if tree is not None and not tree.exists:
         what = "is no folder" if tree.folder.exists() else "does not exist"
-        help_ = "give the folder that holds the script, relative to the job file"
+        help_, meant = "give the folder that holds the script, relative to the job file", None
         if facts.spec.script.source.startswith("s3:"):
             help_ = "give the folder on this machine; a launch packs it and uploads it"
-        yield Finding(_SOURCE, f"the source folder {facts.spec.script.source} {what}", help_)
+        elif tree.folder.is_file():
+            given = PurePosixPath(facts.spec.script.source)
+            help_ = f"give the folder that holds it: {given.parent}"
+            is_entry = facts.has("script.entry") and normal_name(facts.spec.script.entry) == given.name
+            meant = written(str(given.parent)) if is_entry else None
+        yield Finding(_SOURCE, f"the source folder {facts.spec.script.source} {what}", help_, replacement=meant)
 
 
 @rule("SMDP408", "script.source")
@@ -38,7 +44,10 @@ def entry_within_source(facts: Facts) -> Iterator[Finding]:
     entry = facts.spec.script.entry
     if _leads_outside(entry):
         message = f"the entry point {entry} lies outside the source folder"
-        yield Finding(_ENTRY, message, f"give its path within `script.source`, such as {PurePosixPath(entry).name}")
+        name, tree = PurePosixPath(entry).name, facts.source
+        is_there = facts.has("script.source") and tree is not None and tree.file(name) is not None
+        help_ = f"give its path within `script.source`, such as {name}"
+        yield Finding(_ENTRY, message, help_, replacement=written(name) if is_there else None)
 
 
 @rule("SMDP402", "script.entry", "script.source")
@@ -56,7 +65,8 @@ def entry_point(facts: Facts) -> Iterator[Finding]:
         return
     match = closest(name, [one.name for one in tree.files])
     help_ = f"did you mean {match}?" if match else "give the script's path within `script.source`"
-    yield Finding(_ENTRY, f"there is no {entry} in {tree.folder}", help_)
+    found = written(match) if match else None
+    yield Finding(_ENTRY, f"there is no {entry} in {tree.folder}", help_, replacement=found)
 
 
 def _leads_outside(entry: str) -> bool:

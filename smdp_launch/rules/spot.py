@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from smdp_launch.diagnostics import Severity
-from smdp_launch.jobfile.types import DAY
+from smdp_launch.jobfile.corrections import as_written, checkpoints_beside, longest_wait
+from smdp_launch.jobfile.document import Location
 from smdp_launch.rules.facts import Facts, Finding, rule
 
 _SPOT = ("spot",)
-_HOUR = 3600
 
 
 @rule("SMDP501", "spot", "checkpoint")
@@ -18,17 +18,19 @@ def spot_keeps_checkpoints(facts: Facts) -> Iterator[Finding]:
         message = "spot without checkpoints: each interruption starts the training again from nothing"
         bucket = facts.spec.output.s3.rstrip("/") if facts.has("output.s3") else "s3://BUCKET"
         help_ = f"add `checkpoint: {{s3: {bucket}/checkpoints}}` and save to /opt/ml/checkpoints, or leave `spot:` out"
-        yield Finding(_SPOT, message, help_, on_key=True)
+        folder = checkpoints_beside(facts.document)
+        add: dict[Location, str] = {("checkpoint",): f"{{s3: {as_written(folder)}}}"} if folder else {}
+        yield Finding(_SPOT, message, help_, on_key=True, write=add)
 
 
 @rule("SMDP502", "spot.max_wait", "compute.max_run")
 def spot_waits(facts: Facts) -> Iterator[Finding]:
     spot, max_run = facts.spec.spot, facts.spec.compute.max_run
     if spot is not None and spot.max_wait is None:
-        longest = min(max_run + _HOUR, 28 * DAY)
+        longest = longest_wait(max_run)
         message = f"spot needs `max_wait`, the seconds for waiting and running together, and the job may run {max_run}"
         help_ = f"add `max_wait: {longest}`, which waits {longest - max_run} s beyond max_run, or more"
-        yield Finding(_SPOT, message, help_, on_key=True)
+        yield Finding(_SPOT, message, help_, on_key=True, write={(*_SPOT, "max_wait"): str(longest)})
 
 
 @rule("SMDP503", "spot.max_wait", "compute.max_run")
@@ -37,7 +39,7 @@ def wait_covers_run(facts: Facts) -> Iterator[Finding]:
     if spot is not None and spot.max_wait is not None and spot.max_wait < max_run:
         message = f"max_wait {spot.max_wait} covers waiting and running, and is less than max_run {max_run}"
         help_ = f"write at least {max_run}, or lower `compute.max_run`"
-        yield Finding(("spot", "max_wait"), message, help_)
+        yield Finding(("spot", "max_wait"), message, help_, replacement=str(max_run))
 
 
 @rule("SMDP512", "spot", "compute.fallback_types")
@@ -52,4 +54,5 @@ def pending_within_wait(facts: Facts) -> Iterator[Finding]:
     spot, pending = facts.spec.spot, facts.spec.compute.max_pending
     if spot is not None and spot.max_wait is not None and pending is not None and pending >= spot.max_wait:
         message = f"max_pending {pending} is never reached: spot's max_wait ends the job after {spot.max_wait} s"
-        yield Finding(("compute", "max_pending"), message, f"write less than {spot.max_wait}, or leave it out")
+        help_ = f"write less than {spot.max_wait}, or leave it out"
+        yield Finding(("compute", "max_pending"), message, help_, remove=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.diagnostics import Diagnostic, Edit
+from smdp_launch.edits import apply_edits
 from smdp_launch.jobs.clients import connect_aws
 from smdp_launch.jobs.preflight import preflight
 from smdp_launch.localcloud.variables import variables
@@ -47,8 +48,18 @@ def block(page: Path, title: str) -> str:
     return str(found[0])
 
 
-def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]) -> list[Diagnostic]:
-    """What is told about the example, from within ``folder``; ``account`` gives the cloud that is asked."""
+def tell(
+    folder: Path,
+    example: str,
+    monkeypatch: pytest.MonkeyPatch,
+    account: Callable[[], Cloud],
+    edits: Sequence[Edit] = (),
+) -> list[Diagnostic]:
+    """What is told about the example, from within ``folder``; ``account`` gives the cloud that is asked.
+
+    Args:
+        edits: of the example's files, made before it is checked.
+    """
     write_job(folder)
     monkeypatch.chdir(folder)
     base: dict[str, Any] = YAML(typ="safe", pure=True).load(JOB)
@@ -73,6 +84,8 @@ def tell(folder: Path, example: str, monkeypatch: pytest.MonkeyPatch, account: C
         Path("smdp-defaults.yaml").write_text("\n".join([text, *lines[1:]]) + "\n")
     written = example if "alone" in asked or re.search("^schema:", example, re.MULTILINE) else f"schema: 1\n{example}"
     Path("job.yaml").unlink() if "no file" in asked else Path("job.yaml").write_text(written)
+    for name in {one.file for one in edits}:
+        Path(name).write_text(apply_edits(Path(name).read_text(), [one for one in edits if one.file == name]))
     if "preflight" in asked:
         cloud, told = account(), [one.removeprefix("account ") for one in asked if one.startswith("account ")]
         (cloud.state_dir / "account.yaml").write_text("\n".join(told))

@@ -21,8 +21,8 @@ from ruamel.yaml import YAML
 
 from smdp_launch.draft.draft import job_name, make_draft
 from smdp_launch.draft.jobfile import HEADER, job_file
-from smdp_launch.draft.text import comment, key, written
 from smdp_launch.errors import ExitCode
+from smdp_launch.jobfile.text import comment, key, written
 from smdp_launch.source.scan import scan_source
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.test_docs import blocks, shell

@@ -33,6 +33,9 @@ def told(diagnostics: Sequence[Diagnostic], terminal: Console | None = None) -> 
     ]
     first = diagnostics[0].code
     end = f"{' and '.join(counts)}; smdp-launch explain {first} tells more"
+    fixable = sum(bool(one.edits) for one in diagnostics)
+    if fixable:
+        end = f"{fixable} can be fixed with smdp-launch validate --fix\n{end}"
     if len(diagnostics) > _SHOWN:
         end += f"\nThe first {_SHOWN} are shown; smdp-launch validate --json tells all."
     return Text("\n").join([*(_told(one, terminal) for one in diagnostics[:_SHOWN]), Text(end)])

@@ -40,6 +40,11 @@ def comment(text: str, width: int = 100) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
+def quoted(value: str) -> str:
+    """``value`` between double quotes."""
+    return '"' + "".join(_ESCAPES.get(char) or _escaped(char) for char in value) + '"'
+
+
 def _number(value: float) -> str:
     # YAML 1.1 takes 1e-05 for text and 1.0e-05 for a number.
     mantissa, exponent, power = json.dumps(value, allow_nan=False).partition("e")
@@ -49,7 +54,7 @@ def _number(value: float) -> str:
 def _text(value: str) -> str:
     if _PLAIN.fullmatch(value) and value.lower() not in _OTHERWISE:
         return value
-    return '"' + "".join(_ESCAPES.get(char) or _escaped(char) for char in value) + '"'
+    return quoted(value)
 
 
 def _escaped(char: str) -> str:

@@ -1,0 +1,230 @@
+"""What a value of the wrong type or form was meant to be, where that is certain: 24h is 86400 seconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from smdp_launch.jobfile import schema
+from smdp_launch.jobfile.document import Document, Location
+from smdp_launch.jobfile.quantities import dollars, plain_number, seconds, size
+from smdp_launch.jobfile.text import written
+from smdp_launch.jobfile.types import DAY
+
+_HOUR = 3600
+_SPOT: Location = ("spot",)
+
+#: What a plain number means at a location, for those who write it with a unit.
+UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
+    **dict.fromkeys(
+        (
+            *(("compute", one) for one in ("max_run", "max_pending", "keep_alive")),
+            ("spot", "max_wait"),
+            *(("engine_options", one) for one in ("operation_timeout_s", "rendezvous_timeout_s", "heartbeat_s")),
+        ),
+        ("seconds", seconds),
+    ),
+    ("compute", "volume_gb"): ("GB", lambda text: size(text, "g")),
+    ("script", "source_limit_mb"): ("MB", lambda text: size(text, "m")),
+    ("engine_options", "piece_kib"): ("KiB", lambda text: size(text, "k")),
+    ("budget", "max_usd"): ("USD", dollars),
+}
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
+
+
+#: Where any text may be, so that a number or true without quotes is meant as it is.
+FREE_TEXT = ("environment", "tags")
+
+
+@dataclass(frozen=True)
+class Correction:
+    """How to fix a value: what the help says, and what ``fixes.edits_for`` makes edits of."""
+
+    help: str
+    replacement: str | None = None
+    remove: bool = False
+    write: Mapping[Location, str] = field(default_factory=dict)
+
+
+def correction(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """What the value at ``location`` was meant to be; None where a person has to say."""
+    made = (one(document, location, error) for one in _CORRECTIONS)
+    return next((one for one in made if one is not None), None)
+
+
+def longest_wait(max_run: int) -> int:
+    """A ``max_wait`` that leaves an hour for waiting."""
+    return min(max_run + _HOUR, 28 * DAY)
+
+
+def checkpoints_beside(document: Document) -> str | None:
+    """A location for checkpoints below the results of the job, as it may be written; None where none can be said.
+
+    Variables in it stay variables. A location that a flag gave for this once is not written into a file.
+    """
+    at = ("output", "s3")
+    entry = document.entries.get(at)
+    if entry is None or document.origin(at).transient or not schema.accepts(at, document.data, _value(document, at)):
+        return None
+    found = entry.text if "${" in entry.text else str(_value(document, at))
+    return f"{found.rstrip('/')}/checkpoints"
+
+
+def moved(document: Document, location: Location, field_path: str) -> dict[Location, str] | None:
+    """What to write where the key at ``location`` is removed, because its value belongs to the field of that path.
+
+    None where the value does not fit there, or the section would first come to be: that would say more than the key.
+    """
+    target: Location = tuple(field_path.split("."))
+    source = document.source(location)
+    is_there = document.written(target) or (len(target) > 1 and not document.written(target[:-1]))
+    if source is None or is_there or not re.fullmatch(r"[a-z0-9_.]+", field_path):
+        return None
+    value = _value(document, location)
+    return {target: source} if schema.accepts(target, document.data, value) else None
+
+
+# -- one by one -------------------------------------------------------------------------------------------------------
+
+
+def _spot(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """``spot: true``."""
+    value = error["input"]
+    wanted = _WORDS.get(value.lower()) if isinstance(value, str) else value
+    if location != _SPOT or not isinstance(wanted, bool):
+        return None
+    if not wanted:
+        return Correction("leave it out: a job without `spot:` runs on demand", remove=True)
+    max_run = _value(document, ("compute", "max_run"), DAY)
+    if not schema.accepts(("compute", "max_run"), document.data, max_run):
+        return Correction("write `spot: {max_wait: SECONDS}`, at least `compute.max_run`")
+    made = f"{{max_wait: {longest_wait(max_run)}}}"
+    return _with_checkpoints(document, f"write `spot: {made}`, the seconds for waiting and running together", made)
+
+
+def _with_checkpoints(document: Document, help_: str, spot: str) -> Correction:
+    """Spot needs checkpoints, which are below the results of the job where it has no other place for them."""
+    if document.written(("checkpoint",)):
+        return Correction(help_, spot)
+    folder = checkpoints_beside(document)
+    if folder is None:
+        return Correction(f"{help_}, and add `checkpoint: {{s3: LOCATION}}`")
+    add = f"{{s3: {as_written(folder)}}}"
+    return Correction(f"{help_}, and add `checkpoint: {add}`", spot, write={("checkpoint",): add})
+
+
+def _section_in_s3(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """``output: s3://results`` for a section whose only needed field that is."""
+    value = error["input"]
+    if not isinstance(value, str) or not value.startswith("s3://") or not error["type"].startswith("model"):
+        return None
+    if location not in {("output",), ("checkpoint",)} and not schema.is_channel(location):
+        return None
+    made = f"{{s3: {as_written(document.entry(location).text)}}}"
+    if not schema.accepts((*location, "s3"), {**document.data, location[0]: {}}, value):
+        return None
+    return Correction(f"write `{location[-1]}: {made}`", made)
+
+
+def _one_of_a_list(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    value = error["input"]
+    if error["type"] != "list_type" or not isinstance(value, str):
+        return None
+    if not schema.accepts(location, document.data, [value]):
+        return None
+    made = f"[{as_written(document.entry(location).text)}]"
+    return Correction(f"write `{location[-1]}: {made}`", made)
+
+
+def _with_unit(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    name, read = UNITS.get(location, ("", None))
+    if read is None or not isinstance(error["input"], str):
+        return None
+    found = read(error["input"])
+    if found is None or not _accepts(document, location, found):
+        return None
+    return Correction(f"write {plain_number(found)}, a number of {name} without a unit", plain_number(found))
+
+
+def _number_in_quotes(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    value = error["input"]
+    if error["type"] not in {"int_type", "float_type", "int_from_float"} or isinstance(value, bool):
+        return None
+    if not isinstance(value, str | float) or not _PLAIN_NUMBER.fullmatch(str(value)):
+        return None
+    found = Fraction(str(value).strip())
+    if not _accepts(document, location, found):
+        return None
+    end = ", without quotes" if isinstance(value, str) else ""
+    return Correction(f"write {plain_number(found)}{end}", plain_number(found))
+
+
+def _truth_in_words(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    value = error["input"]
+    found = _WORDS.get(value.lower()) if error["type"] == "bool_type" and isinstance(value, str) else None
+    if found is None:
+        return None
+    return Correction(f"write {written(found)}", written(found))
+
+
+def _text_without_quotes(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """``DEBUG: true`` where text is needed. Numbers have a code of their own."""
+    text = document.entry(location).text
+    if error["type"] != "string_type" or not isinstance(error["input"], bool) or location[0] not in FREE_TEXT:
+        return None
+    if not schema.accepts(location, document.data, text):
+        return None
+    return Correction(f'put quotes around it: "{text}"', f'"{text}"')
+
+
+def _as_version(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """``py310``, as the SDK calls it."""
+    found = re.fullmatch(r"py(3)(\d{1,2})", str(error["input"]), re.ASCII)
+    if location != ("framework", "python") or found is None:
+        return None
+    return Correction(f'write "{found[1]}.{found[2]}"', f'"{found[1]}.{found[2]}"')
+
+
+def _as_instance_type(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """``p4d.24xlarge``, as EC2 calls it."""
+    is_type = location == ("compute", "instance_type") or location[:2] == ("compute", "fallback_types")
+    meant = f"ml.{str(error['input']).removeprefix('ml.')}".lower()
+    if not is_type or error["type"] != "string_pattern_mismatch" or not schema.accepts(location, document.data, meant):
+        return None
+    return Correction(f"write {meant}", meant)
+
+
+_CORRECTIONS = (
+    _spot,
+    _section_in_s3,
+    _one_of_a_list,
+    _with_unit,
+    _number_in_quotes,
+    _truth_in_words,
+    _text_without_quotes,
+    _as_version,
+    _as_instance_type,
+)
+
+
+def _accepts(document: Document, location: Location, number: Fraction) -> bool:
+    value = int(number) if number.denominator == 1 else float(number)
+    return schema.accepts(location, document.data, value)
+
+
+def _value(document: Document, location: Location, default: Any = None) -> Any:
+    value: Any = document.data
+    for part in location:
+        value = value.get(part, default) if isinstance(value, dict) else default
+    return value
+
+
+def as_written(text: str) -> str:
+    """``text`` as YAML within brackets. It comes from a file, so a ``${NAME}`` in it is meant."""
+    return written(text).replace("$${", "${")
