@@ -24,6 +24,7 @@ from tests.localcloud.cloud import Cloud
 
 #: Told of something that no line of the job file stands for.
 ELSEWHERE = {"SMDP101": "job.yaml", "SMDP207": "--set", "SMDP208": "smdp-defaults.yaml", "SMDP410": "src/.smdpignore"}
+ELSEWHERE |= {"SMDP430": "src/train.py"}
 
 
 @pytest.fixture(scope="module")
