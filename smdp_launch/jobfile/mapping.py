@@ -39,7 +39,8 @@ def from_mapping(
 
 def without_places(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
     """The diagnostics, those about a mapping without the place that only a file would have."""
-    return [replace(one, span=None) if one.span is not None and one.span.file == NAME else one for one in diagnostics]
+    about = (one.span is not None and one.span.file == NAME for one in diagnostics)
+    return [replace(one, span=None, also=()) if is_ours else one for one, is_ours in zip(diagnostics, about, strict=True)]
 
 
 #: Not one place: a value between equal marks is one that nobody wrote.

@@ -38,6 +38,7 @@ from smdp_launch.source.scan import (
     DEFAULT_LIMIT,
     LocalData,
     SourceTree,
+    glance_at_data,
     look_at_folder,
     normal_name,
     scan_data,
@@ -220,7 +221,7 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     named = _local_paths(loaded, spec, asked)
     systems = [one for one in mounted(loaded, spec, asked.file_systems) if one[0] not in named]
     data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
-    data |= {name: _look_at(loaded, spec, name, path) for name, path in named.items()}
+    data |= {name: _look_at(loaded, spec, name, path, through=local is not None) for name, path in named.items()}
     prices, price_problems = _prices(loaded, spec)
     scripts, requirements = _scripts(loaded, spec, source)
     return Facts(
@@ -269,11 +270,12 @@ def _local_paths(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str
     return written | dict(asked.data)
 
 
-def _look_at(loaded: Loaded, spec: JobSpec, name: str, path: Path) -> LocalData:
+def _look_at(loaded: Loaded, spec: JobSpec, name: str, path: Path, *, through: bool) -> LocalData:
+    """``through``: read the whole folder of a channel from S3, as a local run is about to."""
     channel = spec.channels.get(name) if loaded.has("channels") else None
     if isinstance(channel, FsxChannel | EfsChannel):
         return look_at_folder(path, may_be_empty=channel.access == "rw")
-    return scan_data(path)
+    return scan_data(path) if through else glance_at_data(path)
 
 
 def with_isolation(run: LocalRun, job: CheckedJob, refusal: str | None) -> LocalRun:

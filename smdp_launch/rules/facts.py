@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from smdp_launch.catalog.prices import PriceTable
-from smdp_launch.diagnostics import Diagnostic, Severity, Span
+from smdp_launch.diagnostics import Diagnostic, Edit, Severity, Span
 from smdp_launch.jobfile.channels import Channel, S3Channel
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.load import Loaded
@@ -81,6 +81,7 @@ class Finding:
         place: where, if not in the job's own files; ``at`` is empty.
         replacement: YAML to write in place of the marked value (with ``on_key``: of the key) where that alone fixes
             the finding without a decision by a person.
+        also: further fields of which the same is true; ``replacement`` fixes them as well.
     """
 
     at: Location
@@ -90,6 +91,7 @@ class Finding:
     text: str | None = None
     place: Span | None = None
     replacement: str | None = None
+    also: tuple[Location, ...] = ()
 
 
 Check = Callable[[Facts], Iterable[Finding]]
@@ -123,10 +125,23 @@ def placed(document: Document | None, code: str, one: Finding, severity: Severit
     if not one.at or document is None:
         return Diagnostic(code, one.message, one.place, one.text or "", one.help, severity)
     entry, written = document.entry(one.at), document.written(one.at)
-    span = entry.key if one.on_key or not written else entry.value
     text = str(one.at[-1]) if one.on_key and written else entry.text if written else ""
-    edits = document.replacing(one.at, one.replacement, on_key=one.on_key) if one.replacement is not None else ()
-    return Diagnostic(code, one.message, span, text if one.text is None else one.text, one.help, severity, edits)
+    span, *also = (_place(document, each, on_key=one.on_key) for each in (one.at, *one.also))
+    told = text if one.text is None else one.text
+    return Diagnostic(code, one.message, span, told, one.help, severity, _edits(document, one), tuple(also))
+
+
+def _place(document: Document, at: Location, *, on_key: bool) -> Span:
+    entry = document.entry(at)
+    return entry.key if on_key or not document.written(at) else entry.value
+
+
+def _edits(document: Document, one: Finding) -> tuple[Edit, ...]:
+    """The replacement at every place of the finding; none where one of them cannot be edited."""
+    if one.replacement is None:
+        return ()
+    each = [document.replacing(at, one.replacement, on_key=one.on_key) for at in (one.at, *one.also)]
+    return tuple(edit for edits in each for edit in edits) if all(each) else ()
 
 
 def rule(
