@@ -20,6 +20,7 @@ def command(job_file: Path, settings: tuple[str, ...], as_json: bool) -> None:
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.next import command_for, say_next
     from smdp_launch.planning.prepare import check_job
+    from smdp_launch.rules.account import to_fill_in
 
     checked = check_job(job_file, settings=settings)
     if as_json:
@@ -28,5 +29,6 @@ def command(job_file: Path, settings: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         return
     show_diagnostics(checked.diagnostics)
-    click.echo(f"{job_file}: no mistakes found")
+    missing = f"; {to_fill_in(checked.placeholders)}" if checked.placeholders else ""
+    click.echo(f"{job_file}: sound{missing}")
     say_next(command_for("plan", str(job_file)))

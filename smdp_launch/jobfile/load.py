@@ -12,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from smdp_launch.diagnostics import Diagnostic, closest
-from smdp_launch.jobfile import schema
+from smdp_launch.jobfile import mistakes, schema
 from smdp_launch.jobfile.channels import KINDS
-from smdp_launch.jobfile.document import Document, Location
+from smdp_launch.jobfile.document import EDITABLE, Document, Location
 from smdp_launch.jobfile.elsewhere import field_for
 from smdp_launch.jobfile.spec import SCHEMA_VERSION, JobSpec
 from smdp_launch.jobfile.types import MAX_NAME
@@ -34,6 +34,9 @@ _TYPES = {
     "model_attributes_type": "a mapping",
     "list_type": "a list",
 }
+_MAPPINGS = frozenset(kind for kind, words in _TYPES.items() if words == "a mapping")
+_NUMBERS = frozenset({"int_type", "int_from_float", "float_type", "int_parsing", "float_parsing"})
+_UNDERSCORED = re.compile(r"[-+]?[0-9]+(_[0-9]+)+")
 
 
 @dataclass(frozen=True)
@@ -218,8 +221,18 @@ def _bad_value(document: Document, error: ErrorDetails) -> Diagnostic:
     if kind == "string_type" and isinstance(error["input"], int | float) and not isinstance(error["input"], bool):
         message = f"{path} is text, but YAML reads {text} as a number"
         return Diagnostic("SMDP206", message, span, text, f'put quotes around it: "{text}"')
+    named = mistakes.no_blank(text) if kind in _MAPPINGS and isinstance(error["input"], str) else None
+    if named is not None:
+        editable = entry.layer in EDITABLE and span.end_column - span.column == len(text)
+        return mistakes.missing_blank(named, span, text, editable=editable)
     if kind in _TYPES:
         message = f"{path} must be {_TYPES[kind]}, not {_what(error['input'])}"
+        if kind in _NUMBERS and _UNDERSCORED.fullmatch(text):
+            plain = text.replace("_", "")
+            edits = document.replacing(location, plain)
+            return Diagnostic(
+                "SMDP203", message, span, text, f"write {plain}: YAML 1.2 has no _ in numbers", edits=edits
+            )
         example = _expected(error, document) if kind == "string_type" else ""
         return Diagnostic("SMDP203", message, span, text, example or f"write {_TYPES[kind]}")
     return Diagnostic("SMDP204", f"{path}: {_problem(error, text)}", span, text, _allowed(error, document, text))

@@ -29,6 +29,7 @@ from smdp_launch.request.build import training_request
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
+from smdp_launch.rules.account import Placeholder, placeholders_of, to_fill_in
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.facts import Facts
 from smdp_launch.rules.redact import hide
@@ -78,11 +79,17 @@ class CheckedJob:
     facts: Facts | None
     diagnostics: tuple[Diagnostic, ...]
 
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        """The values to fill in before a launch on AWS."""
+        return () if self.facts is None else tuple(placeholders_of(self.facts))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "validation": VALIDATION_VERSION,
             "job_file": str(self.path),
             "sound": not has_errors(self.diagnostics),
+            "to_fill_in": [one.to_json() for one in self.placeholders],
             "diagnostics": [one.to_json() for one in self.diagnostics],
         }
 
@@ -153,18 +160,18 @@ def _checked(
     return CheckedJob(path, loaded, facts, tuple(in_order(told)))
 
 
-def placeholders(job: CheckedJob) -> list[Diagnostic]:
-    """What has to be filled in before a launch on AWS."""
-    return [] if job.facts is None else check_launch(job.facts)
+def launch_problems(job: CheckedJob) -> list[Diagnostic]:
+    """What keeps a sound job from a launch on AWS: placeholders."""
+    return [] if job.facts is None else without_places(hide(check_launch(job.facts), job.loaded.document))
 
 
 def require_launchable(job: CheckedJob) -> None:
     """Raises:
     Refused: placeholders stand where AWS needs the person's own values.
     """
-    missing = placeholders(job)
+    missing = launch_problems(job)
     if missing:
-        raise Refused("fill these in before you launch on AWS; --local runs the job as it is", missing)
+        raise Refused(f"{to_fill_in(job.placeholders)}; --local runs the job as it is", missing)
 
 
 def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | None = None) -> Plan:
@@ -197,7 +204,8 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
         prices=job.facts.prices if job.facts is not None else None,
         origins=origins(spec, job.loaded.document),
         diagnostics=job.diagnostics,
-        placeholders=tuple(placeholders(job)),
+        placeholders=job.placeholders,
+        launch_problems=tuple(launch_problems(job)),
     )
 
 

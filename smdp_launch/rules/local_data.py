@@ -3,7 +3,9 @@ a machine without the data can validate, plan and launch the job."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
@@ -43,7 +45,7 @@ def local_data_can_be_read(facts: Facts) -> Iterator[Finding]:
 def local_data_may_be_absent(facts: Facts) -> Iterator[Finding]:
     absent = {name: data for name, data in facts.local_data.items() if not data.exists}
     if absent and not facts.local:
-        paths = ", ".join(str(one.path) for one in absent.values())
+        paths = ", ".join(_shown(one.path) for one in absent.values())
         yield _note(absent, f"does not exist: {paths}")
 
 
@@ -51,7 +53,7 @@ def local_data_may_be_absent(facts: Facts) -> Iterator[Finding]:
 def local_data_may_be_unusable(facts: Facts) -> Iterator[Finding]:
     unusable = {name: data for name, data in facts.local_data.items() if data.exists and data.problem is not None}
     if unusable and not facts.local:
-        reasons = "; ".join(f"{one.path}: {one.problem}" for one in unusable.values())
+        reasons = "; ".join(f"{_shown(one.path)}: {one.problem}" for one in unusable.values())
         yield _note(unusable, f"cannot be used: {reasons}")
 
 
@@ -59,6 +61,10 @@ def _note(data: Mapping[str, LocalData], problem: str) -> Finding:
     first, *others = (("local", "channels", name) for name in data)
     message = f"local data of {all_of('channel', list(data))} {problem}"
     return Finding(first, message, "only `launch --local` and `rehearse` need it", also=tuple(others))
+
+
+def _shown(path: Path) -> str:
+    return os.path.normpath(path)
 
 
 def _local_data(facts: Facts, channel: str, data: LocalData, problem: str) -> Finding:
