@@ -249,16 +249,17 @@ class _Builder:
             if key is None:
                 continue
             key_span = self.node_span(key_node)
+            node_of_value = value_node
             if node.flow_style and _is_empty(value_node) and (name := mistakes.no_blank(key)) is not None:
                 editable = self.document.layer in EDITABLE
                 self.problems.append(mistakes.missing_blank(name, key_span, key, editable=editable))
-                key, value_node = name, _split(key_node, name)
+                key, node_of_value = name, _split(key_node, name)
             if key in result:
                 first = self.entries[(*at, key)].key.line
                 message = f'"{key}" stands twice in one mapping; the first is on line {first}'
                 self.problems.append(Diagnostic("SMDP103", message, key_span, key, "keep one of them"))
                 continue
-            result[key] = self.value(value_node, (*at, key), key_span, depth + 1)
+            result[key] = self.value(node_of_value, (*at, key), key_span, depth + 1)
         return result
 
     def key(self, node: Node) -> str | None:

@@ -34,9 +34,8 @@ _TYPES = {
     "model_attributes_type": "a mapping",
     "list_type": "a list",
 }
-_MAPPINGS = frozenset(kind for kind, words in _TYPES.items() if words == "a mapping")
-_NUMBERS = frozenset({"int_type", "int_from_float", "float_type", "int_parsing", "float_parsing"})
-_UNDERSCORED = re.compile(r"[-+]?[0-9]+(_[0-9]+)+")
+#: A number as Python writes it, and YAML 1.1.
+_UNDERSCORED = re.compile(r"[-+]?[0-9]+(_[0-9]+)+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,9 @@ def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagn
             yield _unknown_key(document, error, slip, guess=guess)
     # A misspelt key is one mistake, though the schema sees an unknown key and a missing one.
     rest = [one for one in details if one["type"] != "extra_forbidden" and _location(one) not in slips]
-    yield from (_missing_key(document, one) if one["type"] == "missing" else _bad_value(document, one) for one in rest)
+    for one in rest:
+        is_missing = one["type"] == "missing"
+        yield _missing_key(document, one) if is_missing else _misread(document, one) or _bad_value(document, one)
 
 
 def _follows_from_another(document: Document, error: ErrorDetails) -> bool:
@@ -204,6 +205,26 @@ def _missing_key(document: Document, error: ErrorDetails) -> Diagnostic:
     return Diagnostic("SMDP202", f'{where} "{location[-1]}"', span, str(location[-1]), help_)
 
 
+def _misread(document: Document, error: ErrorDetails) -> Diagnostic | None:
+    """A value that YAML reads as text, though its writer meant a mapping or a number; None for another error."""
+    location = _location(error)
+    if not document.written(location) or not isinstance(error["input"], str):
+        return None
+    entry = document.entry(location)
+    key = mistakes.no_blank(entry.text) if _TYPES.get(error["type"]) == "a mapping" else None
+    if key is not None:
+        # Text of several lines is shown by its first, and no edit of that line alone would fix it.
+        editable = entry.layer in EDITABLE and entry.value.end_column - entry.value.column == len(entry.text)
+        return mistakes.missing_blank(key, entry.value, entry.text, editable=editable)
+    if _TYPES.get(error["type"]) in {"a number", "a whole number"} and _UNDERSCORED.fullmatch(entry.text):
+        plain = entry.text.replace("_", "")
+        message = f"{_path(location)} is a number, but YAML reads {entry.text} as text"
+        help_ = f"write {plain}: YAML 1.2 has no _ in numbers"
+        edits = document.replacing(location, plain)
+        return Diagnostic("SMDP203", message, entry.value, entry.text, help_, edits=edits)
+    return None
+
+
 def _bad_value(document: Document, error: ErrorDetails) -> Diagnostic:
     location = _location(error)
     while location and not document.written(location):
@@ -221,18 +242,8 @@ def _bad_value(document: Document, error: ErrorDetails) -> Diagnostic:
     if kind == "string_type" and isinstance(error["input"], int | float) and not isinstance(error["input"], bool):
         message = f"{path} is text, but YAML reads {text} as a number"
         return Diagnostic("SMDP206", message, span, text, f'put quotes around it: "{text}"')
-    named = mistakes.no_blank(text) if kind in _MAPPINGS and isinstance(error["input"], str) else None
-    if named is not None:
-        editable = entry.layer in EDITABLE and span.end_column - span.column == len(text)
-        return mistakes.missing_blank(named, span, text, editable=editable)
     if kind in _TYPES:
         message = f"{path} must be {_TYPES[kind]}, not {_what(error['input'])}"
-        if kind in _NUMBERS and _UNDERSCORED.fullmatch(text):
-            plain = text.replace("_", "")
-            edits = document.replacing(location, plain)
-            return Diagnostic(
-                "SMDP203", message, span, text, f"write {plain}: YAML 1.2 has no _ in numbers", edits=edits
-            )
         example = _expected(error, document) if kind == "string_type" else ""
         return Diagnostic("SMDP203", message, span, text, example or f"write {_TYPES[kind]}")
     return Diagnostic("SMDP204", f"{path}: {_problem(error, text)}", span, text, _allowed(error, document, text))

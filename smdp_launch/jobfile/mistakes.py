@@ -34,7 +34,7 @@ def missing_blank(key: str, span: Span, text: str, *, editable: bool = True) -> 
     column = span.column + len(key) + 1
     edit = Edit(span.file, span.line, column, span.line, column, " ")
     message = f"there is no blank after `{key}:`, so YAML reads the key and its value as one text"
-    help_ = "put a blank after the colon"
+    help_ = "put a blank after the colon" if editable else "put a blank after the colon of each key"
     return Diagnostic("SMDP108", message, span, text, help_, edits=(edit,) if editable else ())
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from smdp_launch.catalog.placeholders import is_placeholder
 from smdp_launch.diagnostics import Span
 from smdp_launch.jobfile.channels import KINDS
-from smdp_launch.jobfile.document import Location
+from smdp_launch.jobfile.document import Layer, Location
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.units import count, listed
 
@@ -18,21 +18,22 @@ _KEY = "give the id, alias or ARN of a KMS key of yours"
 
 @dataclass(frozen=True)
 class Placeholder:
-    """A value to fill in: its field, such as ``channels.train.s3``, its text as written, and its place."""
+    """A value to fill in: its field, such as ``channels.train.s3``, its text as written, and its place, if that is in a
+    file."""
 
     field: str
     text: str
-    span: Span
+    span: Span | None
 
     def to_json(self) -> dict[str, object]:
-        return {"field": self.field, "text": self.text, "span": self.span.to_json()}
+        return {"field": self.field, "text": self.text, "span": self.span.to_json() if self.span is not None else None}
 
 
 def placeholders_of(facts: Facts) -> Iterator[Placeholder]:
     """Every value to fill in, in the order of `_own_values`."""
     for at, _ in _unfilled(facts):
         entry = facts.document.entry(at)
-        yield Placeholder(_name(at), entry.text, entry.value)
+        yield Placeholder(_name(at), entry.text, entry.value if entry.layer is not Layer.PYTHON else None)
 
 
 def to_fill_in(placeholders: Sequence[Placeholder]) -> str:

@@ -1,5 +1,5 @@
-"""Local data that stands for the channels. Only a local run reads it: elsewhere, what is wrong with it is a note, so that
-a machine without the data can validate, plan and launch the job."""
+"""Local data that stands for the channels. Only a local run reads it: elsewhere, what is wrong with it is a note, so
+that a machine without the data can validate, plan and launch the job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.source.scan import LocalData
-from smdp_launch.units import all_of
+from smdp_launch.units import all_of, count
 
 
 @rule("SMDP406", "channels", "local.channels")
@@ -93,10 +93,17 @@ def channels_have_local_data(facts: Facts) -> Iterator[Finding]:
 @rule("SMDP414", "channels", "local.channels", "compute.instance_count", severity=Severity.WARNING)
 def shards_for_every_host(facts: Facts) -> Iterator[Finding]:
     hosts = facts.spec.compute.instance_count
-    for name, channel in facts.s3_channels("distribution"):
-        data = facts.local_data.get(name)
-        if channel.distribution == "ShardedByS3Key" and data is not None and data.complete and 0 < data.files < hosts:
-            files = "1 file" if data.files == 1 else f"{data.files} files"
-            message = f"channel {name} is shared out by objects to {hosts} hosts, and its local data has {files}"
-            help_ = f"split the data into {hosts} objects or more: a host without one gets no data; or FullyReplicated"
-            yield Finding(("channels", name, "distribution"), message, help_)
+    found = {
+        name: data.files
+        for name, channel in facts.s3_channels("distribution")
+        if channel.distribution == "ShardedByS3Key"
+        and (data := facts.local_data.get(name)) is not None
+        and data.complete
+        and 0 < data.files < hosts
+    }
+    if found:
+        files = ", ".join(f"{name} has {count(amount, 'file')}" for name, amount in found.items())
+        message = f"ShardedByS3Key gives each object to one of {hosts} hosts, and of the local data {files}"
+        help_ = f"split the data into {hosts} objects or more: a host without one gets no data; or FullyReplicated"
+        first, *others = (("channels", name, "distribution") for name in found)
+        yield Finding(first, message, help_, also=tuple(others))
