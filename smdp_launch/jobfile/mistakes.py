@@ -20,7 +20,7 @@ _START = re.compile(r" *(?:- +)*")
 # Lines before a failure in which its cause is looked for.
 _NEAR = 10
 # Characters that are parsed in search of causes: one more parse takes as long as the first.
-_MOST_PARSED = 200_000
+_MOST_PARSED = 60_000
 
 
 def no_blank(text: str) -> str | None:
@@ -75,35 +75,34 @@ def _missing_blanks(file: str, text: str, failure: int, fails_at: FailsAt) -> It
         after = fails_at("".join(_with_blank(line) if at in indices else line for at, line in enumerate(fixed)))
         return len(lines) if after is None else after if after > failure else None
 
-    while failure < len(lines) + 1:
-        causes = _causes(lines, failure, moves_on)
-        if not causes:
-            return
-        for index in causes:
+    while (causes := _causes(lines, failure, moves_on)) is not None:
+        indices, failure = causes
+        for index in indices:
+            fixed[index] = _with_blank(fixed[index])
             one = _in_line(file, lines, index)
             if one is not None:
                 yield one
-        after = moves_on(causes)
-        for index in causes:
-            fixed[index] = _with_blank(fixed[index])
-        if after is None or after >= len(lines):
+        if failure >= len(lines):
             return
-        failure = after
 
 
-def _causes(lines: Sequence[str], failure: int, moves_on: Callable[[Sequence[int]], int | None]) -> list[int]:
-    """The fewest lines near ``failure``, the nearest first, with whose fix the parser comes further."""
+def _causes(
+    lines: Sequence[str], failure: int, moves_on: Callable[[Sequence[int]], int | None]
+) -> tuple[list[int], int] | None:
+    """The fewest lines near ``failure`` with whose fix the parser comes further, and how far it then comes."""
     last = min(failure, len(lines) - 1)
     near = [index for index in range(last, max(-1, last - _NEAR), -1) if _key_at(lines[index]) is not None]
     for amount in range(1, len(near) + 1):
-        if moves_on(near[:amount]) is not None:
-            chosen = near[:amount]
-            for index in near[: amount - 1]:
-                without = [one for one in chosen if one != index]
-                if moves_on(without) is not None:
-                    chosen = without
-            return sorted(chosen)
-    return []
+        chosen, after = near[:amount], moves_on(near[:amount])
+        if after is None:
+            continue
+        for index in near[: amount - 1]:
+            without = [one for one in chosen if one != index]
+            fewer = moves_on(without)
+            if fewer is not None:
+                chosen, after = without, fewer
+        return sorted(chosen), after
+    return None
 
 
 def _key_at(line: str) -> re.Match[str] | None:

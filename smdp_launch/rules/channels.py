@@ -123,8 +123,8 @@ def efs_advice(facts: Facts) -> Iterator[Finding]:
     if not names or hosts * _EFS_HOST_MIB_S <= _EFS_MIB_S:
         return
     message = (
-        f"{hosts} hosts share the throughput of EFS in {all_of('channel', names)}: outside Elastic mode a file system"
-        f" gives all of them {_EFS_MIB_S} MiB/s in most regions, {_EFS_MIB_S // hosts} MiB/s each"
+        f"{hosts} hosts share the EFS of {all_of('channel', names)}, and outside Elastic mode EFS gives all of them"
+        f" {_EFS_MIB_S} MiB/s, which is {_EFS_MIB_S // hosts} MiB/s each"
     )
     help_ = "use FSx for Lustre, or FastFile mode from S3; `silence: [SMDP418]` if the throughput suffices"
     first, *others = (("channels", name, "efs") for name in names)
@@ -165,11 +165,8 @@ def pipe_mode_advice(facts: Facts) -> Iterator[Finding]:
         if channel.mode == "Pipe" and channel.data_type != "AugmentedManifestFile"
     ]
     if names:
-        pipes = "a pipe, not a folder" if len(names) == 1 else "pipes, not folders"
-        message = f"in Pipe mode {all_of('channel', names)} {'is' if len(names) == 1 else 'are'} {pipes}"
-        help_ = (
-            "PyTorch and TensorFlow 2 read files: `mode: FastFile` gives the same objects as files while training; or"
-            " `silence: [SMDP422]`"
-        )
+        pipes = "is a pipe" if len(names) == 1 else "are pipes"
+        message = f"{all_of('channel', names)} in Pipe mode {pipes}, and PyTorch and TensorFlow 2 read files"
+        help_ = "`mode: FastFile` gives the same objects as files while training; or `silence: [SMDP422]`"
         first, *others = (("channels", name, "mode") for name in names)
         yield Finding(first, message, help_, also=tuple(others))

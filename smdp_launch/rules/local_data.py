@@ -11,7 +11,7 @@ from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.source.scan import LocalData
-from smdp_launch.units import all_of, count
+from smdp_launch.units import all_of, count, listed
 
 
 @rule("SMDP406", "channels", "local.channels")
@@ -102,8 +102,9 @@ def shards_for_every_host(facts: Facts) -> Iterator[Finding]:
         and 0 < data.files < hosts
     }
     if found:
-        files = ", ".join(f"{name} has {count(amount, 'file')}" for name, amount in found.items())
-        message = f"ShardedByS3Key gives each object to one of {hosts} hosts, and of the local data {files}"
+        files = listed([count(amount, "file") for amount in found.values()])
+        whose = f"{all_of('channel', list(found))}, and {'its' if len(found) == 1 else 'their'}"
+        message = f"{hosts} hosts share the files of {whose} local data has {files}"
         help_ = f"split the data into {hosts} objects or more: a host without one gets no data; or FullyReplicated"
         first, *others = (("channels", name, "distribution") for name in found)
         yield Finding(first, message, help_, also=tuple(others))

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from smdp_launch.source.ignore import IGNORE_FILE, Ignored, IgnoreProblem, IgnoreRules, read_ignore_file
 from smdp_launch.source.suspicious import Suspicious, suspicion
-from smdp_launch.source.walk import Entry, cannot_open, entries
+from smdp_launch.source.walk import Entry, cannot_open, entries, file_problem
 
 #: Where `smdp-launch download` puts what jobs left, in folders of their names.
 RESULTS_FOLDER = "smdp-results"
@@ -177,7 +177,11 @@ def glance_at_data(path: Path) -> LocalData:
         if path.is_file():
             return scan_data(path)
         found = list(islice(_walked(path), _GLANCED))
-        files = [one for one in found if not one.is_dir()]
+        files = [Path(one.path) for one in found if not one.is_dir()]
+        for file in files:
+            unusable = file_problem(file) or cannot_open(file)
+            if unusable is not None:
+                return LocalData(path, True, problem=f"{file.relative_to(path)}: {unusable}", complete=False)
         size = sum(one.stat().st_size for one in files)
     except OSError as error:
         return LocalData(path, True, problem=error.strerror or str(error))
