@@ -32,6 +32,7 @@ from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.prepare import CheckedJob, LocalRequest, local_run, with_isolation
 from smdp_launch.planning.saved import is_saved_plan, require_unchanged
 from smdp_launch.planning.saved import load as load_saved
+from smdp_launch.rules.account import to_fill_in
 
 
 def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:
@@ -196,7 +197,7 @@ def _plan(job: Plan | JobLike) -> Plan:
 
 def _launch_on_aws(made: Plan, ignore: Collection[str]) -> Job:
     if made.placeholders:
-        raise Refused("fill these in before you launch on AWS; local=True runs the job as it is", made.placeholders)
+        raise Refused(f"{to_fill_in(made.placeholders)}; local=True runs the job as it is", made.launch_problems)
     region = made.spec.region
     clients = connect_aws(region)
     require_account(clients, made, ignore)

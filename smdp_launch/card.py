@@ -1,7 +1,7 @@
 """A card for a notebook: HTML that stands for itself.
 
 It loads nothing, every text in it is escaped, and secrets are starred. Text and lines take the colour of what is
-around them, so a card reads in a light and in a dark notebook; only the two accents are colours, of a lightness with a
+around them, so a card reads in a light and in a dark notebook; only the accents are colours, of a lightness with a
 contrast of 4 to white and to a dark notebook's ground alike.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from smdp_launch.secret_forms import masked, without_forms
 
-ACCENTS = {"error": "#d6393a", "warning": "#a16f00"}
+ACCENTS = {"error": "#d6393a", "warning": "#a16f00", "note": "#1f7ab8"}
 
 _STYLE = """\
 .smdp-card{font-family:inherit;color:inherit;background:transparent;border:1px solid;border-radius:4px;

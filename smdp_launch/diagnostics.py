@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -44,6 +45,10 @@ class Span:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+    def to_json(self) -> dict[str, object]:
+        """The place without the line's text."""
+        return {"file": self.file, "line": self.line, "column": self.column, "end_column": self.end_column}
 
     def excerpt(self, longest: int = _LONGEST_EXCERPT) -> tuple[str, int]:
         """The line, or of one with more than ``longest`` characters the part around the place, with an ellipsis where
@@ -83,6 +88,7 @@ class Diagnostic:
         text: the offending text, as it was written.
         help: what to write instead.
         edits: a machine-applicable fix, to be applied as a whole; empty where the fix needs a decision.
+        also: further places of which the same is true, in the order of the file.
     """
 
     code: str
@@ -92,25 +98,22 @@ class Diagnostic:
     help: str = ""
     severity: Severity = Severity.ERROR
     edits: tuple[Edit, ...] = ()
+    also: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         if not _CODE.fullmatch(self.code):
             raise ValueError(f"{self.code} is no code")
 
     def to_json(self) -> dict[str, object]:
-        place: dict[str, object] | None = None
-        if self.span is not None:
-            place = {
-                "file": self.span.file,
-                "line": self.span.line,
-                "column": self.span.column,
-                "end_column": self.span.end_column,
-            }
+        """A dictionary as docs/schemas/diagnostic.schema.json describes it; ``also`` only where there is more than one
+        place."""
+        also = {"also": [one.to_json() for one in self.also]} if self.also else {}
         return {
             "code": self.code,
             "severity": self.severity.value,
             "message": shortened(self.message),
-            "span": place,
+            "span": self.span.to_json() if self.span is not None else None,
+            **also,
             "text": shortened(self.text),
             "help": shortened(self.help),
             "edits": [one.to_json() for one in self.edits],
@@ -126,14 +129,13 @@ class Diagnostics(tuple[Diagnostic, ...]):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        counts = [(sum(one.severity is kind for one in self), kind.value) for kind in Severity]
-        said = ", ".join(f"{amount} {name}{'s' if amount > 1 else ''}" for amount, name in counts if amount)
-        return card(said or "nothing is wrong", *(part for one in self for part in _told(one)))
+        return card(summed(self) or "nothing is wrong", *(part for one in self for part in _told(one)))
 
 
 def _told(one: Diagnostic) -> list[str]:
     """Parts of a card."""
-    where = [("at", str(one.span))] if one.span is not None else []
+    places = [one.span, *one.also] if one.span is not None else []
+    where = [("at", ", ".join(map(str, places)))] if places else []
     excerpt = [("", one.span.excerpt()[0])] if one.span is not None and one.span.source.strip() else []
     fix = [("help", shortened(one.help))] if one.help else []
     return [
@@ -145,6 +147,13 @@ def _told(one: Diagnostic) -> list[str]:
 def shortened(text: str) -> str:
     """At most 1,000 characters of ``text``. Only for telling it, at the very end: secrets are found in the whole."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+
+
+def summed(diagnostics: Iterable[Diagnostic]) -> str:
+    """How many problems there are, such as ``1 error, 2 warnings``; empty if there are none. A note is no problem."""
+    kinds = Counter(one.severity for one in diagnostics)
+    counts = [(kinds[kind], kind.value) for kind in (Severity.ERROR, Severity.WARNING)]
+    return ", ".join(f"{amount} {name}{'s' if amount > 1 else ''}" for amount, name in counts if amount)
 
 
 def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:

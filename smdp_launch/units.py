@@ -38,5 +38,16 @@ def size(amount: int) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Such as ``a, b and c``."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def all_of(noun: str, names: Sequence[str]) -> str:
+    """Such as ``channel a`` or ``channels a, b and c``."""
+    return f"{noun}{'s' if len(names) > 1 else ''} {listed(names)}"
+
+
 def count(amount: int, noun: str) -> str:
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"

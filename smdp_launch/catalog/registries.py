@@ -1,4 +1,4 @@
-"""URIs of AWS's images, and the values that stand for "fill this in"."""
+"""URIs of AWS's images."""
 
 from __future__ import annotations
 
@@ -25,11 +25,3 @@ def training_image(build: Image, region: str) -> str:
     """
     account = registry_account(region) or table("regions")["registries"]["default_account"]
     return f"{account}.dkr.ecr.{region}.{dns_suffix(region)}/{build.repository}:{build.image_tag}"
-
-
-def placeholder_account() -> str:
-    return str(table("regions")["placeholders"]["account"])
-
-
-def placeholder_region() -> str:
-    return str(table("regions")["placeholders"]["region"])

@@ -82,10 +82,10 @@ def command(
     draft = make_draft(tree, chosen, output, engine, name)
     _write(output, job_file(draft), "w" if force else "x")
     _write_schema(output)
-    _show(draft, output)
+    checked = check_job(output)
+    _show(draft, output, [one.field for one in checked.placeholders])
     if notebook:
         _write_notebook(output, folder, force)
-    checked = check_job(output)
     checked.require()
     show_diagnostics(checked.diagnostics)
     _show_next(draft, output)
@@ -191,7 +191,7 @@ def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
     click.echo(f"wrote {path}{left_out}")
 
 
-def _show(draft: Draft, output: Path) -> None:
+def _show(draft: Draft, output: Path, to_fill_in: Sequence[str]) -> None:
     from smdp_launch.catalog.frameworks import TITLES
     from smdp_launch.jobfile.text import written
 
@@ -201,7 +201,7 @@ def _show(draft: Draft, output: Path) -> None:
     click.echo(f"  framework  {TITLES[build.framework]} {build.version}: {draft.choice.reason}")
     told = [f"{one} ({written(draft.local[one])} here)" if one in draft.local else one for one in draft.channels]
     click.echo(f"  channels   {', '.join(told)}")
-    click.echo(f"  to fill in role, region, {'image, ' if draft.engine == 'native' else ''}buckets")
+    click.echo(f"  to fill in {', '.join(to_fill_in)}")
     for note in draft.notes:
         click.echo(f"note: {note}", err=True)
 

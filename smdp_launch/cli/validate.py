@@ -44,12 +44,14 @@ def command(job_file: Path, settings: tuple[str, ...], fix: bool, yes: bool, as_
 
 def _show_sound(job_file: Path, checked: CheckedJob) -> None:
     from smdp_launch.cli.render.next import command_for, say_next
+    from smdp_launch.rules.account import to_fill_in
 
     if checked.diagnostics:
         from smdp_launch.cli.render.diagnostics import show_diagnostics
 
         show_diagnostics(checked.diagnostics)
-    click.echo(f"{job_file}: no mistakes found")
+    missing = f"; {to_fill_in(checked.placeholders)}" if checked.placeholders else ""
+    click.echo(f"{job_file}: sound{missing}")
     say_next(command_for("plan", str(job_file)))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from smdp_launch.catalog import placeholders
 from smdp_launch.catalog.frameworks import TITLES
-from smdp_launch.catalog.registries import placeholder_account, placeholder_region
 from smdp_launch.draft.draft import Draft
 from smdp_launch.draft.hyperparameters import Hyperparameter
 from smdp_launch.jobfile.text import comment, key, written
@@ -27,7 +27,7 @@ def job_file(draft: Draft) -> str:
 
 
 def _job(draft: Draft) -> Iterator[str]:
-    build, account, region = draft.choice.build, placeholder_account(), placeholder_region()
+    build = draft.choice.build
     yield "schema: 1"
     yield f"name: {written(draft.name)}"
     if draft.engine == "native":
@@ -39,13 +39,13 @@ def _job(draft: Draft) -> Iterator[str]:
     yield "framework:"
     yield f"  name: {build.framework}"
     yield f'  version: "{build.version}" # {comment(draft.choice.reason, 200)}'
-    yield f"# Fill in before you launch on AWS: account {account} and region"
-    yield f"# {region} stand for yours until then."
+    yield f"# Fill in before you launch on AWS: account {placeholders.ACCOUNT}, the names that"
+    yield f"# begin with your- and region {placeholders.REGION} stand for yours until then."
     if draft.engine == "native":
         tag = f"{build.version}-cu{build.cuda.replace('.', '')}"
-        yield f"image: {account}.dkr.ecr.{region}.amazonaws.com/smdp-{build.framework}:{tag}"
-    yield f"role: arn:aws:iam::{account}:role/your-execution-role"
-    yield f"region: {region}"
+        yield f"image: {placeholders.training_image(f'smdp-{build.framework}', tag)}"
+    yield f"role: {placeholders.ROLE}"
+    yield f"region: {placeholders.REGION}"
 
 
 def _script(draft: Draft) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _compute() -> Iterator[str]:
 
 
 def _places(draft: Draft) -> Iterator[str]:
-    bucket = f"s3://your-bucket/{draft.name}"
+    bucket = f"{placeholders.BUCKET}/{draft.name}"
     yield "# Fill in: your buckets."
     yield "channels: # the script finds each in the folder that SM_CHANNEL_<NAME> names"
     for channel in draft.channels:

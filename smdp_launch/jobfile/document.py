@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -18,10 +17,12 @@ from ruamel.yaml.reader import ReaderError
 
 from smdp_launch.diagnostics import Diagnostic, Edit, Span
 from smdp_launch.edits import split_lines
+from smdp_launch.jobfile import mistakes
 from smdp_launch.jobfile.layout import Layout
 from smdp_launch.jobfile.text import key as key_text
 from smdp_launch.jobfile.text import quoted
 from smdp_launch.jobfile.variables import substitute
+from smdp_launch.jobfile.yaml12 import TAG, CoreSchema, TabScanner, kind_of
 
 #: Where a value stands: keys of mappings and indices of lists, from the top.
 Location = tuple[str | int, ...]
@@ -33,9 +34,6 @@ MAX_DEPTH = 50
 MAX_DIGITS = 100
 
 _WRITE_ONE = "give the path of a job file, or write one for the script in this folder: smdp-launch init"
-
-#: What YAML's own tags begin with.
-TAG = "tag:yaml.org,2002:"
 
 # What YAML can write and neither a command line nor UTF-8 can carry: NUL, and halves of surrogate pairs.
 _UNSENDABLE = re.compile(r"[\0\ud800-\udfff]")
@@ -211,10 +209,12 @@ def parse(
     """Fill ``document`` from ``text``. Syntax errors end the parse; duplicate keys do not."""
     document.text = text
     builder = _Builder(document, split_lines(text), variables)
-    root, problem = builder.compose(text)
-    if problem is not None:
-        return document, [problem]
+    root, problems = builder.compose(text)
+    if problems:
+        return document, problems
     if not isinstance(root, MappingNode):
+        if isinstance(root, ScalarNode) and (named := mistakes.lines_without_blank(document.file, text)):
+            return document, named
         found = "is empty" if root is None else "holds something else"
         message = f"a job file is one mapping of keys to values; this one {found}"
         return document, [Diagnostic("SMDP104", message, document.top, help="begin with `schema: 1`")]
@@ -270,20 +270,21 @@ class _Builder:
     def layout(self) -> Layout | None:
         return self.document.layouts.get(self.file) if self.document.layer in EDITABLE else None
 
-    def compose(self, text: str) -> tuple[Node | None, Diagnostic | None]:
+    def compose(self, text: str) -> tuple[Node | None, list[Diagnostic]]:
         """The root of ``text``, or why there is none."""
-        yaml = YAML(typ="safe", pure=True)
-        yaml.Composer = _BoundedComposer
         try:
-            return yaml.compose(text), None
+            return _yaml().compose(text), []
         except _TooLargeError as error:
-            return None, self.too_large(error, "a job file is a page of YAML")
+            return None, [self.too_large(error, "a job file is a page of YAML")]
         except MarkedYAMLError as error:
-            return None, self.syntax_error(error)
+            mark = error.problem_mark or error.context_mark
+            failure = mark.line if mark is not None else 0
+            named = mistakes.named(self.file, text, failure, _fails_at) if self.document.layer in EDITABLE else []
+            return None, named or [self.syntax_error(error)]
         except ReaderError as error:
-            return None, self.forbidden_character(text, error)
+            return None, [self.forbidden_character(text, error)]
         except (YAMLError, ValueError) as error:
-            return None, Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", self.document.top)
+            return None, [Diagnostic("SMDP102", f"not valid YAML: {_first_line(error)}", self.document.top)]
 
     def too_large(self, error: _TooLargeError, fix: str) -> Diagnostic:
         return Diagnostic("SMDP105", str(error), self.document.top, help=fix)
@@ -316,13 +317,18 @@ class _Builder:
             if key is None:
                 continue
             key_span = self.node_span(key_node)
+            node_of_value = value_node
+            if node.flow_style and _is_empty(value_node) and (name := mistakes.no_blank(key)) is not None:
+                editable = self.document.layer in EDITABLE
+                self.problems.append(mistakes.missing_blank(name, key_span, key, editable=editable))
+                key, node_of_value = name, _split(key_node, name)
             if key in result:
                 first = self.entries[(*at, key)].key.line
                 message = f'"{key}" stands twice in one mapping; the first is on line {first}'
                 edits = self.layout.remove_repeated(node, index) if self.layout is not None else ()
                 self.problems.append(Diagnostic("SMDP103", message, key_span, key, "keep one of them", edits=edits))
                 continue
-            result[key] = self.value(value_node, (*at, key), key_span, depth + 1)
+            result[key] = self.value(node_of_value, (*at, key), key_span, depth + 1)
         return result
 
     def key(self, node: Node) -> str | None:
@@ -345,7 +351,7 @@ class _Builder:
     def value(self, node: Node, at: Location, key_span: Span, depth: int) -> Any:
         self.count(depth)
         text = str(node.value) if isinstance(node, ScalarNode) else ""
-        is_empty = isinstance(node, ScalarNode) and node.start_mark.index == node.end_mark.index
+        is_empty = _is_empty(node)
         # YAML may put a value that is not there at the next entry.
         span = key_span if is_empty else self.node_span(node)
         self.entries[at] = Entry(key_span, span, text, self.document.layer, self.document.folder, is_empty)
@@ -370,20 +376,15 @@ class _Builder:
             self.document.unresolved.add(at)
         # Python itself refuses to read numbers of thousands of digits; no field takes one.
         kind = str(node.tag).removeprefix(TAG) if len(text) <= MAX_DIGITS else "str"
-        if kind == "null":
-            return None
-        if kind == "bool":
-            return text.lower() == "true"
-        if kind == "int":
-            return _whole_number(text)
-        if kind == "float":
-            return _number(text)
-        if str(node.tag).startswith("!"):
-            message = f"the tag {node.tag} means nothing in a job file"
+        if kind in _READ and (kind_of(text) == kind or (kind, kind_of(text)) == ("float", "int")):
+            return _READ[kind](text)
+        if kind in _READ or str(node.tag).startswith("!"):
+            tag = str(node.tag).replace(TAG, "!!")
+            message = f"the tag {tag} means nothing {'for this value' if kind in _READ else 'in a job file'}"
             edits = self.layout.remove_tag(node) if self.layout is not None else ()
             span = self.node_span(node)
             self.problems.append(Diagnostic("SMDP102", message, span, text, "remove the tag", edits=edits))
-        # Everything else is text: `on`, `no` and dates, which YAML 1.2 does not know, too.
+        # Everything else is text: dates, which YAML 1.2 does not know, too.
         return text
 
     def with_variables(self, node: Node, at: Location, variables: Mapping[str, str]) -> Node:
@@ -425,13 +426,43 @@ class _Builder:
         if "single document" in str(error.context or ""):
             message, code = "the file holds more than one YAML document", "SMDP104"
             return Diagnostic(code, message, span, span.source.strip(), "put each job in a file of its own")
-        hint = "a tab cannot indent YAML: use spaces" if "\t" in span.source[: span.column] else _syntax_hint(problem)
+        is_tab = span.source[span.column - 1 : span.column] == "\t"
+        hint = "a tab cannot indent YAML: use spaces" if is_tab else _syntax_hint(problem)
         return Diagnostic("SMDP102", f"not valid YAML: {problem}", span, span.source.strip(), hint)
+
+
+def _yaml() -> YAML:
+    """A parser of YAML 1.2 to nodes."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer, yaml.Resolver, yaml.Scanner = _BoundedComposer, CoreSchema, TabScanner
+    return yaml
+
+
+def _fails_at(text: str) -> int | None:
+    """In which line, from 0, ``text`` is no YAML; None if it is YAML."""
+    try:
+        _yaml().compose(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        return mark.line if mark is not None else 0
+    except (YAMLError, ValueError, _TooLargeError):
+        return 0
+    return None
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.start_mark.index == node.end_mark.index
+
+
+def _split(node: Node, key: str) -> ScalarNode:
+    """What stands behind the colon of ``key``, with which the text of ``node`` begins."""
+    text = str(node.value)[len(key) + 1 :]
+    return ScalarNode(f"{TAG}{kind_of(text)}", text, node.start_mark, node.end_mark)
 
 
 def _compose_scalar(text: str) -> ScalarNode | None:
     try:
-        node = YAML(typ="safe", pure=True).compose(text)
+        node = _yaml().compose(text)
     except (YAMLError, ValueError):
         return None
     return node if isinstance(node, ScalarNode) else None
@@ -448,16 +479,20 @@ def _first_line(error: Exception) -> str:
 
 
 def _whole_number(text: str) -> int:
-    digits = text.replace("_", "")
-    sign = -1 if digits.startswith("-") else 1
-    digits = digits.lstrip("+-")
     # YAML 1.2: 022 is twenty-two, octal is written 0o22.
-    base = {"0x": 16, "0o": 8, "0b": 2}.get(digits[:2].lower(), 10)
-    return sign * int(digits[2:] if base != 10 else digits, base)
+    base = {"0x": 16, "0o": 8}.get(text[:2], 10)
+    return int(text[2:] if base != 10 else text, base)
 
 
 def _number(text: str) -> float:
-    lowered = text.lower().replace("_", "")
-    if re.fullmatch(r"[+-]?\.inf", lowered):
-        return -math.inf if lowered.startswith("-") else math.inf
-    return math.nan if lowered == ".nan" else float(lowered)
+    """Python writes infinity and NaN without the dot."""
+    return float(text.replace(".", "") if text.lower().endswith(("inf", "nan")) else text)
+
+
+#: What is made of a plain scalar's text, by its kind.
+_READ: Mapping[str, Callable[[str], object]] = {
+    "null": lambda _: None,
+    "bool": lambda text: text.lower() == "true",
+    "int": _whole_number,
+    "float": _number,
+}

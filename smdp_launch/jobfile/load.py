@@ -12,10 +12,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from smdp_launch.diagnostics import Diagnostic, Edit, closest
-from smdp_launch.jobfile import schema
+from smdp_launch.jobfile import mistakes, schema
 from smdp_launch.jobfile.channels import KINDS, S3Channel
 from smdp_launch.jobfile.corrections import FREE_TEXT, UNITS, Correction, checkpoints_beside, correction, moved
-from smdp_launch.jobfile.document import Document, Location
+from smdp_launch.jobfile.document import EDITABLE, Document, Location
 from smdp_launch.jobfile.elsewhere import field_for
 from smdp_launch.jobfile.fixes import edits_for
 from smdp_launch.jobfile.spec import SCHEMA_VERSION, JobSpec
@@ -38,6 +38,8 @@ _TYPES = {
     "model_attributes_type": "a mapping",
     "list_type": "a list",
 }
+#: A number as Python writes it, and YAML 1.1.
+_UNDERSCORED = re.compile(r"[-+]?[0-9]+(_[0-9]+)+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,10 @@ def _diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagn
             yield _unknown_key(document, error, slip, guess=guess)
     # A misspelt key is one mistake, though the schema sees an unknown key and a missing one.
     rest = [one for one in details if one["type"] != "extra_forbidden" and _location(one) not in slips]
-    for error in rest:
-        yield _missing_key(document, error) if error["type"] == "missing" else _bad_value(document, error, guess=guess)
+    for one in rest:
+        is_missing = one["type"] == "missing"
+        read_otherwise = None if is_missing else _misread(document, one)
+        yield _missing_key(document, one) if is_missing else read_otherwise or _bad_value(document, one, guess=guess)
 
 
 def _follows_from_another(document: Document, error: ErrorDetails) -> bool:
@@ -230,6 +234,26 @@ def _known_value(document: Document, location: Location) -> str | None:
     if location == ("schema",):
         return str(SCHEMA_VERSION)
     return checkpoints_beside(document) if location == ("checkpoint", "s3") else None
+
+
+def _misread(document: Document, error: ErrorDetails) -> Diagnostic | None:
+    """A value that YAML reads as text, though its writer meant a mapping or a number; None for another error."""
+    location = _location(error)
+    if not document.written(location) or not isinstance(error["input"], str):
+        return None
+    entry = document.entry(location)
+    key = mistakes.no_blank(entry.text) if _TYPES.get(error["type"]) == "a mapping" else None
+    if key is not None:
+        # Text of several lines is shown by its first, and no edit of that line alone would fix it.
+        editable = entry.layer in EDITABLE and entry.value.end_column - entry.value.column == len(entry.text)
+        return mistakes.missing_blank(key, entry.value, entry.text, editable=editable)
+    if _TYPES.get(error["type"]) in {"a number", "a whole number"} and _UNDERSCORED.fullmatch(entry.text):
+        plain = entry.text.replace("_", "")
+        message = f"{_path(location)} is a number, but YAML reads {entry.text} as text"
+        help_ = f"write {plain}: YAML 1.2 has no _ in numbers"
+        edits = document.replacing(location, plain)
+        return Diagnostic("SMDP203", message, entry.value, entry.text, help_, edits=edits)
+    return None
 
 
 def _bad_value(document: Document, error: ErrorDetails, *, guess: bool) -> Diagnostic:

@@ -16,7 +16,8 @@ from ruamel.yaml.error import FileMark
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from smdp_launch.diagnostics import Diagnostic, Span
-from smdp_launch.jobfile.document import MAX_DEPTH, MAX_DIGITS, TAG, Document, Layer, fill
+from smdp_launch.jobfile.document import MAX_DEPTH, MAX_DIGITS, Document, Layer, fill
+from smdp_launch.jobfile.yaml12 import TAG
 
 #: Stands where the name of a job file would.
 NAME = "<mapping>"
@@ -39,7 +40,10 @@ def from_mapping(
 
 def without_places(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
     """The diagnostics, those about a mapping without the place that only a file would have."""
-    return [replace(one, span=None) if one.span is not None and one.span.file == NAME else one for one in diagnostics]
+    about = (one.span is not None and one.span.file == NAME for one in diagnostics)
+    return [
+        replace(one, span=None, also=()) if is_ours else one for one, is_ours in zip(diagnostics, about, strict=True)
+    ]
 
 
 #: Not one place: a value between equal marks is one that nobody wrote.

@@ -21,6 +21,7 @@ from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.rehearsed import Rehearsed, spec_digest
 from smdp_launch.planning.summary import cost
 from smdp_launch.request.build import training_request
+from smdp_launch.rules.account import to_fill_in
 from smdp_launch.secret_forms import named_secrets, starred
 from smdp_launch.units import count, duration, size, titled
 
@@ -247,7 +248,7 @@ def _adds(plan: Plan, local: LocalRun) -> Iterator[Row]:
     where = {"CheckpointConfig": {"S3Uri": spec.checkpoint.s3}} if spec.checkpoint is not None else {}
     yield from titled("leaves", list(side_effects(spec, where)))  # this run's own name is in its request
     if plan.placeholders:
-        yield "to fill in", f"{count(len(plan.placeholders), 'placeholder')}, before it can be launched"
+        yield "to fill in", to_fill_in(plan.placeholders)
 
 
 def _capacity(plan: Plan) -> str:

@@ -12,13 +12,14 @@ from typing import Any
 from smdp_launch.card import card, folded, marked, rows
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.catalog.prices import PriceTable
-from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.diagnostics import Diagnostic, Severity
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.planning.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
 from smdp_launch.planning.origins import Origin
 from smdp_launch.planning.rehearsed import Rehearsed
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.ranks import Rank
+from smdp_launch.rules.account import Placeholder
 from smdp_launch.secret_forms import named_secrets, starred
 from smdp_launch.source.scan import SourceTree
 
@@ -56,7 +57,8 @@ class Plan:
     Args:
         script_arguments: the command line as the script will see it.
         origins: where each value came from; empty for a plan that was read from a file.
-        placeholders: what has to be filled in before a launch on AWS.
+        placeholders: the values to fill in before a launch on AWS.
+        launch_problems: the same as diagnostics, with which a launch on AWS is refused.
         rehearsals: what was rehearsed of the same job, the newest of each kind.
     """
 
@@ -72,7 +74,8 @@ class Plan:
     prices: PriceTable | None = None
     origins: tuple[Origin, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
-    placeholders: tuple[Diagnostic, ...] = ()
+    placeholders: tuple[Placeholder, ...] = ()
+    launch_problems: tuple[Diagnostic, ...] = ()
     rehearsals: tuple[Rehearsed, ...] = ()
 
     @property
@@ -132,6 +135,7 @@ class Plan:
             },
             "local": self._local_json(),
             "rehearsals": [one.to_json() for one in self.rehearsals],
+            "to_fill_in": [one.to_json() for one in self.placeholders],
             "diagnostics": [one.to_json() for one in self.diagnostics],
         }
 
@@ -140,7 +144,8 @@ class Plan:
 
         secrets = named_secrets(self.spec.model_dump(mode="json"))
         request = json.dumps(starred(self.request, secrets), indent=2, ensure_ascii=False)
-        told = [marked(one.severity.value, f"{one.code} {one.message}") for one in self.diagnostics]
+        problems = [one for one in self.diagnostics if one.severity is not Severity.NOTE]  # the summary has the notes
+        told = [marked(one.severity.value, f"{one.code} {one.message}") for one in problems]
         shown = [(name, str(starred(value, secrets))) for name, value in summary(self)]
         return card(self.job, rows(shown), *told, folded("the request", request), beside=f"from {self.job_file}")
 

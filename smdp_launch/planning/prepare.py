@@ -29,6 +29,7 @@ from smdp_launch.request.build import training_request
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
+from smdp_launch.rules.account import Placeholder, placeholders_of, to_fill_in
 from smdp_launch.rules.check import check, check_launch
 from smdp_launch.rules.chosen import python
 from smdp_launch.rules.facts import Facts
@@ -40,6 +41,7 @@ from smdp_launch.source.scan import (
     DEFAULT_LIMIT,
     LocalData,
     SourceTree,
+    glance_at_data,
     look_at_folder,
     normal_name,
     scan_data,
@@ -79,11 +81,17 @@ class CheckedJob:
     facts: Facts | None
     diagnostics: tuple[Diagnostic, ...]
 
+    @property
+    def placeholders(self) -> tuple[Placeholder, ...]:
+        """The values to fill in before a launch on AWS."""
+        return () if self.facts is None else tuple(placeholders_of(self.facts))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "validation": VALIDATION_VERSION,
             "job_file": str(self.path),
             "sound": not has_errors(self.diagnostics),
+            "to_fill_in": [one.to_json() for one in self.placeholders],
             "diagnostics": [one.to_json() for one in self.diagnostics],
         }
 
@@ -156,18 +164,18 @@ def _checked(
     return CheckedJob(path, loaded, facts, tuple(in_order(told)))
 
 
-def placeholders(job: CheckedJob) -> list[Diagnostic]:
-    """What has to be filled in before a launch on AWS."""
-    return [] if job.facts is None else check_launch(job.facts)
+def launch_problems(job: CheckedJob) -> list[Diagnostic]:
+    """What keeps a sound job from a launch on AWS: placeholders."""
+    return [] if job.facts is None else without_places(hide(check_launch(job.facts), job.loaded.document))
 
 
 def require_launchable(job: CheckedJob) -> None:
     """Raises:
     Refused: placeholders stand where AWS needs the person's own values.
     """
-    missing = placeholders(job)
+    missing = launch_problems(job)
     if missing:
-        raise Refused("fill these in before you launch on AWS; --local runs the job as it is", missing)
+        raise Refused(f"{to_fill_in(job.placeholders)}; --local runs the job as it is", missing)
 
 
 def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | None = None) -> Plan:
@@ -200,7 +208,8 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
         prices=job.facts.prices if job.facts is not None else None,
         origins=origins(spec, job.loaded.document),
         diagnostics=job.diagnostics,
-        placeholders=tuple(placeholders(job)),
+        placeholders=job.placeholders,
+        launch_problems=tuple(launch_problems(job)),
     )
 
 
@@ -226,7 +235,7 @@ def _facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
     named = _local_paths(loaded, spec, asked)
     systems = [one for one in mounted(loaded, spec, asked.file_systems) if one[0] not in named]
     data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
-    data |= {name: _look_at(loaded, spec, name, path) for name, path in named.items()}
+    data |= {name: _look_at(loaded, spec, name, path, through=local is not None) for name, path in named.items()}
     prices, price_problems = _prices(loaded, spec)
     scripts, kind, requirements = _scripts(loaded, spec, source)
     return Facts(
@@ -285,11 +294,12 @@ def _local_paths(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str
     return written | dict(asked.data)
 
 
-def _look_at(loaded: Loaded, spec: JobSpec, name: str, path: Path) -> LocalData:
+def _look_at(loaded: Loaded, spec: JobSpec, name: str, path: Path, *, through: bool) -> LocalData:
+    """``through``: read the whole folder of a channel from S3, as a local run is about to."""
     channel = spec.channels.get(name) if loaded.has("channels") else None
     if isinstance(channel, FsxChannel | EfsChannel):
         return look_at_folder(path, may_be_empty=channel.access == "rw")
-    return scan_data(path)
+    return scan_data(path) if through else glance_at_data(path)
 
 
 def with_isolation(run: LocalRun, job: CheckedJob, refusal: str | None) -> LocalRun:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 
 from smdp_launch.catalog.instances import instance
+from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.planning.consequences import ImageFacts
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.rehearsed import rehearsed_rows
 from smdp_launch.request.names import source_location
+from smdp_launch.rules.account import to_fill_in
 from smdp_launch.units import count, duration, short, size, titled
 
 Row = tuple[str, str]
@@ -44,6 +46,9 @@ def summary(plan: Plan) -> list[Row]:
     rows += [("cost", cost(plan)), ("ends", _ends(plan))]
     rows += titled("leaves", list(plan.side_effects))
     rows += titled("rehearsed", rehearsed_rows(plan.rehearsals))
+    rows += titled("notes", [one.message for one in plan.diagnostics if one.severity is Severity.NOTE])
+    if plan.placeholders and plan.local is None:
+        rows.append(("to fill in", to_fill_in(plan.placeholders)))
     return [*rows, ("plan", plan.hash)]
 
 

@@ -10,9 +10,15 @@ from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.request.build import CODE_CHANNEL
 from smdp_launch.rules.facts import Facts, Finding, rule
+from smdp_launch.units import all_of
 
 #: FSx's own pattern for a mount name (botocore's model of fsx, LustreFileSystemMountName).
 _MOUNT_NAME = re.compile(r"[A-Za-z0-9_-]{1,8}", re.ASCII)
+
+# MiB/s that a file system gives to all clients, and a client gets at most, in Bursting and Provisioned mode in most
+# regions (docs.aws.amazon.com/efs/latest/ug/limits.html and performance.html, 2026-11-21).
+_EFS_MIB_S = 3072
+_EFS_HOST_MIB_S = 500
 
 
 @rule("SMDP411", "channels", "network.subnets", "network.security_groups")
@@ -111,13 +117,20 @@ def settings_of_pipe_mode(facts: Facts) -> Iterator[Finding]:
             yield Finding(("channels", name, key), message, help_, on_key=True, remove=True)
 
 
-@rule("SMDP418", "channels", severity=Severity.WARNING)
+@rule("SMDP418", "channels", "compute.instance_count", severity=Severity.WARNING)
 def efs_advice(facts: Facts) -> Iterator[Finding]:
-    for name, channel in facts.channels():
-        if isinstance(channel, EfsChannel):
-            message = f"channel {name} reads from EFS, which gives a host 500 to 1,500 MiB/s at most"
-            help_ = "FSx for Lustre or FastFile mode from S3 is faster; `silence: [SMDP418]` if the data is there"
-            yield Finding(("channels", name, "efs"), message, help_)
+    """Where the hosts together can read faster than the file system gives; for fewer, EFS is the user's choice."""
+    hosts = facts.spec.compute.instance_count
+    names = [name for name, channel in facts.channels() if isinstance(channel, EfsChannel)]
+    if not names or hosts * _EFS_HOST_MIB_S <= _EFS_MIB_S:
+        return
+    message = (
+        f"{hosts} hosts share the EFS of {all_of('channel', names)}, and outside Elastic mode EFS gives all of them"
+        f" {_EFS_MIB_S} MiB/s, which is {_EFS_MIB_S // hosts} MiB/s each"
+    )
+    help_ = "use FSx for Lustre, or FastFile mode from S3; `silence: [SMDP418]` if the throughput suffices"
+    first, *others = (("channels", name, "efs") for name in names)
+    yield Finding(first, message, help_, also=tuple(others))
 
 
 @rule("SMDP420", "channels", "network.isolated")
@@ -147,13 +160,23 @@ def jobs_without_channels(facts: Facts) -> Iterator[Finding]:
 
 @rule("SMDP422", "channels", severity=Severity.WARNING)
 def pipe_mode_advice(facts: Facts) -> Iterator[Finding]:
-    for name, channel in facts.s3_channels("mode", "data_type", "shuffle", "compression", "record_wrapping"):
-        # An augmented manifest can be read in no other mode.
-        if channel.mode == "Pipe" and channel.data_type != "AugmentedManifestFile":
-            message = f"channel {name} in Pipe mode is a pipe, no folder: PyTorch and TensorFlow 2 read files"
-            # FastFile mode reads no manifest.
-            mode, reads = ("FastFile", "reads") if channel.data_type == "S3Prefix" else ("File", "copies")
-            when = "while training" if mode == "FastFile" else "before training starts"
-            help_ = f"`mode: {mode}` {reads} the same objects as files {when}; or `silence: [SMDP422]`"
-            wrapped = channel.compression != "None" or channel.record_wrapping != "None" or channel.shuffle is not None
-            yield Finding(("channels", name, "mode"), message, help_, replacement=None if wrapped else mode)
+    # An augmented manifest can be read in no other mode.
+    channels = {
+        name: channel
+        for name, channel in facts.s3_channels("mode", "data_type", "shuffle", "compression", "record_wrapping")
+        if channel.mode == "Pipe" and channel.data_type != "AugmentedManifestFile"
+    }
+    if not channels:
+        return
+    pipes = "is a pipe" if len(channels) == 1 else "are pipes"
+    message = f"{all_of('channel', list(channels))} in Pipe mode {pipes}, and PyTorch and TensorFlow 2 read files"
+    # FastFile mode reads no manifest.
+    mode = "FastFile" if all(one.data_type == "S3Prefix" for one in channels.values()) else "File"
+    when = "reads the same objects as files while training" if mode == "FastFile" else "copies the same objects first"
+    wrapped = any(
+        one.compression != "None" or one.record_wrapping != "None" or one.shuffle is not None
+        for one in channels.values()
+    )
+    first, *others = (("channels", name, "mode") for name in channels)
+    help_ = f"`mode: {mode}` {when}; or `silence: [SMDP422]`"
+    yield Finding(first, message, help_, also=tuple(others), replacement=None if wrapped else mode)

@@ -21,13 +21,14 @@ def every_rule() -> tuple[Rule, ...]:
 
 
 def check(facts: Facts) -> list[Diagnostic]:
-    """What the rules that hold for every job find, without the warnings that the job file silences."""
+    """What the rules that hold for every job find, without the warnings that the job file silences. Errors and notes
+    are never silenced."""
     silenced = set(facts.spec.silence) if facts.loaded.has("silence") else set()
     rules_ = [one for one in every_rule() if not one.on_launch]
     found = [one for each in rules_ if not each.last for one in each.diagnostics(facts)]
     if not facts.loaded.bad and not has_errors(found):
         found += [one for each in rules_ if each.last for one in each.diagnostics(facts)]
-    return [one for one in found if one.severity is Severity.ERROR or one.code not in silenced]
+    return [one for one in found if one.severity is not Severity.WARNING or one.code not in silenced]
 
 
 def check_launch(facts: Facts) -> list[Diagnostic]:

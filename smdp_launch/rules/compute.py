@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.instances import instance, instances, replacement, supported_instances
 from smdp_launch.catalog.limits import known_instance_types
+from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.catalog.regions import closest_region, offering, region_known, regions_offering
-from smdp_launch.catalog.registries import placeholder_region
 from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
@@ -177,7 +177,7 @@ def warm_pool_of_spot(facts: Facts) -> Iterator[Finding]:
 @rule("SMDP320", "region", severity=Severity.WARNING)
 def known_region(facts: Facts) -> Iterator[Finding]:
     region = facts.spec.region
-    if not region_known(region) and region != placeholder_region():
+    if not region_known(region) and region != REGION:
         near = closest_region(region)
         help_ = f"did you mean {near}?" if near else "see `smdp-launch catalog instances --region REGION`"
         yield Finding(("region",), f"{region} is no region that the catalogue knows", help_, replacement=near)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.registries import placeholder_region
+from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.request.cost import billed_hours, instance_types, most_usd
 from smdp_launch.rules.facts import Facts, Finding, rule
 
@@ -39,7 +39,7 @@ def within_the_ceiling(facts: Facts) -> Iterator[Finding]:
 @rule("SMDP804", "budget.max_usd", *_PRICED)
 def ceiling_can_be_checked(facts: Facts) -> Iterator[Finding]:
     budget = facts.spec.budget
-    if facts.local or budget.max_usd is None or facts.price_problems or facts.spec.region == placeholder_region():
+    if facts.local or budget.max_usd is None or facts.price_problems or facts.spec.region == REGION:
         return  # nothing is launched in a drafted region
     message = f"{budget.max_usd:,.2f} USD are allowed, and no price is known to hold the job against"
     if facts.prices is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from smdp_launch.catalog.prices import PriceTable
-from smdp_launch.diagnostics import Diagnostic, Severity, Span
+from smdp_launch.diagnostics import Diagnostic, Edit, Severity, Span
 from smdp_launch.jobfile.channels import Channel, S3Channel
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.fixes import edits_for
@@ -86,6 +86,7 @@ class Finding:
         replacement: one line of YAML to write in place of the marked value (with ``on_key``: of the key).
         remove: the entry at ``at`` goes, as a whole.
         write: values to write, as YAML, by their locations; each is replaced where it is written and added where not.
+        also: further fields of which the same is true; ``replacement`` and ``remove`` are meant for them as well.
 
     ``replacement``, ``remove`` and ``write`` make the finding's edits, which have to fix it without a decision by a
     person. They may stand together. Without them the help says what to decide.
@@ -100,6 +101,7 @@ class Finding:
     replacement: str | None = None
     remove: bool = False
     write: Mapping[Location, str] = field(default_factory=dict)
+    also: tuple[Location, ...] = ()
 
 
 Check = Callable[[Facts], Iterable[Finding]]
@@ -133,12 +135,24 @@ def placed(document: Document | None, code: str, one: Finding, severity: Severit
     if not one.at or document is None:
         return Diagnostic(code, one.message, one.place, one.text or "", one.help, severity)
     entry, written = document.entry(one.at), document.written(one.at)
-    span = entry.key if one.on_key or not written else entry.value
     text = str(one.at[-1]) if one.on_key and written else entry.text if written else ""
-    edits = edits_for(
-        document, one.at, replacement=one.replacement, remove=one.remove, write=one.write, on_key=one.on_key
-    )
-    return Diagnostic(code, one.message, span, text if one.text is None else one.text, one.help, severity, edits)
+    span, *also = (_place(document, each, on_key=one.on_key) for each in (one.at, *one.also))
+    told = text if one.text is None else one.text
+    return Diagnostic(code, one.message, span, told, one.help, severity, _edits(document, one), tuple(also))
+
+
+def _place(document: Document, at: Location, *, on_key: bool) -> Span:
+    entry = document.entry(at)
+    return entry.key if on_key or not document.written(at) else entry.value
+
+
+def _edits(document: Document, one: Finding) -> tuple[Edit, ...]:
+    """Those of every place of the finding; none where one of them cannot be edited."""
+    each = [
+        edits_for(document, at, replacement=one.replacement, remove=one.remove, write=write, on_key=one.on_key)
+        for at, write in ((one.at, one.write), *((other, None) for other in one.also))
+    ]
+    return tuple(dict.fromkeys(edit for edits in each for edit in edits)) if all(each) else ()
 
 
 def rule(

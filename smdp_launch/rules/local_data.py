@@ -1,14 +1,18 @@
-"""Data on this machine that plays the channels."""
+"""Local data that stands for the channels. Only a local run reads it: elsewhere, what is wrong with it is a note, so
+that a machine without the data can validate, plan and launch the job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.jobfile.text import written
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.source.scan import LocalData
+from smdp_launch.units import all_of, count, listed
 
 
 @rule("SMDP406", "channels", "local.channels")
@@ -28,15 +32,41 @@ def local_channels(facts: Facts) -> Iterator[Finding]:
 @rule("SMDP404", "channels", "local.channels")
 def local_data_is_there(facts: Facts) -> Iterator[Finding]:
     for name, data in facts.local_data.items():
-        if not data.exists:
+        if facts.local and not data.exists:
             yield _local_data(facts, name, data, "it does not exist")
 
 
 @rule("SMDP405", "channels", "local.channels")
 def local_data_can_be_read(facts: Facts) -> Iterator[Finding]:
     for name, data in facts.local_data.items():
-        if data.exists and data.problem is not None:
+        if facts.local and data.exists and data.problem is not None:
             yield _local_data(facts, name, data, data.problem)
+
+
+@rule("SMDP404", "channels", "local.channels", severity=Severity.NOTE)
+def local_data_may_be_absent(facts: Facts) -> Iterator[Finding]:
+    absent = {name: data for name, data in facts.local_data.items() if not data.exists}
+    if absent and not facts.local:
+        paths = ", ".join(_shown(one.path) for one in absent.values())
+        yield _note(absent, f"does not exist: {paths}")
+
+
+@rule("SMDP405", "channels", "local.channels", severity=Severity.NOTE)
+def local_data_may_be_unusable(facts: Facts) -> Iterator[Finding]:
+    unusable = {name: data for name, data in facts.local_data.items() if data.exists and data.problem is not None}
+    if unusable and not facts.local:
+        reasons = "; ".join(f"{_shown(one.path)}: {one.problem}" for one in unusable.values())
+        yield _note(unusable, f"cannot be used: {reasons}")
+
+
+def _note(data: Mapping[str, LocalData], problem: str) -> Finding:
+    first, *others = (("local", "channels", name) for name in data)
+    message = f"local data of {all_of('channel', list(data))} {problem}"
+    return Finding(first, message, "only `launch --local` and `rehearse` need it", also=tuple(others))
+
+
+def _shown(path: Path) -> str:
+    return os.path.normpath(path)
 
 
 def _local_data(facts: Facts, channel: str, data: LocalData, problem: str) -> Finding:
@@ -65,10 +95,18 @@ def channels_have_local_data(facts: Facts) -> Iterator[Finding]:
 @rule("SMDP414", "channels", "local.channels", "compute.instance_count", severity=Severity.WARNING)
 def shards_for_every_host(facts: Facts) -> Iterator[Finding]:
     hosts = facts.spec.compute.instance_count
-    for name, channel in facts.s3_channels("distribution"):
-        data = facts.local_data.get(name)
-        if channel.distribution == "ShardedByS3Key" and data is not None and 0 < data.files < hosts:
-            files = "1 file" if data.files == 1 else f"{data.files} files"
-            message = f"channel {name} is shared out by objects to {hosts} hosts, and its local data has {files}"
-            help_ = f"split the data into {hosts} objects or more: a host without one gets no data; or FullyReplicated"
-            yield Finding(("channels", name, "distribution"), message, help_)
+    found = {
+        name: data.files
+        for name, channel in facts.s3_channels("distribution")
+        if channel.distribution == "ShardedByS3Key"
+        and (data := facts.local_data.get(name)) is not None
+        and data.complete
+        and 0 < data.files < hosts
+    }
+    if found:
+        files = listed([count(amount, "file") for amount in found.values()])
+        whose = f"{all_of('channel', list(found))}, and {'its' if len(found) == 1 else 'their'}"
+        message = f"{hosts} hosts share the files of {whose} local data has {files}"
+        help_ = f"split the data into {hosts} objects or more: a host without one gets no data; or FullyReplicated"
+        first, *others = (("channels", name, "distribution") for name in found)
+        yield Finding(first, message, help_, also=tuple(others))

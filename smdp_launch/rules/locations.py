@@ -12,6 +12,7 @@ from smdp_launch.jobfile.corrections import as_written, checkpoints_beside
 from smdp_launch.jobfile.document import Location
 from smdp_launch.request.names import S3Location
 from smdp_launch.rules.facts import Facts, Finding, rule
+from smdp_launch.units import listed
 
 #: Folders of the container that SageMaker fills or packs itself.
 _PLATFORM = ("/opt/ml/input", "/opt/ml/model", "/opt/ml/output", "/opt/ml/code")
@@ -36,13 +37,18 @@ def bucket_region(facts: Facts) -> Iterator[Finding]:
     region = facts.spec.region
     if not region_known(region):
         return
+    others: dict[str, list[Location]] = {}
     for at, uri in _locations(facts):
         bucket = S3Location.parse(uri).bucket
-        told = next((one for one in regions() if re.search(rf"(^|[-.]){one}($|[-.])", bucket)), None)
-        if told not in (None, region):
-            message = f"the bucket's name says {told}, and the job runs in {region}"
-            help_ = f"name a bucket in {region}: SageMaker refuses one of another region, and transfers cost"
-            yield Finding(at, message, help_)
+        named = next((one for one in regions() if re.search(rf"(^|[-.]){one}($|[-.])", bucket)), None)
+        if named not in (None, region):
+            others.setdefault(named, []).append(at)
+    for named, places in others.items():
+        what = "the bucket's name says" if len(places) == 1 else "these buckets' names say"
+        fields = "" if len(places) == 1 else f": {listed(['.'.join(map(str, at)) for at in places])}"
+        message = f"{what} {named}, and the job runs in {region}{fields}"
+        help_ = f"name a bucket in {region}: SageMaker refuses one of another region, and transfers cost"
+        yield Finding(places[0], message, help_, also=tuple(places[1:]))
 
 
 @rule("SMDP416", severity=Severity.WARNING)

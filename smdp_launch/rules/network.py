@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from smdp_launch.diagnostics import Severity
 from smdp_launch.rules.facts import Facts, Finding, rule
+from smdp_launch.source.requirements import REQUIREMENTS_FILE
+from smdp_launch.units import count
 
 
 @rule("SMDP419", "network.subnets", "network.security_groups")
@@ -21,10 +23,10 @@ def whole_vpc(facts: Facts) -> Iterator[Finding]:
 
 @rule("SMDP421", "network.isolated", severity=Severity.WARNING)
 def isolation_advice(facts: Facts) -> Iterator[Finding]:
-    if facts.spec.network.isolated:
-        tree = facts.source
-        installs = tree is not None and tree.file("requirements.txt") is not None
-        fails = "requirements.txt cannot be installed at the start" if installs else "downloads and AWS calls fail"
-        message = f"the containers reach each other and nothing else: {fails}"
-        help_ = "put what the script needs into the image and the channels; then `silence: [SMDP421]`"
+    # Whoever isolates a job knows that it has no network; that its start needs one stands in another file.
+    packages = facts.requirements.packages
+    if facts.spec.network.isolated and packages:
+        asked = count(len(packages), "package")
+        message = f"{REQUIREMENTS_FILE} asks for {asked}, and pip has no network to download what the image lacks"
+        help_ = "install them in the image; `silence: [SMDP421]` if it has them"
         yield Finding(("network", "isolated"), message, help_)

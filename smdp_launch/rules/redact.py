@@ -72,10 +72,9 @@ class _Redaction:
     def of(self, one: Diagnostic) -> Diagnostic:
         here = self._at.get(one.span) if one.span is not None else None
         message, text, help_ = (self._clean(each, here) for each in (one.message, one.text, one.help))
-        span = one.span
-        if span is not None:
-            span = replace(span, file=self._clean(span.file, here), source=self._clean(self._line(span), here))
-        return replace(one, message=message, text=text, help=help_, span=span, edits=self._edits(one))
+        span = self._place(one.span, here) if one.span is not None else None
+        also = tuple(self._place(each, self._at.get(each)) for each in one.also)
+        return replace(one, message=message, text=text, help=help_, span=span, also=also, edits=self._edits(one))
 
     def _edits(self, one: Diagnostic) -> tuple[Edit, ...]:
         """None where one would write a secret or what a variable holds: starred, it would spoil the file.
@@ -87,6 +86,9 @@ class _Redaction:
         parts = {one.text, *(part for edit in one.edits for part in (edit.text, edit.file))}
         parts |= {one.span.source} if one.span is not None and one.code == "SMDP102" else set()
         return one.edits if all(self._clean(part, None) == part for part in parts) else ()
+
+    def _place(self, span: Span, here: tuple[str, str] | None) -> Span:
+        return replace(span, file=self._clean(span.file, here), source=self._clean(self._line(span), here))
 
     def _clean(self, text: str, here: tuple[str, str] | None) -> str:
         # One line is the excerpt of many diagnostics.

@@ -20,6 +20,7 @@ from smdp_launch.planning.prepare import MB
 from smdp_launch.request.build import PLAN_TAG, Request, checkpoint_location, instance_preferences, overlaid, plan_hash
 from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.names import S3Location, job_name, source_location
+from smdp_launch.rules.account import to_fill_in
 from smdp_launch.sdk.installed import hushed, sdk
 from smdp_launch.source.archive import write_archive
 from smdp_launch.source.outputs import output_folders
@@ -59,7 +60,7 @@ class PlannedTraining:
             super().fit(inputs, wait, logs, job_name, experiment_config)  # type: ignore[misc]
             return
         if self.plan.placeholders:
-            raise Refused("fill these in before you train on AWS", self.plan.placeholders)
+            raise Refused(to_fill_in(self.plan.placeholders), self.plan.launch_problems)
         _require_training(self.sagemaker_session)
         name = job_name or _next_name(self.plan, self.jobs)
         if self.checkpoint_s3_uri == checkpoint_location(self.plan.spec, self._current_job_name or self.plan.job):

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from smdp_launch.source.ignore import IGNORE_FILE, Ignored, IgnoreProblem, IgnoreRules, read_ignore_file
 from smdp_launch.source.suspicious import Suspicious, suspicion
-from smdp_launch.source.walk import Entry, cannot_open, entries
+from smdp_launch.source.walk import Entry, cannot_open, entries, file_problem
 
 #: Where `smdp-launch download` puts what jobs left, in folders of their names.
 RESULTS_FOLDER = "smdp-results"
@@ -43,6 +43,9 @@ DEFAULT_LIMIT = 100_000_000
 
 #: Where a limit holds, listing stops here: somebody named a home folder or a data set.
 MAX_FILES = 20_000
+
+# Entries of a data folder that are looked at where no local run will read it.
+_GLANCED = 200
 
 # What the ignore file leaves out is counted up to these; it may be a data set.
 _MAX_COUNTED = 10_000
@@ -107,13 +110,19 @@ class SourceTree:
 
 @dataclass(frozen=True)
 class LocalData:
-    """Data on this machine for one channel. ``problem`` is None when all of it can be read."""
+    """Data on this machine for one channel.
+
+    Args:
+        problem: why it cannot be read; None when all that was looked at can.
+        complete: all of it was looked at, so ``files`` and ``size`` are those of the whole.
+    """
 
     path: Path
     exists: bool
     files: int = 0
     size: int = 0
     problem: str | None = None
+    complete: bool = True
 
 
 def normal_name(entry: str) -> str:
@@ -166,6 +175,39 @@ def scan_data(path: Path) -> LocalData:
             return LocalData(path, True, len(found), size, f"{name or path.name}: {unusable}")
         size += file.stat().st_size
     return LocalData(path, True, len(found), size, None if found else "there is no file in it")
+
+
+def glance_at_data(path: Path) -> LocalData:
+    """See whether there is data below ``path`` without going through it, which may take minutes: of a folder, the
+    first few hundred entries."""
+    try:
+        if not path.exists():
+            return LocalData(path, exists=False)
+        if path.is_file():
+            return scan_data(path)
+        found = list(islice(_walked(path), _GLANCED))
+        files = [Path(one.path) for one in found if not one.is_dir()]
+        for file in files:
+            unusable = file_problem(file) or cannot_open(file)
+            if unusable is not None:
+                return LocalData(path, True, problem=f"{file.relative_to(path)}: {unusable}", complete=False)
+        size = sum(one.stat().st_size for one in files)
+    except OSError as error:
+        return LocalData(path, True, problem=error.strerror or str(error))
+    complete = len(found) < _GLANCED
+    problem = "there is no file in it" if complete and not files else None
+    return LocalData(path, True, len(files), size, problem, complete)
+
+
+def _walked(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Every entry below ``folder`` in no order, read from the disk as it is asked for."""
+    waiting = [str(folder)]
+    while waiting:
+        with os.scandir(waiting.pop()) as listing:
+            for one in listing:
+                yield one
+                if one.is_dir():
+                    waiting.append(one.path)
 
 
 def look_at_folder(path: Path, *, may_be_empty: bool) -> LocalData:

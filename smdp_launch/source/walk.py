@@ -43,7 +43,7 @@ def entries(folder: Path, skip: Skip = nothing) -> Iterator[Entry]:
         for name in sorted(names):
             if not skip(inside + name, False):
                 path = Path(root) / name
-                yield Entry(inside + name, path, _file_problem(path))
+                yield Entry(inside + name, path, file_problem(path))
     for error in problems:
         path = Path(str(error.filename))
         yield Entry(path.relative_to(folder).as_posix(), path, error.strerror or str(error))
@@ -63,7 +63,8 @@ def _inside(root: str, folder: Path) -> str:
     return "" if relative == "." else f"{relative}/"
 
 
-def _file_problem(path: Path) -> str | None:
+def file_problem(path: Path) -> str | None:
+    """Why it is no file that can be used, else None. It is not opened: that would wait for the other end of a pipe."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

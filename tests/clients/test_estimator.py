@@ -111,9 +111,10 @@ def test_the_estimator_of_a_template_sends_the_plans_request(file: Path, tmp_pat
     path = tmp_path / "templates" / "own" / "job.yaml"
     path.parent.mkdir()
     path.write_text(file.read_text())
-    with pytest.raises(Refused, match="fill these in"):
+    with pytest.raises(Refused, match="to fill in before AWS: image, role, region"):
         build_estimator(path).fit(build_inputs(path))
-    path.write_text(file.read_text().replace("000000000000", "123456789012").replace("xx-placeholder-1", "eu-west-1"))
+    text = file.read_text().replace("000000000000", "123456789012").replace("xx-placeholder-1", "eu-west-1")
+    path.write_text(text.replace("your-bucket", "training-data").replace("your-execution-role", "training"))
     plan = smdp_launch.plan(path)
     _, caught = trained(plan)
     assert caught.requests == [plan.request]

@@ -34,7 +34,7 @@ from smdp_launch.edits import apply_edits
 from smdp_launch.jobs.clients import connect_aws
 from smdp_launch.jobs.preflight import preflight
 from smdp_launch.localcloud.variables import variables
-from smdp_launch.planning.prepare import LocalRequest, check_job, make_plan, placeholders
+from smdp_launch.planning.prepare import LocalRequest, check_job, launch_problems, make_plan
 from tests.conftest import JOB, ROOT, write_job
 from tests.localcloud.cloud import Cloud
 
@@ -95,7 +95,7 @@ def tell(
         return account_findings()
     local = LocalRequest() if "launch --local" in asked else None
     job = check_job(Path("job.yaml"), local, settings=settings, environ=environ)
-    return [*job.diagnostics, *(placeholders(job) if "launch" in asked else [])]
+    return [*job.diagnostics, *(launch_problems(job) if "launch" in asked else [])]
 
 
 def be_its_caller(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from smdp_launch.catalog.frameworks import (
 from smdp_launch.catalog.images import ImageUri, aws_build, parse_image, tag_facts
 from smdp_launch.catalog.instances import instance, instances, replacement, supported_instances
 from smdp_launch.catalog.limits import known_instance_types
+from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.catalog.prices import PriceTableProblem, instance_hours, read_prices
 from smdp_launch.catalog.regions import (
     closest_region,
@@ -37,7 +38,7 @@ from smdp_launch.catalog.regions import (
     regions_offering,
     registry_account,
 )
-from smdp_launch.catalog.registries import placeholder_region, training_image
+from smdp_launch.catalog.registries import training_image
 from smdp_launch.catalog.tables import table
 from smdp_launch.catalog.transformers import pair, pairs, pairs_of, transformers_versions
 from smdp_launch.errors import ExitCode, Refused
@@ -172,7 +173,7 @@ def test_regions_know_their_registry_and_partition(region: str, account: str | N
 def test_a_region_that_is_not_known_is_not_refused_but_said() -> None:
     assert not region_known("xx-nowhere-1")
     assert registry_account("xx-nowhere-1") is None
-    assert dns_suffix(placeholder_region()) == "amazonaws.com"
+    assert dns_suffix(REGION) == "amazonaws.com"
     assert closest_region("us-esat-1") == "us-east-1"
     assert closest_region("eu-west-11") == "eu-west-1"
     assert closest_region("moon") is None

@@ -36,7 +36,7 @@ def test_five_mistakes_are_five_diagnostics_at_their_own_lines(smdp_launch: Comm
 
 def test_a_sound_file_is_said_to_be_sound(smdp_launch: Command) -> None:
     ran = smdp_launch("validate")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "job.yaml: no mistakes found\n", "next: smdp-launch plan\n")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "job.yaml: sound\n", "next: smdp-launch plan\n")
 
 
 @pytest.mark.parametrize("arguments", [["validate"], ["plan"], ["plan", "--json"], ["launch", "--local"], ["launch"]])

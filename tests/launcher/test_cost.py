@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.catalog.registries import placeholder_region
+from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.errors import ExitCode
 from smdp_launch.planning.prepare import LocalRequest, check_job
 from smdp_launch.planning.saved import load, save
@@ -92,7 +92,7 @@ def test_a_saved_plan_keeps_the_price_that_it_was_made_with(priced: Path, tmp_pa
 
 def test_a_drafted_region_needs_no_price(priced: Path, smdp_launch: Command) -> None:
     """A launch waits until it is filled in."""
-    settings = ("budget.max_usd=5", f"region={placeholder_region()}")
+    settings = ("budget.max_usd=5", f"region={REGION}")
     assert codes(priced, *settings) == []
     ran = smdp_launch("launch", "--yes", *(word for one in settings for word in ("--set", one)))
     assert ran.returncode == ExitCode.REFUSED

@@ -118,7 +118,7 @@ def test_what_was_fetched_is_no_part_of_the_next_jobs_source(ran_here: Path, smd
 
 def test_placeholders_are_to_be_filled_in_next(ran_here: Path, smdp_launch: Command) -> None:
     (ran_here / "job.yaml").write_text(JOB.replace("123456789012", "0" * 12))
-    wanted = "next: put your role, region and image into job.yaml, then: smdp-launch launch\n"
+    wanted = "next: fill in image, role in job.yaml, then: smdp-launch launch\n"
     assert smdp_launch("download").stderr == wanted
 
 

@@ -307,7 +307,7 @@ def test_fix_with_yes_writes_the_file_and_exits_as_the_fixed_file_does(smdp_laun
     (job_folder / "job.yaml").write_text(WRONG)
     ran = smdp_launch("validate", "--fix", "--yes")
     assert (ran.returncode, ran.stderr) == (0, "next: smdp-launch plan\n")
-    assert ran.stdout.endswith("job.yaml: 1 fixed\njob.yaml: no mistakes found\n")
+    assert ran.stdout.endswith("job.yaml: 1 fixed\njob.yaml: sound\n")
     assert (job_folder / "job.yaml").read_text() == JOB
 
 
@@ -321,7 +321,7 @@ def test_what_cannot_be_fixed_is_shown_and_refused(smdp_launch: Command, job_fol
 
 def test_a_sound_file_has_nothing_to_fix(smdp_launch: Command) -> None:
     ran = smdp_launch("validate", "--fix")
-    assert (ran.returncode, ran.stdout) == (0, "job.yaml: no mistakes found\n")
+    assert (ran.returncode, ran.stdout) == (0, "job.yaml: sound\n")
 
 
 def test_a_file_without_fixes_says_that_each_needs_a_decision(smdp_launch: Command, job_folder: Path) -> None:

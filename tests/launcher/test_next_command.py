@@ -43,7 +43,7 @@ ENDS = [
     ([*HERE, "--dry-run"], JOB, WORKS, "next: smdp-launch launch --local --hosts 1 --workers-per-host 1\n"),
     (HERE, JOB, WORKS, "next   smdp-launch download\n"),
     (HERE, JOB, "print('no model')\n", "next  smdp-launch launch\n"),
-    (HERE, JOB.replace("123456789012", "0" * 12), "print(1)\n", "into job.yaml, then: smdp-launch launch\n"),
+    (HERE, JOB.replace("123456789012", "0" * 12), "print(1)\n", "image, role in job.yaml, then: smdp-launch launch\n"),
     ([*HERE, "--detach"], JOB, WORKS, "next: smdp-launch follow\n"),
     *[
         ([verb], JOB, WORKS, "give the name of one")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.planning.prepare import LocalRequest, check_job, placeholders
+from smdp_launch.diagnostics import Diagnostic, Severity
+from smdp_launch.planning.prepare import LocalRequest, check_job, launch_problems
 from smdp_launch.request.build import training_request
 from smdp_launch.rules.limits import LAUNCH_HYPERPARAMETERS, request_within_limits
 from tests.conftest import JOB, write_job
@@ -117,8 +117,6 @@ def test_aws_images_are_checked_for_python_and_the_library(tmp_path: Path) -> No
         ("entry: train.py", "entry: trian.py", "SMDP402", "did you mean train.py?"),
         ("entry: train.py", "entry: ../train.py", "SMDP403", "within `script.source`"),
         ("entry: train.py", "entry: /train.py", "SMDP403", "within `script.source`"),
-        ("channels: {train: data}", "channels: {train: dat}", "SMDP404", "readable"),
-        ("channels: {train: data}", "channels: {train: empty}", "SMDP405", "readable"),
         ("channels: {train: data}", "channels: {trian: data}", "SMDP406", 'did you mean "train"?'),
     ],
 )
@@ -166,9 +164,30 @@ def test_files_that_cannot_be_packed_are_named(tmp_path: Path) -> None:
 def test_data_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gone").symlink_to("nowhere")
-    one = only(found(tmp_path))
-    assert one.code == "SMDP405"
+    one = only(found(tmp_path, local=LocalRequest()))
+    assert (one.code, one.severity) == ("SMDP405", Severity.ERROR)
     assert "gone" in one.message
+
+
+@pytest.mark.parametrize(("data", "code"), [("dat", "SMDP404"), ("empty", "SMDP405"), ("dead", "SMDP405")])
+def test_data_that_a_local_run_cannot_read_is_an_error_there_and_a_note_elsewhere(
+    tmp_path: Path, data: str, code: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "dead").mkdir()
+    (tmp_path / "dead" / "gone").symlink_to("nowhere")
+    change = ("channels: {train: data}", f"channels: {{train: {data}}}")
+    refused, noted = only(found(tmp_path, change, local=LocalRequest())), only(found(tmp_path, change))
+    assert (refused.code, refused.severity) == (code, Severity.ERROR)
+    assert (noted.code, noted.severity) == (code, Severity.NOTE)
+    assert refused.span == noted.span
+    assert "readable" in refused.help
+
+
+def test_a_note_cannot_be_silenced(tmp_path: Path) -> None:
+    silenced = ("channels: {train: data}}", "channels: {train: dat}}\nsilence: [SMDP404]")
+    codes = [(one.code, one.severity) for one in found(tmp_path, silenced)]
+    assert codes == [("SMDP404", Severity.NOTE), ("SMDP210", Severity.ERROR)]
 
 
 def test_a_rule_is_silent_where_the_schema_has_spoken(tmp_path: Path) -> None:
@@ -187,12 +206,12 @@ def test_placeholders_pass_the_check_and_are_found_before_a_launch(tmp_path: Pat
     text = JOB.replace("123456789012", "000000000000").replace("us-east-1", "xx-placeholder-1")
     job = check_job(write_job(tmp_path, text))
     assert job.diagnostics == ()
-    assert [one.text for one in placeholders(job)] == [
+    assert [one.text for one in launch_problems(job)] == [
+        "000000000000.dkr.ecr.xx-placeholder-1.amazonaws.com/smdp-pytorch:2.0.1-cu118",
         "arn:aws:iam::000000000000:role/training",
         "xx-placeholder-1",
-        "000000000000.dkr.ecr.xx-placeholder-1.amazonaws.com/smdp-pytorch:2.0.1-cu118",
     ]
-    assert placeholders(check_job(write_job(tmp_path))) == []
+    assert launch_problems(check_job(write_job(tmp_path))) == []
 
 
 def test_the_launch_takes_as_many_hyperparameters_as_is_said(tmp_path: Path) -> None:

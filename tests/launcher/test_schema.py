@@ -89,6 +89,7 @@ def test_validate_prints_one_document(smdp_launch: Command, job_folder: Path) ->
         "validation": 1,
         "job_file": "job.yaml",
         "sound": True,
+        "to_fill_in": [],
         "diagnostics": [],
     }
     (job_folder / "job.yaml").write_text(JOB.replace("max_run: 600", "max_run: soon"))

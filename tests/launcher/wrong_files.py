@@ -1,6 +1,8 @@
 """Job files with mistakes, and what is told about each: golden/wrong/NAME/{job.yaml, expected.txt, expected.json}.
 
 python -m tests.launcher.wrong_files     # write what is told now; read the difference before it is committed
+
+A file whose first line is ``# launch --local`` is checked as that command checks it, any other as ``validate`` does.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from smdp_launch.cli.render.diagnostics import told
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.planning.prepare import check_job
+from smdp_launch.planning.prepare import LocalRequest, check_job
 
 WRONG = Path(__file__).parent / "golden" / "wrong"
 
@@ -24,7 +26,9 @@ def folders() -> list[Path]:
 
 def diagnostics() -> list[Diagnostic]:
     """What is told about ``job.yaml`` in the current folder, with an empty environment."""
-    return list(check_job(Path("job.yaml"), environ={}).diagnostics)
+    path = Path("job.yaml")
+    local = LocalRequest() if path.read_bytes().startswith(b"# launch --local\n") else None
+    return list(check_job(path, local, environ={}).diagnostics)
 
 
 def as_text(found: list[Diagnostic]) -> str:

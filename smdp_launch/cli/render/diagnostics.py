@@ -8,7 +8,7 @@ from rich.text import Text
 
 from smdp_launch.cli.render.console import Console, visible
 from smdp_launch.cli.render.rows import wrapped
-from smdp_launch.diagnostics import Diagnostic, Severity, Span, shortened
+from smdp_launch.diagnostics import Diagnostic, Severity, Span, shortened, summed
 
 #: Nobody reads more, and a file with more is usually not what it was meant to be.
 _SHOWN = 100
@@ -24,15 +24,11 @@ def show_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
 
 def told(diagnostics: Sequence[Diagnostic], terminal: Console | None = None) -> Text:
     """Up to a hundred, a blank line between two, and how many there are; within the width of ``terminal``."""
-    errors = sum(one.severity is Severity.ERROR for one in diagnostics)
-    warnings = len(diagnostics) - errors
-    counts = [
-        f"{count} {name}{'s' if count > 1 else ''}"
-        for count, name in ((errors, "error"), (warnings, "warning"))
-        if count
-    ]
-    first = diagnostics[0].code
-    end = f"{' and '.join(counts)}; smdp-launch explain {first} tells more"
+    counts = summed(diagnostics).replace(", ", " and ")
+    # Notes alone count as nothing, and the first problem is worth more words than a note before it.
+    first = next((one for one in diagnostics if one.severity is not Severity.NOTE), diagnostics[0]).code
+    end = f"{counts}; " if counts else ""
+    end += f"smdp-launch explain {first} tells more"
     fixable = sum(bool(one.edits) for one in diagnostics)
     if fixable:
         end = f"{fixable} can be fixed with smdp-launch validate --fix\n{end}"
@@ -49,10 +45,17 @@ def _told(one: Diagnostic, terminal: Console | None) -> Text:
         text.append(f"{gutter}--> ", "blue").append(f"{one.span}\n")
         if one.span.source.strip():
             text.append_text(_excerpt(one.span, gutter, _STYLES[one.severity], terminal))
+    if one.also:
+        text.append_text(_row(terminal, gutter, ("also at: ", "bold"), ", ".join(map(str, one.also))))
     if one.help:
-        head = Text.assemble((f"{gutter} = ", "blue"), ("help: ", "bold green"))
-        text.append_text(_within(terminal, head, Text(visible(shortened(one.help))), indent=head.cell_len))
+        text.append_text(_row(terminal, gutter, ("help: ", "bold green"), one.help))
     return text
+
+
+def _row(terminal: Console | None, gutter: str, title: tuple[str, str], value: str) -> Text:
+    """A line below the excerpt, such as the help."""
+    head = Text.assemble((f"{gutter} = ", "blue"), title)
+    return _within(terminal, head, Text(visible(shortened(value))), indent=head.cell_len)
 
 
 def _excerpt(span: Span, gutter: str, style: str, terminal: Console | None) -> Text:

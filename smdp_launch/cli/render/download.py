@@ -18,7 +18,7 @@ from smdp_launch.jobs.download import Download
 from smdp_launch.jobs.history import LOCAL, find_launch
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.results import Result
-from smdp_launch.planning.prepare import check_job, placeholders
+from smdp_launch.planning.prepare import check_job
 from smdp_launch.units import short, size
 
 #: Version of ``download --json``; raised when a member changes its meaning or goes.
@@ -58,7 +58,7 @@ def _next(job: Job, fetched: Download) -> str:
     if job.where == LOCAL:
         launched = find_launch(job.name)
         job_file = launched.job_file if launched is not None else DEFAULT_JOB_FILE
-        return after_local_run(job_file, bool(placeholders(check_job(Path(job_file)))))
+        return after_local_run(job_file, check_job(Path(job_file)).placeholders)
     first = fetched.files[0]
     if first.unpacked is not None or not first.path.name.endswith(".tar.gz"):
         return shlex.join(["ls", "-lR", short(fetched.folder)])

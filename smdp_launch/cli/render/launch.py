@@ -50,7 +50,7 @@ def show_local_end(plan: Plan, followed: Followed, object_path: ObjectPath) -> N
     if followed.outcome.model is not None:
         rows.append(("next", "smdp-launch download"))
     elif followed.outcome.status == "Completed":
-        rows.append(("next", after_local_run(plan.job_file, bool(plan.placeholders))))
+        rows.append(("next", after_local_run(plan.job_file, plan.placeholders)))
     else:
         rows.append(("next", f"{_mend(followed)}{command_for('launch', plan.job_file)} --local"))
     _show_end(plan.job, followed, rows)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 import click
+
+from smdp_launch.rules.account import Placeholder
 
 DEFAULT_JOB_FILE = "job.yaml"
 
@@ -29,7 +32,8 @@ def command_for_job(verb: str, job: str, region: str | None = None) -> str:
     return shlex.join(["smdp-launch", verb, job, *elsewhere])
 
 
-def after_local_run(job_file: str, placeholders: bool) -> str:
-    """What a job that has run here waits for."""
-    fill_in = f"put your role, region and image into {job_file}, then: " if placeholders else ""
+def after_local_run(job_file: str, placeholders: Sequence[Placeholder]) -> str:
+    """What comes after a local run of a job."""
+    fields = ", ".join(one.field for one in placeholders)
+    fill_in = f"fill in {fields} in {job_file}, then: " if fields else ""
     return f"{fill_in}{command_for('launch', job_file)}"

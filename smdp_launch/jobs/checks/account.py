@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from smdp_launch.catalog.images import parse_image
-from smdp_launch.catalog.registries import placeholder_account
+from smdp_launch.catalog.placeholders import ACCOUNT
 from smdp_launch.jobs.checks.check import Account, NotChecked, code_of, s3_channels
 from smdp_launch.request.names import S3Location
 from smdp_launch.rules.facts import Finding
@@ -47,7 +47,7 @@ def role(account: Account) -> Iterator[Finding | str]:
     arn = account.plan.spec.role
     name, owner = arn.rpartition("/")[2], arn.split(":")[4]
     mine = _own_account(account)
-    if mine not in (owner, placeholder_account()):
+    if mine not in (owner, ACCOUNT):
         yield Finding(("role",), f"the role is of account {owner}, and you are in {mine}", f"give a role of {mine}")
         return
     try:

@@ -1,0 +1,41 @@
+"""Values that stand for "fill this in". Drafts, templates and the examples of the documentation use exactly these.
+
+A placeholder has the form of a real value, so that a job with some of them can be checked, planned and run locally.
+"""
+
+from __future__ import annotations
+
+import re
+
+from smdp_launch.catalog.local_cloud import THIS_MACHINE
+
+ACCOUNT = "000000000000"
+REGION = "xx-placeholder-1"
+BUCKET = "s3://your-bucket"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/your-execution-role"
+KMS_KEY = "alias/your-key"
+SUBNET = "subnet-00000000000000000"
+SECURITY_GROUP = "sg-00000000000000000"
+#: In a local run the file system of this machine; on AWS there is none of that name.
+FILE_SYSTEM = THIS_MACHINE
+
+# An account and a region are parts of an ARN, between colons, or of a registry's host name, between dots.
+_FORMS = re.compile(
+    rf"(?:^|:){ACCOUNT}(?=[:.])"
+    rf"|(?:^|[:.]){REGION}(?=[:.]|$)"
+    rf"|^{BUCKET}(?=/|$)"
+    r"|:role/(?:.*/)?your-execution-role$"
+    rf"|(?:^|:){KMS_KEY}$"
+    rf"|^(?:{SUBNET}|{SECURITY_GROUP}|{FILE_SYSTEM})$"
+)
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether ``value`` (a role, region, image, S3 location, key, subnet, group or file system) is a placeholder, or
+    has one in it: an ARN with a person's own account and a placeholder's name still has to be filled in."""
+    return _FORMS.search(value) is not None
+
+
+def training_image(repository: str, tag: str) -> str:
+    """The URI of an image that a person builds and pushes."""
+    return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{repository}:{tag}"
