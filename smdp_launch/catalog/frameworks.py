@@ -48,6 +48,11 @@ def minimum(framework: str) -> str:
     return str(table("frameworks")["minimum"][framework])
 
 
+def numpy_2_since(framework: str) -> str:
+    """The first version that was compiled for NumPy 2; earlier ones fail with it."""
+    return str(table("frameworks")["numpy_2"]["since"][framework])
+
+
 def build(framework: str, version: str) -> Build | None:
     """The build of ``version``; "2.0" means the newest 2.0.x."""
     exact = version if version in versions(framework) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic, Edit, Severity, Span
@@ -16,6 +17,7 @@ from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.fixes import edits_for
 from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.source.program import Program
 from smdp_launch.source.requirements import Requirements
 from smdp_launch.source.scan import LocalData, SourceTree
 from smdp_launch.source.script import EntryKind, Script
@@ -52,6 +54,11 @@ class Facts:
     scripts: Mapping[str, Script] = field(default_factory=dict)
     entry_kind: EntryKind | None = None
     requirements: Requirements = field(default_factory=Requirements)
+
+    @cached_property
+    def program(self) -> Program:
+        """The scripts together."""
+        return Program(self.scripts)
 
     @property
     def document(self) -> Document:

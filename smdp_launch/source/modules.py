@@ -30,7 +30,7 @@ def read_with_imports(tree: SourceTree, entry: str, python: tuple[int, int] | No
             continue
         read[name] = read_script(known[name].path, python)
         total += known[name].size
-        waiting += [file for one in read[name].imports for file in _files(one.name, name, entry) if file in known]
+        waiting += [file for one in read[name].imports for file in files_of(one.name, name, entry) if file in known]
     return read
 
 
@@ -46,7 +46,7 @@ def always_run(scripts: Mapping[str, Script]) -> list[str]:
             waiting += [
                 file
                 for one in scripts[name].always_imported
-                for file in _files(one, name, entry or "")
+                for file in files_of(one, name, entry or "")
                 if file in scripts
             ]
     return reached
@@ -56,14 +56,14 @@ def is_complete(tree: SourceTree, scripts: Mapping[str, Script]) -> bool:
     """Whether all modules of the source folder that the entry, the first of ``scripts``, imports could be read."""
     known, entry = {one.name for one in tree.files}, next(iter(scripts), "")
     wanted = (
-        file for name, script in scripts.items() for one in script.imports for file in _files(one.name, name, entry)
+        file for name, script in scripts.items() for one in script.imports for file in files_of(one.name, name, entry)
     )
     return not any(one.problem for one in scripts.values()) and not any(
         file in known and file not in scripts for file in wanted
     )
 
 
-def _files(module: str, importer: str, entry: str) -> Iterator[str]:
+def files_of(module: str, importer: str, entry: str) -> Iterator[str]:
     """Where ``module`` may lie; ``a.b.c`` may be the name ``c`` in the module ``a.b``."""
     absolute = module.lstrip(".")
     level = len(module) - len(absolute)

@@ -26,11 +26,13 @@ class Requirement:
     Args:
         name: as the package index compares names: lower case, with hyphens.
         clauses: such as ``(">=", "2.0")``; empty for any version and for a URL.
+        text: the line, for an excerpt; empty for a URL, which may hold a password.
     """
 
     name: str
     line: int
     clauses: tuple[tuple[str, str], ...] = ()
+    text: str = ""
 
     @property
     def pin(self) -> str | None:
@@ -95,7 +97,7 @@ def parse_requirements(text: str) -> Requirements:
         elif line.startswith("-") or _is_location(line):
             continue
         elif match := _LINE.fullmatch(re.sub(r"\s--[a-z-]+[= ].*", "", line).strip()):
-            packages.append(_requirement(match, number))
+            packages.append(_requirement(match, number, "" if match["url"] else line))
         else:
             problems.append(RequirementProblem(number, "not a name with versions, such as numpy>=1.24"))
     return Requirements(True, tuple(packages), tuple(includes), tuple(problems))
@@ -121,6 +123,6 @@ def _is_location(line: str) -> bool:
     )
 
 
-def _requirement(match: re.Match[str], line: int) -> Requirement:
+def _requirement(match: re.Match[str], line: int, text: str) -> Requirement:
     name = re.sub(r"[-_.]+", "-", match["name"]).lower()
-    return Requirement(name, line, tuple(re.findall(_CLAUSE, match["clauses"] or "")))
+    return Requirement(name, line, tuple(re.findall(_CLAUSE, match["clauses"] or "")), text)

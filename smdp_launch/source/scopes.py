@@ -46,6 +46,10 @@ class Nodes:
             else:
                 self._kinds[kind] = [pair]
 
+    def __iter__(self) -> Iterator[ast.AST]:
+        """Every node, those of one kind as they are written."""
+        return (node for placed in self._kinds.values() for node, _ in placed)
+
     def placed(self, kind: type[N]) -> list[tuple[N, Scope]]:
         """The nodes of this kind with their scopes."""
         return self._kinds.get(kind, [])  # type: ignore[return-value]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import sys
 import warnings
@@ -15,6 +16,7 @@ from smdp_launch.source.commandline import Declarations
 from smdp_launch.source.options import Option, constants, dotted, literal, options
 from smdp_launch.source.parsers import declarations
 from smdp_launch.source.scopes import Nodes, Scope, is_main_guard
+from smdp_launch.source.training import Training, read_training
 
 #: Bytes. Nobody writes a longer script by hand, and one of this size takes about a second.
 MAX_SCRIPT = 256 << 10
@@ -93,6 +95,8 @@ class Script:
         literal_paths: paths below /opt/ml that stand in the code.
         always_imported: the imports that are executed whenever the module is.
         command_line: what it says of the command line that it accepts.
+        training: what it does about distributed training.
+        lines: its text, for excerpts.
     """
 
     problem: ScriptProblem | None = None
@@ -105,6 +109,8 @@ class Script:
     literal_paths: tuple[Mention, ...] = ()
     always_imported: frozenset[str] = frozenset()
     command_line: Declarations = field(default_factory=Declarations)
+    training: Training = field(default_factory=Training)
+    lines: tuple[str, ...] = ()
 
     @property
     def frameworks(self) -> list[str]:
@@ -203,7 +209,7 @@ def parse_script(raw: bytes, python: tuple[int, int] | None = None) -> Script:
     except (RecursionError, MemoryError) as error:
         return Script(ScriptProblem(None, f"not Python 3: {str(error) or 'nested too deeply'}"))
     try:
-        return _described(tree)
+        return _described(tree, importlib.util.decode_source(raw).split("\n"))
     except RecursionError:
         return Script(ScriptProblem(None, "nested too deeply"))
 
@@ -237,7 +243,7 @@ def _syntax_problem(error: SyntaxError, raw: bytes, python: tuple[int, int] | No
     return ScriptProblem(number, f"not Python 3: {error.msg}", column, source, is_syntax)
 
 
-def _described(tree: ast.Module) -> Script:
+def _described(tree: ast.Module, lines: list[str]) -> Script:
     nodes = Nodes(tree)
     known = constants(tree)
     found = options(nodes.of(ast.Call), known)
@@ -262,6 +268,8 @@ def _described(tree: ast.Module) -> Script:
         literal_paths=_first(one for one in texts if re.match(r"/opt/ml(/|$)", one.name)),
         always_imported=frozenset(one.name for one in always),
         command_line=declarations(nodes, {one.name for one in imports}, known),
+        training=read_training(list(nodes), found, known, lines),
+        lines=tuple(lines),
     )
 
 

@@ -1,8 +1,9 @@
 """Trains a small convolutional network on MNIST digits with PyTorch's own DistributedDataParallel.
 
 An ordinary script: it takes its place among the workers from RANK and WORLD_SIZE, its data from the channels, and
-leaves its model and checkpoints where SageMaker looks for them. It also runs alone: ``python mnist_ddp.py --train
-FOLDER --test FOLDER --model-dir FOLDER``.
+leaves its model and checkpoints where SageMaker looks for them. Each worker computes on the GPU of its LOCAL_RANK, or
+on the CPU where there is none. It also runs alone: ``python mnist_ddp.py --train FOLDER --test FOLDER --model-dir
+FOLDER``.
 """
 
 import argparse
@@ -86,8 +87,17 @@ def save(path: Path, state: object) -> None:
     partial.replace(path)
 
 
-def train(arguments: argparse.Namespace, model: nn.Module, rank: int, world_size: int) -> None:
-    images, labels = read_channel(arguments.train)
+def this_device() -> torch.device:
+    """The GPU of this worker, or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
+def train(arguments: argparse.Namespace, model: nn.Module, device: torch.device, rank: int, world_size: int) -> None:
+    images, labels = (one.to(device) for one in read_channel(arguments.train))
     if arguments.batch_size % world_size:
         raise ValueError(f"--batch-size {arguments.batch_size} cannot be shared by {world_size} workers equally")
     total = arguments.epochs * (len(images) // arguments.batch_size)
@@ -99,7 +109,7 @@ def train(arguments: argparse.Namespace, model: nn.Module, rank: int, world_size
             break
         if step <= done:
             continue
-        mine = batch.chunk(world_size)[rank]
+        mine = batch.chunk(world_size)[rank].to(device)
         loss = functional.cross_entropy(model(images[mine]), labels[mine])
         optimizer.zero_grad()
         loss.backward()
@@ -119,7 +129,7 @@ def resume(arguments: argparse.Namespace, model: nn.Module, optimizer: torch.opt
     path = arguments.checkpoint_dir / CHECKPOINT if arguments.checkpoint_dir else None
     if path is None or not path.exists():
         return 0
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, map_location="cpu", weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     print(f"goes on after step {state['step']}")
@@ -127,8 +137,8 @@ def resume(arguments: argparse.Namespace, model: nn.Module, optimizer: torch.opt
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, folder: Path) -> tuple[float, int]:
-    images, labels = read_channel(folder)
+def accuracy(model: nn.Module, device: torch.device, folder: Path) -> tuple[float, int]:
+    images, labels = (one.to(device) for one in read_channel(folder))
     right = (model(images).argmax(1) == labels).sum().item()
     return right / len(labels), len(labels)
 
@@ -136,19 +146,21 @@ def accuracy(model: nn.Module, folder: Path) -> tuple[float, int]:
 def main() -> None:
     arguments = parse_arguments()
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    model = make_model(arguments.seed)
+    device = this_device()
+    model = make_model(arguments.seed).to(device)
     if world_size > 1:
         if arguments.backend == "smddp":
             import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 - registers the backend
         dist.init_process_group(arguments.backend)
         model = DistributedDataParallel(model)
-    train(arguments, model, rank, world_size)
+    train(arguments, model, device, rank, world_size)
     if rank == 0:
         plain = model.module if world_size > 1 else model
-        share, count = accuracy(plain, arguments.test)
+        share, count = accuracy(plain, device, arguments.test)
         print(f"accuracy {share:.3f} on {count} digits that are not in the training channel")
         progress.emit("result", accuracy=share, digits=count)
-        save(arguments.model_dir / "model.pt", plain.state_dict())
+        # On the CPU, so that it loads on a machine without a GPU.
+        save(arguments.model_dir / "model.pt", plain.cpu().state_dict())
     if world_size > 1:
         dist.barrier()
         dist.destroy_process_group()

@@ -15,6 +15,8 @@ Comment lines at its head say what else there is:
     # account LINE                 of that account's file
     # credentials wrong            that are none of that account's
     # alone                        `schema: 1` is not put before it
+
+A block of Python behind the YAML is the script, ``src/train.py``.
 """
 
 from __future__ import annotations
@@ -43,9 +45,20 @@ PAGES = sorted((ROOT / "docs" / "errors").glob("*.md"))
 
 def block(page: Path, title: str) -> str:
     """The YAML block below ``## title``."""
-    found = re.findall(rf"^## {title}\n\n```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return _blocks(page, title)[0]
+
+
+def script(page: Path, title: str) -> str | None:
+    """The block of Python behind that."""
+    return _blocks(page, title)[1] or None
+
+
+def _blocks(page: Path, title: str) -> tuple[str, str]:
+    form = rf"^## {title}\n\n```yaml\n(.*?)^```$(?:\n\n```python\n(.*?)^```$)?"
+    found = re.findall(form, page.read_text(), re.MULTILINE | re.DOTALL)
     assert len(found) == 1, f"{page.name}: one block below ## {title}"
-    return str(found[0])
+    yaml, python = found[0]
+    return str(yaml), str(python)
 
 
 def tell(
@@ -54,13 +67,15 @@ def tell(
     monkeypatch: pytest.MonkeyPatch,
     account: Callable[[], Cloud],
     edits: Sequence[Edit] = (),
+    python: str | None = None,
 ) -> list[Diagnostic]:
-    """What is told about the example, from within ``folder``; ``account`` gives the cloud that is asked.
+    """What is reported about the example, from within ``folder``; ``account`` gives the cloud that is asked.
 
     Args:
         edits: of the example's files, made before it is checked.
+        python: the text of the script.
     """
-    write_job(folder)
+    write_job(folder, script=python or "print('trained')\n")
     monkeypatch.chdir(folder)
     base: dict[str, Any] = YAML(typ="safe", pure=True).load(JOB)
     asked = re.findall(r"^# (.*)$", example, re.MULTILINE)

@@ -18,13 +18,14 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.rules.check import every_rule
 from smdp_launch.rules.pages import codes, page, title
 from tests.conftest import LAUNCHER, ROOT, Command, clean_environment
-from tests.launcher.examples import PAGES, block, tell
+from tests.launcher.examples import PAGES, block, script, tell
 from tests.launcher.faulty_service import cloud_with_data
 from tests.localcloud.cloud import Cloud
 
 #: Told of something that no line of the job file stands for.
 ELSEWHERE = {"SMDP101": "job.yaml", "SMDP207": "--set", "SMDP208": "smdp-defaults.yaml", "SMDP410": "src/.smdpignore"}
 ELSEWHERE |= {"SMDP430": "src/train.py"}
+ELSEWHERE |= {f"SMDP{number}": "src/train.py" for number in range(440, 449)} | {"SMDP449": "src/requirements.txt"}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def account(request: pytest.FixtureRequest) -> Callable[[], Cloud]:
 def test_the_wrong_example_is_told_and_nothing_else(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]
 ) -> None:
-    told = tell(tmp_path, block(path, "Wrong"), monkeypatch, account)
+    told = tell(tmp_path, block(path, "Wrong"), monkeypatch, account, script(path, "Wrong"))
     assert [one.code for one in told] == [path.stem], told
     (one,) = told
     assert one.help
@@ -55,7 +56,7 @@ def test_the_wrong_example_is_told_and_nothing_else(
 def test_the_right_example_is_sound(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]
 ) -> None:
-    assert tell(tmp_path, block(path, "Right"), monkeypatch, account) == []
+    assert tell(tmp_path, block(path, "Right"), monkeypatch, account, script(path, "Right")) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

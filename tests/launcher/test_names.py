@@ -88,7 +88,7 @@ def test_the_module_is_the_command(job_folder: Path) -> None:
         text=True,
         check=False,
     )
-    assert (ran.returncode, ran.stdout) == (0, "job.yaml: no mistakes found\n")
+    assert (ran.returncode, ran.stdout) == (0, "job.yaml: sound\n")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,159 @@
+"""A parsed file as the readers ask for it: nodes by kind, full names of calls, places for people."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar, overload
+
+from smdp_launch.source.options import dotted
+
+#: Line and column as the syntax tree counts them: lines from 1, columns in bytes from 0.
+Position = tuple[int, int]
+#: From a position up to, without, another.
+Extent = tuple[Position, Position]
+_One = TypeVar("_One", bound=ast.AST)
+_Other = TypeVar("_Other", bound=ast.AST)
+_Third = TypeVar("_Third", bound=ast.AST)
+
+#: What the readers ask for.
+_KINDS = (
+    *(ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.Subscript, ast.Compare, ast.BoolOp, ast.BinOp, ast.IfExp),
+    *(ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.If, ast.For, ast.With, ast.Try),
+    *(ast.Expr, ast.Return, ast.Assert, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a file. Lines and columns count from 1, columns in characters; ``end_column`` is the first column
+    behind the place, on the same line."""
+
+    line: int
+    column: int
+    end_column: int
+
+
+class Call(NamedTuple):
+    """A call with the last part of the called name, and with the whole as ``Syntax.full_name`` has it."""
+
+    node: ast.Call
+    name: str
+    full_name: str
+
+
+class Syntax:
+    """One file.
+
+    Args:
+        nodes: all of its tree, in the order of the file.
+        lines: its text.
+    """
+
+    def __init__(self, nodes: Iterable[ast.AST], lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._kinds: dict[type[ast.AST], list[Any]] = {kind: [] for kind in _KINDS}
+        for node in nodes:
+            found = self._kinds.get(type(node))
+            if found is not None:
+                found.append(node)
+        self._full_names = dict(self._imported())
+        #: The uses of each name and of each attribute, by its last part.
+        self.uses: dict[str, list[ast.expr]] = {}
+        for name in self.all(ast.Name):
+            self.uses.setdefault(name.id, []).append(name)
+        for attribute in self.all(ast.Attribute):
+            self.uses.setdefault(attribute.attr, []).append(attribute)
+        self.calls = [Call(one, tail(one.func), self.full_name(one.func)) for one in self.all(ast.Call)]
+
+    @overload
+    def all(self, kind: type[_One], /) -> list[_One]: ...
+
+    @overload
+    def all(self, kind: type[_One], other: type[_Other], /) -> list[_One | _Other]: ...
+
+    @overload
+    def all(self, kind: type[_One], other: type[_Other], third: type[_Third], /) -> list[_One | _Other | _Third]: ...
+
+    def all(self, *kinds: type[ast.AST]) -> list[Any]:
+        """The nodes of exactly these kinds; those of one kind in the order of the file."""
+        return self._kinds[kinds[0]] if len(kinds) == 1 else [node for kind in kinds for node in self._kinds[kind]]
+
+    def full_name(self, node: ast.AST) -> str:
+        """``torch.distributed.init_process_group`` for ``dist.init_process_group``; empty for what has no name."""
+        name = dotted(node)
+        first, dot, rest = name.partition(".")
+        return f"{self._full_names.get(first, first)}{dot}{rest}"
+
+    def mark(self, node: ast.expr | ast.stmt) -> Mark:
+        line = self._lines[node.lineno - 1] if node.lineno <= len(self._lines) else ""
+        end = node.end_col_offset if node.end_lineno == node.lineno else None
+        start, stop = _characters(line, node.col_offset), _characters(line, end) if end is not None else len(line)
+        return Mark(node.lineno, start + 1, max(stop, start + 1) + 1)
+
+    def _imported(self) -> Iterator[tuple[str, str]]:
+        for node in self.all(ast.Import):
+            for one in node.names:
+                top = one.name.partition(".")[0]
+                yield (one.asname, one.name) if one.asname else (top, top)
+        for origin in self.all(ast.ImportFrom):
+            module = "." * origin.level + (origin.module or "")
+            yield from ((one.asname or one.name, f"{module}.{one.name}") for one in origin.names)
+
+
+class Spots:
+    """Nodes of interest, to be asked whether one of them lies within another node."""
+
+    def __init__(self, nodes: Iterable[ast.expr]) -> None:
+        self._ends = sorted((start(one), end(one)) for one in nodes)
+
+    def __bool__(self) -> bool:
+        return bool(self._ends)
+
+    def within(self, *outer: ast.AST | None) -> bool:
+        return any(self._one_within(one) for one in outer if one is not None)
+
+    def _one_within(self, outer: ast.AST) -> bool:
+        last = end(outer)
+        for index in range(bisect_left(self._ends, (start(outer), (0, 0))), len(self._ends)):
+            first, stop = self._ends[index]
+            if first >= last:
+                return False
+            if stop <= last:
+                return True
+        return False
+
+
+def start(node: Any) -> Position:
+    return node.lineno, node.col_offset
+
+
+def end(node: Any) -> Position:
+    return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+
+
+def tail(node: ast.AST) -> str:
+    """The last part of a called name: ``backward`` for ``loss(x).backward``."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def keywords(call: ast.Call) -> dict[str, ast.expr]:
+    """Arguments given by name, without ``**``."""
+    return {one.arg: one.value for one in call.keywords if one.arg is not None}
+
+
+def words(*nodes: ast.AST | None) -> set[str]:
+    """Identifiers, and texts of one word, within the nodes."""
+    found: set[str] = set()
+    for outer in nodes:
+        for node in ast.walk(outer) if outer is not None else ():
+            text = node.value if isinstance(node, ast.Constant) else tail(node)
+            if isinstance(text, str) and text.isidentifier():
+                found.add(text)
+    return found
+
+
+def _characters(line: str, column: int) -> int:
+    return column if line.isascii() else len(line.encode()[:column].decode(errors="replace"))

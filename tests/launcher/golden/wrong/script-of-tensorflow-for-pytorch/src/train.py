@@ -1,0 +1,3 @@
+import tensorflow as tf
+
+model = tf.keras.applications.ResNet50()
