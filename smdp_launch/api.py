@@ -16,6 +16,8 @@ from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import CheckedJob
 from smdp_launch.diagnostics import Diagnostics, closest
 from smdp_launch.errors import Refused
 from smdp_launch.jobfile.spec import JobSpec
@@ -29,7 +31,7 @@ from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud import client as localcloud
 from smdp_launch.planning.given import JobLike, checked, plan_of, planned
 from smdp_launch.planning.plan import Plan
-from smdp_launch.planning.prepare import CheckedJob, LocalRequest, local_run, with_isolation
+from smdp_launch.planning.prepare import local_run, with_isolation
 from smdp_launch.planning.saved import is_saved_plan, require_unchanged
 from smdp_launch.planning.saved import load as load_saved
 from smdp_launch.rules.account import to_fill_in

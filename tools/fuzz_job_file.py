@@ -20,9 +20,10 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["smdp_launch"]):
+    from smdp_launch.checking.job import check_job
     from smdp_launch.cli.render.diagnostics import told
     from smdp_launch.diagnostics import has_errors
-    from smdp_launch.planning.prepare import check_job, make_plan
+    from smdp_launch.planning.prepare import make_plan
 
 ROOT = Path(__file__).parents[1]
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)

@@ -36,6 +36,11 @@ def is_placeholder(value: str) -> bool:
     return _FORMS.search(value) is not None
 
 
+def of_hyperparameter(name: str) -> str:
+    """What a draft writes for a hyperparameter that the script requires and has no default for."""
+    return f"your-{name}"
+
+
 def training_image(repository: str, tag: str) -> str:
     """The URI of an image that a person builds and pushes."""
     return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{repository}:{tag}"

@@ -26,7 +26,7 @@ def command(name: str | None, quiet: bool, timeout: float | None, region: str | 
     from smdp_launch.api import attach
     from smdp_launch.cli.following import Answer, Following, interrupts_held
     from smdp_launch.cli.render.events import EventView
-    from smdp_launch.cli.render.launch import show_followed
+    from smdp_launch.cli.render.launch import show_end
     from smdp_launch.cli.render.next import command_for_job, say_next
     from smdp_launch.cli.render.waiting import show_waiting
     from smdp_launch.errors import ExitCode, WaitTimedOut
@@ -45,5 +45,5 @@ def command(name: str | None, quiet: bool, timeout: float | None, region: str | 
     if followed is None:
         return ExitCode.INTERRUPTED
     if not as_json:
-        show_followed(job, followed)
+        show_end(job.name, job.region, followed)
     return followed.outcome.exit_code

@@ -67,10 +67,10 @@ def command(
     It reads the scripts without running them, and asks only which of several trains. Placeholders stand for what a
     folder cannot tell: role, region, image and buckets.
     """
+    from smdp_launch.checking.job import check_job
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.draft.draft import make_draft
     from smdp_launch.draft.jobfile import job_file
-    from smdp_launch.planning.prepare import check_job
     from smdp_launch.source.scan import DEFAULT_LIMIT, scan_source
 
     _refuse_to_overwrite(output, force)

@@ -16,10 +16,11 @@ from smdp_launch.cli import options
 from smdp_launch.cli.local_runs import cloud_for, given_flags, local_flags, local_request, plan_here, run_here
 
 if TYPE_CHECKING:
+    from smdp_launch.checking.inputs import LocalRequest
+    from smdp_launch.checking.job import CheckedJob
     from smdp_launch.cli.render.events import EventView
     from smdp_launch.errors import ExitCode
     from smdp_launch.planning.plan import Plan
-    from smdp_launch.planning.prepare import CheckedJob, LocalRequest
 
 
 @click.command("launch", short_help="Run a job here or on SageMaker, and follow it to its end.")
@@ -48,7 +49,7 @@ def command(
     With --local the job runs on this machine: the same request, entrypoint and script, on simulated hosts. Ctrl-C
     asks whether to stop the job. The exit code tells how it ended (docs/exit-codes.md).
     """
-    from smdp_launch.planning.prepare import check_job
+    from smdp_launch.checking.job import check_job
     from smdp_launch.planning.saved import is_saved_plan
 
     given = given_flags(flags)
@@ -145,8 +146,9 @@ def _where(plan: Plan) -> str:
 
 
 def _launch_aws(checked: CheckedJob, manner: Manner, ignore: Sequence[str]) -> ExitCode:
+    from smdp_launch.checking.job import require_launchable
     from smdp_launch.jobs.rehearsals import with_rehearsals
-    from smdp_launch.planning.prepare import make_plan, require_launchable
+    from smdp_launch.planning.prepare import make_plan
 
     plan = with_rehearsals(make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16)))
     return _submit_plan(plan, manner, ignore, lambda: require_launchable(checked))
@@ -191,7 +193,7 @@ def _submit_plan(plan: Plan, manner: Manner, ignore: Sequence[str], require: Cal
     if result is None:
         return ExitCode.INTERRUPTED
     if not manner.as_json:
-        show_end(plan, result)
+        show_end(plan.job, plan.spec.region, result)
     return result.outcome.exit_code
 
 

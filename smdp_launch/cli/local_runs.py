@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from smdp_launch.checking.inputs import LocalRequest
+    from smdp_launch.checking.job import CheckedJob
     from smdp_launch.jobs.clients import Clients
     from smdp_launch.planning.plan import LocalRun, Plan
-    from smdp_launch.planning.prepare import CheckedJob, LocalRequest
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -86,8 +87,8 @@ def given_flags(flags: Mapping[str, Any]) -> list[str]:
 
 
 def local_request(flags: Mapping[str, Any]) -> LocalRequest:
+    from smdp_launch.checking.inputs import LocalRequest
     from smdp_launch.jobs.local import file_systems
-    from smdp_launch.planning.prepare import LocalRequest
 
     return LocalRequest(**flags, file_systems=file_systems())
 

@@ -29,12 +29,13 @@ def command(
     The request can be piped: smdp-launch plan --request > request.json, then
     aws sagemaker create-training-job --cli-input-json file://request.json.
     """
+    from smdp_launch.checking.job import check_job, require_launchable
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.cli.render.plan import show_next, show_origins, show_plan
     from smdp_launch.errors import JobFileRefused
     from smdp_launch.jobs.rehearsals import with_rehearsals
     from smdp_launch.planning.plan import refused_json
-    from smdp_launch.planning.prepare import check_job, make_plan, require_launchable
+    from smdp_launch.planning.prepare import make_plan
     from smdp_launch.planning.saved import save
 
     if as_json and as_request:

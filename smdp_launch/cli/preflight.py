@@ -48,7 +48,8 @@ def command(job_file: Path, settings: tuple[str, ...], ignore: tuple[str, ...], 
 
 
 def _plan(job_file: Path, settings: tuple[str, ...]) -> Plan:
-    from smdp_launch.planning.prepare import check_job, make_plan, require_launchable
+    from smdp_launch.checking.job import check_job, require_launchable
+    from smdp_launch.planning.prepare import make_plan
     from smdp_launch.planning.saved import is_saved_plan, load
 
     if is_saved_plan(job_file):

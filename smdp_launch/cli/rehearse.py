@@ -96,7 +96,7 @@ def command() -> None:
     """Run a job on this machine, have a fault happen to it, and say whether it came through.
 
     The local cloud does to the job what the platform would. The exit code is 0 if the job came through and 15 if it did
-    not; what was seen is printed in either case.
+    not, or if the job never met the fault (INCONCLUSIVE); what was seen is printed in every case.
     """
 
 
@@ -221,9 +221,9 @@ def _rehearse(
     **flags: Any,
 ) -> ExitCode:
     from smdp_launch.catalog.faults import Fault
+    from smdp_launch.checking.job import check_job
     from smdp_launch.cli.render.diagnostics import show_diagnostics
     from smdp_launch.jobs.rehearsal import Rehearsal
-    from smdp_launch.planning.prepare import check_job
 
     if kind == "late" and (at.rank is not None or at.step is not None):
         raise click.BadParameter("a host is late at the start: name the host alone, such as algo-2", param_hint="--at")
@@ -325,10 +325,13 @@ def _tell(told: Report, as_json: bool, page: Path | None) -> None:
     try:
         show_verdict(told, page, as_json=as_json)
     finally:  # whoever read the terminal may have gone
-        if told.rehearsal.is_telling:
+        if told.verdict != "INCONCLUSIVE":
             remember_rehearsal(told)
         if page is not None:
             write_whole(page, rendered(told))
     if not as_json:
         again = command_for(f"rehearse {told.fault.kind}", told.plan.job_file)
-        say_next(command_for("plan", told.plan.job_file) if told.passed else f"mend it, then: {again}")
+        if told.verdict == "INCONCLUSIVE":
+            say_next(again)
+        else:
+            say_next(command_for("plan", told.plan.job_file) if told.passed else f"mend it, then: {again}")

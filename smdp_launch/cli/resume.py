@@ -28,7 +28,7 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
     from smdp_launch.cli.following import Answer, Following, interrupts_held
     from smdp_launch.cli.render import events
     from smdp_launch.cli.render.follow import Shape
-    from smdp_launch.cli.render.launch import show_detached, show_followed
+    from smdp_launch.cli.render.launch import show_detached, show_end
     from smdp_launch.cli.render.next import command_for_job, say_next
     from smdp_launch.cli.render.resume import show_resumption
     from smdp_launch.cli.render.waiting import show_waiting
@@ -65,5 +65,5 @@ def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: st
     if followed is None:
         return ExitCode.INTERRUPTED
     if not as_json:
-        show_followed(job, followed)
+        show_end(job.name, job.region, followed)
     return followed.outcome.exit_code

@@ -26,4 +26,4 @@ def command(name: str | None, region: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(stopped_document(job, status), indent=2))
     else:
-        show_stopped(job, status)
+        show_stopped(job, status, job.describe())

@@ -10,8 +10,8 @@ import click
 from smdp_launch.cli import options
 
 if TYPE_CHECKING:
+    from smdp_launch.checking.job import CheckedJob
     from smdp_launch.planning.fix import Fixed
-    from smdp_launch.planning.prepare import CheckedJob
 
 
 @click.command("validate", short_help="Find every mistake in a job file; --fix corrects those with one right fix.")
@@ -29,7 +29,7 @@ def command(job_file: Path, settings: tuple[str, ...], fix: bool, yes: bool, as_
         raise click.UsageError("--yes applies the fixes of --fix: add --fix")
     if fix and as_json and not yes:
         raise click.UsageError("--json asks nothing: add --yes to apply the fixes")
-    from smdp_launch.planning.prepare import check_job
+    from smdp_launch.checking.job import check_job
 
     if fix:
         _fix(job_file, settings, yes=yes, as_json=as_json)

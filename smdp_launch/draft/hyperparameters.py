@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from smdp_launch.catalog.placeholders import of_hyperparameter
 from smdp_launch.source.options import Option, Value
 
 #: CreateTrainingJob takes 100; some are left for the engine's own.
@@ -18,7 +19,8 @@ _NUMBERS = {"int": (int,), "float": (int, float)}
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """One option; ``unfit`` says why it is not to be passed, None if it is."""
+    """One option; ``unfit`` says why it is not to be passed, None if it is. What the script requires and has no default
+    for has a placeholder as its value."""
 
     name: str
     value: Value
@@ -37,7 +39,10 @@ def hyperparameters(options: Sequence[Option]) -> list[Hyperparameter]:
         if unfit is None and passed == MAX_HYPERPARAMETERS:
             unfit = f"SageMaker takes at most 100, and {MAX_HYPERPARAMETERS} stand above"
         passed += unfit is None
-        found.append(Hyperparameter(option.name, option.default, unfit, option.help))
+        value, help_ = option.default, option.help
+        if unfit is None and value is None:
+            value, help_ = of_hyperparameter(option.name), f"fill in; {option.help}" if option.help else "fill in"
+        found.append(Hyperparameter(option.name, value, unfit, help_))
     return found
 
 
@@ -47,10 +52,10 @@ def _unfit(option: Option) -> str | None:
         return "names that begin with sagemaker_ are the launcher's own"
     if option.kind == "flag":
         return "a flag: SageMaker passes every name with a value, which a flag does not take"
+    if option.default is None:
+        return None if option.required else "no default that can be read from the script"
     if option.kind == "several":
         return "takes several values, and SageMaker passes one"
-    if option.default is None:
-        return "required, and has no default" if option.required else "no default that can be read from the script"
     if len(json.dumps(option.default, ensure_ascii=False)) > MAX_VALUE:
         return f"longer than the {MAX_VALUE} characters that SageMaker passes"
     return _lost(option)

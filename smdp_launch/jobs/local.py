@@ -11,7 +11,7 @@ from smdp_launch.jobs.history import STATE_FOLDER, state_folder
 from smdp_launch.localcloud.variables import STATE
 
 if TYPE_CHECKING:
-    from smdp_launch.planning.file_systems import LocalFileSystem, LocalFileSystems
+    from smdp_launch.checking.file_systems import LocalFileSystem, LocalFileSystems
 
 
 def local_cloud_folder() -> Path:
@@ -43,9 +43,9 @@ def file_systems() -> LocalFileSystems:
         EnvironmentProblem: that file has a mistake, or its folder is a home folder that nobody has.
     """
     from smdp_launch.catalog.local_cloud import THIS_MACHINE
+    from smdp_launch.checking.file_systems import LocalFileSystem
     from smdp_launch.localcloud.account import AccountFile
     from smdp_launch.localcloud.errors import ServiceError
-    from smdp_launch.planning.file_systems import LocalFileSystem
 
     account = AccountFile(named_folder() or Path(STATE_FOLDER, "local").absolute())
     try:

@@ -25,6 +25,7 @@ class Outcome:
     reason: FailureReason, whole; empty unless the job failed.
     model: S3 address of model.tar.gz, if there is one.
     training_seconds, billable_seconds: as the service counts them; None if it never trained.
+    checkpoints: S3 location of its checkpoints, if it has one.
     """
 
     status: str
@@ -34,6 +35,7 @@ class Outcome:
     model: str | None = None
     training_seconds: int | None = None
     billable_seconds: int | None = None
+    checkpoints: str | None = None
 
 
 def outcome(described: Mapping[str, Any]) -> Outcome:
@@ -54,4 +56,5 @@ def outcome(described: Mapping[str, Any]) -> Outcome:
         described.get("ModelArtifacts", {}).get("S3ModelArtifacts") if status != "Failed" else None,
         described.get("TrainingTimeInSeconds"),
         described.get("BillableTimeInSeconds"),
+        described.get("CheckpointConfig", {}).get("S3Uri"),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from smdp_launch.catalog.faults import EVENT, Fault, Kind
 from smdp_launch.errors import ExitCode
@@ -74,16 +74,24 @@ def _moment(fault: Fault) -> str:
     return ", once a checkpoint is kept" if fault.kind in ("spot", "resume") else ", once a step is reported"
 
 
+Result = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Args:
+    result: INCONCLUSIVE where the job did not meet the fault, or somebody stopped it: that says nothing of the job.
     reason: one sentence.
     evidence: what was seen and measured, a name and a value each.
     """
 
-    passed: bool
+    result: Result
     reason: str
     evidence: tuple[Row, ...]
+
+    @property
+    def passed(self) -> bool:
+        return self.result == "PASS"
 
 
 @dataclass
@@ -169,17 +177,12 @@ class Rehearsal:
             raise ValueError("the job has not ended")
         evidence = tuple(_evidence(self, self.outcome))
         try:
-            _require_struck(self, self.outcome)
-            return Verdict(True, _JUDGES[self.fault.kind](self, self.outcome), evidence)
+            _require_fault(self, self.outcome)
+            return Verdict("PASS", _JUDGES[self.fault.kind](self, self.outcome), evidence)
         except _FellShort as short:
-            return Verdict(False, str(short), evidence)
-
-    @property
-    def is_telling(self) -> bool:
-        """Whether the verdict says anything of the job: it was struck, and nobody stopped it for another reason."""
-        was_struck = bool(self.struck) or self.fault.kind == "late"
-        stopped = self.outcome is not None and self.outcome.exit_code is ExitCode.JOB_STOPPED
-        return was_struck and (not stopped or self.gave_up or self.refused is not None)
+            return Verdict("FAIL", str(short), evidence)
+        except _Inconclusive as cause:
+            return Verdict("INCONCLUSIVE", str(cause), evidence)
 
     def seconds_since_struck(self) -> float | None:
         """Until the job's end."""
@@ -192,6 +195,7 @@ class Rehearsal:
         return {
             "rehearsal": REHEARSAL_VERSION,
             "kind": self.fault.kind,
+            "verdict": judged.result,
             "passed": judged.passed,
             "reason": judged.reason,
             "evidence": [{"name": name, "value": value} for name, value in judged.evidence],
@@ -203,7 +207,12 @@ def told_fault(event: JobEvent) -> str:
     fields, host = event.fields, event.fields.get("host", event.host)
     what, rank = str(fields.get("what")), f"rank {fields.get('rank')} on {host}"
     if what == "interrupted":
-        return f"SIGTERM to all hosts, {fields.get('grace')} s to end" if fields.get("grace") else "all hosts gone"
+        grace = fields.get("grace")
+        return (
+            f"SIGTERM to all hosts, {grace:g} s to end"
+            if isinstance(grace, float | int) and grace
+            else "all hosts gone"
+        )
     if what == "job_stopped":
         return "SIGTERM to all hosts: the job is stopped"
     if what == "refused":
@@ -233,12 +242,39 @@ class _FellShort(Exception):
     """The message is the verdict's reason."""
 
 
-def _require_struck(seen: Rehearsal, ended: Outcome) -> None:
-    """A fault that met nothing says nothing about the job."""
+class _Inconclusive(Exception):
+    """The same, where the job was not put to the test."""
+
+
+def _require_fault(seen: Rehearsal, ended: Outcome) -> None:
+    """Raises:
+    _Inconclusive: the job did not meet the fault, or was stopped for another reason.
+    """
     if seen.has_told("missed"):
-        raise _FellShort(f"nothing was rehearsed: rank {seen.fault.rank} had ended before it could be struck")
+        raise _Inconclusive(f"the fault was not injected: rank {seen.fault.rank} had ended before")
+    if ended.exit_code is ExitCode.JOB_STOPPED and not seen.gave_up and seen.refused is None:
+        raise _Inconclusive("the job was stopped before it could show anything")
     if not seen.struck and seen.fault.kind != "late":
-        raise _FellShort(f"nothing was rehearsed: the job {ended.summary} before the moment that was asked for")
+        raise _Inconclusive(f"the fault was not injected: {_too_early(seen, ended)}")
+
+
+def _too_early(seen: Rehearsal, ended: Outcome) -> str:
+    """Why the moment of the fault did not come, and how to choose one that does."""
+    fault, last = seen.fault, seen.steps[-1][1] if seen.steps else None
+    trained = f" after {ended.training_seconds} s of training" if ended.training_seconds is not None else ""
+    told = f"the job {ended.summary}{trained}"
+    if ended.status == "Failed":
+        return f"{told} by itself"
+    if fault.after is not None:
+        return f"{told}, and --after asks for {fault.after:g} s"
+    reported = (
+        f"the last step that its script reported was {last}" if last is not None else "its script reported no step"
+    )
+    if fault.step is not None:
+        return f"{told}, and {reported}; --at asks for step {fault.step}"
+    if last is not None:
+        return f"{told}, before a checkpoint was kept; name a moment with --at @STEP or --after SECONDS"
+    return f"{told}, and {reported} (docs/events.md); report steps, or name a moment with --after SECONDS"
 
 
 def _judge_spot(seen: Rehearsal, ended: Outcome) -> str:
@@ -300,13 +336,13 @@ def _judge_refused(seen: Rehearsal, ended: Outcome) -> str:
         raise _FellShort(f"the job {ended.summary} when calls were refused")
     answered = [one for one in seen.struck if one.fields.get("what") == "answered"]
     if not answered:
-        raise _FellShort("nothing was rehearsed: the job completed before the refusals were over")
+        raise _Inconclusive("the job completed before the refusals were over; give a shorter time with --for")
     if not _refused(answered[0]):
-        raise _FellShort("nothing was rehearsed: nobody made a call that could be refused")
+        raise _Inconclusive("no call was refused, because neither the job nor its follower made one")
     return "the job was followed to its end through the refusals, and completed"
 
 
-#: What is said of a job that comes through. Raise _FellShort.
+#: What is said of a job that comes through. Raise _FellShort and _Inconclusive.
 _JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
     "spot": _judge_spot,
     "resume": _judge_resume,

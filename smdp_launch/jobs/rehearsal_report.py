@@ -15,7 +15,8 @@ from smdp_launch.catalog.faults import Fault
 from smdp_launch.catalog.instances import instance
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobs.follow import JobEvent, StatusChanged
-from smdp_launch.jobs.rehearsal import Rehearsal, Row, announced, platform, told_fault
+from smdp_launch.jobs.rehearsal import Rehearsal, Result, Row, announced, platform, told_fault
+from smdp_launch.jobs.small_runs import needs_more_workers
 from smdp_launch.planning.consequences import side_effects
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.rehearsed import Rehearsed, spec_digest
@@ -95,7 +96,7 @@ class Report:
     rehearsal: Rehearsal
     local: LocalRun
     version: str
-    passed: bool
+    verdict: Result
     reason: str
     rehearsed: tuple[Row, ...]
     platform: str
@@ -104,6 +105,10 @@ class Report:
     not_honoured: tuple[str, ...]
     adds: tuple[Row, ...]
     timeline: Timeline
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == "PASS"
 
     @property
     def fault(self) -> Fault:
@@ -164,16 +169,23 @@ def report(plan: Plan, rehearsal: Rehearsal, version: str) -> Report:
         rehearsal=rehearsal,
         local=plan.local,
         version=version,
-        passed=judged.passed,
+        verdict=judged.result,
         reason=str(starred(judged.reason, secrets)),
         rehearsed=shown([*_rehearsed(plan, plan.local, rehearsal), ("with", f"smdp-launch {version}")]),
         platform=platform(rehearsal.fault.kind),
-        evidence=shown(judged.evidence),
+        evidence=shown([*judged.evidence, *_too_few(plan, rehearsal)]),
         honoured=shown(_honoured(plan, plan.local, rehearsal)),
         not_honoured=plan.local.not_honoured,
         adds=shown(_adds(plan, plan.local)),
         timeline=timeline(rehearsal),
     )
+
+
+def _too_few(plan: Plan, rehearsal: Rehearsal) -> list[Row]:
+    """That the job failed because this run has fewer workers than it."""
+    if rehearsal.outcome is None:
+        return []
+    return titled("workers", list(needs_more_workers(plan, rehearsal.outcome)))
 
 
 def _named(rows: Sequence[Row]) -> list[dict[str, str]]:

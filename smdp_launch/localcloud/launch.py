@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.catalog.faults import GRACE, Fault
 from smdp_launch.catalog.faults import VARIABLE as FAULT
-from smdp_launch.catalog.faults import Fault
 from smdp_launch.localcloud import network, role
 from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.auth import Credentials, Holder, mark
@@ -114,6 +114,7 @@ class Launch:
             "OMP_NUM_THREADS": str(self._threads_per_worker(given)),
             # The hosts' engines prove to each other that they are of one job; nobody else on this machine can join.
             "SMDP_JOB_TOKEN": self._token,
+            **self._notice(),
             **{name: value for name, value in given.items() if name != FAULT},
             **({"SMDP_CUDA_ON_CPU": "1"} if given.get(_CUDA_VARIABLE) == "1" else {}),
             "TRAINING_JOB_NAME": self._folder.name,
@@ -123,6 +124,13 @@ class Launch:
             **self._access(),
             "SMDP_REQUIRE_GPU": "0",  # the instance type is the request's, the machine is not
         }
+
+    def _notice(self) -> dict[str, str]:
+        """A shorter notice than the platform's, for the entrypoint: a host says how long it has, and ends in time."""
+        fault = self._fault
+        if fault is None or fault.kind != "spot" or not 0 < fault.grace < GRACE:
+            return {}
+        return {"SMDP_STOP_BUDGET": f"{fault.grace:g}"}
 
     def _access(self) -> dict[str, str]:
         """To the server's S3; nothing of it for containers without a network, which get all they need as channels."""

@@ -9,9 +9,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import CheckedJob, check_job, check_mapping, check_spec
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.planning.plan import LocalRun, Plan
-from smdp_launch.planning.prepare import CheckedJob, LocalRequest, check_job, check_mapping, check_spec, make_plan
+from smdp_launch.planning.prepare import make_plan
 
 #: What a person may hand over as a job: the path of a job file, a mapping that says the same, or what was made of it.
 JobLike = str | os.PathLike[str] | Mapping[str, Any] | JobSpec

@@ -24,7 +24,7 @@ from smdp_launch.secret_forms import named_secrets, starred
 from smdp_launch.source.scan import SourceTree
 
 #: Version of the JSON form (docs/plan.md); raised when a member changes its meaning or goes.
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 @dataclass(frozen=True)

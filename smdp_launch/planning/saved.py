@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from smdp_launch.catalog.prices import PriceTable
+from smdp_launch.checking.inputs import MB
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.planning.plan import PLAN_VERSION, Plan
-from smdp_launch.planning.prepare import MB
 from smdp_launch.planning.rehearsed import Rehearsed
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash

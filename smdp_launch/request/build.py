@@ -125,11 +125,19 @@ def image(spec: JobSpec) -> str:
     return training_image(found, spec.region)
 
 
+#: In place of the job's name; no job can have this one.
+_ANY_NAME = "<job>"
+
+
 def plan_hash(request: Request, source: SourceTree) -> str:
-    """Of all that is submitted: the request without its tags, and the source's names, modes and contents."""
+    """Of what was decided: the request without its tags, and the source's names, modes and contents.
+
+    The job's name, which has the time in it, counts as one word wherever it stands, so an unchanged job has an
+    unchanged hash.
+    """
     untagged = {key: value for key, value in request.items() if key != "Tags"}
     text = json.dumps([untagged, source.sha256], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.replace(request["TrainingJobName"], _ANY_NAME).encode()).hexdigest()
 
 
 def _algorithm(spec: JobSpec) -> Request:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from smdp_launch.catalog.placeholders import is_placeholder
+from smdp_launch.catalog.placeholders import is_placeholder, of_hyperparameter
 from smdp_launch.diagnostics import Span
 from smdp_launch.jobfile.channels import KINDS
 from smdp_launch.jobfile.document import Layer, Location
@@ -30,7 +30,7 @@ class Placeholder:
 
 
 def placeholders_of(facts: Facts) -> Iterator[Placeholder]:
-    """Every value to fill in, in the order of `_own_values`."""
+    """Every value to fill in; those of the account come first."""
     for at, _ in _unfilled(facts):
         entry = facts.document.entry(at)
         yield Placeholder(_name(at), entry.text, entry.value if entry.layer is not Layer.PYTHON else None)
@@ -53,7 +53,10 @@ def unfilled_placeholders(facts: Facts) -> Iterator[Finding]:
 
 
 def _unfilled(facts: Facts) -> Iterator[tuple[Location, str]]:
-    return ((at, help_) for at, value, help_ in _own_values(facts) if value is not None and is_placeholder(value))
+    yield from ((at, help_) for at, value, help_ in _own_values(facts) if value is not None and is_placeholder(value))
+    for name, value in facts.spec.script.hyperparameters.items() if facts.has("script.hyperparameters") else ():
+        if value == of_hyperparameter(name):
+            yield ("script", "hyperparameters", name), "give the value that the script is to get"
 
 
 def _own_values(facts: Facts) -> Iterator[tuple[Location, str | None, str]]:

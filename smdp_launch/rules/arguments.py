@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from smdp_launch.catalog.placeholders import of_hyperparameter
 from smdp_launch.diagnostics import closest
 from smdp_launch.jobfile.document import Location
 from smdp_launch.request.batch import script_hyperparameters
@@ -186,13 +187,24 @@ def missing_argument(facts: Facts) -> Iterator[Finding]:
             yield Finding(_GIVEN, message, f"add `{name}:` to script.hyperparameters", on_key=True)
 
 
+@rule("SMDP436", *_NEEDS)
+def placeholder_for_an_argument(facts: Facts) -> Iterator[Finding]:
+    line = accepted(facts)
+    # A launch on AWS is refused with all placeholders.
+    for one in passed(facts, line) if line is not None and facts.local else ():
+        if one.argument is not None and one.value == of_hyperparameter(one.name):
+            message = f"{_declared(one.argument)} gets a placeholder for {one.word}"
+            yield Finding(one.at, message, "give the value that the script is to get")
+
+
 def _values(facts: Facts) -> Iterator[tuple[Passed, Argument]]:
     """The hyperparameters that reach an argument with one value."""
     line = accepted(facts)
     for one in passed(facts, line) if line is not None else ():
         argument = one.argument
-        # A value that begins with a dash may be taken for an option.
-        if argument is not None and argument.takes in ("value", "several") and not one.value.startswith("-"):
+        if argument is None or argument.takes not in ("value", "several") or one.value == of_hyperparameter(one.name):
+            continue
+        if not one.value.startswith("-"):  # a value that begins with a dash may be taken for an option
             yield one, argument
 
 

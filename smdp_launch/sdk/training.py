@@ -14,9 +14,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.checking.inputs import MB
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.planning.plan import Plan
-from smdp_launch.planning.prepare import MB
 from smdp_launch.request.build import PLAN_TAG, Request, checkpoint_location, instance_preferences, overlaid, plan_hash
 from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.names import S3Location, job_name, source_location

@@ -131,7 +131,8 @@ class CommandLine:
             bare = word.lstrip("-")
             return [one for one, spelling in spelled if bare in (spelling[2:], f"no{spelling[2:]}")]
         exact = [one for one, spelling in spelled if spelling == word]
-        if exact or self.style == "click" or not self.abbreviates:
+        # allow_abbrev=False forbids no abbreviation with one dash.
+        if exact or self.style == "click" or (word.startswith("--") and not self.abbreviates):
             return exact
         return list(dict.fromkeys(one for one, spelling in spelled if spelling.startswith(word)))
 

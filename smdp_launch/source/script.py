@@ -209,9 +209,21 @@ def parse_script(raw: bytes, python: tuple[int, int] | None = None) -> Script:
     except (RecursionError, MemoryError) as error:
         return Script(ScriptProblem(None, f"not Python 3: {str(error) or 'nested too deeply'}"))
     try:
-        return _described(tree, importlib.util.decode_source(raw).split("\n"))
+        text = _decoded(raw)
+        return text if isinstance(text, Script) else _described(tree, text.split("\n"))
     except RecursionError:
         return Script(ScriptProblem(None, "nested too deeply"))
+
+
+def _decoded(raw: bytes) -> str | Script:
+    """The text of what the parser accepts; it skips bytes of another encoding in comments, which Python refuses."""
+    try:
+        return importlib.util.decode_source(raw)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        return Script(ScriptProblem(line, f"not Python 3: its encoding is not {error.encoding}", is_syntax=True))
+    except SyntaxError:
+        return Script(ScriptProblem(1, "not Python 3: it is not UTF-8, and names no other encoding", is_syntax=True))
 
 
 # The oldest grammar that Python's own parser can be asked for in every version that this package supports.

@@ -93,6 +93,11 @@ class Syntax:
         start, stop = _characters(line, node.col_offset), _characters(line, end) if end is not None else len(line)
         return Mark(node.lineno, start + 1, max(stop, start + 1) + 1)
 
+    def text(self, node: ast.expr) -> str:
+        """As the file has it, up to the end of the line."""
+        mark = self.mark(node)
+        return self._lines[mark.line - 1][mark.column - 1 : mark.end_column - 1]
+
     def _imported(self) -> Iterator[tuple[str, str]]:
         for node in self.all(ast.Import):
             for one in node.names:

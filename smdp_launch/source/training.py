@@ -17,6 +17,7 @@ from smdp_launch.source.options import Option, Value, dotted, literal
 from smdp_launch.source.packages import PLAIN
 from smdp_launch.source.ranks import Ranks, assigned
 from smdp_launch.source.syntax import Mark, Position, Syntax, end, keywords, start, tail, words
+from smdp_launch.source.world_size import Division, divisions
 
 _DYNAMIC = {
     *("exec", "eval", "__import__", "import_module", "instantiate", "run_module", "run_path", "popen", "Popen"),
@@ -144,6 +145,7 @@ class Training:
     samplers: tuple[Sampler, ...] = ()
     loops: tuple[EpochLoop, ...] = ()
     channels: tuple[ChannelUse, ...] = ()
+    divisions: tuple[Division, ...] = ()
     extents: Extents = field(default_factory=Extents)
     calls: Mapping[str, tuple[Position, ...]] = field(default_factory=dict)
 
@@ -166,6 +168,7 @@ def read_training(
         imports=tuple(_imports(syntax, around)),
         is_dynamic=_is_dynamic(syntax),
         channels=tuple(_channels(syntax, around, options)),
+        divisions=tuple(divisions(syntax)),
         extents=around,
         calls=_calls(syntax),
     )

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job
 from smdp_launch.localcloud.client import Endpoint, private
-from smdp_launch.planning.prepare import LocalRequest, check_job, local_run, make_plan
+from smdp_launch.planning.prepare import local_run, make_plan
 from tests.conftest import ROOT, write_job
 
 pytestmark = pytest.mark.clients

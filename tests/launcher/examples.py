@@ -31,12 +31,14 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job, launch_problems
 from smdp_launch.diagnostics import Diagnostic, Edit
 from smdp_launch.edits import apply_edits
 from smdp_launch.jobs.clients import connect_aws
 from smdp_launch.jobs.preflight import preflight
 from smdp_launch.localcloud.variables import variables
-from smdp_launch.planning.prepare import LocalRequest, check_job, launch_problems, make_plan
+from smdp_launch.planning.prepare import make_plan
 from tests.conftest import JOB, ROOT, write_job
 from tests.localcloud.cloud import Cloud
 

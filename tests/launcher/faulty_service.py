@@ -13,6 +13,7 @@ from typing import Any
 
 from botocore.config import Config
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.jobs.asking import Patience, Waiting
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, Seen, StatusChanged
@@ -20,7 +21,7 @@ from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.outcome import Outcome
 from smdp_launch.jobs.submit import submit
 from smdp_launch.planning.plan import Plan
-from smdp_launch.planning.prepare import check_job, make_plan
+from smdp_launch.planning.prepare import make_plan
 from tests.conftest import JOB, write_job
 from tests.launcher.faults import Fault, Policy, Proxy
 from tests.localcloud.cloud import Cloud, client_of

@@ -12,7 +12,8 @@ from typing import Any
 from botocore.session import Session
 from botocore.validate import ParamValidator
 
-from smdp_launch.planning.prepare import CheckedJob, check_job, make_plan
+from smdp_launch.checking.job import CheckedJob, check_job
+from smdp_launch.planning.prepare import make_plan
 from smdp_launch.request.limits import walk
 
 GOOD = Path(__file__).with_name("good")

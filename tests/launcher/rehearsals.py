@@ -8,12 +8,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from smdp_launch.catalog.faults import EVENT, Fault
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Seen, StatusChanged
 from smdp_launch.jobs.outcome import outcome
 from smdp_launch.jobs.rehearsal import Rehearsal
 from smdp_launch.jobs.rehearsal_report import Report, report
 from smdp_launch.planning.plan import LocalRun, Plan
-from smdp_launch.planning.prepare import LocalRequest, check_job, local_run, make_plan
+from smdp_launch.planning.prepare import local_run, make_plan
 
 NOW = datetime(2026, 11, 22, 10, 7, 31, tzinfo=timezone.utc)
 ZERO = 1_795_342_055_000  # milliseconds since 1970: when the recorded jobs were created

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.catalog.placeholders import REGION
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode
-from smdp_launch.planning.prepare import LocalRequest, check_job
 from smdp_launch.planning.saved import load, save
 from tests.conftest import JOB, Command, write_job
 from tests.launcher.test_request import plan_of

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.cli.following import Followed
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.download import show_download
 from smdp_launch.cli.render.follow import FollowView, Shape
 from smdp_launch.cli.render.jobs import show_jobs
-from smdp_launch.cli.render.launch import show_detached, show_end, show_followed, show_local_end, show_local_start
+from smdp_launch.cli.render.launch import show_detached, show_end, show_local_end, show_local_start
 from smdp_launch.cli.render.logs import show_lines
 from smdp_launch.cli.render.rehearse import show_verdict
 from smdp_launch.cli.render.resume import show_resumption
@@ -34,7 +35,7 @@ from smdp_launch.jobs.outcome import Outcome, outcome
 from smdp_launch.jobs.resume import Resumption
 from smdp_launch.jobs.troubles import Trouble
 from smdp_launch.planning.plan import LocalRun, Plan
-from smdp_launch.planning.prepare import check_job, make_plan
+from smdp_launch.planning.prepare import make_plan
 from tests.conftest import JOB, write_job
 from tests.launcher.rehearsals import KILL, SPOT, kill, spot, told
 from tests.launcher.test_request import NOW
@@ -167,18 +168,18 @@ VIEWS: dict[str, Callable[[], None]] = {
     "local-start": local_start,
     "local-end": lambda: show_local_end(planned(), Followed(outcome(COMPLETED), {"accuracy": 0.98765}), stored),
     "local-failed": lambda: show_local_end(planned(), Followed(outcome(FAILED)), stored),
-    "end": lambda: show_end(planned(), Followed(outcome(COMPLETED))),
-    "failed": lambda: show_end(planned(), Followed(outcome(FAILED))),
-    "stopped": lambda: show_end(planned(), Followed(outcome({"TrainingJobStatus": "Stopped"}))),
+    "end": lambda: show_end(NAME, "us-east-1", Followed(outcome(COMPLETED))),
+    "failed": lambda: show_end(NAME, "us-east-1", Followed(outcome(FAILED))),
+    "stopped": lambda: show_end(NAME, "us-east-1", Followed(outcome({"TrainingJobStatus": "Stopped"}))),
     "download": lambda: show_download(job("us-east-1"), fetched(outcome(COMPLETED), None)),
     "status": lambda: show_status(job("us-east-1"), described()),
     "status-checkpoints": status_checkpoints,
     "status-failed": lambda: show_status(job("us-east-1"), described(**FAILED, BillableTimeInSeconds=61)),
-    "stopped-now": lambda: show_stopped(job("us-east-1"), "Stopping"),
+    "stopped-now": lambda: show_stopped(job("us-east-1"), "Stopping", described()),
     "logs": lambda: show_lines(job("us-east-1"), described(), lines(), True),
     "list": lambda: show_jobs(listed(), None),
     "detached": lambda: show_detached(NAME),
-    "followed": lambda: show_followed(job("us-east-1"), Followed(outcome(FAILED), {}, (("algo-2", 3), ("Traceback",)))),
+    "followed": lambda: show_end(NAME, "us-east-1", Followed(outcome(FAILED), {}, (("algo-2", 3), ("Traceback",)))),
     "outage": followed_outage,
     "checkpoints": followed_checkpoints,
     "rehearsal": lambda: show_verdict(told(SPOT, spot()), Path("spot.html"), as_json=False),

@@ -44,7 +44,7 @@ def account(request: pytest.FixtureRequest) -> Callable[[], Cloud]:
 def test_the_wrong_example_is_told_and_nothing_else(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]
 ) -> None:
-    told = tell(tmp_path, block(path, "Wrong"), monkeypatch, account, script(path, "Wrong"))
+    told = tell(tmp_path, block(path, "Wrong"), monkeypatch, account, python=script(path, "Wrong"))
     assert [one.code for one in told] == [path.stem], told
     (one,) = told
     assert one.help
@@ -56,7 +56,7 @@ def test_the_wrong_example_is_told_and_nothing_else(
 def test_the_right_example_is_sound(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]
 ) -> None:
-    assert tell(tmp_path, block(path, "Right"), monkeypatch, account, script(path, "Right")) == []
+    assert tell(tmp_path, block(path, "Right"), monkeypatch, account, python=script(path, "Right")) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

@@ -11,13 +11,13 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from smdp_launch.checking.job import CheckedJob, check_job
 from smdp_launch.diagnostics import Diagnostic, Edit
 from smdp_launch.edits import apply_edits, without_conflicts
 from smdp_launch.errors import EnvironmentProblem, ExitCode, Refused
 from smdp_launch.planning.fix import fix_job, write
-from smdp_launch.planning.prepare import CheckedJob, check_job
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
-from tests.launcher.examples import PAGES, block, tell
+from tests.launcher.examples import PAGES, block, script, tell
 from tests.launcher.faulty_service import cloud_with_data
 from tests.launcher.good_files import FILES, workshop
 from tests.launcher.mutation import mutants
@@ -111,9 +111,10 @@ def test_the_edit_of_a_pages_wrong_example_leaves_nothing(
     (tmp_path / "before").mkdir()
     (tmp_path / "after").mkdir()
     account: Callable[[], Cloud] = lambda: request.getfixturevalue("cloud")  # noqa: E731
-    (one,) = tell(tmp_path / "before", block(page, "Wrong"), monkeypatch, account)
+    example, python = block(page, "Wrong"), script(page, "Wrong")
+    (one,) = tell(tmp_path / "before", example, monkeypatch, account, python=python)
     if one.edits:
-        assert tell(tmp_path / "after", block(page, "Wrong"), monkeypatch, account, one.edits) == []
+        assert tell(tmp_path / "after", example, monkeypatch, account, one.edits, python) == []
 
 
 # -- what the help names ---------------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ def test_what_a_flag_says_has_no_edit(tmp_path: Path, settings: list[str]) -> No
 
 
 def test_a_mapping_has_no_edits(tmp_path: Path) -> None:
-    from smdp_launch.planning.prepare import check_mapping
+    from smdp_launch.checking.job import check_mapping
 
     found = check_mapping({"schema": 1, "nme": "x"}, tmp_path, environ={}).diagnostics
     assert found

@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.jobfile import schema
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.document import read
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.planning.prepare import check_job
 from tests.launcher.good_files import FILES, refused_by_service, request_of
 
 Leaf = tuple[str, ...]

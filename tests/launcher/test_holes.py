@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job
 from smdp_launch.diagnostics import has_errors
-from smdp_launch.planning.prepare import LocalRequest, check_job
 from tests.conftest import write_job
 
 WHOLE: dict[str, Any] = {

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job
 from smdp_launch.cli.render.diagnostics import told
 from smdp_launch.diagnostics import Diagnostics, Severity
 from smdp_launch.errors import ExitCode
-from smdp_launch.planning.prepare import LocalRequest, check_job
 from smdp_launch.source.scan import glance_at_data
 from tests.conftest import JOB, Command, write_job
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.checking.job import CheckedJob
 from smdp_launch.diagnostics import Diagnostic, has_errors
 from smdp_launch.jobfile.document import Document
-from smdp_launch.planning.prepare import CheckedJob
 from tests.launcher.good_files import FILES, checked, refused_by_service, request_of, workshop
 from tests.launcher.mutation import OPERATORS, Mutant, mutants
 

@@ -118,6 +118,29 @@ def test_a_job_of_the_service_ends_by_naming_the_next(
     assert re.search(wanted + r"\Z", ran.stdout)
 
 
+@pytest.mark.parametrize(
+    ("job", "then"),
+    [
+        (JOB, "smdp-launch launch --local"),
+        (f'{JOB}checkpoint: {{s3: "s3://bucket/checkpoints"}}\n', "smdp-launch resume"),
+    ],
+    ids=["no checkpoints", "checkpoints"],
+)
+def test_after_a_stop_every_command_names_the_same_next(
+    smdp_launch: Command, job_folder: Path, state: dict[str, str], job: str, then: str
+) -> None:
+    write_job(job_folder, job, "import time\ntime.sleep(600)\n")
+    environment = clean_environment(**state)
+    assert smdp_launch(*HERE, "--detach", env=environment).returncode == ExitCode.OK
+    stopped = smdp_launch("stop", env=environment)
+    assert last_lines(stopped).endswith("next: smdp-launch follow\n")
+    followed = smdp_launch("follow", env=environment)
+    assert followed.returncode == ExitCode.JOB_STOPPED, followed.stdout + followed.stderr
+    assert re.search(rf"next +{then}\n\Z", followed.stdout)
+    for verb in ("status", "logs", "stop"):
+        assert last_lines(smdp_launch(verb, env=environment)).endswith(f"next: {then}\n"), verb
+
+
 def test_every_command_is_among_those_that_name_the_next() -> None:
     tested = {arguments[0] for arguments, *_ in ENDS} | {"image"}  # which have their own tests
     assert tested == set(COMMANDS) - {"completion"}  # its next step is a line in a file: test_completion.py

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode
-from smdp_launch.planning.prepare import check_job
 from smdp_launch.source.scan import scan_source
 from smdp_launch.templates import template
 from tests.conftest import Command, write_job

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.planning.prepare import check_job
+from smdp_launch.checking.job import check_job
 from tests.conftest import JOB, write_job
 
 

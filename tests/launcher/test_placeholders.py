@@ -12,8 +12,9 @@ import pytest
 from smdp_launch import load, plan
 from smdp_launch.catalog import placeholders
 from smdp_launch.catalog.placeholders import is_placeholder
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import CheckedJob, check_job, check_mapping, launch_problems
 from smdp_launch.errors import ExitCode
-from smdp_launch.planning.prepare import CheckedJob, LocalRequest, check_job, check_mapping, launch_problems
 from tests.conftest import JOB, ROOT, Command, write_job
 from tests.launcher.good_files import FILES
 from tests.test_docs import blocks

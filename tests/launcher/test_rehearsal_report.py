@@ -18,8 +18,9 @@ from smdp_launch.cli.render.rehearsal_plot import LEFT, RIGHT, WIDTH
 from smdp_launch.cli.render.rehearse import show_verdict
 from smdp_launch.cli.render.timeline import drawn, legend, ticks
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.follow import Seen
+from smdp_launch.jobs.follow import Ended, Seen
 from smdp_launch.jobs.history import state_folder
+from smdp_launch.jobs.outcome import outcome
 from smdp_launch.jobs.rehearsal_report import Timeline, timeline
 from smdp_launch.jobs.rehearsals import remember_rehearsal, with_rehearsals, write_whole
 from smdp_launch.localcloud.client import private
@@ -56,7 +57,7 @@ def test_the_timeline_is_what_the_follower_saw() -> None:
          ("Completed", 9484, 9484)],
     ]  # fmt: skip
     assert found.attempts[0][-1].message == "its spot capacity was taken away"
-    assert [(one.at_ms, one.text) for one in found.strikes] == [(3837, "SIGTERM to all hosts, 120.0 s to end")]
+    assert [(one.at_ms, one.text) for one in found.strikes] == [(3837, "SIGTERM to all hosts, 120 s to end")]
     assert [(one.at_ms, one.host) for one in found.restored] == [(6708, "algo-1"), (6708, "algo-2")]
     assert found.steps == tuple((2600 + 200 * one if one < 7 else 6600 + 200 * one, one) for one in range(1, 13))
     assert (found.length_ms, f"{found.began:%H:%M:%S}") == (9484, "10:07:35")
@@ -104,6 +105,17 @@ def test_the_document_is_as_its_schema_says(here: Path) -> None:
         document = json.loads(json.dumps(found.to_json(), allow_nan=False))
         validator("rehearsal").validate(document)
         assert (document["rehearsal"], document["version"], document["passed"]) == (1, "1.2.3", True)
+
+
+def test_a_script_that_reports_no_step_is_named_as_the_cause(here: Path) -> None:
+    ended = Ended(outcome({"TrainingJobStatus": "Completed", "TrainingTimeInSeconds": 4}))
+    found = told(KILL, [status("Pending", 0), status("Training", 1000), status("Completed", 5000), ended])
+    assert found.verdict == "INCONCLUSIVE"
+    assert found.reason == (
+        "the fault was not injected: the job completed after 4 s of training, and its script reported no step"
+        " (docs/events.md); report steps, or name a moment with --after SECONDS"
+    )
+    assert '<p class="verdict open"><strong>INCONCLUSIVE</strong>' in page(found)
 
 
 def test_a_secret_stands_in_no_form_of_the_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def rehearse(folder: Path) -> Command:
 
 
 def verdict(output: str) -> str:
-    (line,) = (one for one in output.splitlines() if one.startswith(("PASS", "FAIL")))
+    (line,) = (one for one in output.splitlines() if one.startswith(("PASS", "FAIL", "INCONCLUSIVE")))
     return line
 
 
@@ -109,7 +109,7 @@ def verdict(output: str) -> str:
         ),
         (["spot", "--at", "@8", "--for", "1"], {"bad": "breaks"}, "FAIL  the job came back and failed"),
         (["spot", "--for", "1"], {"text": JOB}, "FAIL  no checkpoint had been kept when the hosts went"),
-        (["spot", "--after", "60"], {}, "FAIL  nothing was rehearsed: the job completed before the moment"),
+        (["spot", "--after", "60"], {}, "INCONCLUSIVE  the fault was not injected: the job completed after "),
         (["resume", "--at", "@8"], {}, "PASS  the job was resumed, went on at step "),
         (
             ["resume", "--at", "@8"],
@@ -117,7 +117,11 @@ def verdict(output: str) -> str:
             "FAIL  the job could not be resumed: ",
         ),
         (["kill"], {}, "PASS  the job ended by itself, and its FailureReason names rank 1"),
-        (["kill", "--at", "@3"], {"bad": "leaves"}, "FAIL  nothing was rehearsed: rank 1 had ended before it could"),
+        (
+            ["kill", "--at", "@3"],
+            {"bad": "leaves"},
+            "INCONCLUSIVE  the fault was not injected: rank 1 had ended before",
+        ),
         (["kill", "--within", "1"], {"bad": "stays"}, "FAIL  1 s after rank 1 was killed the job still ran, and would"),
         (["slow", "--for", "1"], {}, "FAIL  nobody said that rank 1 stood still for 1 s: no other rank waited"),
         (["late", "--for", "2"], {}, "PASS  the others waited 2 s for algo-2, and the job completed"),
@@ -129,6 +133,48 @@ def test_a_job_comes_through_or_it_is_said_why_not(
     ran = rehearse(*arguments, **more)
     assert verdict(ran.stdout).startswith(told), ran.stdout + ran.stderr
     assert ran.returncode == (ExitCode.OK if told.startswith("PASS") else ExitCode.REHEARSAL_FAILED)
+
+
+def test_hosts_say_how_much_time_a_short_grace_leaves_them(rehearse: Command) -> None:
+    ran = rehearse("spot", "--at", "@3", "--for", "1", "--grace", "3")
+    assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
+    assert "SIGTERM received: passed on as SIGTERM, 3 s to save and end" in ran.stdout
+    assert "SIGTERM to all hosts, 3 s to end" in ran.stdout
+    assert "115 s" not in ran.stdout
+
+
+def test_a_fault_that_is_never_injected_is_inconclusive_and_counts_for_no_plan(rehearse: Command, folder: Path) -> None:
+    rehearsals = state_folder(folder) / "rehearsals"
+    before = {path: path.read_bytes() for path in rehearsals.glob("*")}
+    ran = rehearse("kill", "--at", "@99", "--json")
+    assert ran.returncode == ExitCode.REHEARSAL_FAILED
+    last = json.loads(ran.stdout.splitlines()[-1])
+    validator("rehearsal").validate(last)
+    assert (last["verdict"], last["passed"]) == ("INCONCLUSIVE", False)
+    assert last["reason"].endswith("the last step that its script reported was 15; --at asks for step 99")
+    assert {path: path.read_bytes() for path in rehearsals.glob("*")} == before
+
+
+#: Fit for whole hosts of 8 GPUs, as many scripts are.
+WHOLE_HOSTS = """import os
+world_size = int(os.environ["WORLD_SIZE"])
+batch = 64 // (world_size // 8)
+print(f"batch {batch}")
+"""
+
+
+def test_a_failure_for_want_of_workers_names_the_smallest_number_that_is_enough(folder: Path) -> None:
+    write_job(folder, JOB, WHOLE_HOSTS)
+    run = command_in(folder)
+    told = ("train.py, line 3: world_size // 8 is 0 with 2 workers; the job has 16", "--hosts 2 --workers-per-host 4")
+    for command in (["launch", "--local"], ["rehearse", "late", "--for", "0"]):
+        ran = run(*command, *TWO)
+        assert "ZeroDivisionError" in ran.stdout
+        text = " ".join(ran.stdout.split())
+        assert all(one in text for one in told), ran.stdout
+    enough = run("launch", "--local", "--hosts", "2", "--workers-per-host", "4")
+    assert enough.returncode == ExitCode.OK, enough.stdout
+    assert "world_size // 8" not in enough.stdout
 
 
 @pytest.mark.torch

@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.json import JSONSnapshotExtension
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job
 from smdp_launch.planning.plan import LocalRun, Plan
-from smdp_launch.planning.prepare import LocalRequest, check_job, local_run, make_plan
+from smdp_launch.planning.prepare import local_run, make_plan
 from smdp_launch.request.hyperparameters import encode, script_arguments
 from smdp_launch.request.names import S3Location, job_name
 from smdp_launch.request.ranks import hosts, rank_map

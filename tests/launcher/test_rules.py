@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job, launch_problems
 from smdp_launch.diagnostics import Diagnostic, Severity
-from smdp_launch.planning.prepare import LocalRequest, check_job, launch_problems
 from smdp_launch.request.build import training_request
 from smdp_launch.rules.limits import LAUNCH_HYPERPARAMETERS, request_within_limits
 from tests.conftest import JOB, write_job

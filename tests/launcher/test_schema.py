@@ -13,9 +13,9 @@ import pytest
 from jsonschema import Draft7Validator
 from ruamel.yaml import YAML
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.jobfile.editor import editor_schema
 from smdp_launch.jobfile.spec import EngineOptions
-from smdp_launch.planning.prepare import check_job
 from tests.conftest import JOB, ROOT, Command, write_job
 
 VALIDATOR = Draft7Validator(editor_schema())

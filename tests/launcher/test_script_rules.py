@@ -7,8 +7,9 @@ from textwrap import dedent
 
 import pytest
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job
 from smdp_launch.diagnostics import Diagnostic, Severity
-from smdp_launch.planning.prepare import LocalRequest, check_job
 from tests.conftest import JOB, write_job
 
 SOUND = """\

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.planning.prepare import check_mapping
 from smdp_launch.source.script import parse_script
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.launcher.test_script_arguments import job

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.cli.render.diagnostics import told
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.planning.prepare import check_job
 from smdp_launch.secret_forms import says_secret
 from tests.conftest import JOB, Command, write_job
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from smdp_launch.checking.job import CheckedJob, check_job
 from smdp_launch.cli.render.diagnostics import told
 from smdp_launch.jobfile.document import MAX_BYTES
-from smdp_launch.planning.prepare import CheckedJob, check_job
 from tests.conftest import JOB, LAUNCHER, write_job
 from tests.launcher.good_files import FILES as GOOD
 from tests.launcher.strange_files import FILES

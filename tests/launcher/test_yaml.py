@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.document import Document, Layer, parse
 from smdp_launch.jobfile.load import load
 from smdp_launch.jobfile.mistakes import named
-from smdp_launch.planning.prepare import check_job
 from tests.conftest import JOB
 
 TEXTS = """2024_01_15 0b11 1_000 1__0 1_0.5 0X1F 0O17 -0x1F 0x 1:30 190:20:30 2024-01-15 2024-01-15T01:02:03Z

@@ -13,9 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job
 from smdp_launch.cli.render.diagnostics import told
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.planning.prepare import LocalRequest, check_job
 
 WRONG = Path(__file__).parent / "golden" / "wrong"
 

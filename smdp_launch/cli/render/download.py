@@ -9,6 +9,7 @@ from typing import Any
 from rich.progress import TaskID
 from rich.text import Text
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.cli.render.bars import TransferBars
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import DEFAULT_JOB_FILE, after_local_run, say_next
@@ -18,7 +19,6 @@ from smdp_launch.jobs.download import Download
 from smdp_launch.jobs.history import LOCAL, find_launch
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.results import Result
-from smdp_launch.planning.prepare import check_job
 from smdp_launch.units import short, size
 
 #: Version of ``download --json``; raised when a member changes its meaning or goes.

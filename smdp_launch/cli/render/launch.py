@@ -10,10 +10,9 @@ from rich.text import Text
 from smdp_launch.cli.following import Followed
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import metrics
-from smdp_launch.cli.render.next import after_local_run, command_for, command_for_job, say_next
+from smdp_launch.cli.render.next import after_end, after_local_run, command_for_job, say_next
 from smdp_launch.cli.render.rows import print_rows
-from smdp_launch.jobs.history import LOCAL, find_launch
-from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.small_runs import needs_more_workers
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
 from smdp_launch.request.names import S3Location
@@ -41,42 +40,22 @@ def show_local_end(plan: Plan, followed: Followed, object_path: ObjectPath) -> N
     """Args:
     object_path: where an object of the local cloud lies on disk, given bucket and key.
     """
-    rows = []
-    if followed.outcome.model is not None:
-        model = S3Location.parse(followed.outcome.model)
+    ended, rows = followed.outcome, []
+    if ended.model is not None:
+        model = S3Location.parse(ended.model)
         path = object_path(model.bucket, model.key)
         if path is not None:
             rows.append(("model", short(path)))
-    if followed.outcome.model is not None:
-        rows.append(("next", "smdp-launch download"))
-    elif followed.outcome.status == "Completed":
-        rows.append(("next", after_local_run(plan.job_file, plan.placeholders)))
-    else:
-        rows.append(("next", f"{_mend(followed)}{command_for('launch', plan.job_file)} --local"))
-    _show_end(plan.job, followed, rows)
+    is_done = ended.status == "Completed" and ended.model is None
+    then = after_local_run(plan.job_file, plan.placeholders) if is_done else after_end(plan.job, None, ended)
+    _show_end(plan.job, followed, [*rows, *titled("workers", list(needs_more_workers(plan, ended))), ("next", then)])
 
 
-def show_end(plan: Plan, followed: Followed) -> None:
-    model = followed.outcome.model
-    if model is not None:
-        rows = [("model", model), ("next", "smdp-launch download")]
-    else:
-        rows = [("next", f"{_mend(followed)}{command_for('launch', plan.job_file)}")]
-    _show_end(plan.job, followed, rows)
-
-
-def show_followed(job: Job, followed: Followed) -> None:
-    """The end of a job that was found by its name."""
-    outcome, launched = followed.outcome, find_launch(job.name)
-    rows = [("model", outcome.model)] if outcome.model is not None else []
-    if outcome.model is not None:
-        rows.append(("next", command_for_job("download", job.name, job.region)))
-    elif launched is not None:
-        again = command_for("launch", launched.job_file) + (" --local" if job.where == LOCAL else "")
-        rows.append(("next", f"{_mend(followed)}{again}"))
-    else:
-        rows.append(("next", command_for_job("logs", job.name, job.region)))
-    _show_end(job.name, followed, rows)
+def show_end(job: str, region: str | None, followed: Followed) -> None:
+    """The end of a job of the service, or of one that was found by its name."""
+    ended = followed.outcome
+    rows = [("model", ended.model)] if ended.model is not None else []
+    _show_end(job, followed, [*rows, ("next", after_end(job, region, ended))])
 
 
 def show_detached(job: str) -> None:
@@ -84,10 +63,6 @@ def show_detached(job: str) -> None:
     console = Console(highlight=False)
     console.print(Text(job, "bold"), "is launched and goes on by itself", sep="  ")
     say_next(command_for_job("follow", job))
-
-
-def _mend(followed: Followed) -> str:
-    return "mend it, then: " if followed.outcome.status == "Failed" else ""
 
 
 def _show_end(job: str, followed: Followed, more: list[tuple[str, str]]) -> None:

@@ -71,8 +71,8 @@ def page(told: Report) -> str:
 
 
 def _sections(told: Report) -> Iterator[str]:
-    kind, word = ("passed", "PASS") if told.passed else ("failed", "FAIL")
-    yield f'<p class="verdict {kind}"><strong>{word}</strong>{text(told.reason)}</p>\n'
+    kind = {"PASS": "passed", "FAIL": "failed", "INCONCLUSIVE": "open"}[told.verdict]
+    yield f'<p class="verdict {kind}"><strong>{told.verdict}</strong>{text(told.reason)}</p>\n'
     yield _section("What was rehearsed", rows(told.rehearsed))
     yield _section("On the platform", f"<p>{text(told.platform)}</p>")
     yield _section("What was seen", rows(told.evidence))

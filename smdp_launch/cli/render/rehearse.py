@@ -13,7 +13,7 @@ from smdp_launch.catalog.faults import Fault
 from smdp_launch.cli.render.console import Console, without_controls
 from smdp_launch.cli.render.rows import print_rows, wrapped
 from smdp_launch.cli.render.timeline import drawn, legend
-from smdp_launch.jobs.rehearsal import announced, platform
+from smdp_launch.jobs.rehearsal import Result, announced, platform
 from smdp_launch.jobs.rehearsal_report import Report, Timeline
 from smdp_launch.planning.plan import Plan
 from smdp_launch.units import count
@@ -22,6 +22,9 @@ Row = tuple[str, str]
 
 _NAMES = 13  # columns of the names, one width on the whole page
 _NARROWEST, _WIDEST = 20, 120  # columns of a timeline
+
+
+_STYLES: dict[Result, str] = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
 
 
 def show_fault(plan: Plan, fault: Fault) -> None:
@@ -37,7 +40,7 @@ def show_verdict(told: Report, page: Path | None = None, *, as_json: bool) -> No
         click.echo(json.dumps(told.to_json(), allow_nan=False))
         return
     console = Console(highlight=False)
-    head = Text("PASS" if told.passed else "FAIL", "bold green" if told.passed else "bold red")
+    head = Text(told.verdict, _STYLES[told.verdict])
     _show_lines(console, Text.assemble("\n", head, f"  {without_controls(told.reason)}"))
     _show_section(console, "What was rehearsed", told.rehearsed)
     _show_section(console, "On the platform", [("", told.platform)], 0)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from smdp_launch.cli.render.console import Console
-from smdp_launch.cli.render.next import command_for_job, say_next
+from smdp_launch.cli.render.next import command_for_job, next_for, say_next
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.description import Description
@@ -81,15 +81,9 @@ def _step(status: str, seconds: float, message: str) -> str:
 
 
 def _next(job: Job, found: Description) -> str:
-    if found.outcome is None:
-        verb = "follow"
-    elif found.outcome.model is not None:
-        verb = "download"
-    elif found.outcome.status == "Stopped" and found.checkpoints is not None:
-        verb = "resume"
-    else:
-        verb = "logs"
-    return command_for_job(verb, job.name, job.region)
+    if found.outcome is not None and found.outcome.status == "Failed":
+        return command_for_job("logs", job.name, job.region)  # the traceback is there
+    return next_for(job, found)
 
 
 def as_document(job: Job, found: Description, kept: Kept = None) -> dict[str, Any]:
@@ -134,11 +128,15 @@ def outcome_document(ended: Outcome) -> dict[str, Any]:
     }
 
 
-def show_stopped(job: Job, status: str) -> None:
+def show_stopped(job: Job, status: str, found: Description) -> None:
+    """Args:
+    status: as the answer to the stop has it.
+    found: the job afterwards.
+    """
     console = Console(highlight=False)
     told = "has ended already" if status in ENDED else "its script has 120 s to save what it needs"
     console.print(Text(job.name, "bold"), Text(f"{status}: {told}"), sep="  ")
-    say_next(command_for_job("status" if status in ENDED else "follow", job.name, job.region))
+    say_next(_next(job, found))
 
 
 def stopped_document(job: Job, status: str) -> dict[str, Any]:

@@ -12,4 +12,5 @@ arguments, _ = parser.parse_known_args()
 dist.init_process_group("smddp" if torch.cuda.is_available() else "gloo")
 for epoch in range(arguments.epochs):
     print(f"epoch {epoch} loss {1 / (epoch + 1)} samples/s {100 * dist.get_world_size()}")
-torch.save({}, f"{os.environ['SM_MODEL_DIR']}/model.pt")
+if dist.get_rank() == 0:
+    torch.save({}, f"{os.environ['SM_MODEL_DIR']}/model.pt")

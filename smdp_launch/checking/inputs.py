@@ -1,0 +1,128 @@
+"""What the rules are given about a job: its source folder, its script and its local data, read from the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from smdp_launch.catalog.faults import Kind
+from smdp_launch.catalog.prices import PriceTable, PriceTableProblem, read_prices
+from smdp_launch.checking.file_systems import LocalFileSystems, look_at_mounted, mounted
+from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
+from smdp_launch.jobfile.load import Loaded
+from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.rules.chosen import python
+from smdp_launch.rules.facts import Facts
+from smdp_launch.source.modules import read_with_imports
+from smdp_launch.source.outputs import output_folders
+from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirements, read_requirements
+from smdp_launch.source.scan import (
+    DEFAULT_LIMIT,
+    LocalData,
+    SourceTree,
+    glance_at_data,
+    look_at_folder,
+    normal_name,
+    scan_data,
+    scan_source,
+)
+from smdp_launch.source.script import EntryKind, Script, entry_kind
+
+MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class LocalRequest:
+    """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, ``containers`` runs the
+    hosts from the job's image, ``network`` gives each a link of that speed, such as ``1gbit``, ``file_systems`` are
+    those for which folders stand in the local cloud that is meant, ``cuda_on_cpu`` imitates CUDA in the workers, and
+    ``rehearses`` is the fault that the job is to meet."""
+
+    hosts: int | None = None
+    workers_per_host: int | None = None
+    data: Mapping[str, Path] = field(default_factory=dict)
+    containers: bool = False
+    network: str | None = None
+    file_systems: LocalFileSystems = field(default_factory=dict)
+    cuda_on_cpu: bool = False
+    rehearses: Kind | None = None
+
+
+def read_facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
+    document = loaded.document
+    source = None
+    if loaded.has("script", "source"):
+        limit = spec.script.source_limit_mb * MB if loaded.has("script", "source_limit_mb") else DEFAULT_LIMIT
+        folder = document.path(("script", "source"), spec.script.source)
+        entry = normal_name(spec.script.entry) if loaded.has("script", "entry") else ""
+        source = scan_source(folder, limit, output_folders(folder, entry))
+    asked = local or LocalRequest()
+    named = local_paths(loaded, spec, asked)
+    systems = [one for one in mounted(loaded, spec, asked.file_systems) if one[0] not in named]
+    data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
+    data |= {name: _look_at(loaded, spec, name, path, through=local is not None) for name, path in named.items()}
+    prices, price_problems = _prices(loaded, spec)
+    scripts, kind, requirements = _scripts(loaded, spec, source)
+    return Facts(
+        spec=spec,
+        loaded=loaded,
+        source=source,
+        local_data=data,
+        mount_names={name: system.mount_name for name, _, system in systems if system.mount_name is not None},
+        data_flags=frozenset(local.data) if local is not None else frozenset(),
+        local=local is not None,
+        prices=prices,
+        price_problems=price_problems,
+        scripts=scripts,
+        entry_kind=kind,
+        requirements=requirements,
+    )
+
+
+def _scripts(
+    loaded: Loaded, spec: JobSpec, source: SourceTree | None
+) -> tuple[dict[str, Script], EntryKind | None, Requirements]:
+    """What the entry point and its modules say, what the entry is, and which packages are asked for."""
+    if source is None or not source.exists or source.too_large:
+        return {}, None, Requirements()
+    required = source.file(REQUIREMENTS_FILE)
+    requirements = read_requirements(required.path) if required is not None else Requirements()
+    entry = source.file(normal_name(spec.script.entry)) if loaded.has("script", "entry") else None
+    if entry is None:
+        return {}, None, requirements
+    if not entry.name.endswith(".py"):
+        is_package = any(source.file(one) is not None for one in ("setup.py", "pyproject.toml"))
+        return {}, None if is_package else entry_kind(entry.path), requirements
+    known = loaded.has("engine") and loaded.has("image")
+    known &= all(loaded.has("framework", one) for one in ("name", "version", "python"))
+    return read_with_imports(source, entry.name, python(spec) if known else None), "python", requirements
+
+
+def _prices(loaded: Loaded, spec: JobSpec) -> tuple[PriceTable | None, tuple[str, ...]]:
+    """The table that the job names, or why it cannot be used."""
+    if not loaded.has("budget", "prices") or spec.budget.prices is None:
+        return None, ()
+    try:
+        return read_prices(loaded.document.path(("budget", "prices"), spec.budget.prices)), ()
+    except PriceTableProblem as problem:
+        return None, tuple(problem.problems)
+
+
+def local_paths(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str, Path]:
+    written: dict[str, Path] = {}
+    if loaded.has("local", "channels"):
+        written = {
+            name: loaded.document.path(("local", "channels", name), path)
+            for name, path in spec.local.channels.items()
+            if loaded.has("local", "channels", name)
+        }
+    return written | dict(asked.data)
+
+
+def _look_at(loaded: Loaded, spec: JobSpec, name: str, path: Path, *, through: bool) -> LocalData:
+    """``through``: read the whole folder of a channel from S3, as a local run is about to."""
+    channel = spec.channels.get(name) if loaded.has("channels") else None
+    if isinstance(channel, FsxChannel | EfsChannel):
+        return look_at_folder(path, may_be_empty=channel.access == "rw")
+    return scan_data(path) if through else glance_at_data(path)
