@@ -88,7 +88,8 @@ class _Redaction:
         return one.edits if all(self._clean(part, None) == part for part in parts) else ()
 
     def _place(self, span: Span, here: tuple[str, str] | None) -> Span:
-        return replace(span, file=self._clean(span.file, here), source=self._clean(self._line(span), here))
+        # A short value of this place may stand in the path of the file by chance.
+        return replace(span, file=self._clean(span.file, None), source=self._clean(self._line(span), here))
 
     def _clean(self, text: str, here: tuple[str, str] | None) -> str:
         # One line is the excerpt of many diagnostics.

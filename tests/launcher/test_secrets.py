@@ -126,11 +126,13 @@ def test_whatever_else_is_wrong_no_secret_is_shown(tmp_path: Path, line: str) ->
 
 def test_variables_are_told_by_their_names(tmp_path: Path) -> None:
     job = JOB.replace("ml.p4d.24xlarge", "${KIND}").replace("instance_count: 2", "instance_count: ${COUNT}")
-    path = write_job(tmp_path, job.replace("train.py", "${SCRIPT}") + "environment: {DB_PASSWORD: '${PASSWORD}'}\n")
+    (folder := tmp_path / "run-7").mkdir()  # the path holds a variable's value
+    path = write_job(folder, job.replace("train.py", "${SCRIPT}") + "environment: {DB_PASSWORD: '${PASSWORD}'}\n")
     environ = {"KIND": "ml.p99.large", "COUNT": "-7", "SCRIPT": "scripts/secret-project.py", "PASSWORD": "x" * 600}
     found = list(check_job(path, environ=environ).diagnostics)
     assert [one.code for one in found] == ["SMDP402", "SMDP301", "SMDP204", "SMDP702"]
-    text = everything(found)
+    assert {one.span.file for one in found if one.span is not None} == {str(path)}
+    text = everything(found).replace(str(folder), "")
     assert [value for value in ("p99", "-7", "secret-project", "xxxx") if value in text] == []
     assert "there is no ${SCRIPT} in" in text
     assert "no instance type ${KIND}" in text

@@ -22,7 +22,8 @@ parser.add_argument("--epochs", type=int, default=3, help="passes over the data"
 parser.add_argument("--lr", type=float, default=0.1)
 parser.add_argument("--train", default=os.environ.get("SM_CHANNEL_TRAIN"))
 dist.init_process_group("smddp")
-torch.save({}, os.path.join(os.environ["SM_MODEL_DIR"], "model.pt"))
+if dist.get_rank() == 0:
+    torch.save({}, os.path.join(os.environ["SM_MODEL_DIR"], "model.pt"))
 """
 FLOW = (
     "compute: {max_run: 600, volume_gb: 100, max_pending: 7200, instance_count: 2, instance_type: ml.p3.24xlarge, "
