@@ -36,9 +36,10 @@ _PAIRS = {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key
 #: Before "token": one of a tokenizer's, not of an account.
 _TOKENIZER = {"pad", "cls", "sep", "bos", "eos", "unk", "mask", "special", "start", "end", "stop", "image", "audio"} | {
     *("video", "prompt", "target", "text", "word", "per", "first", "last", "next", "prefix", "suffix", "placeholder"),
+    *("eot", "eod", "eom", "sot", "fim", "system", "user", "assistant", "instance", "initializer", "trigger", "new"),
 }
-#: A path, an address or a variable: it says where something is, and is not it.
-NO_LITERAL = re.compile(r"(?:/|\.{1,2}/|~|arn:|[a-z0-9+]+://|\$\{)")
+#: A path, an address or a variable: it says where something is, and is not it. And a tokenizer's mark in brackets.
+NO_LITERAL = re.compile(r"(?:/|\.{1,2}/|~|arn:|[a-z0-9+]+://|\$\{|<[^<>]*>$|\[[A-Z0-9_]+\]$)")
 #: Characters. Nothing shorter keeps anybody out.
 SHORTEST = 8
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,10 @@ from smdp_launch.draft.data import find_data
 from smdp_launch.draft.framework import Choice, Engine, choose_build, choose_engine, choose_framework
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
 from smdp_launch.jobfile.types import MAX_NAME
+from smdp_launch.request.hyperparameters import script_arguments
+from smdp_launch.source.commandline import command_line
 from smdp_launch.source.ignore import IGNORE_FILE
-from smdp_launch.source.modules import read_with_imports
+from smdp_launch.source.modules import is_complete, read_with_imports
 from smdp_launch.source.options import Option
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, read_requirements
 from smdp_launch.source.scan import SourceTree
@@ -67,7 +69,7 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
         choice=choose_build(framework, chosen, library, requirements),
         entry=entry,
         source=relative(tree.folder, home),
-        hyperparameters=tuple(hyperparameters(_options(read))),
+        hyperparameters=tuple(hyperparameters(_options(read), _refused(tree, scripts))),
         channels=tuple(channels),
         local={channel: relative(path, home) for channel, path in data.items()},
         keeps_checkpoints=any(one.keeps_checkpoints for one in read),
@@ -90,6 +92,17 @@ def relative(path: Path, home: Path) -> str:
 def _options(scripts: Sequence[Script]) -> list[Option]:
     """Each name once; the entry's own come first."""
     return list({one.name: one for script in reversed(scripts) for one in reversed(script.options)}.values())[::-1]
+
+
+def _refused(tree: SourceTree, scripts: Mapping[str, Script]) -> Callable[[str], bool]:
+    """Whether the script refuses a hyperparameter of this name, as far as its command line can be read.
+
+    An option with one dash before a long name is one, and one of a module that reads a command line of its own.
+    """
+    line = command_line({name: one.command_line for name, one in scripts.items()}, is_complete(tree, scripts))
+    if line is None or not line.is_closed:
+        return lambda name: False
+    return lambda name: not line.find(script_arguments({name: ""})[0])
 
 
 def _unread(scripts: Mapping[str, Script]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from smdp_launch.catalog.placeholders import of_hyperparameter
@@ -14,6 +14,7 @@ MAX_HYPERPARAMETERS = 90
 #: Characters of one value (CreateTrainingJob).
 MAX_VALUE = 2500
 
+_NOT_ITS = "the script does not take it in the form in which SageMaker passes it"
 _NUMBERS = {"int": (int,), "float": (int, float)}
 
 
@@ -28,14 +29,18 @@ class Hyperparameter:
     help: str
 
 
-def hyperparameters(options: Sequence[Option]) -> list[Hyperparameter]:
-    """The options without those that the platform's environment answers."""
+def hyperparameters(options: Sequence[Option], is_refused: Callable[[str], bool]) -> list[Hyperparameter]:
+    """The options without those that the platform's environment answers.
+
+    Args:
+        is_refused: whether the script refuses the hyperparameter of an option's name.
+    """
     found: list[Hyperparameter] = []
     passed = 0
     for option in options:
         if option.from_environment:
             continue
-        unfit = _unfit(option)
+        unfit = _unfit(option) or (_NOT_ITS if is_refused(option.name) else None)
         if unfit is None and passed == MAX_HYPERPARAMETERS:
             unfit = f"SageMaker takes at most 100, and {MAX_HYPERPARAMETERS} stand above"
         passed += unfit is None

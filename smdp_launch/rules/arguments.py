@@ -183,8 +183,12 @@ def missing_argument(facts: Facts) -> Iterator[Finding]:
             yield Finding(("script", "entry"), message, help_)
         elif not argument.is_positional:
             name = argument.name.lstrip("-")
+            word = script_arguments({name: ""})[0]
             message = f"{_declared(argument)} requires {argument.name}, which the job does not give"
-            yield Finding(_GIVEN, message, f"add `{name}:` to script.hyperparameters", on_key=True)
+            help_ = f"add `{name}:` to script.hyperparameters"
+            if argument not in line.find(word):
+                help_ = f"add the spelling {word} to the option, since SageMaker passes {word}; then {help_}"
+            yield Finding(_GIVEN, message, help_, on_key=True)
 
 
 @rule("SMDP436", *_NEEDS)

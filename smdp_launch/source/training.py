@@ -16,7 +16,7 @@ from smdp_launch.source.extents import Extents, extents
 from smdp_launch.source.options import Option, Value, dotted, literal
 from smdp_launch.source.packages import PLAIN
 from smdp_launch.source.ranks import Ranks, assigned
-from smdp_launch.source.syntax import Mark, Position, Syntax, end, keywords, start, tail, words
+from smdp_launch.source.syntax import Extent, Mark, Position, Spots, Syntax, end, keywords, start, tail, words
 from smdp_launch.source.world_size import Division, divisions
 
 _DYNAMIC = {
@@ -301,7 +301,8 @@ def _others(syntax: Syntax, around: Extents) -> Iterator[Named]:
 
 
 def _saves(syntax: Syntax, ranks: Ranks, values: _Values) -> Iterator[Save]:
-    calls = [one for one in syntax.calls if _is_save(*one)]
+    alternatives = [] if not any(_is_save(*one) for one in syntax.calls) else list(_alternatives(syntax))
+    calls = [one for one in syntax.calls if _is_save(*one) and not _stands_in(alternatives, one.node)]
     if not calls:
         return
     by_rank = ranks.paths()
@@ -313,6 +314,18 @@ def _saves(syntax: Syntax, ranks: Ranks, values: _Values) -> Iterator[Save]:
         if not by_rank.within(*path) and not words(*path) & (buffers | _BUFFERS):
             asked = tuple(_options_around(syntax, call, values))
             yield Save(syntax.mark(call), start(call), dotted(call.func) or last, asked)
+
+
+def _alternatives(syntax: Syntax) -> Iterator[Extent]:
+    """The arms of conditions that save in either way: mostly one with ranks, and one for a script that runs alone."""
+    saving = Spots(one.node for one in syntax.calls if one.name.startswith("save"))
+    for node in syntax.all(ast.If):
+        if node.orelse and saving.within(*node.body) and saving.within(*node.orelse):
+            yield start(node.body[0]), end(node.orelse[-1])
+
+
+def _stands_in(parts: Iterable[Extent], node: ast.Call) -> bool:
+    return any(first <= start(node) < last for first, last in parts)
 
 
 def _options_around(syntax: Syntax, call: ast.Call, values: _Values) -> Iterator[Option]:

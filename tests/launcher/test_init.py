@@ -199,6 +199,23 @@ def test_the_file_may_lie_elsewhere(tmp_path: Path) -> None:
     assert ran.stdout.splitlines()[0] == "wrote link/other.yaml"
 
 
+def test_an_option_that_the_script_does_not_take_as_sagemaker_passes_it_is_a_comment(tmp_path: Path) -> None:
+    own = "import argparse\nimport torch\nimport helpers\n\nparser = argparse.ArgumentParser()\n"
+    options = (
+        "parser.add_argument('-lr', type=float, default=0.1)\nparser.add_argument('--epochs', type=int, default=2)\n"
+    )
+    other = "if __name__ == '__main__':\n    parser = argparse.ArgumentParser()\n"
+    other += "    parser.add_argument('--port', default=1)\n"
+    files = {
+        "train.py": f"{own}{options}parser.parse_args()\n",
+        "helpers.py": f"import argparse\n{other}    parser.parse_args()\n",
+    }
+    make(tmp_path / "src", files)
+    assert drafted(tmp_path, Path("src"), "--entry", "train.py")["script"]["hyperparameters"] == {"epochs": 2}
+    text = (tmp_path / "job.yaml").read_text()
+    assert "    # lr: 0.1 # the script does not take it in the form in which SageMaker passes it" in text
+
+
 def test_more_options_than_the_service_takes_are_written_as_comments(tmp_path: Path) -> None:
     options = "".join(f"p.add_argument('--o{number}', type=int, default=1)\n" for number in range(120))
     make(tmp_path / "src", {"train.py": f"{TORCH}p = None\n{options}"})

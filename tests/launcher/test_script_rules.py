@@ -539,6 +539,8 @@ def test_a_save_by_every_rank_is_reported(tmp_path: Path, save: str) -> None:
         'def never():\n    torch.save(model, "model.pt")\n',
         'import torch.distributed.checkpoint as dcp\ndcp.save(model.state_dict(), checkpoint_id="/opt/ml/ck")\n',
         'if args.save:\n    torch.save(model, "model.pt")\n',
+        'if ALL:\n    if rank == 0:\n        torch.save(model, "model.pt")\nelse:\n    torch.save(model, "model.pt")\n',
+        'if not ALL:\n    torch.save(model, "model.pt")\nelif rank == 0:\n    torch.save(model, "model.pt")\n',
     ],
 )
 def test_a_save_by_one_rank_is_accepted(tmp_path: Path, save: str) -> None:
