@@ -187,7 +187,8 @@ def test_the_tutorial_goes_from_its_script_to_its_model(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(after)
     ran = shell("".join(job), tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(r"^algo-1:0 +\| epoch 20: loss 0\.0", ran.stdout, re.MULTILINE)
+    assert re.search(r"^step 20/20 +loss 0\.0", ran.stdout, re.MULTILINE)
     assert len(list(tmp_path.glob("smdp-results/*/model/model.pt"))) == 1
     numbered = [line.partition("  # ")[2][:2] for line in after.splitlines() if line not in before.splitlines()]
-    assert [one for one in numbered if one] == ["1.", "2.", "3.", "4."]
+    assert [one for one in numbered if one] == ["1.", "2.", "3.", "4.", "5.", "6."]
+    assert "PASS  the job ended by itself, and its FailureReason names rank 3" in ran.stdout

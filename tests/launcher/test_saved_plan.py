@@ -72,7 +72,7 @@ def test_a_changed_source_is_refused(tmp_path: Path, change: Callable[[Path], An
     [
         ('"InstanceCount": 2', '"InstanceCount": 20'),
         ('"S3OutputPath": "s3://bucket/output"', '"S3OutputPath": "s3://other/output"'),
-        ('"plan": 1', '"plan": 2'),
+        ('"plan": 2', '"plan": 3'),
         ('"TrainingJobName": "small', '"TrainingJobName": "large'),
         ('"sha256": "', '"sha256": "0'),
     ],
@@ -86,7 +86,7 @@ def test_a_changed_plan_is_refused(tmp_path: Path, before: str, after: str) -> N
         load(path)
 
 
-@pytest.mark.parametrize("text", ["{}", "[", '{"plan": 1}', '{"plan": 1, "request": {}, "spec": {}}', "{" * 100_000])
+@pytest.mark.parametrize("text", ["{}", "[", '{"plan": 2}', '{"plan": 2, "request": {}, "spec": {}}', "{" * 100_000])
 def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(Refused):

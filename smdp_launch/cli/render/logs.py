@@ -11,7 +11,7 @@ from rich.text import Text
 
 from smdp_launch.cli.render.console import Console, without_controls
 from smdp_launch.cli.render.follow import Shape
-from smdp_launch.cli.render.next import next_for, say_next
+from smdp_launch.cli.render.next import command_for_job, next_for, say_next
 from smdp_launch.jobs.description import Description
 from smdp_launch.jobs.follow import LogLine
 from smdp_launch.jobs.job import Job
@@ -28,7 +28,9 @@ def show_lines(job: Job, found: Description, lines: Iterable[LogLine], utc: bool
         text.append(f"{shape.name(line.host, line.rank)} | ", shape.style(line.host, line.rank))
         text.append_text(Text.from_ansi(without_controls(line.text)))
         console.print(text)
-    say_next(next_for(job, found))
+    then = next_for(job, found)
+    these = command_for_job("logs", job.name, job.region)
+    say_next(command_for_job("status", job.name, job.region) if then == these else then)
 
 
 def print_document(job: Job, lines: Iterable[LogLine]) -> None:
