@@ -14,7 +14,7 @@ from smdp_launch.draft.framework import Choice, Engine, choose_build, choose_eng
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
 from smdp_launch.jobfile.types import MAX_NAME
 from smdp_launch.request.hyperparameters import script_arguments
-from smdp_launch.source.commandline import command_line
+from smdp_launch.source.commandline import CommandLine, command_line
 from smdp_launch.source.ignore import IGNORE_FILE
 from smdp_launch.source.modules import is_complete, read_with_imports
 from smdp_launch.source.options import Option
@@ -62,6 +62,7 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     library = next((one.library for one in read if one.library), None)
     channels = list(dict.fromkeys(one for script in read for one in script.channels))[:_MAX_CHANNELS] or ["train"]
     home = job_file.absolute().parent
+    line = command_line({name: one.command_line for name, one in scripts.items()}, is_complete(tree, scripts))
     data = find_data(channels, [home, tree.folder.absolute()])
     return Draft(
         name=name or job_name(tree.folder.resolve().name),
@@ -69,7 +70,7 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
         choice=choose_build(framework, chosen, library, requirements),
         entry=entry,
         source=relative(tree.folder, home),
-        hyperparameters=tuple(hyperparameters(_options(read), _refused(tree, scripts))),
+        hyperparameters=tuple(hyperparameters(_options(read, line), _refused(line))),
         channels=tuple(channels),
         local={channel: relative(path, home) for channel, path in data.items()},
         keeps_checkpoints=any(one.keeps_checkpoints for one in read),
@@ -89,17 +90,21 @@ def relative(path: Path, home: Path) -> str:
     return Path(name).as_posix() if (home / name).exists() and (home / name).samefile(path) else str(path.resolve())
 
 
-def _options(scripts: Sequence[Script]) -> list[Option]:
-    """Each name once; the entry's own come first."""
-    return list({one.name: one for script in reversed(scripts) for one in reversed(script.options)}.values())[::-1]
+def _options(scripts: Sequence[Script], line: CommandLine | None) -> list[Option]:
+    """Each name once; the entry's own come first. Then what the command line requires beside them, as of absl."""
+    found = {one.name: one for script in reversed(scripts) for one in reversed(script.options)}
+    declared = list(found.values())[::-1]
+    arguments = line.arguments if line is not None and line.is_one else ()
+    required = [one for one in arguments if one.required and one.is_certain and not one.is_positional]
+    more = (Option(one.name.lstrip("-"), one.line, required=True) for one in required)
+    return [*declared, *(one for one in more if one.name not in found)]
 
 
-def _refused(tree: SourceTree, scripts: Mapping[str, Script]) -> Callable[[str], bool]:
-    """Whether the script refuses a hyperparameter of this name, as far as its command line can be read.
+def _refused(line: CommandLine | None) -> Callable[[str], bool]:
+    """Whether the script refuses a hyperparameter of a name, as far as its command line can be read.
 
     An option with one dash before a long name is one, and one of a module that reads a command line of its own.
     """
-    line = command_line({name: one.command_line for name, one in scripts.items()}, is_complete(tree, scripts))
     if line is None or not line.is_closed:
         return lambda name: False
     return lambda name: not line.find(script_arguments({name: ""})[0])

@@ -199,6 +199,13 @@ def test_the_file_may_lie_elsewhere(tmp_path: Path) -> None:
     assert ran.stdout.splitlines()[0] == "wrote link/other.yaml"
 
 
+def test_what_absl_requires_is_a_placeholder(tmp_path: Path) -> None:
+    script = "import torch\nfrom absl import app, flags\n\nflags.DEFINE_string('mode', None, 'train or export')\n"
+    main = "def main(argv):\n    print(flags.FLAGS.mode)\n\n\nif __name__ == '__main__':\n    app.run(main)\n"
+    make(tmp_path / "src", {"train.py": f"{script}flags.mark_flag_as_required('mode')\n\n\n{main}"})
+    assert drafted(tmp_path, Path("src"))["script"]["hyperparameters"] == {"mode": "your-mode"}
+
+
 def test_an_option_that_the_script_does_not_take_as_sagemaker_passes_it_is_a_comment(tmp_path: Path) -> None:
     own = "import argparse\nimport torch\nimport helpers\n\nparser = argparse.ArgumentParser()\n"
     options = (
