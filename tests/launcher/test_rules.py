@@ -221,6 +221,14 @@ def test_the_launch_takes_as_many_hyperparameters_as_is_said(tmp_path: Path) -> 
     assert sum(name.startswith("sagemaker_") for name in names) == LAUNCH_HYPERPARAMETERS
 
 
+def test_a_job_with_fallback_types_may_have_one_hyperparameter_more(tmp_path: Path) -> None:
+    given = "{" + ", ".join(f"x{number}: 1" for number in range(93)) + "}"
+    many = ("hyperparameters: {epochs: 2}", f"hyperparameters: {given}")
+    fallback = ("  max_run: 600\n", "  max_run: 600\n  fallback_types: [ml.p3dn.24xlarge]\n")
+    assert only(found(tmp_path, many)).code == "SMDP602"
+    assert found(tmp_path, many, fallback) == []
+
+
 def test_the_request_as_a_whole_is_the_last_guard(tmp_path: Path) -> None:
     job = check_job(write_job(tmp_path, JOB + "tags: {team: vision}\n"))
     assert job.facts is not None
