@@ -35,6 +35,17 @@ UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     ("budget", "max_usd"): ("USD", dollars),
 }
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_LONGEST_LOCATION = 1024
+# A key with % or ? in an address is not what it looks like.
+_S3_FORMS = tuple(
+    re.compile(one, re.ASCII)
+    for one in (
+        r"arn:aws[a-z-]*:s3:::(?P<bucket>[a-z0-9.-]+)(?P<key>/[^\n]*)?",
+        r"(?i:s3[an]?):/{1,2}(?P<bucket>[a-z0-9][a-z0-9.-]*)(?P<key>/[^\n]*)?",
+        r"https?://(?P<bucket>[a-z0-9.-]+)\.s3[.-]([a-z0-9-]+\.)?amazonaws\.com(\.cn)?(?P<key>/[^\n%?#]*)?",
+        r"https?://s3[.-]([a-z0-9-]+\.)?amazonaws\.com(\.cn)?/(?P<bucket>[a-z0-9.-]+)(?P<key>/[^\n%?#]*)?",
+    )
+)
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
 
 
@@ -200,7 +211,27 @@ def _as_instance_type(document: Document, location: Location, error: ErrorDetail
     return Correction(f"write {meant}", meant)
 
 
+def _as_location(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """A place in S3 as an ARN, as an address or as another program calls it, or with blanks around it."""
+    value = error["input"]
+    if location[-1] != "s3" or not isinstance(value, str) or len(value) > _LONGEST_LOCATION:
+        return None
+    text = value.strip()
+    found = (one.fullmatch(text) for one in _S3_FORMS)
+    bucket, key = next((one.group("bucket", "key") for one in found if one is not None), (None, None))
+    # Policies end an ARN in *.
+    meant = f"s3://{bucket}{(key or '').rstrip('*')}" if bucket else text
+    is_right = not is_variable(document, location) and schema.accepts(location, document.data, meant)
+    return Correction(f"write {meant}", written(meant)) if is_right else None
+
+
+def is_variable(document: Document, location: Location) -> bool:
+    """Whether the file has a variable where its value is, so that the value is not to be written in its place."""
+    return "${" in document.entry(location).text
+
+
 _CORRECTIONS = (
+    _as_location,
     _spot,
     _section_in_s3,
     _one_of_a_list,

@@ -36,7 +36,7 @@ def only(diagnostics: list[Diagnostic]) -> Diagnostic:
         ("strict", "native", "ml.p3.24xlarge", "write ml.p3dn.24xlarge"),
         ("strict", "native", "ml.p4d.24xlarg", "did you mean ml.p4d.24xlarge?"),
         ("strict", "native", "ml.p4de.24xlarge", "policy: extended"),
-        ("strict", "smdistributed", "ml.m5.large", "one of ml.p3.16xlarge, ml.p3dn.24xlarge, ml.p4d.24xlarge"),
+        ("strict", "smdistributed", "ml.m5.large", "one of ml.p4d.24xlarge, ml.p3dn.24xlarge, ml.p3.16xlarge"),
         ("extended", "smdistributed", "ml.p5.48xlarge", "ml.p"),
     ],
 )

@@ -34,8 +34,8 @@ def fabric_variables(environ: Mapping[str, str], kernel: str | None = None) -> d
     """For a host that has the adapter.
 
     FI_EFA_USE_DEVICE_RDMA is left to libfabric, which knows the adapter's generation since 1.18 and refuses to work
-    where it is asked for and missing. RDMAV_FORK_SAFE is never set: it breaks newer kernels, and libfabric has an option
-    of its own for older ones.
+    where it is asked for and missing. RDMAV_FORK_SAFE is never set: it breaks newer kernels, and libfabric has its own
+    option for older ones.
     """
     variables = {"FI_PROVIDER": "efa"}
     release = _version(kernel or platform.release())
