@@ -230,8 +230,17 @@ def is_variable(document: Document, location: Location) -> bool:
     return "${" in document.entry(location).text
 
 
+def _volume(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """More than any volume has: the largest would be no more right, and hosts with disks of their own have less."""
+    if location != ("compute", "volume_gb") or error["type"] != "less_than_equal":
+        return None
+    largest = error["ctx"]["le"]
+    return Correction(f"write {largest} or less, or read the data while training (`mode: FastFile`, or FSx)")
+
+
 _CORRECTIONS = (
     _as_location,
+    _volume,
     _spot,
     _section_in_s3,
     _one_of_a_list,
