@@ -36,14 +36,16 @@ UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
 }
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _LONGEST_LOCATION = 1024
+#: Those with names of regions that tell them from the rest.
+_PARTITIONS = {"aws-cn": "cn-", "aws-us-gov": "us-gov-"}
 # A key with % or ? in an address is not what it looks like.
 _S3_FORMS = tuple(
     re.compile(one, re.ASCII)
     for one in (
-        r"arn:aws[a-z-]*:s3:::(?P<bucket>[a-z0-9.-]+)(?P<key>/[^\n]*)?",
+        r"arn:(?P<partition>aws[a-z-]*):s3:::(?P<bucket>[a-z0-9.-]+)(?P<key>/[^\n]*)?",
         r"(?i:s3[an]?):/{1,2}(?P<bucket>[a-z0-9][a-z0-9.-]*)(?P<key>/[^\n]*)?",
-        r"https?://(?P<bucket>[a-z0-9.-]+)\.s3[.-]([a-z0-9-]+\.)?amazonaws\.com(\.cn)?(?P<key>/[^\n%?#]*)?",
-        r"https?://s3[.-]([a-z0-9-]+\.)?amazonaws\.com(\.cn)?/(?P<bucket>[a-z0-9.-]+)(?P<key>/[^\n%?#]*)?",
+        r"https?://(?P<bucket>[a-z0-9.-]+)\.s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?(?P<key>/[^\n%?#]*)?",
+        r"https?://s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?/(?P<bucket>[a-z0-9.-]+)(?P<key>/[^\n%?#]*)?",
     )
 )
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
@@ -217,12 +219,24 @@ def _as_location(document: Document, location: Location, error: ErrorDetails) ->
     if location[-1] != "s3" or not isinstance(value, str) or len(value) > _LONGEST_LOCATION:
         return None
     text = value.strip()
-    found = (one.fullmatch(text) for one in _S3_FORMS)
-    bucket, key = next((one.group("bucket", "key") for one in found if one is not None), (None, None))
+    found = next((one for form in _S3_FORMS if (one := form.fullmatch(text)) is not None), None)
     # Policies end an ARN in *.
-    meant = f"s3://{bucket}{(key or '').rstrip('*')}" if bucket else text
-    is_right = not is_variable(document, location) and schema.accepts(location, document.data, meant)
-    return Correction(f"write {meant}", written(meant)) if is_right else None
+    meant = f"s3://{found['bucket']}{(found['key'] or '').rstrip('*')}" if found is not None else text
+    if is_variable(document, location) or not schema.accepts(location, document.data, meant):
+        return None
+    region = str(_value(document, ("region",)))
+    elsewhere = _elsewhere(found.groupdict(), region) if found is not None else None
+    if elsewhere is not None:
+        return Correction(f"this one is in {elsewhere}: name a bucket in {region}, as s3://BUCKET/KEY")
+    return Correction(f"write {meant}", written(meant))
+
+
+def _elsewhere(parts: Mapping[str, str | None], region: str) -> str | None:
+    """The partition or region that an ARN or an address names, if the job is in another."""
+    others = (name for name, prefix in _PARTITIONS.items() if region.startswith(prefix))
+    if parts.get("partition") not in (None, next(others, "aws")):
+        return parts["partition"]
+    return parts["region"] if parts.get("region") not in (None, region) else None
 
 
 def is_variable(document: Document, location: Location) -> bool:
