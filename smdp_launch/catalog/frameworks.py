@@ -75,6 +75,11 @@ def alternatives(framework: str, version: str) -> list[Build]:
     return [Build(**row) for row in rows if (row["framework"], row["version"]) == (framework, version)]
 
 
+def last_library_version() -> str:
+    """Of AWS's library: the last that came in an image of AWS's."""
+    return max((one.smddp for name in frameworks() for one in builds(name) if one.smddp is not None), key=parts)
+
+
 def native_builds(framework: str) -> list[str]:
     """The versions that the native engine is built for; empty where there are none."""
     return list(table("frameworks")["native"].get(framework, {}))

@@ -16,7 +16,10 @@ _REFERENCE = re.compile(
     r"(?:@(?P<digest>[a-z0-9]+:[0-9a-f]{32,}))?",
     re.ASCII,
 )
-_ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)", re.ASCII)
+# The second form is that of hosts that IPv6 reaches as well.
+_ECR = re.compile(
+    r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)", re.ASCII
+)
 _TRAINING = re.compile(r"(?:^|[-/])training(?:$|-)")
 _INFERENCE = re.compile(r"(?:^|[-/])inference(?:$|-)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smdp_launch.catalog.frameworks import parts
 from smdp_launch.catalog.tables import table
 
 
@@ -60,6 +61,32 @@ def supported_instances(policy: str, engine: str) -> list[str]:
     if policy == "strict":
         return list(smddp["strict"])
     return list(table("instances")["instances"]) if engine == "native" else [*smddp["strict"], *smddp["extended"]]
+
+
+def suggested_instances(policy: str, engine: str) -> list[str]:
+    """The same types in the order in which a person would choose one today."""
+    allowed = supported_instances(policy, engine)
+    return sorted(allowed, key=table("instances")["suggested"]["order"].index)
+
+
+@dataclass(frozen=True)
+class LibraryVersions:
+    """The versions of AWS's library that serve a type: from ``since`` on, and none from ``before`` on."""
+
+    since: str | None = None
+    before: str | None = None
+
+    def include(self, version: str) -> bool:
+        found = parts(version)
+        return not (
+            (self.since is not None and found < parts(self.since))
+            or (self.before is not None and found >= parts(self.before))
+        )
+
+
+def library_versions(name: str) -> LibraryVersions:
+    """Of a type that AWS's library serves in one version at least."""
+    return LibraryVersions(**table("instances")["smddp_versions"].get(name, {}))
 
 
 def replacement(name: str) -> str | None:

@@ -43,8 +43,16 @@ def closest_region(word: str) -> str | None:
 
 
 def partition(region: str) -> str:
-    """Such as ``aws`` or ``aws-cn``; that of most regions for one that is not known."""
-    return _partitions().get(region, "aws-cn" if region.startswith("cn-") else "aws")
+    """Such as ``aws`` or ``aws-cn``. A region that is not known is in the partition of those with its prefix, else in
+    that of most regions."""
+    prefixes = ((one, name) for one, name in _partitions().items() if name != "aws")
+    alike = (name for one, name in prefixes if region.startswith(f"{_prefix(one)}-"))
+    return _partitions().get(region) or next(alike, "aws")
+
+
+def _prefix(region: str) -> str:
+    """Such as ``cn`` of cn-north-1 and ``us-gov`` of us-gov-west-1: all but the direction and the number."""
+    return region.rsplit("-", 2)[0]
 
 
 def dns_suffix(region: str) -> str:

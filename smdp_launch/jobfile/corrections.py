@@ -35,6 +35,19 @@ UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     ("budget", "max_usd"): ("USD", dollars),
 }
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_LONGEST_LOCATION = 1024
+#: Those with names of regions that tell them from the rest.
+_PARTITIONS = {"aws-cn": "cn-", "aws-us-gov": "us-gov-"}
+# A key with % or ? in an address is not what it looks like.
+_S3_FORMS = tuple(
+    re.compile(one, re.ASCII)
+    for one in (
+        r"arn:(?P<partition>aws[a-z-]*):s3:::(?P<bucket>[a-z0-9.-]+)(?P<key>/[^\n]*)?",
+        r"(?i:s3[an]?):/{1,2}(?P<bucket>[a-z0-9][a-z0-9.-]*)(?P<key>/[^\n]*)?",
+        r"https?://(?P<bucket>[a-z0-9.-]+)\.s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?(?P<key>/[^\n%?#]*)?",
+        r"https?://s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?/(?P<bucket>[a-z0-9.-]+)(?P<key>/[^\n%?#]*)?",
+    )
+)
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
 
 
@@ -200,7 +213,48 @@ def _as_instance_type(document: Document, location: Location, error: ErrorDetail
     return Correction(f"write {meant}", meant)
 
 
+def _as_location(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """A place in S3 as an ARN, as an address or as another program calls it, or with blanks around it."""
+    value = error["input"]
+    if location[-1] != "s3" or not isinstance(value, str) or len(value) > _LONGEST_LOCATION:
+        return None
+    text = value.strip()
+    found = next((one for form in _S3_FORMS if (one := form.fullmatch(text)) is not None), None)
+    # Policies end an ARN in *.
+    meant = f"s3://{found['bucket']}{(found['key'] or '').rstrip('*')}" if found is not None else text
+    if is_variable(document, location) or not schema.accepts(location, document.data, meant):
+        return None
+    region = str(_value(document, ("region",)))
+    elsewhere = _elsewhere(found.groupdict(), region) if found is not None else None
+    if elsewhere is not None:
+        return Correction(f"this one is in {elsewhere}: name a bucket in {region}, as s3://BUCKET/KEY")
+    return Correction(f"write {meant}", written(meant))
+
+
+def _elsewhere(parts: Mapping[str, str | None], region: str) -> str | None:
+    """The partition or region that an ARN or an address names, if the job is in another."""
+    others = (name for name, prefix in _PARTITIONS.items() if region.startswith(prefix))
+    if parts.get("partition") not in (None, next(others, "aws")):
+        return parts["partition"]
+    return parts["region"] if parts.get("region") not in (None, region) else None
+
+
+def is_variable(document: Document, location: Location) -> bool:
+    """Whether the file has a variable where its value is, so that the value is not to be written in its place."""
+    return "${" in document.entry(location).text
+
+
+def _volume(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+    """More than any volume has: the largest would be no more right, and hosts with disks of their own have less."""
+    if location != ("compute", "volume_gb") or error["type"] != "less_than_equal":
+        return None
+    largest = error["ctx"]["le"]
+    return Correction(f"write {largest} or less, or read the data while training (`mode: FastFile`, or FSx)")
+
+
 _CORRECTIONS = (
+    _as_location,
+    _volume,
     _spot,
     _section_in_s3,
     _one_of_a_list,

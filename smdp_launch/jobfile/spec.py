@@ -108,7 +108,9 @@ class Network(Section):
 
 
 class Encryption(Section):
-    volume_key: Annotated[KmsKey | None, Field(description="KMS key of the hosts' volumes.")] = None
+    volume_key: Annotated[
+        KmsKey | None, Field(description="KMS key of the hosts' volumes; types with local NVMe take none.")
+    ] = None
     output_key: Annotated[KmsKey | None, Field(description="KMS key of what the job writes to S3.")] = None
 
 

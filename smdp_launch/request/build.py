@@ -22,6 +22,9 @@ from smdp_launch.source.scan import SourceTree, normal_name
 #: The tag by which a job is known as that of one plan.
 PLAN_TAG = "smdp-launch:plan"
 
+#: The hyperparameter that names the hosts' type to AWS's toolkit, where the request settles on one.
+INSTANCE_TYPE = "sagemaker_instance_type"
+
 #: The channel that carries the source archive to containers without a network, as in AWS's toolkit.
 CODE_CHANNEL = "code"
 
@@ -238,6 +241,8 @@ def _launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
         "sagemaker_region": spec.region,
         "sagemaker_distributed_dataparallel_enabled": True,
         "sagemaker_distributed_dataparallel_custom_mpi_options": spec.engine_options.custom_mpi_options or "",
-        "sagemaker_instance_type": spec.compute.instance_type,
     }
+    # Of several types the service takes one when the job starts; the containers read which from their host.
+    if spec.compute.fallback_types is None:
+        values[INSTANCE_TYPE] = spec.compute.instance_type
     return {name: encode_value(value) for name, value in values.items()}

@@ -14,7 +14,7 @@ from smdp_launch.catalog.frameworks import (
     parts,
     versions,
 )
-from smdp_launch.catalog.images import ImageUri, TagFacts, parse_image, tag_facts
+from smdp_launch.catalog.images import ImageUri, TagFacts, aws_build, parse_image, tag_facts
 from smdp_launch.catalog.transformers import Pair, pair
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.rules.facts import Facts
@@ -32,6 +32,32 @@ class Held:
     @property
     def cuda_major(self) -> int:
         return int(self.cuda.split(".")[0])
+
+
+@dataclass(frozen=True)
+class Library:
+    """AWS's library in an image: its version, and what the image is one of."""
+
+    title: str
+    version: str
+
+
+#: What decides which image a job runs in, and so which library.
+IMAGE_FIELDS = ("engine", "image", "framework.name", "framework.version", "framework.transformers")
+
+
+def library(facts: Facts) -> Library | None:
+    """AWS's library that the job will run with; None for another engine, and where the image does not say."""
+    framework, named = facts.spec.framework, image(facts)
+    if facts.spec.engine != "smdistributed" or (facts.spec.image is not None and named is None):
+        return None
+    pair_ = hugging_face(facts)
+    found = aws_build(named) if named is not None else build(framework.name, framework.version)
+    if found is None or found.smddp is None or (pair_ is not None and not pair_.smddp):
+        return None
+    if named is None and pair_ is None and framework.transformers is not None:
+        return None
+    return Library(f"{TITLES[found.framework]} {found.version}", found.smddp)
 
 
 def held(facts: Facts) -> Held | None:

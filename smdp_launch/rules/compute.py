@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.catalog.instances import instance, instances, replacement, supported_instances
+from smdp_launch.catalog.frameworks import TITLES, Build, build, last_library_version
+from smdp_launch.catalog.instances import (
+    LibraryVersions,
+    instance,
+    library_versions,
+    replacement,
+    suggested_instances,
+    supported_instances,
+)
 from smdp_launch.catalog.limits import known_instance_types
 from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.catalog.regions import closest_region, offering, region_known, regions_offering
+from smdp_launch.catalog.transformers import pairs
 from smdp_launch.diagnostics import Severity, closest
+from smdp_launch.jobfile.document import Location
 from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
+from smdp_launch.rules.framework import needs_another_cuda
 from smdp_launch.rules.overlay import GROUPS
 
 _TYPE = ("compute", "instance_type")
@@ -29,6 +40,24 @@ def _served(facts: Facts) -> list[str]:
     return supported_instances(facts.spec.policy, facts.spec.engine)
 
 
+def _suggested(facts: Facts) -> list[str]:
+    """Types to name in a help: those that also go with the job's image and region, the one to choose today first."""
+    served = suggested_instances(facts.spec.policy, facts.spec.engine)
+    library = chosen.library(facts) if facts.has(*chosen.IMAGE_FIELDS) else None
+    cuda = chosen.cuda(facts) if facts.has(*chosen.IMAGE_FIELDS) else None
+    region = facts.spec.region if facts.has("region") else ""
+
+    def fits(name: str) -> bool:
+        found, known = instance(name), offering(name, region)
+        return (
+            (library is None or library_versions(name).include(library.version))
+            and (cuda is None or found is None or _knows(cuda, found.cuda_min))
+            and (known is None or known.offered or not known.certain)
+        )
+
+    return [one for one in served if fits(one)] or served
+
+
 def _refusal(facts: Facts, name: str) -> str:
     engine, policy = facts.spec.engine, facts.spec.policy
     if replacement(name) is not None:
@@ -39,12 +68,14 @@ def _refusal(facts: Facts, name: str) -> str:
         return f"{name} has no GPUs, and the library sums gradients of GPUs"
     if policy == "strict" and name in supported_instances("extended", engine):
         return f"policy strict allows what the library's documentation states, which is not {name}"
+    if engine == "smdistributed" and name not in supported_instances("extended", engine):
+        return f"no version of AWS's library serves {name}; the last one is {last_library_version()}"
     return f"the {engine} engine does not serve {name} under policy {policy}"
 
 
 def _instead(facts: Facts, name: str) -> str:
-    engine, policy, allowed = facts.spec.engine, facts.spec.policy, _served(facts)
-    listed = f"one of {', '.join(allowed)}"
+    engine, policy = facts.spec.engine, facts.spec.policy
+    listed = f"one of {', '.join(_suggested(facts))}"
     meant = replacement(name)
     if meant is not None:
         return f"write {meant}"
@@ -131,10 +162,15 @@ def _cuda_too_old(facts: Facts, *, certain: bool) -> Iterator[Finding]:
         return
     if _version(cuda) < _version(found.cuda_min) and certain == ("cuda_min" not in found.from_memory):
         message = f"the {found.gpu} of {found.name} needs CUDA {found.cuda_min} or later, and the image has {cuda}"
-        older = [one.name for one in instances() if one.name in _served(facts) and _knows(cuda, one.cuda_min)]
-        instead = f", or one of {', '.join(older)}" if older else ""
+        older = [one for one in _suggested(facts) if one != found.name]
+        instead = f", or one of {', '.join(older)}" if any(_knows(cuda, _cuda_min(one)) for one in older) else ""
         where = ("image",) if facts.spec.image is not None else ("framework", "version")
         yield Finding(where, message, f"take a build with CUDA {found.cuda_min} or later{instead}")
+
+
+def _cuda_min(name: str) -> str:
+    found = instance(name)
+    return found.cuda_min if found is not None else "0"
 
 
 def _knows(cuda: str, first: str) -> bool:
@@ -143,6 +179,44 @@ def _knows(cuda: str, first: str) -> bool:
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(one) for one in text.split("."))
+
+
+@rule("SMDP324", "compute.instance_type", "compute.fallback_types", "policy", *chosen.IMAGE_FIELDS)
+def library_serves_type(facts: Facts) -> Iterator[Finding]:
+    library, compute = chosen.library(facts), facts.spec.compute
+    if library is None or needs_another_cuda(facts):
+        return
+    wanted: list[tuple[Location, str]] = [(_TYPE, compute.instance_type)]
+    wanted += [((*_FALLBACK, index), name) for index, name in enumerate(compute.fallback_types or ())]
+    for at, name in wanted:
+        versions = library_versions(name)
+        if name in _served(facts) and not versions.include(library.version):
+            does = (
+                f"serves {name} since {versions.since}" if versions.since else f"refuses {name} since {versions.before}"
+            )
+            message = f"AWS's library {does}, and the image of {library.title} comes with {library.version}"
+            yield Finding(at, message, _another_library(facts, versions))
+
+
+def _another_library(facts: Facts, versions: LibraryVersions) -> str:
+    """Types for the version at hand, then what comes with a version for the type."""
+    types = f"take {', '.join(_suggested(facts))}"
+    name, title = facts.spec.framework.name, TITLES[facts.spec.framework.name]
+    if facts.spec.framework.transformers is not None:
+        known = [(one, build(name, one.version)) for one in pairs() if one.framework == name and one.smddp]
+        found = [
+            f'transformers "{one.transformers}" with {title} "{one.version}"' for one, of in known if _has(of, versions)
+        ]
+    else:
+        suitable = [build(name, one) for one in chosen.suitable_versions(facts)]
+        found = [
+            f'{title} "{one.version}", which comes with {one.smddp}' for one in suitable if one and _has(one, versions)
+        ]
+    return f"{types}; or {found[-1]}" if found else types
+
+
+def _has(found: Build | None, versions: LibraryVersions) -> bool:
+    return found is not None and found.smddp is not None and versions.include(found.smddp)
 
 
 @rule("SMDP315", "compute.instance_type", "region")

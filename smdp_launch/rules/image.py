@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.frameworks import TITLES, Build, build, builds, frameworks, parts
 from smdp_launch.catalog.images import ImageUri, aws_build, parse_image, tag_facts
+from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.catalog.regions import dns_suffix, region_known, registry_account
 from smdp_launch.catalog.registries import training_image
 from smdp_launch.diagnostics import Severity
@@ -78,7 +79,7 @@ def image_cuda(facts: Facts) -> Iterator[Finding]:
 @rule("SMDP309", "region", "image")
 def image_region(facts: Facts) -> Iterator[Finding]:
     named, region = chosen.image(facts), facts.spec.region
-    if named is None or named.region is None or not (region_known(region) and region_known(named.region)):
+    if named is None or named.region is None or not region_known(region) or named.region == REGION:
         return
     if named.region != region:
         message = f"the image lies in {named.region} and the job runs in {region}; SageMaker pulls from its own region"
@@ -96,6 +97,24 @@ def _in_region(named: ImageUri, region: str) -> str:
     account = registry_account(region) if named.is_aws else named.account
     end = f":{named.tag}" if named.tag else f"@{named.digest}" if named.digest else ""
     return f"{account}.dkr.ecr.{region}.{dns_suffix(region)}/{named.repository}{end}"
+
+
+@rule("SMDP321", "region", "image")
+def image_host(facts: Facts) -> Iterator[Finding]:
+    named = chosen.image(facts)
+    if (
+        named is None
+        or named.region in (None, REGION)
+        or ".dkr-ecr" in named.registry
+        or any(image_region.check(facts))
+    ):
+        return
+    suffix = dns_suffix(named.region or "")
+    if named.dns_suffix != suffix:
+        right = f"{named.registry.removesuffix(named.dns_suffix or '')}{suffix}"
+        there = str(facts.spec.image).replace(named.registry, right, 1)
+        message = f"there is no host {named.registry}: Amazon ECR's names end in {suffix} in {named.region}"
+        yield Finding(_IMAGE, message, f"write {there}", replacement=there)
 
 
 @rule("SMDP310", "image")
@@ -157,32 +176,41 @@ def _is_other_kind(named: ImageUri) -> bool:
     return named.purpose == "inference" or tag_facts(named.tag or "").processor == "cpu"
 
 
-@rule("SMDP318", "image")
+@rule("SMDP318", "image", "overlay")
 def image_reference(facts: Facts) -> Iterator[Finding]:
-    uri = facts.spec.image
-    if uri is None or chosen.image(facts) is not None:
+    uri, named = facts.spec.image, chosen.image(facts)
+    if uri is None:
         return
+    if named is None:
+        yield _no_reference(uri)
+    elif named.account is None and not facts.local and not _is_registry_named(facts):
+        # A local run takes an image of this machine's own.
+        where = named.registry or "Docker Hub"
+        message = f"the image lies at {where}, and SageMaker pulls from private repositories of Amazon ECR"
+        own = "overlay: {AlgorithmSpecification: {TrainingImageConfig: {TrainingRepositoryAccessMode: Vpc}}}"
+        push = "push it to ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG"
+        yield Finding(_IMAGE, message, f"{push}; for a registry in your VPC add `{own}`")
+
+
+def _no_reference(uri: str) -> Finding:
     message = f"{uri} is no reference to an image"
     # Only a tag may have capitals, so they stay in it.
     name, colon, tag = uri.rpartition(":") if re.search(r":[^/]*$", uri) else (uri, "", "")
     lower = f"{name.lower()}{colon}{tag}"
     if parse_image(lower) is not None:
-        yield Finding(_IMAGE, message, f"a name has small letters only: write {lower}", replacement=lower)
-    else:
-        yield Finding(_IMAGE, message, "write ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG")
+        return Finding(_IMAGE, message, f"a name has small letters only: write {lower}", replacement=lower)
+    return Finding(_IMAGE, message, "write ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG")
 
 
-@rule("SMDP318", "image", "overlay", severity=Severity.WARNING)
-def image_registry(facts: Facts) -> Iterator[Finding]:
-    named = chosen.image(facts)
+def _is_registry_named(facts: Facts) -> bool:
     algorithm = facts.spec.overlay.get("AlgorithmSpecification")
-    if named is None or (isinstance(algorithm, dict) and "TrainingImageConfig" in algorithm):
-        return
-    if named.account is None and not facts.local:  # here an image of this machine's own will do
-        where = named.registry or "Docker Hub"
-        message = f"the image lies at {where}, and SageMaker pulls from Amazon ECR"
-        yield Finding(_IMAGE, message, "push it to ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG")
-    elif named.is_aws and named.tag is None and named.digest is None:
+    return isinstance(algorithm, dict) and "TrainingImageConfig" in algorithm
+
+
+@rule("SMDP318", "image", severity=Severity.WARNING)
+def image_tag(facts: Facts) -> Iterator[Finding]:
+    named = chosen.image(facts)
+    if named is not None and named.is_aws and named.tag is None and named.digest is None:
         message = "the image has no tag, and AWS's images have none that is called latest"
         full = _of_aws(facts)
         same = full if full is not None and full.startswith(f"{facts.spec.image}:") else None

@@ -16,7 +16,7 @@ from smdp_launch.request.names import S3Location
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.rules.members import FIELDS, field_of
 
-#: What every request carries beside the job's own; the most that one takes.
+#: What a request carries beside the job's own: one less where the job lists fallback types; the most that one takes.
 LAUNCH_HYPERPARAMETERS = 8
 MOST_HYPERPARAMETERS = 100
 #: Characters of a job's name.
@@ -158,15 +158,16 @@ def checkpoint_location(facts: Facts) -> Iterator[Finding]:
             yield Finding(("checkpoint", "s3"), message, instead(one))
 
 
-@rule("SMDP602", "script.hyperparameters", "batch.hyperparameter")
+@rule("SMDP602", "script.hyperparameters", "batch.hyperparameter", "compute.fallback_types")
 def few_enough_hyperparameters(facts: Facts) -> Iterator[Finding]:
     batch = facts.spec.batch
     given = len(facts.spec.script.hyperparameters) + (batch is not None and batch.hyperparameter is not None)
-    most = MOST_HYPERPARAMETERS - LAUNCH_HYPERPARAMETERS
+    ours = LAUNCH_HYPERPARAMETERS - (facts.spec.compute.fallback_types is not None)
+    most = MOST_HYPERPARAMETERS - ours
     if given > most:
         message = (
             f"{given} hyperparameters are too many: SageMaker takes {MOST_HYPERPARAMETERS},"
-            f" and the launch itself needs {LAUNCH_HYPERPARAMETERS} of them"
+            f" and the launch itself needs {ours} of them"
         )
         help_ = f"leave out {given - most}, or put some into one mapping or a file of the source folder"
         yield Finding(_HYPERPARAMETERS, message, help_, on_key=True)

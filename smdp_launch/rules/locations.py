@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from smdp_launch.catalog import buckets
 from smdp_launch.catalog.regions import region_known, regions
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.corrections import as_written, checkpoints_beside
@@ -19,7 +20,8 @@ _PLATFORM = ("/opt/ml/input", "/opt/ml/model", "/opt/ml/output", "/opt/ml/code")
 _SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
 
 
-def _locations(facts: Facts) -> Iterator[tuple[Location, str]]:
+def locations(facts: Facts) -> Iterator[tuple[Location, str]]:
+    """Those in S3 that the job reads and writes, with their fields."""
     for name, channel in facts.s3_channels("s3"):
         yield ("channels", name, "s3"), channel.s3
     yield from _written_locations(facts)
@@ -38,9 +40,10 @@ def bucket_region(facts: Facts) -> Iterator[Finding]:
     if not region_known(region):
         return
     others: dict[str, list[Location]] = {}
-    for at, uri in _locations(facts):
+    for at, uri in locations(facts):
         bucket = S3Location.parse(uri).bucket
-        named = next((one for one in regions() if re.search(rf"(^|[-.]){one}($|[-.])", bucket)), None)
+        told = (one for one in regions() if re.search(rf"(^|[-.]){one}($|[-.])", bucket))
+        named = buckets.region(bucket) or next(told, None)
         if named not in (None, region):
             others.setdefault(named, []).append(at)
     for named, places in others.items():

@@ -17,7 +17,15 @@ from typing import Any
 from smdp_launch.checking.inputs import MB
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.planning.plan import Plan
-from smdp_launch.request.build import PLAN_TAG, Request, checkpoint_location, instance_preferences, overlaid, plan_hash
+from smdp_launch.request.build import (
+    INSTANCE_TYPE,
+    PLAN_TAG,
+    Request,
+    checkpoint_location,
+    instance_preferences,
+    overlaid,
+    plan_hash,
+)
 from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.names import S3Location, job_name, source_location
 from smdp_launch.rules.account import to_fill_in
@@ -124,6 +132,8 @@ def completed(request: Request, plan: Plan, source: SourceTree | None) -> Reques
         types = [resources.pop("InstanceType"), *spec.compute.fallback_types]
         preferences = instance_preferences(types, resources.pop("InstanceCount"))
         request["ResourceConfig"] = resources | {"InstancePreferences": preferences}
+        given: Request = request.get("HyperParameters", {})
+        request["HyperParameters"] = {name: value for name, value in given.items() if name != INSTANCE_TYPE}
     tags: list[Any] = request.pop("Tags", [])
     request = overlaid(request, spec.overlay)
     tags += request.get("Tags", [])

@@ -64,7 +64,7 @@ def jobs(draw: st.DrawFn) -> Mapping:
     job["compute"] = optional(
         draw,
         job["compute"],
-        volume_gb=st.integers(1, 16384),
+        volume_gb=st.integers(1, 1800),  # what the smallest of the types has
         max_run=st.integers(1800, 200_000),
         retries=st.integers(1, 30),
     )
@@ -131,6 +131,9 @@ def _places(draw: st.DrawFn, job: Mapping) -> None:
     network = optional(draw, network, isolated=st.booleans(), encrypt_traffic=st.booleans())
     keys = st.sampled_from(KEYS)
     encryption = optional(draw, {}, volume_key=keys, output_key=keys)
+    if "volume_key" in encryption:
+        job["compute"]["instance_type"] = "ml.p3.16xlarge"  # the only type without disks that encrypt themselves
+        job["compute"].pop("fallback_types", None)
     job |= {name: section for name, section in (("network", network), ("encryption", encryption)) if section}
 
 

@@ -28,7 +28,7 @@ WHOLE: dict[str, Any] = {
         "hyperparameters": {"lr": 0.4, "model": {"depth": 50}},
     },
     "compute": {
-        "instance_type": "ml.p4d.24xlarge",
+        "instance_type": "ml.p3.16xlarge",
         "instance_count": 2,
         "volume_gb": 100,
         "max_run": 3600,
@@ -64,7 +64,7 @@ WHOLE: dict[str, Any] = {
         "scaling": "linear",
         "warmup_steps": 100,
     },
-    "amp": "bf16",
+    "amp": "fp16",
     "engine_options": {"custom_mpi_options": "-x NCCL_DEBUG=VERSION"},
     "overlay": {"RemoteDebugConfig": {"EnableRemoteDebug": True}},
     "silence": ["SMDP418"],

@@ -81,7 +81,10 @@ CASES: dict[str, Job] = {
     "network.security_groups": {"network": VPC | {"security_groups": ["sg-0123456789abcdef0", "sg-89abcdef"]}},
     "network.isolated": {"network": {"isolated": True}},
     "network.encrypt_traffic": {"network": {"encrypt_traffic": True}},
-    "encryption.volume_key": {"encryption": {"volume_key": "alias/volumes"}},
+    "encryption.volume_key": {
+        "compute": {"instance_type": "ml.p3.16xlarge"},
+        "encryption": {"volume_key": "alias/volumes"},
+    },
     "encryption.output_key": {"encryption": {"output_key": "alias/results"}},
     "environment.NAME": {"environment": {"MY_MODE": "a=b, c", "OTHER": "1"}},
     "tags.NAME": {"tags": {"team": "vision", "cost center": "12"}},

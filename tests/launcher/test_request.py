@@ -55,6 +55,20 @@ def assert_service_takes(request: dict[str, Any]) -> None:
     assert not report.has_errors(), report.generate_report()
 
 
+def test_a_job_with_fallback_types_does_not_say_which_type_its_hosts_are(tmp_path: Path) -> None:
+    one_type = plan_of(write_job(tmp_path)).request
+    fallback = JOB.replace("  max_run: 600\n", "  max_run: 600\n  fallback_types: [ml.p3dn.24xlarge]\n")
+    several = plan_of(write_job(tmp_path, fallback)).request
+    assert one_type["HyperParameters"]["sagemaker_instance_type"] == '"ml.p4d.24xlarge"'
+    left_out = {"sagemaker_instance_type", "sagemaker_submit_directory", "sagemaker_job_name"}
+    assert several["HyperParameters"].keys() == one_type["HyperParameters"].keys() - {"sagemaker_instance_type"}
+    kept = several["HyperParameters"].keys() - left_out
+    assert {name: several["HyperParameters"][name] for name in kept} == {
+        name: one_type["HyperParameters"][name] for name in kept
+    }
+    assert_service_takes(several)
+
+
 def test_the_plan_of_a_small_job(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     plan = plan_of(write_job(tmp_path))
     assert stable(plan, tmp_path) == snapshot(extension_class=JSONSnapshotExtension)

@@ -37,7 +37,7 @@ def only(diagnostics: list[Diagnostic]) -> Diagnostic:
         ("strict", "native", "ml.p3.24xlarge", "write ml.p3dn.24xlarge"),
         ("strict", "native", "ml.p4d.24xlarg", "did you mean ml.p4d.24xlarge?"),
         ("strict", "native", "ml.p4de.24xlarge", "policy: extended"),
-        ("strict", "smdistributed", "ml.m5.large", "one of ml.p3.16xlarge, ml.p3dn.24xlarge, ml.p4d.24xlarge"),
+        ("strict", "smdistributed", "ml.m5.large", "one of ml.p4d.24xlarge, ml.p3dn.24xlarge, ml.p3.16xlarge"),
         ("extended", "smdistributed", "ml.p5.48xlarge", "ml.p"),
     ],
 )
@@ -220,6 +220,14 @@ def test_the_launch_takes_as_many_hyperparameters_as_is_said(tmp_path: Path) -> 
     spec, source = job.require()
     names = training_request(spec, source, "job")["HyperParameters"]
     assert sum(name.startswith("sagemaker_") for name in names) == LAUNCH_HYPERPARAMETERS
+
+
+def test_a_job_with_fallback_types_may_have_one_hyperparameter_more(tmp_path: Path) -> None:
+    given = "{" + ", ".join(f"x{number}: 1" for number in range(93)) + "}"
+    many = ("hyperparameters: {epochs: 2}", f"hyperparameters: {given}")
+    fallback = ("  max_run: 600\n", "  max_run: 600\n  fallback_types: [ml.p3dn.24xlarge]\n")
+    assert only(found(tmp_path, many)).code == "SMDP602"
+    assert found(tmp_path, many, fallback) == []
 
 
 def test_the_request_as_a_whole_is_the_last_guard(tmp_path: Path) -> None:

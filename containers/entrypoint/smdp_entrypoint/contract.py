@@ -15,6 +15,7 @@ from smdp_entrypoint.settings import shown
 # What the AWS toolkit assumes where the file is silent (older platforms, local mode).
 DEFAULT_GROUP = "homogeneousCluster"
 DEFAULT_INTERFACE = "eth0"
+NO_INSTANCE_TYPE = "local"
 # Far beyond what the platform takes for hyperparameters or names in a list of hosts.
 _LONGEST_FILE = 16 * 1024 * 1024
 
@@ -72,7 +73,7 @@ def read_resources(tree: MlTree) -> ResourceConfig:
         raw=raw,
         hosts=hosts,
         current_host=current,
-        instance_type=_text(raw, "current_instance_type", path) or "local",
+        instance_type=_text(raw, "current_instance_type", path) or NO_INSTANCE_TYPE,
         group=_text(raw, "current_group_name", path) or DEFAULT_GROUP,
         groups=_groups(raw, hosts, path),
         interface=_text(raw, "network_interface_name", path),

@@ -143,7 +143,7 @@ def _install(program: Program, environ: Mapping[str, str], console: Console, sig
 
 def _host_environ(facts: Facts, layout: Layout, master: Master, console: Console) -> dict[str, str]:
     variables = {
-        **default_variables(facts.contract, layout, facts.devices, console.say),
+        **default_variables(facts.contract, layout, facts.devices, facts.environ, console.say),
         # Uploaded with the job's output, also of one that failed; the engine writes there when a group fails.
         "SMDP_TRACE_DIR": str(facts.tree.output_data / "flight"),
         **facts.environ,

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from smdp_entrypoint import cuda_on_cpu
-from smdp_entrypoint.contract import Contract
+from smdp_entrypoint.contract import NO_INSTANCE_TYPE, Contract
 from smdp_entrypoint.devices import Devices, usable_cores
+from smdp_entrypoint.fabric import fabric_variables
 from smdp_entrypoint.layout import Layout
 
 # Where AWS's library looks for its server (toolkit's smdataparallel.py).
@@ -42,7 +43,6 @@ class Master:
 
 def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[str, str]:
     """The same for all workers of this host."""
-    instance_type = contract.hyperparameters.framework.get("sagemaker_instance_type")
     variables = {
         "WORLD_SIZE": str(layout.world_size),
         "LOCAL_WORLD_SIZE": str(layout.workers_per_host),
@@ -51,7 +51,7 @@ def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[s
         "MASTER_PORT": str(master.port),
         "SMDP_HOST_ID": layout.current_host,
         "SMDP_CHECKPOINT_DIR": str(contract.checkpoints),
-        "SAGEMAKER_INSTANCE_TYPE": str(instance_type or contract.resources.instance_type),
+        "SAGEMAKER_INSTANCE_TYPE": _instance_type(contract),
     }
     if len(layout.hosts) == 1:
         return {**variables, "SMDATAPARALLEL_USE_SINGLENODE": "1"}
@@ -63,16 +63,24 @@ def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[s
     }
 
 
+def _instance_type(contract: Contract) -> str:
+    """The type that this host is. The hyperparameter names the type that was asked for, which is another where the job
+    lists fallback types, and it stands in only for a platform that does not say."""
+    if contract.resources.instance_type != NO_INSTANCE_TYPE:
+        return contract.resources.instance_type
+    return str(contract.hyperparameters.framework.get("sagemaker_instance_type") or NO_INSTANCE_TYPE)
+
+
 def default_variables(
-    contract: Contract, layout: Layout, devices: Devices, say: Callable[[str], None]
+    contract: Contract, layout: Layout, devices: Devices, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> dict[str, str]:
-    """Set only where the job's own environment does not."""
+    """Set only where the job's own environment, ``environ``, does not."""
     defaults = {"PYTHONUNBUFFERED": "1"}
     if devices.efa:
-        # FI_EFA_USE_DEVICE_RDMA is left to libfabric, which knows the adapter's generation since 1.18 and refuses to
-        # work where it is asked for and missing.
-        defaults.update(FI_PROVIDER="efa", RDMAV_FORK_SAFE="1", NCCL_PROTO="simple")
-        say("this host has an Elastic Fabric Adapter: FI_PROVIDER=efa, RDMAV_FORK_SAFE=1, NCCL_PROTO=simple")
+        fabric = fabric_variables(environ)
+        defaults.update(fabric)
+        settings = ", ".join(f"{name}={value}" for name, value in fabric.items())
+        say(f"this host has an Elastic Fabric Adapter: {settings}")
     if layout.workers_per_host > 1:
         defaults["OMP_NUM_THREADS"] = str(max(1, usable_cores() // layout.workers_per_host))
     interface = contract.resources.interface

@@ -11,6 +11,7 @@ from smdp_entrypoint.contract import read_contract
 from smdp_entrypoint.custom_options import exported_variables
 from smdp_entrypoint.devices import Devices, System, check_gpus, count_devices
 from smdp_entrypoint.errors import DeviceError
+from smdp_entrypoint.fabric import fabric_variables, plugin_version
 from smdp_entrypoint.layout import Layout
 from smdp_entrypoint.paths import MlTree
 from smdp_entrypoint.ranks import default_variables
@@ -106,15 +107,50 @@ def test_fabric_settings_need_the_adapter(system: System, said: list[str], host:
     devices = count_devices(said.append, system)
     assert devices.efa
     layout, contract = Layout(("algo-1",), "algo-1", 1), read_contract(MlTree(host.job().root))
-    with_adapter = default_variables(contract, layout, devices, said.append)
-    without = default_variables(contract, layout, Devices(8, 8, 0), said.append)
-    assert {name: with_adapter[name] for name in with_adapter.keys() - without.keys()} == {
-        "FI_PROVIDER": "efa",
-        "RDMAV_FORK_SAFE": "1",
-        "NCCL_PROTO": "simple",
-    }
+    with_adapter = default_variables(contract, layout, devices, {}, said.append)
+    without = default_variables(contract, layout, Devices(8, 8, 0), {}, said.append)
+    expected = fabric_variables({})
+    assert {name: with_adapter[name] for name in with_adapter.keys() - without.keys()} == expected
+    assert expected["FI_PROVIDER"] == "efa"
+    assert [one for one in said if "Elastic Fabric Adapter: FI_PROVIDER=efa" in one] != []
     vendor.write_text("0x15b3\n")
     assert not count_devices(said.append, system).efa
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fork_safe"),
+    [
+        ("4.14.336-253.554.amzn2.x86_64", True),
+        ("5.10.201-191.748.amzn2.x86_64", True),
+        ("5.15.0-1051-aws", False),
+        ("6.1.66-91.160.amzn2023.x86_64", False),
+        ("unreadable", False),
+    ],
+)
+def test_libfabric_is_made_fork_safe_on_kernels_that_need_it(kernel: str, fork_safe: bool) -> None:
+    variables = fabric_variables({}, kernel)
+    assert ("FI_EFA_FORK_SAFE" in variables) == fork_safe
+    assert "RDMAV_FORK_SAFE" not in variables
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "protocol"),
+    [
+        (b"NET/OFI\0Using aws-ofi-nccl 1.4.0aws\0", (1, 4), "simple"),
+        (b"Using aws-ofi-nccl 1.5.0aws", (1, 5), "simple"),
+        (b"Initializing aws-ofi-nccl 1.6.0aws", (1, 6), None),
+        (b"Initializing aws-ofi-nccl 1.13.2-aws", (1, 13), None),
+        (b"another plugin", None, None),
+    ],
+)
+def test_the_protocol_of_nccl_is_chosen_for_old_plugins_only(
+    tmp_path: Path, text: bytes, version: tuple[int, int] | None, protocol: str | None
+) -> None:
+    (tmp_path / "libnccl-net.so").write_bytes(b"\x7fELF" + text)
+    environ = {"LD_LIBRARY_PATH": f"/nowhere:{tmp_path}"}
+    assert plugin_version(environ) == version
+    assert fabric_variables(environ, "6.1.0").get("NCCL_PROTO") == protocol
+    assert plugin_version({}) is None
 
 
 @pytest.mark.parametrize(

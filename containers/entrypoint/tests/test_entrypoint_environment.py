@@ -161,6 +161,25 @@ def test_the_images_variables_name_the_program_before_the_hyperparameter(facts: 
     assert sm_variables(own)["SM_USER_ENTRY_POINT"] == "other.py"
 
 
+@pytest.mark.parametrize(
+    ("of_the_host", "asked", "expected"),
+    [
+        ("ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p3dn.24xlarge"),
+        ("ml.p3dn.24xlarge", None, "ml.p3dn.24xlarge"),
+        (None, "ml.p4d.24xlarge", "ml.p4d.24xlarge"),
+        (None, None, "local"),
+    ],
+)
+def test_the_instance_type_is_that_of_the_host_not_the_one_asked_for(
+    facts: Facts, host: Host, of_the_host: str | None, asked: str | None, expected: str
+) -> None:
+    host.config("resourceconfig.json", {**RESOURCES, "current_instance_type": of_the_host})
+    host.config("hyperparameters.json", {"sagemaker_instance_type": f'"{asked}"'} if asked else {})
+    layout = Layout(("algo-1", "algo-2"), "algo-2", 8)
+    variables = host_variables(read_contract(facts.tree), layout, Master("algo-1", "10.0.0.5", 7777))
+    assert variables["SAGEMAKER_INSTANCE_TYPE"] == expected
+
+
 def test_the_ranks_of_the_second_of_two_hosts(facts: Facts) -> None:
     layout = Layout(("algo-1", "algo-2"), "algo-2", 8)
     assert host_variables(facts.contract, layout, Master("algo-1", "10.0.0.5", 7777)) == {
@@ -194,7 +213,7 @@ def test_one_host_is_a_single_node_for_the_library(facts: Facts) -> None:
 
 
 def test_threads_are_shared_out_and_the_interface_is_named_if_it_exists(facts: Facts, said: list[str]) -> None:
-    many = default_variables(facts.contract, Layout(("algo-2",), "algo-2", 10_000), facts.devices, said.append)
+    many = default_variables(facts.contract, Layout(("algo-2",), "algo-2", 10_000), facts.devices, {}, said.append)
     assert many == {
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1",
@@ -202,7 +221,7 @@ def test_threads_are_shared_out_and_the_interface_is_named_if_it_exists(facts: F
         "GLOO_SOCKET_IFNAME": "lo",
     }
     assert "OMP_NUM_THREADS" not in default_variables(
-        facts.contract, Layout(("algo-2",), "algo-2", 1), facts.devices, said.append
+        facts.contract, Layout(("algo-2",), "algo-2", 1), facts.devices, {}, said.append
     )
     assert said == []
 
@@ -210,7 +229,7 @@ def test_threads_are_shared_out_and_the_interface_is_named_if_it_exists(facts: F
 def test_a_missing_interface_is_told_and_not_forced_on_the_libraries(facts: Facts, host: Host, said: list[str]) -> None:
     host.config("resourceconfig.json", {**RESOURCES, "network_interface_name": "eth77"})
     contract = read_contract(facts.tree)
-    assert default_variables(contract, Layout(("algo-2",), "algo-2", 1), facts.devices, said.append) == {
+    assert default_variables(contract, Layout(("algo-2",), "algo-2", 1), facts.devices, {}, said.append) == {
         "PYTHONUNBUFFERED": "1"
     }
     assert "eth77" in said[0]
