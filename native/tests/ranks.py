@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Callable, DefaultDict, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import DefaultDict, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import warm
 from ports import free_port
@@ -82,19 +82,18 @@ class Ranks:
         of: Optional[Iterable[int]] = None,
         *,
         stream: str = "stdout",
-        enough: Callable[[Iterable[object]], bool] = all,
         timeout: float = 120,
     ) -> None:
-        """Read until every rank ``of`` has written what matches the pattern; with ``enough=any``, until one of them has."""
+        """Read until every rank ``of``, by default all, has written what matches the pattern."""
         ranks = list(range(len(self.processes)) if of is None else of)
         deadline = time.monotonic() + timeout
         with selectors.DefaultSelector() as open_:
             for rank in ranks:
                 open_.register(getattr(self.processes[rank], stream), selectors.EVENT_READ, rank)
-            while not enough(re.search(pattern.encode(), self._read[rank, stream]) for rank in ranks):
+            while not all(re.search(pattern.encode(), self._read[rank, stream]) for rank in ranks):
                 ready = open_.select(max(0.0, deadline - time.monotonic())) if open_.get_map() else []
                 if not ready:
-                    self._give_up(f"{pattern!r} on {stream} of {enough.__name__} of the ranks {ranks}")
+                    self._give_up(f"{pattern!r} on {stream} of the ranks {ranks}")
                 for key, _ in ready:
                     data = os.read(key.fd, 1 << 16)  # past the buffer of the file, as communicate() reads
                     self._read[key.data, stream] += data

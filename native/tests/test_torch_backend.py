@@ -125,7 +125,7 @@ try:
     print("no error")
 except dist.DistBackendError as error:
     print("raised", error, flush=True)
-os._exit(0)
+time.sleep(600)  # the loss of one that has raised would be raised on those that have not
 """
 )
 # No test waits for so long: a loss that is raised was noticed by what happened, not by a deadline.
@@ -136,6 +136,8 @@ def test_a_dead_rank_is_raised_on_all_others_before_any_deadline() -> None:
     job = ranks.start([2, 2, 1], DIES % "if rank == 2: time.sleep(600)", env={**NO_DEADLINES, "SMDP_WARN_S": "0.5"})
     job.wait_for("warning: slow", of=[0, 1, 3, 4], stream="stderr")  # all are within the call
     job.processes[2].send_signal(signal.SIGKILL)
+    job.wait_for(r"raised .*\n|no error", of=[0, 1, 3, 4])
+    job.kill()
     for outcome in job.finish():
         if outcome.rank == 2:
             continue
@@ -165,13 +167,16 @@ if rank == 1:
         job.wait_for("raised.*rank 1", of=[0, 2])
     finally:
         os.kill(job.number_after("child", 1), signal.SIGKILL)  # an error if it had ended before
+    job.kill()
     job.finish()
 
 
 def test_a_rank_that_raises_or_leaves_is_noticed_before_any_deadline() -> None:
     for end in ("raise ValueError('a bug of the script')", "sys.exit(3)"):
-        outcomes = ranks.start([2, 1], DIES % f"if rank == 2: {end}", env=NO_DEADLINES).finish()
-        for outcome in outcomes[:2]:
+        job = ranks.start([2, 1], DIES % f"if rank == 2: {end}", env=NO_DEADLINES)
+        job.wait_for(r"raised .*\n|no error", of=[0, 1])
+        job.kill()
+        for outcome in job.finish()[:2]:
             assert re.search(r"raised .*rank 2 \(host algo-2\)", outcome.out), (end, outcome.out, outcome.err)
 
 
@@ -228,7 +233,7 @@ try:
     print("done", flush=True)
 except dist.DistBackendError as error:
     print("raised", error, flush=True)
-os._exit(0)
+time.sleep(600)  # the others would lose a rank that leaves before they are done
 """
 
 
@@ -237,7 +242,10 @@ def _pause_rank_2(timeout: int) -> ranks.Ranks:
 
 
 def _resume_rank_2(job: ranks.Ranks) -> "list[ranks.Outcome]":
+    """Each rank when its call has ended."""
     job.processes[2].send_signal(signal.SIGCONT)
+    job.wait_for(r"done\n|raised .*\n")
+    job.kill()
     return job.finish()
 
 
@@ -252,7 +260,7 @@ def test_a_paused_rank_is_not_lost_but_named_while_the_others_wait() -> None:
 
 def test_a_paused_rank_is_named_by_the_deadline() -> None:
     job = _pause_rank_2(timeout=5)
-    job.wait_for("raised", of=[0, 1, 3])
+    job.wait_for(r"raised .*\n|done", of=[0, 1, 3])
     for outcome in _resume_rank_2(job):
         if outcome.rank != 2:
             assert "of rank 2 (host algo-2)" in outcome.out, (outcome.out, outcome.err)
