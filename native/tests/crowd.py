@@ -22,7 +22,7 @@ from pathlib import Path
 
 # A frame of a broadcast whose payload would fill the world (docs/wire_format.md).
 OVERSIZED = b"SMDP" + bytes([2]) + bytes(59) + (1 << 60).to_bytes(8, "little")
-GIVE_UP_S = 10.0
+GIVE_UP_S = 30.0
 BETWEEN_BYTES_S = 0.05  # of the slow one
 
 

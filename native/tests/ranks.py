@@ -1,13 +1,16 @@
 """Starts a script as several ranks: processes on simulated hosts, on loopback or in network namespaces."""
 
 import os
+import re
+import selectors
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Dict, List, Optional, Sequence, Union
+from typing import DefaultDict, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import warm
 from ports import free_port
@@ -17,6 +20,23 @@ import os, sys, time
 import torch, torch.distributed as dist
 import smdistributed.dataparallel.torch.torch_smddp
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+# Wait until every rank is here: a failure ends the whole group, also a call that is complete on some ranks only.
+def meet(place):
+    store = dist.distributed_c10d._get_default_store()
+    store.add(place, 1)
+    while store.add(place, 0) < size: time.sleep(0.01)
+    # Rank 0 leaves last: it serves the store.
+    if rank > 0: store.add("left " + place, 1)
+    while rank == 0 and store.add("left " + place, 0) < size - 1: time.sleep(0.01)
+# Wait until SIGSTOP has stopped the process.
+def wait_until_stopped(pid):
+    while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "T": time.sleep(0.01)
+# Wait until the timelines of all ranks on other hosts than rank 0's have that host's clock.
+def wait_until_the_clock_is_known():
+    timeline = os.path.join(os.environ["SMDP_TIMELINE"], f"timeline_rank_{rank}.json")
+    shares_the_clock = os.environ["SMDP_HOST_ID"] == "algo-1"
+    while not shares_the_clock and "smdp_clock" not in open(timeline).read(): time.sleep(0.01)
+    meet("the clock is known")
 """
 TENSORFLOW = """
 import os, sys, time
@@ -53,6 +73,43 @@ class Ranks:
     """Ranks under way. ``hosts`` is the number of ranks of each simulated host."""
 
     processes: List[Process] = field(default_factory=list)
+    # What ``wait_for`` has read, by rank and stream.
+    _read: DefaultDict[Tuple[int, str], bytes] = field(default_factory=lambda: defaultdict(bytes))
+
+    def wait_for(
+        self,
+        pattern: str,
+        of: Optional[Iterable[int]] = None,
+        *,
+        stream: str = "stdout",
+        timeout: float = 120,
+    ) -> None:
+        """Read until every rank ``of``, by default all, has written what matches the pattern."""
+        ranks = list(range(len(self.processes)) if of is None else of)
+        deadline = time.monotonic() + timeout
+        with selectors.DefaultSelector() as open_:
+            for rank in ranks:
+                open_.register(getattr(self.processes[rank], stream), selectors.EVENT_READ, rank)
+            while not all(re.search(pattern.encode(), self._read[rank, stream]) for rank in ranks):
+                ready = open_.select(max(0.0, deadline - time.monotonic())) if open_.get_map() else []
+                if not ready:
+                    self._give_up(f"{pattern!r} on {stream} of the ranks {ranks}")
+                for key, _ in ready:
+                    data = os.read(key.fd, 1 << 16)  # past the buffer of the file, as communicate() reads
+                    self._read[key.data, stream] += data
+                    if not data:
+                        open_.unregister(key.fileobj)
+
+    def number_after(self, word: str, rank: int) -> int:
+        """The number behind the word in what ``wait_for`` has read of the rank's output."""
+        found = re.search(rf"{word} (\d+)".encode(), self._read[rank, "stdout"])
+        assert found, word
+        return int(found[1])
+
+    def _give_up(self, what: str) -> None:
+        self.kill()
+        ends = "\n".join(f"rank {one.rank}, {one.code}:\n{one.out}\n{one.err}" for one in self.finish())
+        raise AssertionError(f"waited in vain for {what}:\n{ends}")
 
     def finish(self, timeout: float = 120) -> List[Outcome]:
         deadline = time.monotonic() + timeout
@@ -64,8 +121,12 @@ class Ranks:
                 self.kill()
                 out, err = process.communicate()
                 err += "\nKILLED: the test's time was over"
+            out, err = self._before(rank, "stdout") + out, self._before(rank, "stderr") + err
             outcomes.append(Outcome(rank, process.returncode, out, err))
         return outcomes
+
+    def _before(self, rank: int, stream: str) -> str:
+        return self._read.pop((rank, stream), b"").decode(errors="replace")
 
     def kill(self) -> None:
         for process in self.processes:

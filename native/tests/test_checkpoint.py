@@ -50,10 +50,9 @@ class Ranks:
     def __init__(self, folder: Path, slow: bool = False) -> None:
         port = free_port()
         code = script()
-        if slow:
-            code = code.replace(
-                "        stopped = stop", "        __import__('time').sleep(0.02)\n        stopped = stop"
-            )
+        if slow:  # too slow to complete before the signals come
+            pause = "        __import__('time').sleep(0.02 if step < 30 else 2)\n"
+            code = code.replace("        stopped = stop", pause + "        stopped = stop")
         self.processes = [self._start(code, rank, port, folder) for rank in range(2)]
 
     @staticmethod
@@ -77,8 +76,13 @@ class Ranks:
         return lines
 
     def losses(self, lines: Optional[List[str]] = None) -> Dict[int, str]:
-        outs = [process.communicate(timeout=120)[0] for process in self.processes]
-        assert [process.returncode for process in self.processes] == [0, 0]
+        # Through the buffer from which readline() took lines; communicate() would read past it.
+        outs = []
+        for process in self.processes:
+            assert process.stdout is not None
+            with process.stdout as output:
+                outs.append(output.read())
+        assert [process.wait(120) for process in self.processes] == [0, 0]
         text = "".join(lines or []) + outs[0]
         return {int(step): loss for step, loss in STEP.findall(text)}
 

@@ -49,7 +49,7 @@ def _outcomes(kind: str, victim: int, limit: int, folder: Path) -> List[str]:
         for rank in range(3)
     ]
     try:
-        return [rank.communicate(timeout=45)[0].strip() for rank in ranks]
+        return [rank.communicate(timeout=120)[0].strip() for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -624,33 +624,38 @@ def test_a_rank_that_dies_is_raised_by_backward_on_the_others() -> None:
     model = DistributedDataParallel(torch.nn.Linear(300, 300), broadcast_buffers=False)
     model(torch.ones(1, 300)).sum().backward()
     out = model(torch.ones(1, 300)).sum()
-    dist.barrier()
+    meet("ready")
     if rank == 2: os._exit(9)
-    print(raised(dist.DistBackendError, out.backward))
-    os._exit(0)
+    print("raised", raised(dist.DistBackendError, out.backward), flush=True)
+    time.sleep(600)  # the loss of one that has raised would be raised on those that have not
     """
-    outcomes = ranks.start([2, 2], INIT + textwrap.dedent(body)).finish(60)
+    job = ranks.start([2, 2], INIT + textwrap.dedent(body))
+    job.wait_for(r"raised .*\n", of=[0, 1, 3])
+    job.kill()
+    outcomes = job.finish()
     assert outcomes[2].code == 9
     for outcome in outcomes:
         if outcome.rank != 2:
-            assert outcome.code == 0 and "rank 2" in outcome.out, (outcome.out, outcome.err)
+            assert "rank 2" in outcome.out, (outcome.out, outcome.err)
             assert "group 'gradients of model 0'" in outcome.out, outcome.out
 
 
 def test_a_rank_without_a_backward_pass_is_named_when_the_others_time_is_over() -> None:
     body = """
     from datetime import timedelta
-    sdp.init_process_group(timeout=timedelta(seconds=3))
+    sdp.init_process_group(timeout=timedelta(seconds=5))
+    meet("initialized")
     model = DistributedDataParallel(torch.nn.Linear(3, 3))
     out = model(torch.ones(1, 3)).sum()
     if rank == 0:
-        print(raised(dist.DistBackendError, out.backward))
-    else:
-        time.sleep(6)
-    os._exit(0)
+        print("raised", raised(dist.DistBackendError, out.backward), flush=True)
+    time.sleep(600)
     """
-    outcomes = ranks.run([1, 1], IMPORTS + textwrap.dedent(body))
-    assert "rank 1 (host algo-2)" in outcomes[0].out and "group 'gradients of model 0'" in outcomes[0].out
+    job = ranks.start([1, 1], IMPORTS + textwrap.dedent(body))
+    job.wait_for(r"raised .*\n", of=[0])
+    job.kill()
+    said = job.finish()[0].out
+    assert "rank 1 (host algo-2)" in said and "group 'gradients of model 0'" in said
 
 
 def test_it_works_under_torchs_debugging() -> None:

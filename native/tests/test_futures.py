@@ -160,10 +160,16 @@ ENDINGS = {"falls off its end": ("", 0), "leaves": ("sys.exit(3)", 3), "raises":
 def test_a_script_may_end_while_callbacks_run_or_wait(ending: str) -> None:
     last, code = ENDINGS[ending]
     body = """
-    running = [future_of(1).then(lambda future: (time.sleep(0.5), print("after all", flush=True))) for _ in range(3)]
-    # Nobody else makes this call: it ends with the script.
-    alone = future_of(1).then(lambda future: rank == 0 and dist.all_reduce(torch.ones(3)))
-    time.sleep(0.3)
+    begun = threading.Semaphore(0)
+    def run(future):
+        begun.release()
+        time.sleep(0.5)
+        print("after all", flush=True)
+    running = [future_of(1).then(run) for _ in range(3)]
+    # No other rank makes this call: it ends with the script.
+    alone = future_of(1).then(lambda future: (begun.release(), rank == 0 and dist.all_reduce(torch.ones(3))))
+    for _ in range(4): begun.acquire()
+    time.sleep(0.1)  # usually the last callback is within its call by then
     """
     for outcome in ranks.start([2], INIT + textwrap.dedent(body) + last).finish():
         assert outcome.code == code, outcome
@@ -212,22 +218,24 @@ def test_other_threads_run_while_one_waits() -> None:
         import threading
         dist.init_process_group("smddp")
         dist.all_reduce(torch.ones(1))
-        ticks, over = 0, False
+        store = dist.distributed_c10d._get_default_store()
+        waits_in, over = None, False
         def tick():
-            global ticks
+            seen, ticks = None, 0
             while not over:
-                ticks += 1
+                ticks = ticks + 1 if seen == waits_in else 0
+                seen = waits_in
+                if seen is not None and ticks == 20: store.set(f"ran during {seen}", "")
                 time.sleep(0.01)
         thread = threading.Thread(target=tick); thread.start()
-        if rank == 1: time.sleep(1)
         waiting = [lambda: dist.all_reduce(torch.ones(1)), lambda: dist.all_reduce(torch.ones(1), async_op=True).wait(),
                    lambda: dist.all_reduce(torch.ones(1), async_op=True).get_future().wait(),
                    lambda: dist.recv(torch.ones(1), 1) if rank == 0 else dist.send(torch.ones(1), 0)]
-        for wait in waiting:
-            before = ticks
+        for number, wait in enumerate(waiting):
+            # Rank 0's wait ends when rank 1 makes the call: when rank 0's other thread has run.
+            if rank == 1: store.wait([f"ran during {number}"])
+            else: waits_in = number
             wait()
-            assert rank == 1 or ticks - before > 20, ticks - before
-            if rank == 1: time.sleep(1)
         over = True; thread.join()
         dist.destroy_process_group()
         """,

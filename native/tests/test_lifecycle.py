@@ -11,18 +11,21 @@ pytestmark = pytest.mark.torch
 
 LEAVES = """
 dist.init_process_group("smddp")
+store = dist.distributed_c10d._get_default_store()
 group = dist.new_group([0, 1, 2])
 dist.all_reduce(torch.ones(5), group=group)
+meet("ready")
 if rank == 0:
     pending = %s
     dist.destroy_process_group(group)
+    store.set("destroyed", "")
     if pending:
         try:
             pending.wait()
         except dist.DistBackendError as error:
             print("own", error, flush=True)
 else:
-    time.sleep(0.5)
+    store.wait(["destroyed"])
     try:
         dist.all_reduce(torch.ones(300000), group=group)
     except dist.DistBackendError as error:
@@ -79,8 +82,8 @@ def test_many_jobs_begin_again() -> None:
 RAISES = """
 dist.init_process_group("smddp")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+meet("ready")
 if rank == 1:
-    time.sleep(0.5)  # what was called before is complete on every rank, not on this one alone
     pending = dist.all_reduce(torch.ones(3), async_op=True)
     raise ValueError("a bug of the script")
 try:

@@ -135,8 +135,8 @@ def _expect_sent_away(strangers: List[Stranger]) -> None:
         assert {stranger.end for stranger in ones} == {"closed"}, kind
         if kind in ("garbage", "oversized"):
             assert all(stranger.heard == 0 for stranger in ones)
-        # A limit as they had before would be a minute. The clock of an engine that gets no processor stands still.
-        assert longest < 5 * LIMIT_S, "they are sent away by a limit of theirs"
+        # The limit of the rendezvous is 30 s. A loaded machine may need ten times their own.
+        assert longest < 10 * LIMIT_S, "they are sent away by a limit of theirs"
 
 
 def _held(folder: Path) -> Tuple[Path, Record]:

@@ -49,7 +49,7 @@ def main() -> None:
         job.write(script)
         codes.append(run(job, kill))
     left = left_behind(job.name, str(job.folder))
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while listening() != before and time.monotonic() < deadline:
         time.sleep(0.05)
     sys.stdout.write(json.dumps({"codes": codes, "left": left, "ports": listening(), "before": before}) + "\n")

@@ -31,12 +31,13 @@ from tests.conftest import JOB, LAUNCHER, clean_environment, write_job
 from tests.endtoend.leftovers import listening
 from tests.launcher import test_rehearse as rehearsed
 from tests.launcher.test_resume import CHECKPOINT, COUNTS, stored
-from tests.localcloud.cloud import names_in, wait_for
+from tests.localcloud.cloud import names_in
+from tests.waiting import wait_for
 
 HERE = ["--local", "--hosts", "2", "--workers-per-host", "1"]
 TRAINS = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/model', 'w').close()\n"
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
-_SETTLES = 20.0  # seconds for what ends by itself
+_SETTLES = 60.0  # seconds for what ends by itself
 _LATEST = 1.2  # seconds after its start at which a subcommand is interrupted at the latest
 
 

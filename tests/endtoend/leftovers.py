@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 
-def left_behind(*marks: str, deadline: float = 10) -> list[str]:
+def left_behind(*marks: str, deadline: float = 60) -> list[str]:
     """Processes and mounts that carry one of ``marks``, once all that ends by itself in ``deadline`` seconds has."""
     end = time.monotonic() + deadline
     while True:

@@ -12,8 +12,9 @@ from smdp_launch.jobs.follow import Follower
 from smdp_launch.jobs.lines import Wanted, read_lines
 from tests.launcher.faults import Proxy
 from tests.launcher.faulty_service import clients_through
-from tests.localcloud.cloud import Cloud, wait_for
+from tests.localcloud.cloud import Cloud
 from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
+from tests.waiting import wait_for
 
 WRITES = """
 import time
@@ -56,7 +57,7 @@ class Growth:
             self._sizes = self._now()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_the_lines_so_far_are_those_of_the_moment_of_the_call(cloud: Cloud) -> None:
     with Proxy(Growth(cloud)).running() as proxy:
         lines = list(read_lines(clients_through(proxy, cloud), "busy", Wanted()))

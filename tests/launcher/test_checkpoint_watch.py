@@ -36,7 +36,8 @@ from tests.launcher.faults import Proxy
 from tests.launcher.faulty_service import clients_through, cloud_with_data
 from tests.launcher.test_json_documents import validator
 from tests.launcher.test_silent_service import Silent, clients_of
-from tests.localcloud.cloud import BUCKET, Cloud, wait_for
+from tests.localcloud.cloud import BUCKET, Cloud
+from tests.waiting import wait_for
 
 ZERO = datetime(2026, 11, 21, tzinfo=timezone.utc)
 WHERE = f"s3://{BUCKET}/kept/sleeps"
@@ -517,10 +518,18 @@ def test_a_bucket_that_does_not_answer_holds_no_line_back(cloud: Cloud) -> None:
         endpoint = cloud.endpoint
         clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
         clients.s3 = clients_of(silent.url).s3
-        script = "import time\ntime.sleep(1)\nprint('trained', flush=True)\ntime.sleep(1)\n"
+        script = """
+            import os, time
+            while not os.path.exists(os.environ["SM_OUTPUT_DIR"] + "/go"):
+                time.sleep(0.05)
+            print("trained", flush=True)
+        """
         cloud.start("unheard", script, CheckpointConfig={"S3Uri": WHERE})
+        # The bucket is asked while the job trains, and has not answered when the job ends.
+        asks = threading.Thread(target=lambda: silent.asked.wait(100) and (cloud.output("unheard") / "go").touch())
+        asks.start()
         seen = list(follow(clients, "unheard"))
-        assert silent.asked.is_set()
+        asks.join()
     assert "trained" in [one.text for one in seen if isinstance(one, LogLine)]
     assert isinstance(seen[-1], Ended)
 

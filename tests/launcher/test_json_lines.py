@@ -20,7 +20,7 @@ from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
 from tests.launcher.test_json_documents import validator
 from tests.launcher.test_resume import CHECKPOINT, COUNTS, stored
 from tests.launcher.test_verbs import name_of
-from tests.localcloud.cloud import wait_for
+from tests.waiting import wait_for
 
 RUN = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1", "--json"]
 FAILS = """\

@@ -33,7 +33,7 @@ from smdp_launch.request.build import PLAN_TAG
 from tests.conftest import JOB, Command, write_job
 from tests.launcher.test_json_documents import the_document
 from tests.launcher.test_verbs import await_end, name_of, service, service_cloud
-from tests.localcloud.cloud import wait_for
+from tests.waiting import wait_for
 
 __all__ = ["service", "service_cloud"]
 

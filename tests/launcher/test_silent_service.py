@@ -62,9 +62,9 @@ def environment(silent: Silent) -> dict[str, str]:
 
 
 def test_following_ends_at_its_timeout(silent: Silent, smdp_launch: Command) -> None:
-    ran = smdp_launch("follow", "job-1", "--timeout", "3", "--region", "us-east-1", env=environment(silent))
+    ran = smdp_launch("follow", "job-1", "--timeout", "10", "--region", "us-east-1", env=environment(silent))
     assert ran.returncode == ExitCode.WAIT_TIMED_OUT, ran.stderr
-    assert "job-1 has not ended within 3 s; it goes on" in ran.stderr
+    assert "job-1 has not ended within 10 s; it goes on" in ran.stderr
     assert silent.calls == 1
 
 
@@ -93,9 +93,9 @@ def test_a_question_is_given_up_when_its_tries_together_have_lasted_too_long() -
         time.sleep(0.3)
         raise ReadTimeoutError(endpoint_url="http://127.0.0.1:1")
 
-    with pytest.raises(ServiceProblem, match=r"\(1 tries in 0 s\)"):
+    with pytest.raises(ServiceProblem, match=r"\(1 tries in \d+ s\)"):
         ask(clients, "it is not known", hangs)
-    with pytest.raises(ServiceProblem, match=r"\(2 tries in 0 s\)"):
+    with pytest.raises(ServiceProblem, match=r"\(2 tries in \d+ s\)"):
         ask(clients, "it is not there", hangs, is_transfer=True)
     assert len(tries) == 3
 

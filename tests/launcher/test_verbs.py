@@ -22,7 +22,8 @@ from smdp_launch.localcloud.variables import STATE
 from tests.conftest import LAUNCHER, Command, clean_environment, command_in, write_job
 from tests.launcher.test_json_documents import the_document
 from tests.launcher.test_next_command import last_lines
-from tests.localcloud.cloud import ENDED, as_the_service, client_of, kill, wait_for
+from tests.localcloud.cloud import ENDED, as_the_service, client_of, kill
+from tests.waiting import wait_for
 
 HERE = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
 SPEAKS = """\

@@ -8,8 +8,6 @@ import os
 import signal
 import tarfile
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,10 @@ from botocore.config import Config
 
 from smdp_launch.localcloud.client import Endpoint
 from tests.conftest import clean_environment
+from tests.waiting import DEADLINE, wait_for
 
 BUCKET = "bucket"
 ENDED = ("Completed", "Failed", "Stopped")
-DEADLINE = 60.0  # seconds; generous, since only a hang should meet it
 
 
 def client_of(endpoint: Endpoint, service: str, **changes: Any) -> Any:
@@ -44,16 +42,6 @@ def as_the_service(endpoint: Endpoint, home: Path) -> dict[str, str]:
         AWS_ACCESS_KEY_ID=endpoint.access_key,
         AWS_SECRET_ACCESS_KEY=endpoint.secret_key,
     )
-
-
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.05)
 
 
 def names_in(folder: str) -> set[str]:
@@ -147,6 +135,10 @@ class Cloud:
             return next((line for line in self.log(name) if text in line), None)
 
         return wait_for(seen, f"{text!r} in the log of {name}")  # type: ignore[no-any-return]
+
+    def output(self, name: str, host: str = "algo-1") -> Path:
+        """The folder for output on a host of a running job, in which a test creates files that its script waits for."""
+        return self.state_dir / "jobs" / name / "hosts" / host / "ml" / "output"
 
     def supervisor(self, name: str) -> int:
         record = json.loads((self.state_dir / "jobs" / name / "supervisor.pid").read_text())

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.localcloud.client import private
-from tests.localcloud.cloud import BUCKET, Cloud, names_in, processes_with, wait_for
+from tests.localcloud.cloud import BUCKET, Cloud, names_in, processes_with
+from tests.waiting import wait_for
 
 
 def open_cloud_on(state_dir: Path, stack: ExitStack) -> Cloud:
@@ -95,7 +96,7 @@ class leaves_nothing:  # noqa: N801 (used as a context manager)
 
 
 def assert_nothing_runs(mark: str) -> None:
-    wait_for(lambda: not processes_with(mark), f"the end of the processes of {mark}", 20)
+    wait_for(lambda: not processes_with(mark), f"the end of the processes of {mark}")
 
 
 def assert_no_new_temporary_files(before: set[str]) -> None:

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.localcloud.cloud import Cloud, wait_for
+from tests.localcloud.cloud import Cloud
+from tests.waiting import wait_for
 
 SCRIPT = """\
 import os

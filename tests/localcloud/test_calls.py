@@ -16,8 +16,9 @@ from botocore.exceptions import ClientError
 from smdp_launch.localcloud.constraints import violations
 from smdp_launch.localcloud.filtering import pattern
 from smdp_launch.localcloud.requests import service_model
-from tests.localcloud.cloud import Cloud, client_of, wait_for
+from tests.localcloud.cloud import Cloud, client_of
 from tests.localcloud.conftest import open_cloud_on
+from tests.waiting import wait_for
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 LOSSES = """\

@@ -24,6 +24,7 @@ from smdp_launch.localcloud.namespaces import View
 from smdp_launch.localcloud.processes import minds_sigterm
 from smdp_launch.localcloud.tree import HostTree, host_names
 from tests.localcloud.cloud import BUCKET, Cloud, names_in
+from tests.waiting import DEADLINE
 
 LOOKS = """
     import json, os, pathlib, socket, sys
@@ -144,7 +145,7 @@ def folder_in_shared_memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-MINDFUL = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); time.sleep(60)"
+MINDFUL = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); time.sleep(600)"
 
 
 @pytest.mark.parametrize("isolated", [True, False])
@@ -166,7 +167,7 @@ def test_a_stop_is_not_lost_at_any_moment_of_a_hosts_start(tmp_path: Path, isola
                 time.sleep(0.001)
             time.sleep(milliseconds / 1000)
             host.terminate()
-            assert wait_until([host], 20), f"signalled {milliseconds} ms after its keeper was there"
+            assert wait_until([host], DEADLINE), f"signalled {milliseconds} ms after its keeper was there"
             assert host.code in {3, 128 + signal.SIGTERM}  # by its handler, or before there was one
         finally:
             host.kill()

@@ -14,7 +14,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud.client import private
-from tests.localcloud.cloud import BUCKET, Cloud, client_of, wait_for
+from tests.localcloud.cloud import BUCKET, Cloud, client_of
+from tests.waiting import wait_for
 
 TRAINS = """
     import json, os, pathlib
@@ -204,10 +205,15 @@ def test_two_jobs_at_once_have_addresses_of_their_own(cloud: Cloud) -> None:
         server.bind(("", int(os.environ["MASTER_PORT"])))
         server.listen()
         print("address", own, os.environ["MASTER_PORT"], flush=True)
-        time.sleep(1)
+        while not os.path.exists(os.environ["SM_OUTPUT_DIR"] + "/go"):
+            time.sleep(0.05)
     """
     for name in ("one", "other"):
         cloud.start(name, script)
+    for name in ("one", "other"):
+        cloud.await_log(name, "address ")
+    for name in ("one", "other"):
+        (cloud.output(name) / "go").touch()
     assert [cloud.wait(name).get("FailureReason") for name in ("one", "other")] == [None, None]
     lines = [
         line.split("address ")[1].split() for name in ("one", "other") for line in cloud.log(name) if "address" in line

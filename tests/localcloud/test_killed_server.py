@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,12 +28,12 @@ with open(os.environ["SM_MODEL_DIR"] + "/steps", "w") as file:
 """
 
 
-def kill_the_server_in_mid_job(state_dir: Path, name: str, delay: float) -> str:
-    """How the job ended, after its server was killed `delay` seconds after it was created."""
+def kill_the_server_in_mid_job(state_dir: Path, name: str, moment: Callable[[Cloud], object]) -> str:
+    """How the job ended, after its server was killed at a moment after the job was created: when the call returns."""
     cloud = Cloud(shared.up(state_dir))
     cloud.s3.create_bucket(Bucket=BUCKET)
     cloud.start(name, STEPS, hosts=2)
-    time.sleep(delay)
+    moment(cloud)
     kill(cloud.endpoint.pid)
     cloud = Cloud(shared.up(state_dir))
     job = cloud.wait(name)
@@ -51,7 +52,8 @@ def kill_often(state_dir: Path, rounds: int) -> Counter[str]:
     chance = random.Random(seed)
     table: Counter[str] = Counter()
     for number in range(rounds):
-        table[kill_the_server_in_mid_job(state_dir, f"job-{number}", chance.uniform(0, 3))] += 1
+        delay = chance.uniform(0, 3)
+        table[kill_the_server_in_mid_job(state_dir, f"job-{number}", lambda _, delay=delay: time.sleep(delay))] += 1
     shared.down(state_dir)
     assert_nothing_runs(str(state_dir))
     assert list(state_dir.glob("jobs/*/hosts")) == []
@@ -59,7 +61,13 @@ def kill_often(state_dir: Path, rounds: int) -> Counter[str]:
 
 
 def test_a_job_outlives_two_kills_of_its_server(state_dir: Path) -> None:
-    assert kill_often(state_dir, 2) == {"Completed": 2}
+    for number, step in enumerate((1, 8)):
+        name = f"job-{number}"
+        in_training = lambda cloud, name=name, step=step: cloud.await_log(name, f"step {step}")  # noqa: E731
+        assert kill_the_server_in_mid_job(state_dir, name, in_training) == "Completed"
+    shared.down(state_dir)
+    assert_nothing_runs(str(state_dir))
+    assert list(state_dir.glob("jobs/*/hosts")) == []
 
 
 @pytest.mark.soak

@@ -21,7 +21,8 @@ from smdp_launch.localcloud.client import private
 from smdp_launch.testing import LocalCloud, local_cloud
 from smdp_launch.testing import cloud as module
 from tests.conftest import ROOT, write_job
-from tests.localcloud.cloud import is_running, names_in, processes_with, wait_for
+from tests.localcloud.cloud import is_running, names_in, processes_with
+from tests.waiting import wait_for
 
 pytest_plugins = ["pytester"]
 

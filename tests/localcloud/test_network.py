@@ -15,7 +15,8 @@ from smdp_launch.cli.main import smdp_launch as command_line
 from smdp_launch.errors import EnvironmentProblem, ExitCode
 from smdp_launch.localcloud.network import shaping_refusal
 from tests.conftest import Command
-from tests.localcloud.cloud import Cloud, wait_for
+from tests.localcloud.cloud import Cloud
+from tests.waiting import wait_for
 
 needs_links = pytest.mark.skipif(shaping_refusal() is not None, reason=str(shaping_refusal()))
 
@@ -33,7 +34,7 @@ if os.environ["SM_CURRENT_HOST"] == hosts[0]:
 else:
     while True:
         try:
-            with socket.create_connection((hosts[0], 4000), timeout=5) as peer:
+            with socket.create_connection((hosts[0], 4000), timeout=60) as peer:
                 peer.send(b"hello")
             break
         except ConnectionRefusedError:

@@ -12,8 +12,9 @@ from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud import shared
 from smdp_launch.localcloud.client import private
-from tests.localcloud.cloud import BUCKET, Cloud, is_running, kill, wait_for
+from tests.localcloud.cloud import BUCKET, Cloud, is_running, kill
 from tests.localcloud.conftest import assert_nothing_runs
+from tests.waiting import wait_for
 
 SLEEPS = "import time\nprint('asleep', flush=True)\ntime.sleep(600)\n"
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS

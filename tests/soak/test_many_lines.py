@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.localcloud.cloud import Cloud, wait_for
+from tests.localcloud.cloud import Cloud
 from tests.localcloud.conftest import open_cloud, state_dir
+from tests.waiting import wait_for
 
 __all__ = ["open_cloud", "state_dir"]
 

@@ -22,7 +22,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1]
 MARK = "SMDP_TEST_MARK"
-PATIENCE_S = 30.0
+# Ends a hung test. Less than the 115 s that workers have to save, which a test of what ends them sooner relies on.
+PATIENCE_S = 100.0
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
@@ -56,6 +57,7 @@ class Host:
     hosts: list[str] = field(default_factory=lambda: ["algo-1"])
     python: str = sys.executable
     prefix: list[str] = field(default_factory=list)
+    entrypoint: list[str] = field(default_factory=lambda: ["-m", "smdp_entrypoint"])
     lines: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     reader: threading.Thread | None = None
@@ -86,7 +88,7 @@ class Host:
 
     def start(self, read: bool = True, **environ: str) -> Host:
         self.process = subprocess.Popen(
-            [*self.prefix, self.python, "-m", "smdp_entrypoint"],
+            [*self.prefix, self.python, *self.entrypoint],
             env=self.environ(**environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

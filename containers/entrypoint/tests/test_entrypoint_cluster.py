@@ -69,6 +69,11 @@ def test_a_host_that_comes_late_to_a_short_job_does_not_wait_for_one_that_has_go
     first, second = cluster(names)
     for host in (first, second):
         host.job("print('short')")
+    # It stays until the other host has called, however long that takes to start here.
+    first.entrypoint = [
+        "-c",
+        "import sys; from smdp_entrypoint import cli; cli._LATECOMERS_S = 90; sys.exit(cli.main())",
+    ]
     first.start(SMDP_HOSTS_FILE=file)
     first.wait_for_line("short")
     second.start(SMDP_HOSTS_FILE=file)
@@ -90,7 +95,8 @@ HANGS = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", os.environ["RANK"])
-time.sleep(0.5)
+while os.environ["RANK"] == "3" and not os.path.exists(os.environ["SM_OUTPUT_DATA_DIR"] + "/go"):
+    time.sleep(0.01)
 if os.environ["RANK"] == "3":
     raise ValueError("bad")
 while True:
@@ -127,6 +133,7 @@ def test_workers_that_hang_on_other_hosts_are_killed(
 ) -> None:
     hosts = cluster(["algo-1", "algo-2"])
     started(hosts, tmp_path / "hosts", HANGS)
+    (hosts[1].root / "output/data/go").touch()
     assert [host.end() for host in hosts] == [1, 1]
     assert hosts[0].failure == CAUSE
     assert "the time is over: SIGKILL to 2 process(es)" in hosts[0].text
@@ -138,7 +145,7 @@ def test_a_cause_elsewhere_stands_before_its_consequence_here(
     """Rank 0 loses its connection to rank 2 and says so, on another host and before rank 2 itself has ended."""
     hosts = cluster(["algo-1", "algo-2"])
     script = """
-        import os, sys, time
+        import atexit, os, sys, time
         print("ready", os.environ["RANK"])
         rank, shared = os.environ["RANK"], os.environ["SHARED"]
         if rank == "2":
@@ -147,14 +154,16 @@ def test_a_cause_elsewhere_stands_before_its_consequence_here(
             sys.stderr.write("Traceback (most recent call last):\\n  File x\\nKeyError: 'first'\\n")
             sys.stderr.flush()
             os.rename(shared, shared + "2")
-            time.sleep(0.3)
+            while not os.path.exists(shared + "3"):
+                time.sleep(0.001)
             os._exit(5)
         if rank == "0":
             while not os.path.exists(shared + "2"):
                 time.sleep(0.001)
             time.sleep(0.05)
+            atexit.register(os.rename, shared + "2", shared + "3")  # behind the traceback
             raise ConnectionResetError("peer 2")
-        time.sleep(60)
+        time.sleep(600)
         """
     shared = tmp_path / "shared"
     started(hosts, tmp_path / "hosts", script, SHARED=str(shared))
@@ -238,7 +247,7 @@ def test_strangers_at_the_port_are_turned_away(cluster: Callable[[list[str]], li
         b'{"host": 1e999}\n',
     ]
     for greeting in greetings:
-        with socket.create_connection(address, timeout=10) as stranger:
+        with socket.create_connection(address, timeout=60) as stranger:
             stranger.sendall(greeting)
             with contextlib.suppress(ConnectionResetError):
                 while stranger.recv(4096):

@@ -106,7 +106,7 @@ def test_output_appears_while_the_worker_runs(host: Host) -> None:
 
 
 def test_a_grandchild_that_keeps_the_pipe_is_ended_with_its_group(host: Host) -> None:
-    host.job("import subprocess, sys; subprocess.Popen(['sleep', '60']); print('parent ends')")
+    host.job("import subprocess, sys; subprocess.Popen(['sleep', '600']); print('parent ends')")
     assert host.run() == 0
     assert host.of_rank(0) == ["parent ends"]
 

@@ -122,7 +122,7 @@ def test_a_stop_signal_during_pip_ends_it(host: Host) -> None:
     host.code("requirements.txt", "anything")
     # The code folder is pip's working folder, so this stands in for a pip that takes long.
     host.code("pip/__init__.py", "")
-    host.code("pip/__main__.py", "import time; print('downloading', flush=True); time.sleep(60)")
+    host.code("pip/__main__.py", "import time; print('downloading', flush=True); time.sleep(600)")
     host.start()
     host.wait_for_line("downloading")
     host.signal()

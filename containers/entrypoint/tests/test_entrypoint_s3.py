@@ -304,11 +304,11 @@ def test_a_stop_signal_during_the_download_ends_it(server: Server, host: Host) -
 
     def stall(handler: Handler) -> None:
         asked.set()
-        go.wait(30)
+        go.wait(120)
 
     server.answers = [stall]
     host.job(sagemaker_submit_directory="s3://bucket/sourcedir.tar.gz").start(AWS_ENDPOINT_URL=server.url, **KEYS)
-    assert asked.wait(30)
+    assert asked.wait(120)
     host.signal()
     assert host.end() == 143
     go.set()

@@ -56,7 +56,7 @@ def test_workers_save_and_end_well(host: Host, signum: int) -> None:
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_workers_that_die_of_the_signal_make_no_failure(host: Host, signum: int, code: int) -> None:
-    started(host, 'import os, time; print("ready", os.environ["RANK"]); time.sleep(60)').signal(signum)
+    started(host, 'import os, time; print("ready", os.environ["RANK"]); time.sleep(600)').signal(signum)
     assert host.end() == code
     assert host.failure == ""
     assert host.events("worker_exit") == []
@@ -142,17 +142,16 @@ def test_process_one_collects_orphans_and_keeps_its_workers_codes(as_process_one
             os._exit(0)
         os.wait()
         orphan = os.read(reading, 100).decode()
-        end = time.monotonic() + 20
-        while os.path.exists("/proc/" + orphan) and time.monotonic() < end:
-            time.sleep(0.01)
         print("parent of all is", open("/proc/1/cmdline").read().replace("\\0", " "))
-        print("orphan collected:", not os.path.exists("/proc/" + orphan))
+        while os.path.exists("/proc/" + orphan):
+            time.sleep(0.01)
+        print("orphan collected")
         sys.exit(7)
         """
     )
     assert as_process_one.run() == 7
     assert "-m smdp_entrypoint" in as_process_one.of_rank(0)[0]
-    assert as_process_one.of_rank(0)[1] == "orphan collected: True"
+    assert as_process_one.of_rank(0)[1] == "orphan collected"
 
 
 def test_process_one_passes_the_stop_signal_on(as_process_one: Host) -> None:

@@ -1,0 +1,20 @@
+"""How a test waits: for what it needs to have happened, and never for a time in which that usually happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+DEADLINE = 100.0  # seconds; ends a test that hangs, and a loaded machine does not reach it
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
+    """The first true value of the condition; an error that names ``what`` at the deadline."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.05)
