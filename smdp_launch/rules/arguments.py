@@ -15,8 +15,7 @@ from smdp_launch.jobfile.document import Location
 from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.rules.facts import Facts, Finding, rule
-from smdp_launch.source.commandline import Argument, CommandLine, command_line
-from smdp_launch.source.modules import is_complete
+from smdp_launch.source.commandline import Argument, CommandLine
 
 _NEEDS = (
     "script.entry",
@@ -47,14 +46,6 @@ class Passed:
         return self.found[0] if len(self.found) == 1 else None
 
 
-def accepted(facts: Facts) -> CommandLine | None:
-    """The command line of the script; None where it cannot be known."""
-    if facts.source is None or not facts.scripts:
-        return None
-    modules = {name: one.command_line for name, one in facts.scripts.items()}
-    return command_line(modules, is_complete(facts.source, facts.scripts))
-
-
 def passed(facts: Facts, line: CommandLine) -> list[Passed]:
     """The hyperparameters, in the order in which they are passed."""
     values = script_hyperparameters(facts.spec)
@@ -71,7 +62,7 @@ def passed(facts: Facts, line: CommandLine) -> list[Passed]:
 
 @rule("SMDP432", *_NEEDS)
 def unknown_hyperparameter(facts: Facts) -> Iterator[Finding]:
-    line = accepted(facts)
+    line = facts.command_line
     if line is None or not line.is_closed:
         return
     for one in passed(facts, line):
@@ -134,7 +125,7 @@ def value_outside_choices(facts: Facts) -> Iterator[Finding]:
 
 @rule("SMDP435", *_NEEDS)
 def value_for_a_flag(facts: Facts) -> Iterator[Finding]:
-    line = accepted(facts)
+    line = facts.command_line
     # A positional argument may take the words that a flag leaves.
     if line is None or line.is_tolerant or any(one.is_positional for one in line.arguments):
         return
@@ -164,7 +155,7 @@ def _flag(line: CommandLine, one: Passed, argument: Argument) -> Finding:
 
 @rule("SMDP436", *_NEEDS)
 def missing_argument(facts: Facts) -> Iterator[Finding]:
-    line = accepted(facts)
+    line = facts.command_line
     if line is None or not line.is_one:
         return
     given = passed(facts, line)
@@ -193,7 +184,7 @@ def missing_argument(facts: Facts) -> Iterator[Finding]:
 
 @rule("SMDP436", *_NEEDS)
 def placeholder_for_an_argument(facts: Facts) -> Iterator[Finding]:
-    line = accepted(facts)
+    line = facts.command_line
     # A launch on AWS is refused with all placeholders.
     for one in passed(facts, line) if line is not None and facts.local else ():
         if one.argument is not None and one.value == of_hyperparameter(one.name):
@@ -203,7 +194,7 @@ def placeholder_for_an_argument(facts: Facts) -> Iterator[Finding]:
 
 def _values(facts: Facts) -> Iterator[tuple[Passed, Argument]]:
     """The hyperparameters that reach an argument with one value."""
-    line = accepted(facts)
+    line = facts.command_line
     for one in passed(facts, line) if line is not None else ():
         argument = one.argument
         if argument is None or argument.takes not in ("value", "several") or one.value == of_hyperparameter(one.name):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
+from collections.abc import Mapping
+from functools import cache
 
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script import Script, read_script
@@ -63,18 +63,25 @@ def is_complete(tree: SourceTree, scripts: Mapping[str, Script]) -> bool:
     )
 
 
-def files_of(module: str, importer: str, entry: str) -> Iterator[str]:
+def files_of(module: str, importer: str, entry: str) -> tuple[str, ...]:
     """Where ``module`` may lie; ``a.b.c`` may be the name ``c`` in the module ``a.b``."""
     absolute = module.lstrip(".")
     level = len(module) - len(absolute)
-    if level:
-        parents = list(PurePosixPath(importer).parents)
-        folders = parents[level - 1 : level]
-    else:
-        folders = list(dict.fromkeys([PurePosixPath(entry).parent, PurePosixPath(".")]))
-    parts = absolute.split(".")
+    if not level:
+        beside = entry.rpartition("/")[0]
+        return _files(absolute, tuple(dict.fromkeys([beside, ""])))
+    folder = importer.split("/")[:-level]
+    return _files(absolute, ("/".join(folder),)) if importer.count("/") >= level - 1 else ()
+
+
+@cache
+def _files(module: str, folders: tuple[str, ...]) -> tuple[str, ...]:
+    parts = module.split(".") if module else []
+    found: list[str] = []
     for folder in folders:
         for length in range(len(parts), 0, -1):
-            path = folder.joinpath(*parts[:length])
-            yield f"{path}.py"
-            yield str(path / "__init__.py")
+            path = "/".join([*([folder] if folder else []), *parts[:length]])
+            found += [f"{path}.py", f"{path}/__init__.py"]
+        if not parts:
+            found.append(f"{folder}/__init__.py" if folder else "__init__.py")
+    return tuple(found)

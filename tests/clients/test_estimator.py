@@ -221,9 +221,6 @@ def test_a_second_fit_is_a_job_of_its_own(tmp_path: Path) -> None:
     assert names[1].startswith("small-")
     for name, request in zip(names, (first, second), strict=True):
         assert request["CheckpointConfig"]["S3Uri"] == f"s3://bucket/checkpoints/{name}"
-    assert json.dumps(first).replace(names[0], names[1]) != json.dumps(second)  # the plan's tag differs
-    for one in (first, second):
-        one["Tags"] = []
     assert json.loads(json.dumps(first).replace(names[0], names[1])) == second
 
 
