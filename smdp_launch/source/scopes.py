@@ -38,25 +38,24 @@ class Nodes:
     """The nodes of a module by their kinds, those of one kind as they are written, each with its scope."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self._kinds: dict[type, list[tuple[ast.AST, Scope]]] = {}
-        for pair in _ordered(tree):
-            kind = pair[0].__class__
+        self._kinds: dict[type, tuple[list[ast.AST], list[Scope]]] = {}
+        for node, scope in _ordered(tree):
+            kind = node.__class__
             if kind in self._kinds:
-                self._kinds[kind].append(pair)
+                nodes, scopes = self._kinds[kind]
+                nodes.append(node)
+                scopes.append(scope)
             else:
-                self._kinds[kind] = [pair]
-
-    def __iter__(self) -> Iterator[ast.AST]:
-        """Every node, those of one kind as they are written."""
-        return (node for placed in self._kinds.values() for node, _ in placed)
+                self._kinds[kind] = [node], [scope]
 
     def placed(self, kind: type[N]) -> list[tuple[N, Scope]]:
         """The nodes of this kind with their scopes."""
-        return self._kinds.get(kind, [])  # type: ignore[return-value]
+        nodes, scopes = self._kinds.get(kind, ((), ()))
+        return list(zip(nodes, scopes, strict=True))  # type: ignore[arg-type]
 
     def of(self, kind: type[N]) -> list[N]:
-        """The nodes of this kind."""
-        return [node for node, _ in self.placed(kind)]
+        """The nodes of this kind; not to be changed."""
+        return self._kinds[kind][0] if kind in self._kinds else []  # type: ignore[return-value]
 
 
 def _ordered(tree: ast.Module) -> Iterator[tuple[ast.AST, Scope]]:

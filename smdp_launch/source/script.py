@@ -280,7 +280,7 @@ def _described(tree: ast.Module, lines: list[str]) -> Script:
         literal_paths=_first(one for one in texts if re.match(r"/opt/ml(/|$)", one.name)),
         always_imported=frozenset(one.name for one in always),
         command_line=declarations(nodes, {one.name for one in imports}, known),
-        training=read_training(list(nodes), found, known, lines),
+        training=read_training(nodes, found, known, lines),
         lines=tuple(lines),
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, overload
 
 from smdp_launch.source.options import dotted
+from smdp_launch.source.scopes import Nodes
 
 #: Line and column as the syntax tree counts them: lines from 1, columns in bytes from 0.
 Position = tuple[int, int]
@@ -17,13 +18,6 @@ Extent = tuple[Position, Position]
 _One = TypeVar("_One", bound=ast.AST)
 _Other = TypeVar("_Other", bound=ast.AST)
 _Third = TypeVar("_Third", bound=ast.AST)
-
-#: What the readers ask for.
-_KINDS = (
-    *(ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.Subscript, ast.Compare, ast.BoolOp, ast.BinOp, ast.IfExp),
-    *(ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.If, ast.For, ast.With, ast.Try),
-    *(ast.Expr, ast.Return, ast.Assert, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
-)
 
 
 @dataclass(frozen=True)
@@ -48,17 +42,13 @@ class Syntax:
     """One file.
 
     Args:
-        nodes: all of its tree, in the order of the file.
+        nodes: all of its tree.
         lines: its text.
     """
 
-    def __init__(self, nodes: Iterable[ast.AST], lines: Sequence[str]) -> None:
+    def __init__(self, nodes: Nodes, lines: Sequence[str]) -> None:
+        self._nodes = nodes
         self._lines = lines
-        self._kinds: dict[type[ast.AST], list[Any]] = {kind: [] for kind in _KINDS}
-        for node in nodes:
-            found = self._kinds.get(type(node))
-            if found is not None:
-                found.append(node)
         self._full_names = dict(self._imported())
         #: The uses of each name and of each attribute, by its last part.
         self.uses: dict[str, list[ast.expr]] = {}
@@ -79,7 +69,8 @@ class Syntax:
 
     def all(self, *kinds: type[ast.AST]) -> list[Any]:
         """The nodes of exactly these kinds; those of one kind in the order of the file."""
-        return self._kinds[kinds[0]] if len(kinds) == 1 else [node for kind in kinds for node in self._kinds[kind]]
+        found = [self._nodes.of(kind) for kind in kinds]
+        return found[0] if len(found) == 1 else [node for each in found for node in each]
 
     def full_name(self, node: ast.AST) -> str:
         """``torch.distributed.init_process_group`` for ``dist.init_process_group``; empty for what has no name."""

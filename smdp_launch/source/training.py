@@ -16,6 +16,7 @@ from smdp_launch.source.extents import Extents, extents
 from smdp_launch.source.options import Option, Value, dotted, literal
 from smdp_launch.source.packages import PLAIN
 from smdp_launch.source.ranks import Ranks, assigned
+from smdp_launch.source.scopes import Nodes
 from smdp_launch.source.syntax import Extent, Mark, Position, Spots, Syntax, end, keywords, start, tail, words
 from smdp_launch.source.world_size import Division, divisions
 
@@ -151,12 +152,12 @@ class Training:
 
 
 def read_training(
-    nodes: Iterable[ast.AST], options: Sequence[Option], constants: Mapping[str, Value], lines: Sequence[str]
+    nodes: Nodes, options: Sequence[Option], constants: Mapping[str, Value], lines: Sequence[str]
 ) -> Training:
     """What the file with these ``nodes`` and ``lines`` does.
 
     Args:
-        nodes: all of the tree, in the order of the file.
+        nodes: all of the tree.
         constants: names that have one value, as ``options.constants`` finds them.
     """
     syntax = Syntax(nodes, lines)
