@@ -38,16 +38,6 @@ _WRAPPERS = frozenset(
         *("parallelize_module", "distribute_module", "distribute_tensor", "DTensor", "PipelineStage", "Pipe", "Join"),
     }
 )
-#: Each of these may carry gradients to other ranks.
-_EXCHANGES = frozenset(
-    {
-        *("all_reduce", "allreduce", "oob_allreduce", "all_reduce_coalesced", "reduce", "reduce_scatter"),
-        *("reduce_scatter_tensor", "all_gather", "all_gather_into_tensor", "allgather", "all_to_all", "gather"),
-        *("all_to_all_single", "broadcast", "send", "recv", "isend", "irecv", "batch_isend_irecv", "scatter"),
-        *("rpc", "rpc_sync", "rpc_async", "remote", "dist_autograd", "_functional_collectives"),
-        *("broadcast_object_list", "all_gather_object", "broadcast_variables"),
-    }
-)
 _OTHER_BACKENDS = frozenset({"nccl", "gloo", "mpi", "ucc", "ccl", "xla", "hccl"})
 _OTHER_SAMPLERS = frozenset({"RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler"})
 _PLAIN_SAMPLERS = _OTHER_SAMPLERS | {"BatchSampler", "DistributedSampler", "Sampler"}
@@ -87,7 +77,9 @@ def trains_together(facts: Facts) -> Iterator[Finding]:
     starts = _starts_group(facts)
     if _lacks_backend(facts):
         return
-    if not names.isdisjoint(_WRAPPERS | _OTHER_STARTS | (_EXCHANGES if starts else frozenset())):
+    if not names.isdisjoint(_WRAPPERS | _OTHER_STARTS):
+        return
+    if starts and any(one.exchanges_gradients for _, one in program.files):
         return
     what = "starts a process group, but nothing averages the gradients" if starts else "starts no process group"
     name, mark = steps[0]
@@ -269,7 +261,9 @@ def uses_the_gpus(facts: Facts) -> Iterator[Finding]:
     program, found = facts.program, instance(facts.spec.compute.instance_type)
     if found is None or program.frameworks != ["pytorch"] or not program.is_understood:
         return
-    if any(file.uses_other_devices for _, file in program.files):
+    files = [file for _, file in program.files]
+    names_one = any(one.names_other_devices for one in files)
+    if any(one.uses_other_devices or (one.uses_device_variables and names_one) for one in files):
         return
     steps = [(name, one.step) for name, one in program.files if one.step is not None]
     if steps:
@@ -313,15 +307,18 @@ def one_rank_saves(facts: Facts) -> Iterator[Finding]:
 @rule("SMDP448", "script.entry", "framework.name", "script.hyperparameters", severity=Severity.WARNING)
 def epochs_differ(facts: Facts) -> Iterator[Finding]:
     program = facts.program
-    samplers = [one for _, file in program.files for one in file.samplers]
+    samplers = [(name, one) for name, file in program.files for one in file.samplers]
     if not samplers or "set_epoch" in program.names or not (_starts_group(facts) and program.is_understood):
         return
     for name, file in program.files:
         for loop in file.loops:
             if _epochs(facts, loop.option, loop.epochs) > 1:
                 message = "the loop never calls set_epoch, so DistributedSampler gives the same order in every epoch"
-                sampler = samplers[0].name or "sampler"
-                yield _finding(facts, name, loop.mark, message, f"begin the loop with {sampler}.set_epoch(epoch)")
+                holder, sampler = samplers[0]
+                help_ = f"begin the loop with {sampler.name}.set_epoch(epoch)"
+                if not sampler.name or holder != name:
+                    help_ = "keep the DistributedSampler in a variable, and begin the loop with its set_epoch(epoch)"
+                yield _finding(facts, name, loop.mark, message, help_)
                 return
 
 

@@ -15,13 +15,28 @@ _NO_DEVICE = re.compile(
     r"(torch\.)?(b?float(16|32|64)?|bfloat16|double|half|long|u?int(8|16|32|64)?|bool|short|\w*dtype\w*)"
     r"|torch\.(channels_last|preserve_format|contiguous_format)"
 )
+_ABOUT_DEVICES = re.compile(r"cuda|gpu|xla|mps|npu|hpu|xpu|accelerat|neuron|rank_?device|get_device", re.IGNORECASE)
+_LONGEST = 40  # characters; a longer text is prose
+_VARIABLES = {"device", "dev", "self.device", "self._device", "self.dev"}
 #: Calls whose "cuda" says where to compute, and moves nothing.
 _CONTEXTS = {"autocast", "GradScaler", "SDPBackend"}
 
 
-def uses_other_devices(syntax: Syntax) -> bool:
-    on_cpu = _names_of_the_cpu(syntax)
+def uses_other_devices(syntax: Syntax, *, variables: bool) -> bool:
+    """Args:
+    variables: count what is put on a variable called ``device``, which may hold any.
+    """
+    on_cpu = _names_of_the_cpu(syntax) if variables else _names_of_the_cpu(syntax) | _VARIABLES
     return any(_moves(call, name, on_cpu) for call, name, _ in syntax.calls) or _names_a_device(syntax)
+
+
+def names_other_devices(syntax: Syntax) -> bool:
+    """Whether a name or a text of the file is about a device that is not the CPU. Without one in the whole program a
+    variable called ``device`` holds the CPU."""
+    if any(_ABOUT_DEVICES.search(name) for name in syntax.uses):
+        return True
+    texts = (one.value for one in syntax.all(ast.Constant) if isinstance(one.value, str) and len(one.value) < _LONGEST)
+    return any(_ABOUT_DEVICES.search(one) for one in texts)
 
 
 def _moves(call: ast.Call, name: str, on_cpu: set[str]) -> bool:

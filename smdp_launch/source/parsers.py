@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -60,12 +60,12 @@ def declarations(nodes: Nodes, imports: Collection[str], known: Mapping[str, Val
         reader = _Argparse(nodes, known)
     elif "click" in tops:
         reader = _Click(nodes, known)
-    elif "absl" in tops and ("absl.flags" in imports or "absl" in imports):
+    elif "absl" in tops and {"absl", "absl.flags", "absl.app"} & set(imports):
         reader = _Absl(nodes, known)
     if reader is None:
-        # Arguments may be added to a parser that another module makes.
+        # Arguments may be added to a parser that another module makes, and such a parser may be asked to read.
         reader = _Argparse(nodes, known)
-        if not reader.adds:
+        if not reader.adds and not reader.reading:
             return Declarations(**common)  # type: ignore[arg-type]
     return reader.made(common)
 
@@ -152,6 +152,11 @@ class _Argparse(_Reader):
         for node in nodes.of(ast.Assign):
             if len(node.targets) == 1 and isinstance(node.value, ast.Call) and dotted(node.targets[0]):
                 self._sources.setdefault(dotted(node.targets[0]), []).append(node.value)
+        self._loops = nodes.of(ast.For)
+        self._calls: dict[str, list[ast.Call]] = {}
+        for one in nodes.of(ast.Call):
+            if isinstance(one.func, ast.Name):
+                self._calls.setdefault(one.func.id, []).append(one)
         #: Names of parsers, and of groups of their arguments.
         self._names = {name for name, values in self._sources.items() if any(self._is_parser(one) for one in values)}
         for call, scope in nodes.placed(ast.Call):
@@ -242,11 +247,42 @@ class _Argparse(_Reader):
             self.borrowed.add(last)
 
     def _added(self, call: ast.Call, scope: Scope) -> None:
+        if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id not in self.known:
+            for text, line in self._stands_for(call.args[0].id, call, scope):
+                self._add(call, scope, [text], line)
+            return
         spelled = [literal(one, self.known) for one in call.args]
         texts = [one for one in spelled if isinstance(one, str)]
         if (_has_stars(call) and not call.args) or len(texts) != len(spelled) or not texts:
             self.is_open = True
             return
+        self._add(call, scope, texts, call.lineno)
+
+    def _stands_for(self, name: str, call: ast.Call, scope: Scope) -> Iterator[tuple[str, int]]:
+        """The names of options that ``name`` has, each with its line: in a loop over them, or in a function that is
+        called with them. There may be others."""
+        loops = [one for one in self._loops if one.lineno <= call.lineno <= (one.end_lineno or 0)]
+        for loop in loops:
+            if isinstance(loop.target, ast.Name) and loop.target.id == name:
+                texts = literal(loop.iter, self.known)
+                is_whole = isinstance(texts, list) and all(isinstance(one, str) for one in texts)
+                self.is_open |= not is_whole
+                yield from ((str(one), loop.lineno) for one in (texts if is_whole and isinstance(texts, list) else ()))
+                return
+        self.is_open = True
+        function = scope.function
+        names = [one.arg for one in function.args.args] if function is not None else []
+        if function is None or name not in names:
+            return
+        for one in self._calls.get(function.name, ()):
+            given = _given(one).get(name)
+            index = names.index(name)
+            given = one.args[index] if given is None and index < len(one.args) else given
+            text = literal(given, self.known) if given is not None else None
+            if isinstance(text, str):
+                yield text, one.lineno
+
+    def _add(self, call: ast.Call, scope: Scope, texts: Sequence[str], line: int) -> None:
         if any(isinstance(one, ast.Starred) for one in call.args):
             self.is_open = True
             return
@@ -267,7 +303,7 @@ class _Argparse(_Reader):
         self.arguments.append(
             Argument(
                 spellings=tuple(dashed or texts[:1]),
-                line=call.lineno,
+                line=line,
                 reads=self._reads(given, has_stars),
                 takes=takes,  # type: ignore[arg-type]
                 choices=_choices(given.get("choices"), self.known),
@@ -309,14 +345,24 @@ def _choices(node: ast.expr | None, known: Mapping[str, Value]) -> tuple[Value, 
     """What an argument may be; None where it cannot be read."""
     if isinstance(node, ast.Call) and dotted(node.func) == "range":
         return _range([literal(one, known) for one in node.args])
+    if isinstance(node, ast.Call) and _lists(node):
+        return _choices(node.args[0] if node.args else node.func.value, known)  # type: ignore[attr-defined]
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         values: list[Value] = [literal(one, known) for one in node.elts]
     elif isinstance(node, ast.Dict):
         values = [None if one is None else literal(one, known) for one in node.keys]
     else:
         named = literal(node, known) if node is not None else None
-        values = named if isinstance(named, list) else [None]
+        values = list(named) if isinstance(named, list | dict) else [None]
     return None if None in values else tuple(values)
+
+
+def _lists(call: ast.Call) -> bool:
+    """``sorted(NAMES)``, ``list(NAMES)``, ``NAMES.keys()``, and the like."""
+    if call.keywords:
+        return False
+    is_copy = dotted(call.func) in ("sorted", "list", "tuple", "set", "frozenset") and len(call.args) == 1
+    return is_copy or (isinstance(call.func, ast.Attribute) and call.func.attr == "keys" and not call.args)
 
 
 def _range(bounds: Sequence[Value]) -> tuple[Value, ...] | None:
@@ -327,18 +373,30 @@ def _range(bounds: Sequence[Value]) -> tuple[Value, ...] | None:
     return tuple(numbers) if len(numbers) <= _LARGEST_RANGE else None
 
 
+#: Settings of a click command that do not change what it accepts.
+_HARMLESS_SETTINGS = {"show_default", "help_option_names", "max_content_width", "terminal_width", "color"}
+
+
 class _Click(_Reader):
     style: Style = "click"
 
     def read(self, nodes: Nodes) -> None:
         commands = 0
+        decorators: set[int] = set()
         for node, scope in nodes.placed(ast.FunctionDef):
             made = [one for one in node.decorator_list if self._last(one) == "command"]
             if made:
                 commands += 1
+                decorators |= {id(one) for one in node.decorator_list}
                 self._command(node, made[0], scope)
+        # Functions of the person's own that add options, for several commands.
+        for call in nodes.of(ast.Call):
+            if dotted(call.func) in ("click.option", "click.argument") and id(call) not in decorators:
+                self._declared(call, self._last(call), is_certain=False)
+        made_otherwise = ("Option", "Argument", "add_params", "params")
+        self.is_open |= any(one.attr in made_otherwise for one in nodes.of(ast.Attribute))
         groups = ("group", "Group", "MultiCommand", "CommandCollection")
-        self.is_unknown = commands != 1 or any(self._last(one) in groups for one in nodes.of(ast.Call))
+        self.is_unknown = commands > 1 or any(self._last(one) in groups for one in nodes.of(ast.Call))
 
     @staticmethod
     def _last(node: ast.expr) -> str:
@@ -348,19 +406,21 @@ class _Click(_Reader):
         place = Parser(None, scope.is_main, function.lineno)
         self.parsers.append(place)
         self.reading.append(place)
-        if isinstance(made, ast.Call) and (
-            _has_stars(made) or {"cls", "context_settings", "params"} & _given(made).keys()
-        ):
+        given = _given(made) if isinstance(made, ast.Call) else {}
+        settings = literal(given["context_settings"], self.known) if "context_settings" in given else {}
+        if isinstance(made, ast.Call) and (_has_stars(made) or {"cls", "params"} & given.keys()):
+            self.is_open = True
+        if not isinstance(settings, dict) or not _HARMLESS_SETTINGS.issuperset(settings):
             self.is_open = True
         for one in function.decorator_list:
             kind = self._last(one)
             if kind in ("option", "argument") and isinstance(one, ast.Call):
                 self._declared(one, kind)
             elif kind not in ("command", "version_option", "help_option", "pass_context"):
-                # A decorator of another's, such as `record` of torch, or one that adds options.
-                self.is_open = True
+                # One that may add options, as those of another package do.
+                self.borrowed.add(kind)
 
-    def _declared(self, call: ast.Call, kind: str) -> None:
+    def _declared(self, call: ast.Call, kind: str, *, is_certain: bool = True) -> None:
         words = [literal(one, self.known) for one in call.args]
         texts = [one for one in words if isinstance(one, str)]
         if len(texts) != len(words) or not texts:
@@ -385,7 +445,7 @@ class _Click(_Reader):
                 choices=self._choices(given.get("type")),
                 # An environment variable may give it.
                 required=required and not has_stars and not {"envvar", "prompt", "callback", "default"} & given.keys(),
-                is_certain=True,
+                is_certain=is_certain,
             )
         )
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from smdp_launch.source.data_loading import Loader, Sampler, loaders, passes_sampler, samplers, shards
-from smdp_launch.source.devices import uses_other_devices
+from smdp_launch.source.devices import names_other_devices, uses_other_devices
+from smdp_launch.source.exchanges import may_exchange_gradients
 from smdp_launch.source.extents import Extents, extents
 from smdp_launch.source.options import Option, Value, dotted, literal
 from smdp_launch.source.packages import PLAIN
@@ -126,7 +127,10 @@ class Training:
         imports: every import with its full name.
         is_dynamic: it runs code or programs that its syntax tree does not show.
         step: the first computation of gradients, for a script that also applies them.
+        exchanges_gradients: other calls than those for metrics may carry gradients to other ranks.
         uses_other_devices: something is put on a device that is not the CPU.
+        uses_device_variables: the same, or on one that a variable holds.
+        names_other_devices: some name or text is about one.
         shards: data is divided by rank without a sampler.
         others: unconditional starts of other libraries, such as ``horovod.torch.init``.
         calls: positions in the syntax tree, by the last part of the called name; without those of known packages.
@@ -136,7 +140,10 @@ class Training:
     imports: tuple[Named, ...] = ()
     is_dynamic: bool = False
     step: Mark | None = None
+    exchanges_gradients: bool = False
     uses_other_devices: bool = False
+    uses_device_variables: bool = False
+    names_other_devices: bool = False
     shards: bool = False
     passes_sampler: bool = False
     backends: tuple[Backend, ...] = ()
@@ -170,6 +177,7 @@ def read_training(
         is_dynamic=_is_dynamic(syntax),
         channels=tuple(_channels(syntax, around, options)),
         divisions=tuple(divisions(syntax)),
+        exchanges_gradients=may_exchange_gradients(syntax, around),
         extents=around,
         calls=_calls(syntax),
     )
@@ -179,7 +187,9 @@ def read_training(
     return replace(
         facts,
         step=_step(syntax, names),
-        uses_other_devices=uses_other_devices(syntax),
+        uses_other_devices=uses_other_devices(syntax, variables=False),
+        uses_device_variables=uses_other_devices(syntax, variables=True),
+        names_other_devices=names_other_devices(syntax),
         shards=shards(syntax, ranks),
         passes_sampler=passes_sampler(syntax),
         backends=tuple(_backends(syntax, values)),
