@@ -312,3 +312,119 @@ def test_a_package_that_may_have_absl_flags_leaves_unknown_names_alone(tmp_path:
 def test_a_flag_of_absl_takes_no_value(tmp_path: Path) -> None:
     (one,) = found(tmp_path, ABSL, {"amp": False, "data": "x"})
     assert "absl does not read it, and the flag is on" in one.message
+
+
+# Command lines in several places
+
+BUILDER = """\
+import argparse
+
+SCHEDULERS = {"cosine": "CosineAnnealingLR", "constant": "ConstantLR"}
+
+
+def build_parser():
+    parser = argparse.ArgumentParser()
+    group = parser.add_argument_group("optimizer")
+    group.add_argument("--per-gpu-batch", type=int, default=32)
+    group.add_argument("--scheduler", choices=sorted(SCHEDULERS), default="constant")
+    parser.add_argument("--smoothing", type=float, required=True)
+    return parser
+"""
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "from builder import build_parser\narguments = build_parser().parse_args()\n",
+        "from builder import build_parser\nparser = build_parser()\narguments = parser.parse_args()\n",
+        "import builder\n\n\ndef main(argv=None):\n    print(builder.build_parser().parse_args(argv))\n\n\nmain()\n",
+    ],
+)
+@pytest.mark.parametrize(
+    ("given_", "code"),
+    [
+        ({"smoothing": 0.1, "per-gpu-batch": 64, "scheduler": "cosine"}, None),
+        ({"smoothing": 0.1, "per_gpu_batch": 64}, "SMDP432"),
+        ({"smoothing": 0.1, "per-gpu-batch": "many"}, "SMDP433"),
+        ({"smoothing": 0.1, "scheduler": "linear"}, "SMDP434"),
+        ({"scheduler": "cosine"}, "SMDP436"),
+    ],
+)
+def test_a_parser_that_a_module_makes_is_read(
+    tmp_path: Path, entry: str, given_: dict[str, Any], code: str | None
+) -> None:
+    reported = found(tmp_path, entry, given_, builder=BUILDER)
+    assert [one.code for one in reported] == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        'def flag(parser, name, text):\n    parser.add_argument(name, action="store_true", help=text)\n\n\n'
+        'parser = argparse.ArgumentParser()\nflag(parser, "--exact", "slow")\nflag(parser, "--fast", "not so slow")\n',
+        'parser = argparse.ArgumentParser()\nfor one in ("--exact", "--fast"):\n'
+        '    parser.add_argument(one, action="store_true")\n',
+    ],
+)
+def test_the_name_of_an_option_may_come_from_a_call_or_a_loop(tmp_path: Path, declared: str) -> None:
+    script = f"import argparse\n\n{declared}parser.parse_args()\n"
+    assert [one.code for one in found(tmp_path, script, {"exact": True})] == ["SMDP435"]
+    closed = "for one in" in declared  # a helper may be called from elsewhere
+    assert [one.code for one in found(tmp_path, script, {"other": 1})] == (["SMDP432"] if closed else [])
+
+
+SHARED = """\
+import click
+
+
+def common(function):
+    function = click.option("--seed", default=7)(function)
+    return click.option("--batch-size", type=int, default=32)(function)
+
+
+def optimizer(function):
+    for option in [click.option("--epochs", type=int), click.option("--rate", type=float)]:
+        function = option(function)
+    return function
+"""
+COMMAND = """\
+import click
+
+from shared import common, optimizer
+
+
+@click.command(context_settings={"show_default": True})
+@common
+@optimizer
+@click.option("--clip", type=float, default=1.0)
+def main(**options):
+    print(options)
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given_", "code"),
+    [
+        ({"seed": 1, "batch-size": 8, "epochs": 2, "rate": 0.1, "clip": 2.0}, None),
+        ({"dropout": 0.1}, "SMDP432"),
+        ({"epochs": "many"}, "SMDP433"),
+    ],
+)
+def test_options_of_decorators_of_ones_own_are_read(tmp_path: Path, given_: dict[str, Any], code: str | None) -> None:
+    assert [one.code for one in found(tmp_path, COMMAND, given_, shared=SHARED)] == ([code] if code else [])
+    lenient = COMMAND.replace("show_default", "ignore_unknown_options")
+    reported = found(tmp_path, lenient, given_, shared=SHARED)
+    assert [one.code for one in reported] == ([code] if code == "SMDP433" else [])
+
+
+def test_flags_of_absl_that_a_module_defines_are_read(tmp_path: Path) -> None:
+    module = "from absl import flags\n\nFLAGS = flags.FLAGS\n\n\ndef define():\n"
+    module += '    flags.DEFINE_integer("batch_size", 512, "")\n'
+    script = "from absl import app\n\nfrom team import FLAGS, define\n\ndefine()\n\n\n"
+    script += "def main(_):\n    print(FLAGS.batch_size)\n\n\napp.run(main)\n"
+    assert found(tmp_path, script, {"batch_size": 1000}, team=module) == []
+    assert [one.code for one in found(tmp_path, script, {"batch_size": 1e3}, team=module)] == ["SMDP433"]
+    assert [one.code for one in found(tmp_path, script, {"batchsize": 7}, team=module)] == ["SMDP432"]

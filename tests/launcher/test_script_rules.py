@@ -412,6 +412,27 @@ def test_a_channel_whose_option_the_job_gives_is_accepted(tmp_path: Path) -> Non
     assert reported(tmp_path, script, given) == []
 
 
+# 440 and metrics
+
+
+@pytest.mark.parametrize(
+    ("exchange", "is_reported"),
+    [
+        ("def evaluate(model):\n    right = torch.zeros(2)\n    dist.all_reduce(right)\n\n\n", True),
+        ("def evaluate(model):\n    values = torch.zeros(2)\n    dist.all_reduce(values)\n\n\n", True),
+        ("def finish(loss):\n    dist.reduce(loss.detach(), 0)\n\n\n", True),
+        ("def finish(values):\n    dist.all_reduce(values)\n\n\n", False),
+        ("def evaluate(model):\n    for one in model.parameters():\n        dist.all_reduce(one.grad)\n\n\n", False),
+        ("def finish(values, sum_of=dist.all_reduce):\n    sum_of(values)\n\n\n", False),
+        ("from torch.distributed import all_reduce as total\n\n\n", False),
+        ("def finish(loss):\n    dist.broadcast(loss, 0)\n\n\n", False),
+    ],
+)
+def test_the_sum_of_a_metric_averages_no_gradient(tmp_path: Path, exchange: str, is_reported: bool) -> None:
+    script = sound(*UNWRAPPED, ("rank, world_size", f"{exchange}rank, world_size"))
+    assert codes(reported(tmp_path, script)) == (["SMDP440"] if is_reported else [])
+
+
 # 445: GPUs
 
 
@@ -422,6 +443,15 @@ def test_a_channel_whose_option_the_job_gives_is_accepted(tmp_path: Path) -> Non
 def test_a_script_that_stays_on_the_cpu_is_reported(tmp_path: Path, device: str) -> None:
     script = sound(('torch.device("cuda", int(os.environ["LOCAL_RANK"]))', device))
     assert codes(reported(tmp_path, script)) == ["SMDP445"]
+
+
+def test_the_cpu_that_a_function_is_given_is_no_gpu(tmp_path: Path) -> None:
+    device = ('torch.device("cuda", int(os.environ["LOCAL_RANK"]))', 'torch.device("cpu")')
+    evaluate = "def evaluate(model, batch, device):\n    return model(batch.to(device))\n\n\n"
+    script = sound(device, ("rank, world_size", f"{evaluate}rank, world_size"))
+    assert codes(reported(tmp_path, script)) == ["SMDP445"]
+    chosen = ('torch.device("cpu")', 'torch.device("cuda" if torch.cuda.is_available() else "cpu")')
+    assert reported(tmp_path, changed(script, (chosen,))) == []
 
 
 def test_asking_for_a_gpu_and_autocast_move_nothing(tmp_path: Path) -> None:
