@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from smdp_launch.diagnostics import Span
+from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.source.modules import always_run
 from smdp_launch.source.scan import normal_name
@@ -24,8 +25,16 @@ def syntax(facts: Facts) -> Iterator[Finding]:
             continue
         message = f"{name} has a syntax error: {problem.reason.removeprefix('not Python 3: ')}"
         is_old = any(one in problem.reason for one in _PYTHON_2)
-        help_ = "the training images have Python 3; convert the script" if is_old else "correct the script"
+        help_ = "the training images have Python 3; convert the script" if is_old else _correct(facts)
         yield Finding((), message, help_, text=problem.source.strip(), place=_place(facts, name, problem.line))
+
+
+def _correct(facts: Facts) -> str:
+    """The version matters for what a newer Python accepts, such as that of the person."""
+    known = facts.has("engine", "image", "framework.name", "framework.version", "framework.python")
+    version = chosen.python(facts.spec) if known else None
+    image = f"; the job's image has Python {version[0]}.{version[1]}" if version is not None else ""
+    return f"correct the script{image}"
 
 
 def _place(facts: Facts, name: str, line: int | None) -> Span | None:

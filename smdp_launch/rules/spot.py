@@ -38,8 +38,9 @@ def wait_covers_run(facts: Facts) -> Iterator[Finding]:
     spot, max_run = facts.spec.spot, facts.spec.compute.max_run
     if spot is not None and spot.max_wait is not None and spot.max_wait < max_run:
         message = f"max_wait {spot.max_wait} covers waiting and running, and is less than max_run {max_run}"
-        help_ = f"write at least {max_run}, or lower `compute.max_run`"
-        yield Finding(("spot", "max_wait"), message, help_, replacement=str(max_run))
+        longest = longest_wait(max_run)
+        help_ = f"write {longest}, which waits {longest - max_run} s beyond max_run, or lower `compute.max_run`"
+        yield Finding(("spot", "max_wait"), message, help_, replacement=str(longest))
 
 
 @rule("SMDP512", "spot", "compute.fallback_types")
