@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode
-from tests.conftest import LAUNCHER, ROOT, clean_environment, write_job
+from tests.conftest import JOB, LAUNCHER, ROOT, clean_environment, write_job
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("containers/**/*.md")])
 
@@ -166,6 +167,14 @@ def test_one_process_the_first_generation_and_the_backend_reach_one_loss(tmp_pat
         assert (tmp_path / "model.pt").is_file()
     numbered = [line for line in first_generation.splitlines() if "  # " in line]
     assert [line.partition("  # ")[2][:2] for line in numbered] == [f"{number}." for number in range(1, 9)]
+
+
+@pytest.mark.parametrize("page", ["howto-ddp", "howto-smdistributed", "tutorial"])
+def test_the_scripts_of_the_guides_use_the_gpus_and_share_the_data(page: str, tmp_path: Path) -> None:
+    for script in blocks(f"docs/{page}.md", "python"):
+        if "import smdistributed" in script:
+            found = check_job(write_job(tmp_path, JOB, script), environ={}).diagnostics
+            assert [one for one in found if one.code.startswith("SMDP44")] == []
 
 
 def test_the_readmes_slip_is_told_as_it_says(tmp_path: Path) -> None:

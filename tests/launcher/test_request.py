@@ -75,6 +75,23 @@ def test_the_plan_of_a_small_job(tmp_path: Path, snapshot: SnapshotAssertion) ->
     assert_service_takes(plan.request)
 
 
+def test_the_hash_is_of_what_was_decided_without_name_and_time(tmp_path: Path) -> None:
+    text = JOB + 'checkpoint: {s3: "s3://bucket/checkpoints"}\n'  # the job's name stands in the location, too
+    path = write_job(tmp_path, text)
+    first = plan_of(path)
+    later = make_plan(check_job(path), NOW + timedelta(days=3), 0xCAFE)
+    renamed = plan_of(write_job(tmp_path, text.replace("name: small", "name: other")))
+    assert len({one.job for one in (first, later, renamed)}) == 3
+    assert first.hash == later.hash == renamed.hash
+    for before, after in (
+        ("epochs: 2", "epochs: 3"),
+        ("bucket/checkpoints", "bucket/kept"),
+        ("us-east-1", "us-west-2"),
+    ):
+        assert plan_of(write_job(tmp_path, text.replace(before, after))).hash != first.hash
+    assert plan_of(write_job(tmp_path, text, "print('another script')\n")).hash != first.hash
+
+
 def test_the_plan_of_a_local_run_changes_hosts_and_environment_only(tmp_path: Path) -> None:
     path = write_job(tmp_path)
     there = plan_of(path).request
