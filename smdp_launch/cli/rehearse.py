@@ -332,6 +332,6 @@ def _tell(told: Report, as_json: bool, page: Path | None) -> None:
     if not as_json:
         again = command_for(f"rehearse {told.fault.kind}", told.plan.job_file)
         if told.verdict == "INCONCLUSIVE":
-            say_next(again)
+            say_next(f"name a moment that comes, such as {again} --after 5")
         else:
             say_next(command_for("plan", told.plan.job_file) if told.passed else f"mend it, then: {again}")

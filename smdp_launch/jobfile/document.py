@@ -143,11 +143,22 @@ class Document:
         return layout.add(location, text, order) if layout is not None else ()
 
     def source(self, location: Location) -> str | None:
-        """The YAML of the value at ``location`` as it is written, where that is one line of a file."""
+        """The YAML of the value at ``location`` as it is written, where that is one line of a file that may stand
+        anywhere: a block of one line may not."""
         layout = self._layout(location)
         found = layout.range(location) if layout is not None else None
         text = layout.text[slice(*found)] if layout is not None and found is not None else ""
-        return text if text and len(split_lines(text)) == 1 else None
+        is_block = isinstance(self._value(location), dict | list) and not text.startswith(("{", "["))
+        return text if text and len(split_lines(text)) == 1 and not is_block else None
+
+    def _value(self, location: Location) -> Any:
+        value: Any = self.data
+        for part in location:
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return value
 
     def _layout(self, location: Location) -> Layout | None:
         """Of the file where ``location`` stands, if that may be edited."""

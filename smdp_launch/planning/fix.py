@@ -22,6 +22,8 @@ from smdp_launch.rules.redact import hidden_text
 
 #: Of entries beside each other that all have to go, every second one goes in a round.
 _MOST_ROUNDS = 20
+#: Diagnostics that are tried one by one where their edits do not go together; the rest is left to a person.
+_MOST_ALONE = 40
 _BOM = "\ufeff"
 
 
@@ -109,23 +111,37 @@ def fix_job(path: Path, *, settings: Sequence[str] = (), environ: Mapping[str, s
         before = check()  # of the text that will be changed, whatever the file held a moment ago
     after, seen = before, {tuple(texts.now.values())}
     for _ in range(_MOST_ROUNDS):
-        chosen, made = _round(after.diagnostics, texts.now)
-        state = tuple((texts.now | made).values())
-        if not chosen or state in seen:
+        chosen = without_conflicts(after.diagnostics, texts.now)
+        previous, broken = dict(texts.now), _broken(after)
+        texts.now = previous | _applied(chosen, previous)
+        if not chosen or tuple(texts.now.values()) in seen:
+            texts.now = previous
             break
-        seen.add(state)
-        texts.now |= made
+        result = check()
+        if _broken(result) > broken:
+            # Two that are right alone need not be right together: two misspelt keys may mean the same one.
+            kept = list[Diagnostic]()
+            for one in chosen[:_MOST_ALONE]:
+                texts.now = previous | _applied([*kept, one], previous)
+                kept += [one] if _broken(check()) <= broken else []
+            chosen, texts.now = kept, previous | _applied(kept, previous)
+            result = check()
+        seen.add(tuple(texts.now.values()))
         applied += chosen
-        after = check()
+        after = result
     return Fixed(before, after, tuple(applied), texts.changed(before.loaded.document, after.loaded.document))
 
 
-def _round(found: Sequence[Diagnostic], texts: Mapping[str, str]) -> tuple[list[Diagnostic], dict[str, str]]:
-    """What is fixed in one round, and the texts of the files that it changes."""
-    chosen = without_conflicts(found, texts)
+def _applied(chosen: Sequence[Diagnostic], texts: Mapping[str, str]) -> dict[str, str]:
+    """The files that the edits of ``chosen`` change, as they are afterwards."""
     edits = [edit for one in chosen for edit in one.edits]
     names = {edit.file for edit in edits}
-    return chosen, {name: apply_edits(texts[name], [one for one in edits if one.file == name]) for name in names}
+    return {name: apply_edits(texts[name], [one for one in edits if one.file == name]) for name in names}
+
+
+def _broken(job: CheckedJob) -> int:
+    """How much is wrong with the YAML itself, keys that stand twice included."""
+    return sum(one.code.startswith("SMDP1") for one in job.diagnostics)
 
 
 def write(fixed: Fixed) -> None:

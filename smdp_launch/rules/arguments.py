@@ -6,12 +6,14 @@ refuse in the container is known before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from smdp_launch.catalog.placeholders import of_hyperparameter
 from smdp_launch.diagnostics import closest
 from smdp_launch.jobfile.document import Location
+from smdp_launch.jobfile.text import written as as_written
 from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.rules.facts import Facts, Finding, rule
@@ -27,6 +29,8 @@ _NEEDS = (
 )
 _GIVEN: Location = ("script", "hyperparameters")
 _LISTED = 12
+#: absl reads these as whole numbers, and nobody writes one for another parser.
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
 _BATCH: Location = ("batch", "hyperparameter")
 
 
@@ -94,7 +98,7 @@ def _meant(facts: Facts, line: CommandLine, one: Passed) -> str | None:
 @rule("SMDP433", *_NEEDS)
 def unreadable_value(facts: Facts) -> Iterator[Finding]:
     for one, argument in _values(facts):
-        if not _reads(argument.reads, one.value):
+        if not _reads(argument.reads, one.value) and not _HEXADECIMAL.fullmatch(one.value):
             kind = "a whole number" if argument.reads == "int" else "a number"
             message = (
                 f"{_declared(argument)} reads {one.word} with {argument.reads}(), which refuses {_shown(one.value)}"
@@ -120,7 +124,9 @@ def value_outside_choices(facts: Facts) -> Iterator[Finding]:
             continue
         match = closest(one.value, choices)
         help_ = f'did you mean "{match}"?' if match else f"write one of: {listed}"
-        yield Finding(one.at, message, help_, replacement=match if one.at != _BATCH else None)
+        if match is not None and match.lower() in ("true", "false"):
+            help_ = f'write "{match}" in quotes: YAML\'s {match.lower()} is passed as {one.value}'
+        yield Finding(one.at, message, help_, replacement=as_written(match) if match and one.at != _BATCH else None)
 
 
 @rule("SMDP435", *_NEEDS)

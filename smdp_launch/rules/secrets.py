@@ -52,6 +52,8 @@ def _texts(value: Any, at: Location) -> Iterator[tuple[Location, str]]:
             yield from _texts(one, (*at, index))
     elif isinstance(value, str):
         yield at, value
+    elif isinstance(value, int | float) and not isinstance(value, bool) and at[:1] == ("environment",):
+        yield at, str(value)  # no text, which is another mistake, and secret all the same
 
 
 def _secrets(document: Document, at: Location, value: str) -> Iterator[Secret]:

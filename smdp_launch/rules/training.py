@@ -220,7 +220,8 @@ def framework_of_the_job(facts: Facts) -> Iterator[Finding]:
 
 @rule("SMDP444", "script.entry", "channels", "script.hyperparameters", "environment", severity=Severity.WARNING)
 def channels_of_the_script(facts: Facts) -> Iterator[Finding]:
-    channels = {one.upper(): one for one in facts.spec.channels}
+    written = facts.document.data.get("channels")  # one with an error of its own is a channel all the same
+    channels = {str(one).upper(): str(one) for one in (written if isinstance(written, dict) else facts.spec.channels)}
     uses = [(name, one) for name, file in facts.program.files for one in file.channels]
     unread = _unread(facts, channels, uses)
     reported: set[str] = set()

@@ -35,6 +35,16 @@ _FLAGLESS = frozenset(
 )
 
 
+#: Flags that absl itself has.
+_OF_ABSL = frozenset(
+    [
+        *("help", "helpfull", "helpshort", "helpxml", "flagfile", "undefok", "only_check_args", "run_with_pdb", "pdb"),
+        *("pdb_post_mortem", "run_with_profiling", "profile_file", "use_cprofile_for_profiling", "logtostderr"),
+        *("alsologtostderr", "log_dir", "verbosity", "v", "logger_levels", "stderrthreshold", "showprefixforinfo"),
+    ]
+)
+
+
 @dataclass(frozen=True)
 class Argument:
     """One argument of a command line.
@@ -86,7 +96,8 @@ class Declarations:
         reading: places where the command line is read.
         borrowed: functions and classes that give a parser, or get one.
         defined: names of the functions and classes of this module.
-        used: every name and attribute that stands in it.
+        used: every name and attribute that stands in it; ``used_in_main`` those below its main guard.
+        imports: modules and names as they are imported.
         packages: what it imports, by the first part of the name; empty for the module's own package.
         is_open: there may be arguments that cannot be read here, or unknown ones are accepted.
         is_unknown: nothing can be said of the words that are accepted.
@@ -100,6 +111,8 @@ class Declarations:
     borrowed: frozenset[str] = frozenset()
     defined: frozenset[str] = frozenset()
     used: frozenset[str] = frozenset()
+    used_in_main: frozenset[str] = frozenset()
+    imports: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
     is_open: bool = False
     is_unknown: bool = False
@@ -129,6 +142,8 @@ class CommandLine:
         spelled = [(one, spelling) for one in self.arguments for spelling in one.spellings if spelling.startswith("-")]
         if self.style == "absl":
             bare = word.lstrip("-")
+            if bare in _OF_ABSL:
+                return [Argument((word,), 0, reads="any", takes="unknown")]
             return [one for one, spelling in spelled if bare in (spelling[2:], f"no{spelling[2:]}")]
         exact = [one for one, spelling in spelled if spelling == word]
         # allow_abbrev=False forbids no abbreviation with one dash.
@@ -147,10 +162,9 @@ def command_line(modules: Mapping[str, Declarations], complete: bool) -> Command
         return None
     entry = next(iter(modules), None)
     styles = {one.style for one in modules.values() if one.style is not None}
-    used = frozenset[str]().union(*(one.used for one in modules.values()))
 
     def runs(name: str, is_main: bool, function: str | None) -> bool:
-        return name == entry if is_main else function is None or function in used
+        return name == entry if is_main else function is None or _is_used(function, name, modules)
 
     reading = [one for name, each in modules.items() for one in each.reading if runs(name, one.is_main, one.function)]
     if len(styles) != 1 or not reading:
@@ -177,6 +191,22 @@ def command_line(modules: Mapping[str, Declarations], complete: bool) -> Command
         is_tolerant=any(one.is_tolerant for one in modules.values()),
         abbreviates=all(one.abbreviates for one in modules.values()),
     )
+
+
+def _is_used(function: str, module: str, modules: Mapping[str, Declarations]) -> bool:
+    """Whether a run of the entry, the first of ``modules``, may call ``function`` of ``module``."""
+    entry = next(iter(modules))
+    parts = module.removesuffix(".py").removesuffix("/__init__").split("/")
+    for name, one in modules.items():
+        used = one.used | one.used_in_main if name == entry else one.used
+        is_known = name == module or any(
+            each.endswith((f".{function}", ".*"))
+            or (each.rpartition(".")[2] == parts[-1] and function not in one.defined)
+            for each in one.imports
+        )
+        if function in used and is_known:
+            return True
+    return False
 
 
 def _own_packages(modules: Collection[str]) -> frozenset[str]:

@@ -72,11 +72,24 @@ def shards(syntax: Syntax, ranks: Ranks) -> bool:
         return True
     if any(one.arg in _OWN_ARGUMENTS for call, _, _ in syntax.calls for one in call.keywords):
         return True
+    # A class that is given a rank may take its share of the data by itself; a model takes a device of that rank.
+    given = [one for one in syntax.calls if len(one.node.args) + len(one.node.keywords) > 1]
+    if any(_has_rank_and_size(one.node, ranks) for one in given if one.full_name not in _SAMPLERS):
+        return True
     dividing = {name for name in {one.name for one in syntax.calls} if _DIVIDES.search(name) and "arallel" not in name}
     return any(
         ranks.spots.within(*call.args, *keywords(call).values())
         for call, name, full_name in syntax.calls
         if name in dividing and full_name not in _SAMPLERS and full_name not in _LOADERS
+    )
+
+
+def _has_rank_and_size(call: ast.Call, ranks: Ranks) -> bool:
+    values = [*call.args, *keywords(call).values()]
+    return (
+        tail(call.func) != "init_process_group"
+        and any(_WORLD.search(word) for word in words(*values))
+        and ranks.spots.within(*values)
     )
 
 

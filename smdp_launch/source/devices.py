@@ -35,6 +35,9 @@ def names_other_devices(syntax: Syntax) -> bool:
     variable called ``device`` holds the CPU."""
     if any(_ABOUT_DEVICES.search(name) for name in syntax.uses):
         return True
+    given = (node.value for node in syntax.all(ast.Assign) for one in node.targets if dotted(one) in _VARIABLES)
+    if any(not _is_cpu(one) for one in given):
+        return True  # such as a rank, which is the number of a GPU
     texts = (one.value for one in syntax.all(ast.Constant) if isinstance(one.value, str) and len(one.value) < _LONGEST)
     return any(_ABOUT_DEVICES.search(one) for one in texts)
 

@@ -10,7 +10,7 @@ from smdp_launch.source.script import Script, read_script
 
 #: Files, and bytes of all of them. A script's own modules are few; a vendored library need not be read whole.
 MAX_MODULES = 50
-MAX_TOTAL = 2 << 20
+MAX_TOTAL = 512 << 10
 
 
 def read_with_imports(tree: SourceTree, entry: str, python: tuple[int, int] | None = None) -> dict[str, Script]:

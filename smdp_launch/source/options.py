@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from smdp_launch.source.scopes import Nodes
 
 #: A value that JSON and YAML know.
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
@@ -42,6 +45,11 @@ class Option:
     help: str = ""
 
 
+_READING_METHODS = {"keys", "values", "items", "get", "index", "count", "copy"}
+_PLAIN_DECORATORS = {"dataclass", "classmethod", "staticmethod", "property", "cache", "lru_cache", "no_grad", "record"}
+_READING_CALLS = {"sorted", "list", "tuple", "set", "frozenset", "dict", "len", "enumerate", "zip", "print", "str"}
+
+
 def options(calls: Iterable[ast.Call], known: Mapping[str, Value]) -> list[Option]:
     """The options declared by ``calls``, each name once, in the order of the file."""
     found: dict[str, Option] = {}
@@ -52,18 +60,43 @@ def options(calls: Iterable[ast.Call], known: Mapping[str, Value]) -> list[Optio
     return list(found.values())
 
 
-def constants(tree: ast.Module) -> dict[str, Value]:
-    """Names that the module gives one literal value, at its top and only once."""
+def constants(tree: ast.Module, nodes: Nodes) -> dict[str, Value]:
+    """Names that the module gives one literal value, at its top, and that nothing in it gives another or changes."""
     values: dict[str, Value] = {}
-    seen: set[str] = set()
     for node in tree.body:
-        for name, value in _assigned(node):
-            if name in seen:
-                values.pop(name, None)
-            else:
-                values[name] = literal(value, {})
-            seen.add(name)
-    return values
+        values.update((name, literal(value, {})) for name, value in _assigned(node))
+    if not values:
+        return values
+    stored = Counter(one.id for one in nodes.of(ast.Name) if not isinstance(one.ctx, ast.Load))
+    again = {name for name in values if stored[name] > 1}
+    again |= {one.arg for one in nodes.of(ast.arg)}
+    again |= {name for one in nodes.of(ast.Global) for name in one.names}
+    kept = {name: value for name, value in values.items() if name not in again}
+    if any(isinstance(one, list | dict) for one in kept.values()):
+        changed = _changed(nodes)
+        if _may_register(nodes):
+            changed |= {name for name, one in kept.items() if isinstance(one, dict)}
+        return {name: one for name, one in kept.items() if not (isinstance(one, list | dict) and name in changed)}
+    return kept
+
+
+def _may_register(nodes: Nodes) -> bool:
+    """Whether something is decorated by what may put it into a mapping."""
+    decorated: list[ast.FunctionDef | ast.ClassDef] = [*nodes.of(ast.FunctionDef), *nodes.of(ast.ClassDef)]
+    names = (one.func if isinstance(one, ast.Call) else one for each in decorated for one in each.decorator_list)
+    return any(dotted(one).rpartition(".")[2] not in _PLAIN_DECORATORS for one in names)
+
+
+def _changed(nodes: Nodes) -> set[str]:
+    """Names of lists and mappings that may not keep what they were given."""
+    found = {dotted(one.value) for one in nodes.of(ast.Subscript) if not isinstance(one.ctx, ast.Load)}
+    for call in nodes.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr not in _READING_METHODS:
+            found.add(dotted(call.func.value))
+        if dotted(call.func) not in _READING_CALLS:
+            given = [*call.args, *(one.value for one in call.keywords if one.arg != "choices")]
+            found |= {dotted(one) for one in given}
+    return found
 
 
 def literal(node: ast.AST, known: Mapping[str, Value]) -> Value:

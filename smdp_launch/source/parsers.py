@@ -48,10 +48,19 @@ def declarations(nodes: Nodes, imports: Collection[str], known: Mapping[str, Val
         imports: modules and names as they are imported.
         known: names with literal values.
     """
-    used = {one.id for one in nodes.of(ast.Name)} | {one.attr for one in nodes.of(ast.Attribute)}
+    placed = [(one.id, scope) for one, scope in nodes.placed(ast.Name)]
+    placed += [(one.attr, scope) for one, scope in nodes.placed(ast.Attribute)]
+    used = {name for name, scope in placed if not scope.is_main}
+    used_in_main = {name for name, scope in placed if scope.is_main}
     defined = {one.name for one in nodes.of(ast.FunctionDef)} | {one.name for one in nodes.of(ast.ClassDef)}
     tops = {one.partition(".")[0] for one in imports}
-    common = {"defined": frozenset(defined), "used": frozenset(used), "packages": frozenset(tops)}
+    common = {
+        "defined": frozenset(defined),
+        "used": frozenset(used),
+        "used_in_main": frozenset(used_in_main),
+        "packages": frozenset(tops),
+        "imports": frozenset(imports),
+    }
     last = {one.rpartition(".")[2] for one in imports}
     if tops & _OTHER_PARSERS or last & set(_OTHER_CLASSES) or _is_beyond_reading(nodes):
         return Declarations(is_unknown=True, **common)  # type: ignore[arg-type]
@@ -115,7 +124,9 @@ class _Reader:
             abbreviates=self.abbreviates,
             defined=common["defined"],
             used=common["used"],
+            used_in_main=common["used_in_main"],
             packages=common["packages"],
+            imports=common["imports"],
         )
 
 
@@ -161,6 +172,14 @@ class _Argparse(_Reader):
         self._names = {name for name, values in self._sources.items() if any(self._is_parser(one) for one in values)}
         for call, scope in nodes.placed(ast.Call):
             self._call(call, scope)
+        if any(one.startswith("self.") for one in self._names):
+            # The methods of a class that is not read may add arguments.
+            known = {one.name for one in nodes.of(ast.ClassDef)} | {"object", "ABC"}
+            bases = [dotted(base) for one in nodes.of(ast.ClassDef) for base in one.bases]
+            self.is_open |= not known.issuperset(bases)
+        if any(one.attr == "required" and not isinstance(one.ctx, ast.Load) for one in nodes.of(ast.Attribute)):
+            self.arguments = [replace(one, required=False) for one in self.arguments]
+        self.is_unknown |= any(one.attr in ("_actions", "_option_string_actions") for one in nodes.of(ast.Attribute))
         # An `add = parser.add_argument` adds arguments that are not seen.
         seen = sum(
             isinstance(one.func, ast.Attribute) and one.func.attr == "add_argument" for one in nodes.of(ast.Call)
@@ -243,7 +262,9 @@ class _Argparse(_Reader):
     def _passed(self, call: ast.Call, last: str) -> None:
         """A function that gets a parser may add to it."""
         given = [*call.args, *(one.value for one in call.keywords)]
-        if any(dotted(one) in self._names for one in given) and last not in ("vars", "print", "id", "repr"):
+        given += [each for one in given if isinstance(one, ast.List | ast.Tuple | ast.Set) for each in one.elts]
+        names = self._names | ({"self"} if any(one.startswith("self.") for one in self._names) else set())
+        if any(dotted(one) in names for one in given) and last not in ("vars", "print", "id", "repr"):
             self.borrowed.add(last)
 
     def _added(self, call: ast.Call, scope: Scope) -> None:
@@ -403,7 +424,7 @@ class _Click(_Reader):
         return dotted(node.func if isinstance(node, ast.Call) else node).rpartition(".")[2]
 
     def _command(self, function: ast.FunctionDef, made: ast.expr, scope: Scope) -> None:
-        place = Parser(None, scope.is_main, function.lineno)
+        place = Parser(function.name, scope.is_main, function.lineno)
         self.parsers.append(place)
         self.reading.append(place)
         given = _given(made) if isinstance(made, ast.Call) else {}
@@ -487,16 +508,17 @@ class _Absl(_Reader):
         for call, scope in nodes.placed(ast.Call):
             name = dotted(call.func)
             last = name.rpartition(".")[2]
-            if last.startswith("DEFINE_") or last.startswith("DEFINE"):
+            if last.startswith("DEFINE"):
                 self._defined(call, last)
             elif name == "app.run":
+                self.is_unknown |= "flags_parser" in _given(call)
                 self.reading.append(_place(call, scope))
                 self.parsers.append(_place(call, scope))
             elif last in ("mark_flag_as_required", "mark_flags_as_required"):
                 self._required(call)
             elif last in ("adopt_module_key_flags", "set_gnu_getopt", "run_with_init", "parse_flags_with_usage"):
                 self.is_open = True
-        self.is_unknown = any(
+        self.is_unknown |= any(
             "compat" in dotted(call.func) and dotted(call.func).endswith("app.run") for call in nodes.of(ast.Call)
         )
 
@@ -510,13 +532,15 @@ class _Absl(_Reader):
         given = _given(call)
         values = call.args[2] if kind == "enum" and len(call.args) > 2 else given.get("enum_values")
         required = literal(given["required"], self.known) is True if "required" in given else False
+        short = _word(given, "short_name", self.known)
+        is_exact = kind == "enum" and "case_sensitive" not in given
         self.arguments.append(
             Argument(
-                spellings=(f"--{name}",),
+                spellings=(f"--{name}", *((f"--{short}",) if isinstance(short, str) else ())),
                 line=call.lineno,
                 reads=_ABSL_READS.get(kind, "any"),
                 takes="flag" if kind in ("boolean", "bool") else "value",
-                choices=_choices(values, self.known) if kind == "enum" else None,
+                choices=_choices(values, self.known) if is_exact else None,
                 required=required,
                 is_certain=True,
             )

@@ -52,19 +52,26 @@ class Program:
 
     def is_run_by_all(self, name: str, at: Position) -> bool:
         """Does every rank run what stands at ``at`` in the file ``name``? False where that cannot be known."""
-        return self._runs(self.scripts[name].training, at, frozenset())
-
-    def _runs(self, file: Training, at: Position, seen: frozenset[str]) -> bool:
-        if file.extents.is_guarded(at):
-            return False
-        function = file.extents.function(at)
-        if function is None:
-            return True
-        called = function.called_as
-        if called is None or called in seen:
-            return False
-        calls = [(one, place) for _, one in self.files for place in one.calls.get(called, ())]
-        return bool(calls) and all(self._runs(one, place, seen | {called}) for one, place in calls)
+        waiting, seen, begins = [(self.scripts[name].training, at)], set[str](), False
+        while waiting:
+            file, place = waiting.pop()
+            if file.extents.is_guarded(place):
+                return False
+            function = file.extents.function(place)
+            if function is None:
+                begins = True
+                continue
+            called = function.called_as
+            if called is None:
+                return False
+            if called in seen:
+                continue
+            seen.add(called)
+            calls = [(one, each) for _, one in self.files for each in one.calls.get(called, ())]
+            if not calls:
+                return False
+            waiting += calls
+        return begins
 
     def _is_plain(self, module: str, importer: str) -> bool:
         if any(one in self.scripts for one in files_of(module, importer, self._entry)):

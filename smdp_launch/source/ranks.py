@@ -14,14 +14,19 @@ from smdp_launch.source.syntax import Extent, Spots, Syntax, end, start, tail
 
 _RANK = re.compile(
     r"rank|is_main|main_proc|master|chief|primary|leader|process_(index|idx|id)|proc_id|is_root|on_root|global_zero"
-    r"|coordinator|gpu|device_id|dev_id|node_id|worker_id|machine_id|first_worker",
+    r"|coordinator|gpu|device_id|dev_id|node_id|worker_id|machine_id|first_worker|current_device|get_dist_info|gethostname|getpid",
     re.IGNORECASE,
 )
+_RANK_KEY = re.compile(r"(\w*_)?rank|is_(main|master|first|chief)\w*")
 _RANK_VARIABLE = re.compile(r"[A-Z_]*RANK")
 #: Calls that make a path, or text for one, of their arguments.
 _PATH_MAKERS = {"join", "format", "Path", "str", "replace", "with_name", "with_suffix", "with_stem", "open", "joinpath"}
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _EXITS = {"exit", "_exit", "quit"}
+
+
+#: From a rank over names that are made of it, such as a flag made from a variable.
+_MOST_STEPS = 4
 
 
 class Ranks:
@@ -33,13 +38,15 @@ class Ranks:
         self._variables = [
             node
             for node in syntax.all(ast.Constant)
-            if isinstance(node.value, str) and node.value.endswith("RANK") and _RANK_VARIABLE.fullmatch(node.value)
+            if isinstance(node.value, str) and (_RANK_VARIABLE.fullmatch(node.value) or _RANK_KEY.fullmatch(node.value))
         ]
         self.spots = self._spots(self._names)
         if not self.spots:
             return
-        flags = set(self._flags())
-        if flags:
+        for _ in range(_MOST_STEPS):
+            flags = set(self._flags()) - self._names
+            if not flags:
+                break
             self._names |= flags
             self.spots = self._spots(self._names)
 
@@ -120,13 +127,24 @@ class Ranks:
 def assigned(syntax: Syntax) -> Iterator[tuple[str, ast.expr]]:
     """Names, and attributes by their last part, with what the file gives them."""
     for node in syntax.all(ast.Assign):
-        yield from ((tail(target), node.value) for target in node.targets if tail(target))
+        for target in node.targets:
+            if isinstance(target, ast.Tuple | ast.List):
+                yield from _unpacked(target, node.value)
+            elif tail(target):
+                yield tail(target), node.value
     for one in syntax.all(ast.AnnAssign, ast.NamedExpr):
         if one.value is not None and tail(one.target):
             yield tail(one.target), one.value
     for item in _with_items(syntax):
         if item.optional_vars is not None and tail(item.optional_vars):
             yield tail(item.optional_vars), item.context_expr
+
+
+def _unpacked(target: ast.Tuple | ast.List, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Each name of ``rank, size = get_rank(), get_world_size()`` with its own value; all with one that has no parts."""
+    parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+    values = parts if len(parts) == len(target.elts) else [value] * len(target.elts)
+    yield from ((tail(name), one) for name, one in zip(target.elts, values, strict=True) if tail(name))
 
 
 def _with_items(syntax: Syntax) -> Iterable[ast.withitem]:

@@ -96,7 +96,7 @@ def parse_requirements(text: str) -> Requirements:
             includes.append((included[1], number))
         elif line.startswith("-") or _is_location(line):
             continue
-        elif match := _LINE.fullmatch(re.sub(r"\s--[a-z-]+[= ].*", "", line).strip()):
+        elif match := _LINE.fullmatch(" ".join(re.sub(r"\s--[a-z-]+[= ].*", "", line).split())):
             packages.append(_requirement(match, number, "" if match["url"] else line))
         else:
             problems.append(RequirementProblem(number, "not a name with versions, such as numpy>=1.24"))

@@ -18,8 +18,8 @@ from smdp_launch.source.parsers import declarations
 from smdp_launch.source.scopes import Nodes, Scope, is_main_guard
 from smdp_launch.source.training import Training, read_training
 
-#: Bytes. Nobody writes a longer script by hand, and one of this size takes about a second.
-MAX_SCRIPT = 256 << 10
+#: Bytes. Nobody writes a longer script by hand, and the worst one of this size takes about half a second.
+MAX_SCRIPT = 128 << 10
 
 #: Packages that a script of the framework imports.
 _FRAMEWORKS = {
@@ -257,7 +257,7 @@ def _syntax_problem(error: SyntaxError, raw: bytes, python: tuple[int, int] | No
 
 def _described(tree: ast.Module, lines: list[str]) -> Script:
     nodes = Nodes(tree)
-    known = constants(tree)
+    known = constants(tree, nodes)
     found = options(nodes.of(ast.Call), known)
     prose = {id(one.value) for one in nodes.of(ast.Expr)}  # docstrings and the like
     texts = [

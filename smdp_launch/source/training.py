@@ -32,6 +32,8 @@ _STRATEGIES = {
 }
 _SAVES = {"torch.save", "torch.jit.save", "tensorflow.saved_model.save"}
 _MODEL_METHODS = {"save_pretrained", "save_weights"}
+#: Nobody writes more; each is held against the conditions around it.
+_MOST_SAVES = 50
 _SAVED_MODEL = re.compile(r"(^|_)(model|net|network|checkpoint|ckpt)$", re.IGNORECASE)
 _BUFFERS = {
     *("BytesIO", "StringIO", "TemporaryFile", "NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory"),
@@ -313,7 +315,8 @@ def _others(syntax: Syntax, around: Extents) -> Iterator[Named]:
 
 def _saves(syntax: Syntax, ranks: Ranks, values: _Values) -> Iterator[Save]:
     alternatives = [] if not any(_is_save(*one) for one in syntax.calls) else list(_alternatives(syntax))
-    calls = [one for one in syntax.calls if _is_save(*one) and not _stands_in(alternatives, one.node)]
+    calls = [one for one in syntax.calls if _is_save(*one)][:_MOST_SAVES]
+    calls = [one for one in calls if not _stands_in(alternatives, one.node)]
     if not calls:
         return
     by_rank = ranks.paths()
@@ -350,6 +353,8 @@ def _options_around(syntax: Syntax, call: ast.Call, values: _Values) -> Iterator
 def _is_save(call: ast.Call, name: str, full_name: str) -> bool:
     if full_name in _SAVES or not isinstance(call.func, ast.Attribute):
         return full_name in _SAVES
+    if full_name.startswith("torch.distributed."):
+        return False  # all ranks save together
     saves_model = name == "save" and _SAVED_MODEL.search(tail(call.func.value)) is not None
     return name in _MODEL_METHODS or saves_model
 

@@ -161,6 +161,19 @@ def test_spot_true_becomes_the_mapping_with_its_fields(tmp_path: Path) -> None:
     assert "checkpoint: {s3: s3://bucket/output/checkpoints}\n" in fixed.files[0].after
 
 
+def test_two_slips_for_one_key_do_not_become_the_same_key(tmp_path: Path) -> None:
+    text = JOB.replace("instance_count: 2", "instances: 2\n  instance_cnt: 4")
+    fixed = fix_job(write_job(tmp_path, text), environ={})
+    assert not [one for one in fixed.after.diagnostics if one.code.startswith("SMDP1")], fixed.after.diagnostics
+
+
+def test_a_block_of_one_line_is_left_where_it_is(tmp_path: Path) -> None:
+    text = JOB.replace("  hyperparameters: {epochs: 2}\n", "") + "hyperparameters:\n  epochs: 3 # three\n"
+    fixed = fix_job(write_job(tmp_path, text), environ={})
+    assert not [one for one in fixed.after.diagnostics if one.code.startswith("SMDP1")], fixed.after.diagnostics
+    assert all("# three" in one.after for one in fixed.files)
+
+
 def test_spot_false_goes(tmp_path: Path) -> None:
     fixed = fix_job(write_job(tmp_path, f"{JOB}spot: false\n"), environ={})
     assert fixed.files[0].after == JOB

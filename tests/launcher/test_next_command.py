@@ -59,7 +59,7 @@ ENDS = [
     (["explain", "301"], JOB, WORKS, "next: smdp-launch validate"),
     (["catalog", "instances"], JOB, WORKS, "next: smdp-launch catalog frameworks"),
     (["rehearse", "late", *SMALL_REHEARSAL, "--for", "0"], JOB, WORKS, "next: smdp-launch plan"),
-    (["rehearse", "kill", *SMALL_REHEARSAL], JOB, WORKS, "next: smdp-launch rehearse kill"),  # it has no steps
+    (["rehearse", "kill", *SMALL_REHEARSAL], JOB, WORKS, "rehearse kill --after 5\n"),  # it has no steps
     (["catalog", "frameworks"], JOB, WORKS, "next: smdp-launch catalog images"),
     (["catalog", "images", "--region", "us-east-1"], JOB, WORKS, "then: smdp-launch validate"),
 ]

@@ -428,3 +428,80 @@ def test_flags_of_absl_that_a_module_defines_are_read(tmp_path: Path) -> None:
     assert found(tmp_path, script, {"batch_size": 1000}, team=module) == []
     assert [one.code for one in found(tmp_path, script, {"batch_size": 1e3}, team=module)] == ["SMDP433"]
     assert [one.code for one in found(tmp_path, script, {"batchsize": 7}, team=module)] == ["SMDP432"]
+
+
+ONE_OF = "import argparse\n{before}\nparser = argparse.ArgumentParser()\n"
+ONE_OF += 'parser.add_argument("--model", choices={choices})\n{after}\nparser.parse_args()\n'
+
+
+@pytest.mark.parametrize(
+    ("before", "choices"),
+    [
+        ('NAMES = ["a"]\nNAMES += ["b"]', "NAMES"),
+        ('NAMES = ["a"]\nNAMES.append("b")', "NAMES"),
+        ('NAMES = {"a": 1}\nNAMES["b"] = 2', "NAMES"),
+        ('NAMES = {"a": 1}\nNAMES.update(b=2)', "sorted(NAMES)"),
+        ('NAMES = {"a": 1}\nfill(NAMES)', "list(NAMES)"),
+        ('NAMES = {"a": 1}\n\n\n@register\ndef b():\n    pass\n', "NAMES.keys()"),
+        ('NAMES = ["a"]\nif True:\n    NAMES = ["a", "b"]', "NAMES"),
+        ('NAMES = ["a"]\n\n\ndef fill():\n    global NAMES\n    NAMES = ["a", "b"]\n\n\nfill()', "NAMES"),
+    ],
+)
+def test_a_name_that_may_change_gives_no_choices(tmp_path: Path, before: str, choices: str) -> None:
+    assert found(tmp_path, ONE_OF.format(before=before, choices=choices, after=""), {"model": "b"}) == []
+    kept = ONE_OF.format(before=before.split("\n", maxsplit=1)[0], choices=choices, after="")
+    assert [one.code for one in found(tmp_path, kept, {"model": "b"})] == ["SMDP434"]
+
+
+OWN_CLI = """\
+import argparse
+
+
+def load(path):
+    return path
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--raw", required=True)
+    print(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import json, os\nimport prepare\n\n\ndef main():\n    print(json.loads(os.environ['SM_HPS']))\n\n\nmain()\n",
+        "from prepare import load\nprint(load('x'))\n",
+    ],
+)
+def test_the_command_line_of_a_module_that_is_not_asked_is_left_alone(tmp_path: Path, script: str) -> None:
+    assert found(tmp_path, script, {"epochs": 3}, prepare=OWN_CLI) == []
+    asked = "import prepare\n\nprepare.main()\n"
+    assert [one.code for one in found(tmp_path, asked, {"epochs": 3}, prepare=OWN_CLI)] == ["SMDP432", "SMDP436"]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "parser.add_argument('--one', required=True).required = False\n",
+        "class Job:\n    def __init__(self):\n        self.parser = argparse.ArgumentParser()\n"
+        "        more([self.parser])\n",
+        "class Job(Base):\n    def __init__(self):\n        self.parser = argparse.ArgumentParser()\n",
+    ],
+)
+def test_a_parser_that_others_may_change_leaves_unknown_names_alone(tmp_path: Path, rest: str) -> None:
+    script = f"import argparse\n\nfrom library import Base, more\n\nparser = argparse.ArgumentParser()\n{rest}"
+    reads = "parser.parse_args()\n" if "class" not in rest else "Job().parser.parse_args()\n"
+    reported = found(tmp_path, script + reads, {"epochs": 3} if "class" in rest else {})
+    assert reported == []
+
+
+def test_flags_of_absl_itself_are_known(tmp_path: Path) -> None:
+    script = "from absl import app, flags\n\nflags.DEFINE_enum('opt', 'sgd', ['sgd'], '', case_sensitive=False)\n"
+    script += "flags.DEFINE_integer('size', 1, '', short_name='s')\n\n\ndef main(_):\n    pass\n\n\napp.run(main)\n"
+    assert found(tmp_path, script, {"verbosity": 1, "log_dir": "/tmp", "opt": "SGD", "s": "0x10"}) == []

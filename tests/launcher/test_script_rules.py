@@ -445,6 +445,11 @@ def test_a_script_that_stays_on_the_cpu_is_reported(tmp_path: Path, device: str)
     assert codes(reported(tmp_path, script)) == ["SMDP445"]
 
 
+def test_a_rank_is_a_device(tmp_path: Path) -> None:
+    number = ('torch.device("cuda", int(os.environ["LOCAL_RANK"]))', 'int(os.environ["LOCAL_RANK"])')
+    assert reported(tmp_path, sound(number)) == []
+
+
 def test_the_cpu_that_a_function_is_given_is_no_gpu(tmp_path: Path) -> None:
     device = ('torch.device("cuda", int(os.environ["LOCAL_RANK"]))', 'torch.device("cpu")')
     evaluate = "def evaluate(model, batch, device):\n    return model(batch.to(device))\n\n\n"
@@ -567,6 +572,11 @@ def test_a_save_by_every_rank_is_reported(tmp_path: Path, save: str) -> None:
         "import io\nbuffer = io.BytesIO()\ntorch.save(model, buffer)\n",
         'torch.save(model, "model.pt") if rank == 0 else None\n',
         'def never():\n    torch.save(model, "model.pt")\n',
+        'first, size = dist.get_rank() == 0, dist.get_world_size()\nif first:\n    torch.save(model, "model.pt")\n',
+        'me = dist.get_rank()\nzero = me == 0\nif zero:\n    torch.save(model, "model.pt")\n',
+        'place = {"rank": dist.get_rank()}\nif place["rank"] == 0:\n    torch.save(model, "model.pt")\n',
+        'if getattr(args, "local_rank", 0) == 0:\n    torch.save(model, "model.pt")\n',
+        'import torch.distributed.checkpoint as checkpoint\ncheckpoint.save({}, checkpoint_id="/opt/ml/ck")\n',
         'import torch.distributed.checkpoint as dcp\ndcp.save(model.state_dict(), checkpoint_id="/opt/ml/ck")\n',
         'if args.save:\n    torch.save(model, "model.pt")\n',
         'if ALL:\n    if rank == 0:\n        torch.save(model, "model.pt")\nelse:\n    torch.save(model, "model.pt")\n',

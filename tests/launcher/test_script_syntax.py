@@ -73,6 +73,16 @@ def test_what_a_newer_python_may_accept_is_left_alone(script: bytes, is_syntax: 
         assert problem.is_syntax is is_syntax
 
 
+SAVES = b"import torch\nimport torch.distributed as dist\n\ndist.init_process_group('smddp')\nrank = dist.get_rank()\n"
+
+
+def _calling(bodies: list[str]) -> bytes:
+    """Functions with these bodies, in the order of their numbers; the last saves, and the first is called."""
+    functions = [f"def step_{number}():\n    {body}\n" for number, body in enumerate(bodies)]
+    last = f"def step_{len(bodies)}():\n    torch.save({{}}, 'x')\n"
+    return SAVES + "".join([*functions, last, "step_0()\n"]).encode()
+
+
 HOSTILE = {
     "deep brackets": b"x = " + b"(" * 100_000 + b")" * 100_000,
     "deep operators": b"x = " + b"-" * 100_000 + b"1",
@@ -89,6 +99,10 @@ HOSTILE = {
     + b"".join(b"p.add_argument('--o%d', type=int)\n" % n for n in range(5_000))
     + b"p.parse_args()\n",
     "an import of itself": b"import train\nfrom train import *\n",
+    "a chain of functions": _calling([f"step_{number + 1}()" for number in range(2000)]),
+    "functions that call two others": _calling([f"step_{number + 1}(); step_{number + 1}()" for number in range(60)]),
+    "thousands of saves": SAVES + b"if rank == 0: torch.save(model, 'x')\n" * 3000,
+    "thousands of blanks": b"import torch\n" + b" " * 100_000 + b"\n",
 }
 
 

@@ -138,6 +138,14 @@ def test_variables_are_told_by_their_names(tmp_path: Path) -> None:
     assert "no instance type ${KIND}" in text
 
 
+def test_a_secret_that_yaml_reads_as_a_number_is_not_shown(tmp_path: Path) -> None:
+    found = list(
+        check_job(write_job(tmp_path, JOB + "environment: {DB_PASSWORD: 1234567890}\n"), environ={}).diagnostics
+    )
+    assert found
+    assert "1234567890" not in everything(found)
+
+
 def test_a_secret_in_a_flag_is_not_shown(smdp_launch: Command) -> None:
     ran = smdp_launch("validate", "--set", "environment.DB_PASSWORD=correct-horse-battery", "--set", "amp=fp8")
     assert ran.stderr.count("error[") == 2

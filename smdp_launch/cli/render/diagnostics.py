@@ -42,11 +42,13 @@ def _told(one: Diagnostic, terminal: Console | None) -> Text:
     head = Text.assemble((f"{one.severity.value}[{one.code}]", _STYLES[one.severity]), (": ", "bold"))
     text = _within(terminal, head, Text(visible(shortened(one.message)), "bold"), indent=2)
     if one.span is not None:
-        text.append(f"{gutter}--> ", "blue").append(f"{one.span}\n")
+        text.append(f"{gutter}--> ", "blue").append(f"{visible(str(one.span))}\n")
         if one.span.source.strip():
             text.append_text(_excerpt(one.span, gutter, _STYLES[one.severity], terminal))
     if one.also:
-        text.append_text(_row(terminal, gutter, ("also at: ", "bold"), ", ".join(map(str, one.also))))
+        text.append_text(
+            _row(terminal, gutter, ("also at: ", "bold"), ", ".join(visible(str(each)) for each in one.also))
+        )
     if one.help:
         text.append_text(_row(terminal, gutter, ("help: ", "bold green"), one.help))
     return text

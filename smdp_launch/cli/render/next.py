@@ -23,7 +23,8 @@ def say_next(text: str) -> None:
 
 def command_for(verb: str, job_file: str) -> str:
     """As a person would type it: the job file that is the default is left out."""
-    return shlex.join(["smdp-launch", *verb.split(), *([] if job_file == DEFAULT_JOB_FILE else [job_file])])
+    named = f"./{job_file}" if job_file.startswith("-") else job_file
+    return shlex.join(["smdp-launch", *verb.split(), *([] if job_file == DEFAULT_JOB_FILE else [named])])
 
 
 def command_for_job(verb: str, job: str, region: str | None = None) -> str:
