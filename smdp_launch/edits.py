@@ -61,6 +61,10 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     return "".join([*made, text[end:]])
 
 
+#: Diagnostics whose edits are applied together: each is held against all others.
+_MOST = 500
+
+
 def without_conflicts(found: Iterable[Diagnostic], texts: Mapping[str, str]) -> list[Diagnostic]:
     """The diagnostics whose edits can be applied together; of two that conflict, the first.
 
@@ -73,6 +77,8 @@ def without_conflicts(found: Iterable[Diagnostic], texts: Mapping[str, str]) -> 
     taken: dict[str, list[Change]] = {name: [] for name in texts}
     chosen: list[Diagnostic] = []
     for one in found:
+        if len(chosen) == _MOST:
+            break
         if not one.edits or any(edit.file not in texts for edit in one.edits):
             continue
         changes = [(edit.file, _change(lines[edit.file], edit)) for edit in one.edits]

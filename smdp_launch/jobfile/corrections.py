@@ -51,6 +51,9 @@ _S3_FORMS = tuple(
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
 
 
+_REST_OF_NUMBER = re.compile(r"\d{3}(\.\d+)?", re.ASCII)
+
+
 #: Where any text may be, so that a number or true without quotes is meant as it is.
 FREE_TEXT = ("environment", "tags")
 
@@ -67,6 +70,9 @@ class Correction:
 
 def correction(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
     """What the value at ``location`` was meant to be; None where a person has to say."""
+    beside = _value(document, location[:-1])
+    if isinstance(beside, dict) and any(_REST_OF_NUMBER.fullmatch(str(one)) for one in beside):
+        return None  # {max_usd: $2,500.00}: YAML ends a value in braces at its comma
     made = (one(document, location, error) for one in _CORRECTIONS)
     return next((one for one in made if one is not None), None)
 

@@ -161,6 +161,12 @@ def test_spot_true_becomes_the_mapping_with_its_fields(tmp_path: Path) -> None:
     assert "checkpoint: {s3: s3://bucket/output/checkpoints}\n" in fixed.files[0].after
 
 
+def test_a_number_that_ends_at_its_comma_is_left_to_a_person(tmp_path: Path) -> None:
+    text = JOB + "budget: {max_usd: $2,500.00}\n"
+    fixed = fix_job(write_job(tmp_path, text), environ={})
+    assert "max_usd: $2" in (fixed.files[0].after if fixed.files else text)
+
+
 def test_two_slips_for_one_key_do_not_become_the_same_key(tmp_path: Path) -> None:
     text = JOB.replace("instance_count: 2", "instances: 2\n  instance_cnt: 4")
     fixed = fix_job(write_job(tmp_path, text), environ={})
