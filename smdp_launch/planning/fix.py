@@ -125,6 +125,8 @@ def fix_job(path: Path, *, settings: Sequence[str] = (), environ: Mapping[str, s
                 texts.now = previous | _applied([*kept, one], previous)
                 kept += [one] if _broken(check()) <= broken else []
             chosen, texts.now = kept, previous | _applied(kept, previous)
+            if not kept:
+                break
             result = check()
         seen.add(tuple(texts.now.values()))
         applied += chosen

@@ -77,11 +77,13 @@ def unknown_hyperparameter(facts: Facts) -> Iterator[Finding]:
 def _unknown(facts: Facts, line: CommandLine, one: Passed) -> Finding:
     entry = facts.spec.script.entry
     message = f"{entry} has no option {one.word}, and {line.style} refuses unknown ones"
-    dashed = next((each for each in line.arguments if f"-{one.word.lstrip('-')}" in each.spellings), None)
+    # SageMaker passes one dash before one letter and two before a longer name, and the script may have it otherwise.
+    bare = one.word.lstrip("-")
+    dashed = next((each for each in line.arguments if {f"-{bare}", f"--{bare}"} & set(each.spellings)), None)
     if dashed is not None:
         help_ = f"add the spelling {one.word} in line {dashed.line} of {dashed.module}, which has {dashed.name} alone"
         return Finding(one.at, f"{message}; SageMaker passes {one.word}", help_, on_key=one.at[:-1] == _GIVEN)
-    names = [each.name.lstrip("-") for each in line.arguments if each.name.startswith("-")]
+    names = list(dict.fromkeys(each.name.lstrip("-") for each in line.arguments if each.name.startswith("-")))
     match = _meant(facts, line, one)
     listed = f"it has {', '.join(names[:_LISTED])}" + (", and more" if len(names) > _LISTED else "")
     help_ = f'did you mean "{match}"?' if match else listed if names else "it takes no option at all"

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from smdp_launch.source.scopes import is_main_guard
 from smdp_launch.source.syntax import Extent, Position, Syntax, end, start
 
 
@@ -63,14 +64,9 @@ def _functions(syntax: Syntax) -> list[Function]:
 
 
 def _conditions(syntax: Syntax) -> list[Extent]:
-    tests = [(start(one.body[0]), end(one)) for one in syntax.all(ast.If) if not _is_main_guard(one)]
+    tests = [(start(one.body[0]), end(one)) for one in syntax.all(ast.If) if not is_main_guard(one)]
     tries = [(start(one), end(one)) for one in syntax.all(ast.Try)]
     return [*tests, *tries, *((start(one), end(one)) for one in syntax.all(ast.IfExp, ast.BoolOp))]
-
-
-def _is_main_guard(node: ast.If) -> bool:
-    test = node.test
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
 
 def _merged(parts: Iterable[Extent]) -> list[Extent]:

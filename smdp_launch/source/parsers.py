@@ -222,9 +222,8 @@ class _Argparse(_Reader):
         parents = given.get("parents")
         for one in parents.elts if isinstance(parents, ast.List | ast.Tuple) else [parents] if parents else []:
             self._from(one)
-            if isinstance(one, ast.Call):
-                # The parent's arguments become this parser's: one parser in effect.
-                self.parsers.remove(place) if place in self.parsers else None
+            if isinstance(one, ast.Call) and place in self.parsers:
+                self.parsers.remove(place)  # the parent's arguments become this parser's: one parser in effect
 
     def _from(self, value: ast.expr) -> None:
         """A parser comes from ``value``."""

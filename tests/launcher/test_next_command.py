@@ -34,6 +34,7 @@ ENDS = [
     (["validate"], MISTAKE, WORKS, "smdp-launch explain SMDP"),
     (["plan"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
     (["plan"], JOB.replace("local: {channels: {train: data}}", ""), WORKS, " --local --data train=FOLDER, then"),
+    (["plan"], JOB.replace("train: data}", "train: nowhere}"), WORKS, "next: smdp-launch launch\n"),
     (["plan", "--origins"], JOB, WORKS, "next: smdp-launch launch"),
     (["plan", "--out", "plan.json"], JOB, WORKS, "next: smdp-launch launch plan.json"),
     (["plan"], MISTAKE, WORKS, "smdp-launch explain SMDP"),

@@ -501,6 +501,16 @@ def test_a_parser_that_others_may_change_leaves_unknown_names_alone(tmp_path: Pa
     assert reported == []
 
 
+@pytest.mark.parametrize(("spelling", "name"), [("--d", "d"), ("-net", "net")])
+def test_a_spelling_that_sagemaker_does_not_pass_is_named(tmp_path: Path, spelling: str, name: str) -> None:
+    script = (
+        f"import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('{spelling}')\nparser.parse_args()\n"
+    )
+    (one,) = found(tmp_path, script, {name: "1"})
+    passed = f"-{name}" if len(name) == 1 else f"--{name}"
+    assert one.help == f"add the spelling {passed} in line 3 of train.py, which has {spelling} alone"
+
+
 def test_flags_of_absl_itself_are_known(tmp_path: Path) -> None:
     script = "from absl import app, flags\n\nflags.DEFINE_enum('opt', 'sgd', ['sgd'], '', case_sensitive=False)\n"
     script += "flags.DEFINE_integer('size', 1, '', short_name='s')\n\n\ndef main(_):\n    pass\n\n\napp.run(main)\n"

@@ -33,9 +33,15 @@ def show_origins(plan: Plan) -> None:
         console.print(line, soft_wrap=True)
 
 
+#: Notes on local data that a local run refuses.
+_NO_LOCAL_DATA = {"SMDP404", "SMDP405"}
+
+
 def show_next(plan: Plan, saved: Path | None) -> None:
     if saved is not None:
         say_next(command_for("launch", str(saved)))
+    elif any(one.code in _NO_LOCAL_DATA for one in plan.diagnostics):
+        say_next(command_for("launch", plan.job_file))  # a local run would be refused
     else:
         unnamed = [one for one in sorted(plan.spec.channels) if one not in plan.spec.local.channels]
         data = "".join(f" --data {one}=FOLDER" for one in unnamed)
