@@ -72,7 +72,7 @@ def test_usage_errors_have_their_own_exit_code(smdp_launch: Command, arguments: 
 def test_standard_output_is_the_document_alone(smdp_launch: Command) -> None:
     plan = json.loads(smdp_launch("plan", "--json").stdout)
     request = json.loads(smdp_launch("plan", "--request").stdout)
-    assert plan["plan"] == 1
+    assert plan["plan"] == 2
     assert plan["world_size"] == len(plan["ranks"]) == 16
     assert plan["diagnostics"] == []
     assert set(request) == set(plan["request"])
@@ -164,8 +164,8 @@ def test_help_and_version_are_quick_to_import(job_folder: Path) -> None:
 @pytest.mark.parametrize("arguments", [["validate"], ["validate", "--json"], ["launch", "--json"]])
 def test_an_unforeseen_exception_is_our_bug(job_folder: Path, arguments: list[str]) -> None:
     program = """
-import smdp_launch.planning.prepare as prepare
-prepare.check_job = lambda *_, **__: 1 / 0
+import smdp_launch.checking.job as job
+job.check_job = lambda *_, **__: 1 / 0
 from smdp_launch.cli import main
 main()
 """
