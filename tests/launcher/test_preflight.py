@@ -231,6 +231,7 @@ def test_permissions_that_may_not_be_asked_are_no_refusal(run: Callable[..., Ran
 
 
 CHECKPOINT = 'checkpoint: {s3: "s3://bucket/checkpoints"}\n'
+IN_VPC = "overlay: {AlgorithmSpecification: {TrainingImageConfig: {TrainingRepositoryAccessMode: Vpc}}}\n"
 REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
 
 
@@ -239,7 +240,7 @@ REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
     [
         (JOB, "reads the data, writes the output, pulls the image, writes logs"),
         (JOB + CHECKPOINT, "reads the data, writes the output, keeps checkpoints, pulls the image, writes logs"),
-        (JOB.replace(REGISTRY, "ghcr.io/someone/"), "reads the data, writes the output, writes logs"),
+        (JOB.replace(REGISTRY, "ghcr.io/someone/") + IN_VPC, "reads the data, writes the output, writes logs"),
     ],
     ids=["ECR", "checkpoints", "elsewhere"],
 )
