@@ -7,14 +7,11 @@ Each has a page in docs/errors.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-
-from smdp_launch.card import card, marked, rows
 
 
 class Severity(str, Enum):
@@ -120,6 +117,8 @@ class Diagnostic:
         }
 
     def _repr_html_(self) -> str:
+        from smdp_launch.card import card  # only notebooks show one
+
         return card(self.code, *_told(self))
 
 
@@ -129,11 +128,15 @@ class Diagnostics(tuple[Diagnostic, ...]):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
+        from smdp_launch.card import card
+
         return card(summed(self) or "nothing is wrong", *(part for one in self for part in _told(one)))
 
 
 def _told(one: Diagnostic) -> list[str]:
     """Parts of a card."""
+    from smdp_launch.card import marked, rows
+
     places = [one.span, *one.also] if one.span is not None else []
     where = [("at", ", ".join(map(str, places)))] if places else []
     excerpt = [("", one.span.excerpt()[0])] if one.span is not None and one.span.source.strip() else []
@@ -173,5 +176,7 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 def closest(word: str, known: Sequence[str], *, cutoff: float = 0.6) -> str | None:
     """The one known word that ``word`` is most likely a slip of, else None."""
+    import difflib
+
     matches = difflib.get_close_matches(word.lower(), [one.lower() for one in known], n=1, cutoff=cutoff)
     return next((one for one in known if matches and one.lower() == matches[0]), None)

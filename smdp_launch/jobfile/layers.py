@@ -15,7 +15,6 @@ from pathlib import Path
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
 from smdp_launch.jobfile import sagemaker_defaults
 from smdp_launch.jobfile.document import Document, Entry, Layer, Location, parse, read
-from smdp_launch.jobfile.yaml_fixes import with_edits
 
 #: ``SMDP_JOB__COMPUTE__MAX_RUN=3600`` is ``compute: {max_run: 3600}``.
 VARIABLE_PREFIX = "SMDP_JOB__"
@@ -34,7 +33,11 @@ def gather(
         environ: the process's environment.
         contents: of files by their paths, in place of what they hold.
     """
-    job = with_edits(read(path, environ, contents=contents), environ)
+    job = read(path, environ, contents=contents)
+    if any(one.code == "SMDP102" for one in job[1]):
+        from smdp_launch.jobfile.yaml_fixes import with_edits  # most files are YAML
+
+        job = with_edits(job, environ)
     return around(job, path.parent, settings, environ, contents)
 
 
