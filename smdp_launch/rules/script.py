@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from smdp_launch.diagnostics import Span
+from smdp_launch.diagnostics import Severity, Span
 from smdp_launch.rules import chosen
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.source.modules import always_run
@@ -27,6 +27,16 @@ def syntax(facts: Facts) -> Iterator[Finding]:
         is_old = any(one in problem.reason for one in _PYTHON_2)
         help_ = "the training images have Python 3; convert the script" if is_old else _correct(facts)
         yield Finding((), message, help_, text=problem.source.strip(), place=_place(facts, name, problem.line))
+
+
+@rule("SMDP430", "script.entry", "script.source", severity=Severity.NOTE)
+def unread(facts: Facts) -> Iterator[Finding]:
+    for name in always_run(facts.scripts):
+        problem = facts.scripts[name].problem
+        if problem is not None and not problem.is_syntax:
+            message = f"{name} is not read, so what it accepts and how it trains are not checked: {problem.reason}"
+            help_ = "split it into modules that a person can read, or try it with launch --local"
+            yield Finding((), message, help_, text=problem.source.strip(), place=_place(facts, name, problem.line))
 
 
 def _correct(facts: Facts) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.source.script import parse_script
+from smdp_launch.source.script import MAX_SCRIPT, parse_script
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.launcher.test_script_arguments import job
 
@@ -127,6 +127,8 @@ def test_hostile_scripts_end_in_a_finding_or_in_silence(tmp_path: Path, script: 
     )
     assert ran.returncode in (0, 3), ran.stderr
     assert "Traceback" not in ran.stderr
+    if len(script) > MAX_SCRIPT or script.startswith(b"x = (("):
+        assert "note[SMDP430]: train.py is not read" in ran.stderr
 
 
 @pytest.mark.parametrize(
