@@ -14,9 +14,9 @@ from smdp_launch.draft.framework import Choice, Engine, choose_build, choose_eng
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
 from smdp_launch.jobfile.types import MAX_NAME
 from smdp_launch.request.hyperparameters import script_arguments
-from smdp_launch.source.commandline import CommandLine, command_line
+from smdp_launch.source.commandline import CommandLine
 from smdp_launch.source.ignore import IGNORE_FILE
-from smdp_launch.source.modules import is_complete, read_with_imports
+from smdp_launch.source.modules import command_line_of, read_with_imports
 from smdp_launch.source.options import Option
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, read_requirements
 from smdp_launch.source.scan import SourceTree
@@ -62,7 +62,7 @@ def make_draft(tree: SourceTree, entry: str, job_file: Path, engine: Engine | No
     library = next((one.library for one in read if one.library), None)
     channels = list(dict.fromkeys(one for script in read for one in script.channels))[:_MAX_CHANNELS] or ["train"]
     home = job_file.absolute().parent
-    line = command_line({name: one.command_line for name, one in scripts.items()}, is_complete(tree, scripts))
+    line = command_line_of(tree, scripts)
     data = find_data(channels, [home, tree.folder.absolute()])
     return Draft(
         name=name or job_name(tree.folder.resolve().name),

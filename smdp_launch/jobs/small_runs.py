@@ -31,4 +31,4 @@ def needs_more_workers(plan: Plan, ended: Outcome) -> Iterator[str]:
         smallest = max(one.divisor for _, one in short)
         each = -(-smallest // plan.local.hosts)
         hosts = f"--hosts {plan.local.hosts} --workers-per-host {each}"
-        yield f"{smallest} workers are the smallest number with which it is not: {hosts}"
+        yield f"at least {smallest} workers are needed: {hosts}"

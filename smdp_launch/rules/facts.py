@@ -17,8 +17,8 @@ from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.fixes import edits_for
 from smdp_launch.jobfile.load import Loaded
 from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.source.commandline import CommandLine, command_line
-from smdp_launch.source.modules import is_complete
+from smdp_launch.source.commandline import CommandLine
+from smdp_launch.source.modules import command_line_of
 from smdp_launch.source.program import Program
 from smdp_launch.source.requirements import Requirements
 from smdp_launch.source.scan import LocalData, SourceTree
@@ -67,8 +67,7 @@ class Facts:
         """What the script accepts; None where it cannot be known."""
         if self.source is None or not self.scripts:
             return None
-        modules = {name: one.command_line for name, one in self.scripts.items()}
-        return command_line(modules, is_complete(self.source, self.scripts))
+        return command_line_of(self.source, self.scripts)
 
     @property
     def document(self) -> Document:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from smdp_launch.source.commandline import CommandLine, command_line
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script import Script, read_script
 
@@ -61,6 +62,11 @@ def is_complete(tree: SourceTree, scripts: Mapping[str, Script]) -> bool:
     return not any(one.problem for one in scripts.values()) and not any(
         file in known and file not in scripts for file in wanted
     )
+
+
+def command_line_of(tree: SourceTree, scripts: Mapping[str, Script]) -> CommandLine | None:
+    """What the entry, the first of ``scripts``, and its modules accept together; None where that cannot be known."""
+    return command_line({name: one.command_line for name, one in scripts.items()}, is_complete(tree, scripts))
 
 
 def files_of(module: str, importer: str, entry: str) -> tuple[str, ...]:

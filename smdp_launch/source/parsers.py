@@ -10,6 +10,7 @@ from typing import Literal
 from smdp_launch.source.commandline import Argument, Declarations, Parser, Reads, Style
 from smdp_launch.source.options import Value, dotted, literal
 from smdp_launch.source.scopes import Nodes, Scope
+from smdp_launch.source.syntax import keywords
 
 #: Packages that make or extend a command line in ways of their own.
 _OTHER_PARSERS = frozenset(
@@ -134,10 +135,6 @@ def _place(call: ast.Call, scope: Scope) -> Parser:
     return Parser(scope.function.name if scope.function is not None else None, scope.is_main, call.lineno)
 
 
-def _given(call: ast.Call) -> dict[str, ast.expr]:
-    return {one.arg: one.value for one in call.keywords if one.arg is not None}
-
-
 def _has_stars(call: ast.Call) -> bool:
     return any(one.arg is None for one in call.keywords) or any(isinstance(one, ast.Starred) for one in call.args)
 
@@ -211,7 +208,7 @@ class _Argparse(_Reader):
         return last == "ArgumentParser" or last in self._GROUPS
 
     def _made(self, call: ast.Call, scope: Scope) -> None:
-        given = _given(call)
+        given = keywords(call)
         if _has_stars(call) or {"prefix_chars", "fromfile_prefix_chars"} & given.keys():
             self.is_unknown = True
         if "allow_abbrev" in given:
@@ -244,7 +241,7 @@ class _Argparse(_Reader):
             self.is_unknown = True
 
     def _read(self, call: ast.Call, scope: Scope) -> None:
-        words = call.args[0] if call.args else _given(call).get("args")
+        words = call.args[0] if call.args else keywords(call).get("args")
         if words is not None and not self._is_command_line(words):
             return
         if isinstance(call.func, ast.Attribute):
@@ -295,7 +292,7 @@ class _Argparse(_Reader):
         if function is None or name not in names:
             return
         for one in self._calls.get(function.name, ()):
-            given = _given(one).get(name)
+            given = keywords(one).get(name)
             index = names.index(name)
             given = one.args[index] if given is None and index < len(one.args) else given
             text = literal(given, self.known) if given is not None else None
@@ -306,7 +303,7 @@ class _Argparse(_Reader):
         if any(isinstance(one, ast.Starred) for one in call.args):
             self.is_open = True
             return
-        given = _given(call)
+        given = keywords(call)
         has_stars = _has_stars(call)
         takes = "unknown" if has_stars else self._takes(given)
         if takes == "remainder":
@@ -426,7 +423,7 @@ class _Click(_Reader):
         place = Parser(function.name, scope.is_main, function.lineno)
         self.parsers.append(place)
         self.reading.append(place)
-        given = _given(made) if isinstance(made, ast.Call) else {}
+        given = keywords(made) if isinstance(made, ast.Call) else {}
         settings = literal(given["context_settings"], self.known) if "context_settings" in given else {}
         if isinstance(made, ast.Call) and (_has_stars(made) or {"cls", "params"} & given.keys()):
             self.is_open = True
@@ -446,7 +443,7 @@ class _Click(_Reader):
         if len(texts) != len(words) or not texts:
             self.is_open = True
             return
-        given, has_stars = _given(call), _has_stars(call)
+        given, has_stars = keywords(call), _has_stars(call)
         spellings = [part.strip() for one in texts if one.startswith("-") for part in one.split("/")]
         if kind == "argument":
             spellings = texts[:1]
@@ -510,7 +507,7 @@ class _Absl(_Reader):
             if last.startswith("DEFINE"):
                 self._defined(call, last)
             elif name == "app.run":
-                self.is_unknown |= "flags_parser" in _given(call)
+                self.is_unknown |= "flags_parser" in keywords(call)
                 self.reading.append(_place(call, scope))
                 self.parsers.append(_place(call, scope))
             elif last in ("mark_flag_as_required", "mark_flags_as_required"):
@@ -522,13 +519,13 @@ class _Absl(_Reader):
         )
 
     def _defined(self, call: ast.Call, last: str) -> None:
-        name = literal(call.args[0], self.known) if call.args else _word(_given(call), "name", self.known)
+        name = literal(call.args[0], self.known) if call.args else _word(keywords(call), "name", self.known)
         kind = last.removeprefix("DEFINE_")
         known_kinds = {*_ABSL_READS, "boolean", "bool", "list", "spaceseplist", "multi_string", "multi_integer"}
         if not isinstance(name, str) or kind == "alias" or (kind not in known_kinds and not kind.startswith("multi_")):
             self.is_open = True
             return
-        given = _given(call)
+        given = keywords(call)
         values = call.args[2] if kind == "enum" and len(call.args) > 2 else given.get("enum_values")
         required = literal(given["required"], self.known) is True if "required" in given else False
         short = _word(given, "short_name", self.known)

@@ -16,7 +16,7 @@ from smdp_launch.source.commandline import Declarations
 from smdp_launch.source.options import Option, constants, dotted, literal, options
 from smdp_launch.source.parsers import declarations
 from smdp_launch.source.scopes import Nodes, Scope, is_main_guard
-from smdp_launch.source.training import Training, read_training
+from smdp_launch.source.training import CHANNEL_FOLDER, Training, read_training
 
 #: Bytes. Nobody writes a longer script by hand, and the worst one of this size takes about half a second.
 MAX_SCRIPT = 128 << 10
@@ -41,7 +41,6 @@ _GENERATIONS: dict[str, Literal["module", "backend", "tensorflow"]] = {
 }
 _ENVIRON = {"os.environ.get", "os.getenv", "environ.get", "getenv", "os.environ", "environ"}
 _PLATFORM_NAME = re.compile(r"(SM|SMDP|SAGEMAKER)_[A-Z0-9_.-]*[A-Z0-9]")
-_CHANNEL_FOLDER = re.compile(r"/opt/ml/input/data/([A-Za-z0-9._-]{1,64})(/.*)?", re.DOTALL)
 
 
 #: What an entry point is to the container.
@@ -136,7 +135,7 @@ class Script:
             for one in self.environment
             if one.name.startswith("SM_CHANNEL_")
         ]
-        folders = [(one.line, match[1]) for one in self.literal_paths if (match := _CHANNEL_FOLDER.fullmatch(one.name))]
+        folders = [(one.line, match[1]) for one in self.literal_paths if (match := CHANNEL_FOLDER.fullmatch(one.name))]
         return list(dict.fromkeys(name for _, name in sorted(asked + folders)))
 
     @property

@@ -42,7 +42,7 @@ _BUFFERS = {
 #: Calls that run a function which they are given.
 _RUNNERS = {"spawn", "start_processes", "Process", "Thread", "Fire", "run", "launch", "wraps", "partial"}
 _CHANNEL_VARIABLE = re.compile(r"SM_CHANNEL_([A-Z0-9_.-]+)")
-_CHANNEL_FOLDER = re.compile(r"/opt/ml/input/data/([A-Za-z0-9._-]{1,64})(/.*)?", re.DOTALL)
+CHANNEL_FOLDER = re.compile(r"/opt/ml/input/data/([A-Za-z0-9._-]{1,64})(/.*)?", re.DOTALL)
 _ENVIRON = {"os.environ", "environ"}
 #: Without one of these names nothing else of a file is of interest.
 _SUBJECTS = {"torch", "tensorflow", "keras", "smdistributed"}
@@ -186,12 +186,13 @@ def read_training(
     if names.isdisjoint(_SUBJECTS):
         return facts
     values = _Values(syntax, options, constants)
+    on_device = uses_other_devices(syntax, variables=False)
     return replace(
         facts,
         step=_step(syntax, names),
-        uses_other_devices=uses_other_devices(syntax, variables=False),
-        uses_device_variables=uses_other_devices(syntax, variables=True),
-        names_other_devices=names_other_devices(syntax),
+        uses_other_devices=on_device,
+        uses_device_variables=on_device or uses_other_devices(syntax, variables=True),
+        names_other_devices=on_device or names_other_devices(syntax),
         shards=shards(syntax, ranks),
         passes_sampler=passes_sampler(syntax),
         backends=tuple(_backends(syntax, values)),
@@ -402,7 +403,7 @@ def _channels(syntax: Syntax, around: Extents, options: Sequence[Option]) -> Ite
 def _channel(text: object) -> str | None:
     if not isinstance(text, str) or not text.startswith(("SM_CHANNEL_", "/opt/ml/input/data/")):
         return None
-    match = _CHANNEL_VARIABLE.fullmatch(text) or _CHANNEL_FOLDER.fullmatch(text)
+    match = _CHANNEL_VARIABLE.fullmatch(text) or CHANNEL_FOLDER.fullmatch(text)
     return match[1] if match is not None else None
 
 
