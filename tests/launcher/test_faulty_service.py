@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
@@ -16,7 +17,7 @@ from botocore.exceptions import ClientError
 from smdp_launch import ServiceProblem
 from smdp_launch.cli.following import Answer, Following
 from smdp_launch.errors import EnvironmentProblem, ExitCode
-from smdp_launch.jobs import listing
+from smdp_launch.jobs import asking, listing
 from smdp_launch.jobs.asking import Patience
 from smdp_launch.jobs.clients import local_cloud
 from smdp_launch.jobs.history import STATE_FOLDER
@@ -125,14 +126,18 @@ def test_a_connection_that_is_made_anew_lets_go_of_the_one_before(tmp_path: Path
     assert_nothing_runs(str(tmp_path / "state"))
 
 
-def test_a_service_that_stays_away_is_given_up(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_service_that_stays_away_is_given_up(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which each try lasts ten seconds, however long it takes here."""
     plan = make(tmp_path, 2002, "print(1)\n", 1)
     with Proxy(lambda *_: Fault.RESET_BEFORE).running() as proxy:
+        monkeypatch.setattr(asking, "time", SimpleNamespace(time=lambda: 10.0 * proxy.faults[Fault.RESET_BEFORE]))
         clients = clients_through(proxy, cloud)
-        clients.patience = Patience(first=0.01, longest=0.05, total=0.5)
-        with pytest.raises(ServiceProblem, match=r"could not be created: .* tries in .*; smdp-launch status seed2002-"):
+        clients.patience = Patience(first=0.01, longest=0.05, total=55)
+        with pytest.raises(
+            ServiceProblem, match=r"not be created: .*6 tries in 60 s\); smdp-launch status seed2002-"
+        ):
             create(clients, plan.request)
-    assert proxy.faults[Fault.RESET_BEFORE] > 3
+    assert proxy.faults[Fault.RESET_BEFORE] == 6
     assert plan.job not in [one.name for one in (cloud.state_dir / "jobs").iterdir()]
 
 
