@@ -133,9 +133,7 @@ def test_a_service_that_stays_away_is_given_up(cloud: Cloud, tmp_path: Path, mon
         monkeypatch.setattr(asking, "time", SimpleNamespace(time=lambda: 10.0 * proxy.faults[Fault.RESET_BEFORE]))
         clients = clients_through(proxy, cloud)
         clients.patience = Patience(first=0.01, longest=0.05, total=55)
-        with pytest.raises(
-            ServiceProblem, match=r"not be created: .*6 tries in 60 s\); smdp-launch status seed2002-"
-        ):
+        with pytest.raises(ServiceProblem, match=r"not be created: .*6 tries in 60 s\); smdp-launch status seed2002-"):
             create(clients, plan.request)
     assert proxy.faults[Fault.RESET_BEFORE] == 6
     assert plan.job not in [one.name for one in (cloud.state_dir / "jobs").iterdir()]
