@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.catalog.tables import table
 
@@ -11,8 +10,7 @@ from smdp_launch.catalog.tables import table
 TITLES = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 
 
-@dataclass(frozen=True)
-class Build:
+class Build(NamedTuple):
     """One framework version in AWS's training images.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smdp_launch.catalog.frameworks import Build, alternatives, build, frameworks
 from smdp_launch.catalog.regions import registry_accounts
@@ -24,8 +24,7 @@ _TRAINING = re.compile(r"(?:^|[-/])training(?:$|-)")
 _INFERENCE = re.compile(r"(?:^|[-/])inference(?:$|-)")
 
 
-@dataclass(frozen=True)
-class ImageUri:
+class ImageUri(NamedTuple):
     """A reference to an image.
 
     Args:
@@ -56,8 +55,7 @@ class ImageUri:
         return "training" if _TRAINING.search(self.repository) else None
 
 
-@dataclass(frozen=True)
-class TagFacts:
+class TagFacts(NamedTuple):
     """What a tag in the form of AWS's says, None for what it does not say.
 
     Args:

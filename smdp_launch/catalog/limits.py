@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.catalog.tables import table
 
@@ -34,8 +34,7 @@ class Shape:
     value: str | None = None
 
 
-@dataclass(frozen=True)
-class DocumentedLimit:
+class DocumentedLimit(NamedTuple):
     """A limit that the service's model lacks."""
 
     source: str

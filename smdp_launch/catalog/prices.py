@@ -11,9 +11,8 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.catalog.limits import known_instance_types
 from smdp_launch.catalog.regions import closest_region, region_known
@@ -34,8 +33,7 @@ class PriceTableProblem(EnvironmentProblem):
         self.problems = problems
 
 
-@dataclass(frozen=True)
-class PriceTable:
+class PriceTable(NamedTuple):
     """USD for an hour of one instance, by region and type, as ``source`` had them on ``date``."""
 
     date: datetime.date

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.catalog.tables import table
 from smdp_launch.diagnostics import closest
 
 
-@dataclass(frozen=True)
-class Offering:
+class Offering(NamedTuple):
     """What a source says about an instance type for training jobs in a region.
 
     Args:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.catalog.tables import table
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """One image: a transformers version on a framework version.
 
     Args:

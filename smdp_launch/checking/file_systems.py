@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.jobfile.load import Loaded
@@ -13,8 +12,7 @@ from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.source.scan import LocalData, look_at_folder
 
 
-@dataclass(frozen=True)
-class LocalFileSystem:
+class LocalFileSystem(NamedTuple):
     """``mount_name``: with it paths in FSx begin; EFS has none, nor has this machine."""
 
     folder: Path

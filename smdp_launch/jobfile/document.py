@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer
@@ -62,8 +62,7 @@ class Layer(Enum):
 EDITABLE = frozenset({Layer.JOB_FILE, Layer.PROJECT})
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """The places of one value: its key (or its ``-`` item), itself, and its text, as written, if it is a scalar.
 
     ``folder`` is what a relative path in it starts from; ``is_empty``: nothing is written behind the key.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -33,8 +33,7 @@ _NEWLINE = re.compile(r"\r\n|\r|\n")
 _DASH = re.compile(r"[ \t]*-[ \t]+")
 
 
-@dataclass(frozen=True)
-class _Slot:
+class _Slot(NamedTuple):
     """One entry of a mapping or item of a list.
 
     Args:
@@ -46,7 +45,7 @@ class _Slot:
     key: Node | None
     value: Node
     parent: Node
-    index: int
+    place: int
     shared: bool
 
     @property
@@ -167,8 +166,8 @@ class Layout:
     def _flow_entry(self, slot: _Slot) -> tuple[int, int] | None:
         entries = slot.beside
         start, end = _start(slot.key, slot.value), self._end(slot.key, slot.value)
-        last = slot.index == len(entries) - 1
-        neighbour = self._end(*entries[slot.index - 1]) if last else _start(*entries[slot.index + 1])
+        last = slot.place == len(entries) - 1
+        neighbour = self._end(*entries[slot.place - 1]) if last else _start(*entries[slot.place + 1])
         if end is None or neighbour is None:
             return None
         gap = self.text[neighbour:start] if last else self.text[end:neighbour]
@@ -187,7 +186,7 @@ class Layout:
         if slot.key is None:
             return self._whole_lines(start, end, _REST_OF_LINE, before=_DASH)
         lines = self._whole_lines(start, end, _REST_OF_LINE)
-        if lines is not None or slot.index > 0:
+        if lines is not None or slot.place > 0:
             return lines
         # The first key behind the dash of an item: the next one takes its place.
         following = _start(*slot.beside[1])

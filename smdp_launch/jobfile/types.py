@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import AfterValidator, Field, StringConstraints
 
@@ -13,8 +12,7 @@ MAX_NAME = 43
 DAY = 86400
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
     """What a form means, in words: shown in place of the regular expression."""
 
     words: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smdp_launch.diagnostics import closest
 
@@ -14,16 +14,14 @@ _MOST_TOLD = 20  # mistakes in one text
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     code: str
     message: str
     text: str
     help: str
 
 
-@dataclass(frozen=True)
-class Substituted:
+class Substituted(NamedTuple):
     """``whole``: the text was one reference and nothing else."""
 
     text: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smdp_launch.catalog.placeholders import is_placeholder, of_hyperparameter
 from smdp_launch.diagnostics import Span
@@ -16,8 +16,7 @@ _BUCKET = "name a bucket of yours"
 _KEY = "give the id, alias or ARN of a KMS key of yours"
 
 
-@dataclass(frozen=True)
-class Placeholder:
+class Placeholder(NamedTuple):
     """A value to fill in: its field, such as ``channels.train.s3``, its text as written, and its place, if that is in a
     file."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smdp_launch.catalog.frameworks import (
     TITLES,
@@ -20,8 +20,7 @@ from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.rules.facts import Facts
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(NamedTuple):
     """What AWS's image of a framework version holds."""
 
     title: str
@@ -34,8 +33,7 @@ class Held:
         return int(self.cuda.split(".")[0])
 
 
-@dataclass(frozen=True)
-class Library:
+class Library(NamedTuple):
     """AWS's library in an image: its version, and what the image is one of."""
 
     title: str

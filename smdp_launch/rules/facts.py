@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.diagnostics import Diagnostic, Edit, Severity, Span
@@ -123,8 +124,7 @@ class Finding:
 Check = Callable[[Facts], Iterable[Finding]]
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One code's function with what it needs.
 
     Args:

@@ -6,8 +6,7 @@ A secret is known by its form, or by the name of the value it is given as.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.diagnostics import Span
 from smdp_launch.jobfile.document import Document, Location
@@ -15,8 +14,7 @@ from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, known_secrets, says_secret
 
 
-@dataclass(frozen=True)
-class Secret:
+class Secret(NamedTuple):
     """One secret: what it is, where, and its text.
 
     Args:

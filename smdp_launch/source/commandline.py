@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from smdp_launch.source.options import Value
 
@@ -45,8 +44,7 @@ _OF_ABSL = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument of a command line.
 
     Args:
@@ -78,8 +76,7 @@ class Argument:
         return next((one for one in self.spellings if one.startswith("--")), self.spellings[0])
 
 
-@dataclass(frozen=True)
-class Parser:
+class Parser(NamedTuple):
     """A parser that is made, or asked to read the command line; ``function`` is the one that it stands in."""
 
     function: str | None
@@ -87,8 +84,7 @@ class Parser:
     line: int = 0
 
 
-@dataclass(frozen=True)
-class Declarations:
+class Declarations(NamedTuple):
     """What one module says of a command line.
 
     Args:
@@ -120,8 +116,7 @@ class Declarations:
     abbreviates: bool = True
 
 
-@dataclass(frozen=True)
-class CommandLine:
+class CommandLine(NamedTuple):
     """What the entry and its modules accept together.
 
     Args:
@@ -171,7 +166,7 @@ def command_line(modules: Mapping[str, Declarations], complete: bool) -> Command
         return None
     made = [one for name, each in modules.items() for one in each.parsers if name == entry or not one.is_main]
     arguments = [
-        replace(one, module=name)
+        one._replace(module=name)
         for name, each in modules.items()
         for one in each.arguments
         if name == entry or not one.is_main

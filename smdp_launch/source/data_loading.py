@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smdp_launch.source.ranks import Ranks
-from smdp_launch.source.syntax import Mark, Syntax, end, keywords, start, tail, words
+from smdp_launch.source.scopes import tail
+from smdp_launch.source.syntax import Mark, Syntax, end, keywords, start, words
 
 _LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
 _SAMPLERS = {"torch.utils.data.DistributedSampler", "torch.utils.data.distributed.DistributedSampler"}
@@ -23,15 +24,13 @@ _DIVIDES = re.compile(r"data|load|shard|split|part|subset|chunk|seed|iter|^use$|
 _OWN_ARGUMENTS = {"num_shards", "shard_id", "shard_index", "num_input_pipelines", "input_pipeline_id"}
 
 
-@dataclass(frozen=True)
-class Loader:
+class Loader(NamedTuple):
     """A DataLoader over training data that no argument restricts to one rank's share."""
 
     mark: Mark
 
 
-@dataclass(frozen=True)
-class Sampler:
+class Sampler(NamedTuple):
     """torch's DistributedSampler over training data, with shuffling; ``name`` is the variable that holds it, or
     empty."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from smdp_launch.source.options import dotted
-from smdp_launch.source.syntax import Syntax, keywords, tail
+from smdp_launch.source.scopes import dotted, tail
+from smdp_launch.source.syntax import Syntax, keywords
 
 _SETTERS = {"cuda", "set_default_device", "set_default_tensor_type", "set_device", "xla_device", "current_accelerator"}
 _KEYWORDS = {"device", "device_map", "device_ids", "device_id"}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smdp_launch.source.scopes import is_main_guard
 from smdp_launch.source.syntax import Extent, Position, Syntax, end, start
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(NamedTuple):
     """``called_as`` is the name that a call of it shows; None where none does, as for ``__call__``."""
 
     name: str
@@ -20,8 +19,7 @@ class Function:
     extent: Extent
 
 
-@dataclass(frozen=True)
-class Extents:
+class Extents(NamedTuple):
     """Of one file, in its order.
 
     Args:

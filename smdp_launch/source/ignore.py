@@ -6,6 +6,7 @@ import re
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 IGNORE_FILE = ".smdpignore"
 
@@ -16,8 +17,7 @@ MAX_IGNORE_FILE = 64 << 10
 _MAX_WILDCARDS = 6
 
 
-@dataclass(frozen=True)
-class IgnoreProblem:
+class IgnoreProblem(NamedTuple):
     """A line of the ignore file that says nothing. ``line`` counts from 1; 0 means the file as a whole."""
 
     line: int
@@ -25,8 +25,7 @@ class IgnoreProblem:
     reason: str
 
 
-@dataclass(frozen=True)
-class IgnoreRules:
+class IgnoreRules(NamedTuple):
     """What the ignore file says; lines with problems are left out."""
 
     patterns: tuple[tuple[re.Pattern[str], bool], ...] = ()
@@ -41,8 +40,7 @@ class IgnoreRules:
         return next((exclude for regex, exclude in reversed(self.patterns) if regex.fullmatch(asked)), False)
 
 
-@dataclass(frozen=True)
-class Ignored:
+class Ignored(NamedTuple):
     """What the ignore file left out.
 
     Args:

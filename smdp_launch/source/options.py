@@ -6,11 +6,10 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
-from smdp_launch.source.scopes import Nodes
+from smdp_launch.source.scopes import Call, Nodes, dotted
 
 #: A value that JSON and YAML know.
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
@@ -23,8 +22,7 @@ _KINDS: dict[str, Kind] = {"int": "int", "float": "float", "str": "text", "strin
 _FLAGS = {"store_true", "store_false", "count", "store_const", "append_const", "help", "version"}
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One option.
 
     Args:
@@ -50,11 +48,11 @@ _PLAIN_DECORATORS = {"dataclass", "classmethod", "staticmethod", "property", "ca
 _READING_CALLS = {"sorted", "list", "tuple", "set", "frozenset", "dict", "len", "enumerate", "zip", "print", "str"}
 
 
-def options(calls: Iterable[ast.Call], known: Mapping[str, Value]) -> list[Option]:
-    """The options declared by ``calls``, each name once, in the order of the file."""
+def options(nodes: Nodes, known: Mapping[str, Value]) -> list[Option]:
+    """The options that a module declares, each name once, in the order of the file."""
     found: dict[str, Option] = {}
-    for call in calls:
-        option = _option(call, known)
+    for one in nodes.called("add_argument", "option"):
+        option = _option(one, known)
         if option is not None:
             found.setdefault(option.name, option)
     return list(found.values())
@@ -90,10 +88,10 @@ def _may_register(nodes: Nodes) -> bool:
 def _changed(nodes: Nodes) -> set[str]:
     """Names of lists and mappings that may not keep what they were given."""
     found = {dotted(one.value) for one in nodes.of(ast.Subscript) if not isinstance(one.ctx, ast.Load)}
-    for call in nodes.of(ast.Call):
+    for call, _, _, path in nodes.calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr not in _READING_METHODS:
             found.add(dotted(call.func.value))
-        if dotted(call.func) not in _READING_CALLS:
+        if path not in _READING_CALLS:
             given = [*call.args, *(one.value for one in call.keywords if one.arg != "choices")]
             found |= {dotted(one) for one in given}
     return found
@@ -110,15 +108,6 @@ def literal(node: ast.AST, known: Mapping[str, Value]) -> Value:
     return _plain(value)
 
 
-def dotted(node: ast.AST) -> str:
-    """``a.b.c`` for such an expression, empty for any other."""
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
-
-
 def _assigned(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(node, ast.Assign):
         yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
@@ -126,10 +115,9 @@ def _assigned(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
         yield node.target.id, node.value
 
 
-def _option(call: ast.Call, known: Mapping[str, Value]) -> Option | None:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    is_click = name == "option" and dotted(call.func) in ("click.option", "option")
-    if not (is_click or (name == "add_argument" and isinstance(call.func, ast.Attribute))):
+def _option(found: Call, known: Mapping[str, Value]) -> Option | None:
+    call, is_click = found.node, found.path in ("click.option", "option")
+    if not (is_click or (found.name == "add_argument" and isinstance(call.func, ast.Attribute))):
         return None
     spelled = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     dashed = [one.split("/")[0].strip() for one in spelled if one.startswith("-")]

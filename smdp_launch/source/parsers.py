@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from smdp_launch.source.commandline import Argument, Declarations, Parser, Reads, Style
-from smdp_launch.source.options import Value, dotted, literal
-from smdp_launch.source.scopes import Nodes, Scope
+from smdp_launch.source.options import Value, literal
+from smdp_launch.source.scopes import Nodes, Scope, dotted
 from smdp_launch.source.syntax import keywords
 
 #: Packages that make or extend a command line in ways of their own.
@@ -49,10 +48,12 @@ def declarations(nodes: Nodes, imports: Collection[str], known: Mapping[str, Val
         imports: modules and names as they are imported.
         known: names with literal values.
     """
-    placed = [(one.id, scope) for one, scope in nodes.placed(ast.Name)]
-    placed += [(one.attr, scope) for one, scope in nodes.placed(ast.Attribute)]
-    used = {name for name, scope in placed if not scope.is_main}
-    used_in_main = {name for name, scope in placed if scope.is_main}
+    used: set[str] = set()
+    used_in_main: set[str] = set()
+    for name, scope in nodes.placed(ast.Name):
+        (used_in_main if scope.is_main else used).add(name.id)
+    for attribute, scope in nodes.placed(ast.Attribute):
+        (used_in_main if scope.is_main else used).add(attribute.attr)
     defined = {one.name for one in nodes.of(ast.FunctionDef)} | {one.name for one in nodes.of(ast.ClassDef)}
     tops = {one.partition(".")[0] for one in imports}
     common = {
@@ -82,7 +83,7 @@ def declarations(nodes: Nodes, imports: Collection[str], known: Mapping[str, Val
 
 def _is_beyond_reading(nodes: Nodes) -> bool:
     """Whether the module runs text as code, changes the words of the command line, or makes parsers of its own."""
-    names = {dotted(one.func) for one in nodes.of(ast.Call)}
+    names = {one.path for one in nodes.calls}
     if names & {"exec", "runpy.run_path", "runpy.run_module"} or any(one.startswith("sys.argv.") for one in names):
         return True
     targets = [one for one in nodes.of(ast.Attribute) if one.attr == "argv"]
@@ -145,6 +146,8 @@ class _Argparse(_Reader):
     #: Calls that give something which takes arguments for its parser.
     _GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
     _READING = ("parse_args", "parse_intermixed_args", "parse_known_args", "parse_known_intermixed_args")
+    #: Calls that say something by themselves; others do by a parser that they are given.
+    _CALLS = ("ArgumentParser", "add_argument", "add_subparsers", *_READING)
 
     @property
     def adds(self) -> bool:
@@ -161,30 +164,26 @@ class _Argparse(_Reader):
             if len(node.targets) == 1 and isinstance(node.value, ast.Call) and dotted(node.targets[0]):
                 self._sources.setdefault(dotted(node.targets[0]), []).append(node.value)
         self._loops = nodes.of(ast.For)
-        self._calls: dict[str, list[ast.Call]] = {}
-        for one in nodes.of(ast.Call):
-            if isinstance(one.func, ast.Name):
-                self._calls.setdefault(one.func.id, []).append(one)
+        self._nodes = nodes
         #: Names of parsers, and of groups of their arguments.
         self._names = {name for name, values in self._sources.items() if any(self._is_parser(one) for one in values)}
-        for call, scope in nodes.placed(ast.Call):
-            self._call(call, scope)
-        if any(one.startswith("self.") for one in self._names):
+        of_objects = any(one.startswith("self.") for one in self._names)
+        self._given = self._names | {"self"} if of_objects else self._names
+        for each in nodes.calls if self._names else nodes.called(*self._CALLS):
+            self._call(each.node, each.name, each.scope)
+        if of_objects:
             # The methods of a class that is not read may add arguments.
             known = {one.name for one in nodes.of(ast.ClassDef)} | {"object", "ABC"}
             bases = [dotted(base) for one in nodes.of(ast.ClassDef) for base in one.bases]
             self.is_open |= not known.issuperset(bases)
         if any(one.attr == "required" and not isinstance(one.ctx, ast.Load) for one in nodes.of(ast.Attribute)):
-            self.arguments = [replace(one, required=False) for one in self.arguments]
+            self.arguments = [one._replace(required=False) for one in self.arguments]
         self.is_unknown |= any(one.attr in ("_actions", "_option_string_actions") for one in nodes.of(ast.Attribute))
         # An `add = parser.add_argument` adds arguments that are not seen.
-        seen = sum(
-            isinstance(one.func, ast.Attribute) and one.func.attr == "add_argument" for one in nodes.of(ast.Call)
-        )
+        seen = sum(isinstance(one.node.func, ast.Attribute) for one in nodes.called("add_argument"))
         self.is_open |= seen != sum(one.attr == "add_argument" for one in nodes.of(ast.Attribute))
 
-    def _call(self, call: ast.Call, scope: Scope) -> None:
-        last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    def _call(self, call: ast.Call, last: str, scope: Scope) -> None:
         if last == "ArgumentParser":
             self._made(call, scope)
         elif last == "add_argument" and self._is_method(call):
@@ -257,10 +256,11 @@ class _Argparse(_Reader):
 
     def _passed(self, call: ast.Call, last: str) -> None:
         """A function that gets a parser may add to it."""
+        if last in self.borrowed or last in ("vars", "print", "id", "repr"):
+            return
         given = [*call.args, *(one.value for one in call.keywords)]
         given += [each for one in given if isinstance(one, ast.List | ast.Tuple | ast.Set) for each in one.elts]
-        names = self._names | ({"self"} if any(one.startswith("self.") for one in self._names) else set())
-        if any(dotted(one) in names for one in given) and last not in ("vars", "print", "id", "repr"):
+        if any(dotted(one) in self._given for one in given):
             self.borrowed.add(last)
 
     def _added(self, call: ast.Call, scope: Scope) -> None:
@@ -291,9 +291,9 @@ class _Argparse(_Reader):
         names = [one.arg for one in function.args.args] if function is not None else []
         if function is None or name not in names:
             return
-        for one in self._calls.get(function.name, ()):
+        index = names.index(name)
+        for one in [each.node for each in self._nodes.called(function.name) if isinstance(each.node.func, ast.Name)]:
             given = keywords(one).get(name)
-            index = names.index(name)
             given = one.args[index] if given is None and index < len(one.args) else given
             text = literal(given, self.known) if given is not None else None
             if isinstance(text, str):
@@ -407,13 +407,13 @@ class _Click(_Reader):
                 decorators |= {id(one) for one in node.decorator_list}
                 self._command(node, made[0], scope)
         # Functions of the person's own that add options, for several commands.
-        for call in nodes.of(ast.Call):
-            if dotted(call.func) in ("click.option", "click.argument") and id(call) not in decorators:
-                self._declared(call, self._last(call), is_certain=False)
+        for one in nodes.called("option", "argument"):
+            if one.path in ("click.option", "click.argument") and id(one.node) not in decorators:
+                self._declared(one.node, one.name, is_certain=False)
         made_otherwise = ("Option", "Argument", "add_params", "params")
         self.is_open |= any(one.attr in made_otherwise for one in nodes.of(ast.Attribute))
         groups = ("group", "Group", "MultiCommand", "CommandCollection")
-        self.is_unknown = commands > 1 or any(self._last(one) in groups for one in nodes.of(ast.Call))
+        self.is_unknown = commands > 1 or any(one.path for one in nodes.called(*groups))
 
     @staticmethod
     def _last(node: ast.expr) -> str:
@@ -501,9 +501,9 @@ class _Absl(_Reader):
     style: Style = "absl"
 
     def read(self, nodes: Nodes) -> None:
-        for call, scope in nodes.placed(ast.Call):
-            name = dotted(call.func)
-            last = name.rpartition(".")[2]
+        for call, scope, last, name in nodes.calls:
+            if not name:
+                continue
             if last.startswith("DEFINE"):
                 self._defined(call, last)
             elif name == "app.run":
@@ -514,9 +514,7 @@ class _Absl(_Reader):
                 self._required(call)
             elif last in ("adopt_module_key_flags", "set_gnu_getopt", "run_with_init", "parse_flags_with_usage"):
                 self.is_open = True
-        self.is_unknown |= any(
-            "compat" in dotted(call.func) and dotted(call.func).endswith("app.run") for call in nodes.of(ast.Call)
-        )
+        self.is_unknown |= any("compat" in one.path and one.path.endswith("app.run") for one in nodes.called("run"))
 
     def _defined(self, call: ast.Call, last: str) -> None:
         name = literal(call.args[0], self.known) if call.args else _word(keywords(call), "name", self.known)
@@ -545,4 +543,4 @@ class _Absl(_Reader):
     def _required(self, call: ast.Call) -> None:
         value = literal(call.args[0], self.known) if call.args else None
         names = {f"--{one}" for one in (value if isinstance(value, list) else [value])}
-        self.arguments = [replace(one, required=True) if one.name in names else one for one in self.arguments]
+        self.arguments = [one._replace(required=True) if one.name in names else one for one in self.arguments]

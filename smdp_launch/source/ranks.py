@@ -10,7 +10,8 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from smdp_launch.source.syntax import Extent, Spots, Syntax, end, start, tail
+from smdp_launch.source.scopes import tail
+from smdp_launch.source.syntax import Extent, Spots, Syntax, end, start
 
 _RANK = re.compile(
     r"rank|is_main|main_proc|master|chief|primary|leader|process_(index|idx|id)|proc_id|is_root|on_root|global_zero"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 REQUIREMENTS_FILE = "requirements.txt"
 
@@ -19,8 +19,7 @@ _LINE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Requirement(NamedTuple):
     """One package.
 
     Args:
@@ -41,16 +40,14 @@ class Requirement:
         return exact[0].partition("+")[0].removesuffix(".*") if len(exact) == 1 else None
 
 
-@dataclass(frozen=True)
-class RequirementProblem:
+class RequirementProblem(NamedTuple):
     """A line that pip would refuse. Its text is not kept: it may hold a password."""
 
     line: int
     reason: str
 
 
-@dataclass(frozen=True)
-class Requirements:
+class Requirements(NamedTuple):
     """What a requirements file asks for.
 
     Args:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from smdp_launch.source.ignore import IGNORE_FILE, Ignored, IgnoreProblem, IgnoreRules, read_ignore_file
 from smdp_launch.source.suspicious import Suspicious, suspicion
@@ -52,8 +53,7 @@ _MAX_COUNTED = 10_000
 _MAX_NAMED = 100
 
 
-@dataclass(frozen=True)
-class SourceFile:
+class SourceFile(NamedTuple):
     """One file that will travel. ``name`` is relative to the folder, with forward slashes."""
 
     name: str
@@ -108,8 +108,7 @@ class SourceTree:
         return next((one for one in self.files if one.name == name), None)
 
 
-@dataclass(frozen=True)
-class LocalData:
+class LocalData(NamedTuple):
     """Data on this machine for one channel.
 
     Args:

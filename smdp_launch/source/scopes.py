@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 
-# Fields that hold no node which says anything here: contexts, operators, names of imports.
+# Fields that hold no node which says anything here: contexts, operators, names of imports, and what is no node.
 _EMPTY = frozenset(
-    {"ctx", "op", "ops", "names", "type_comment", "type_ignores", "attr", "arg", "name", "module", "level"}
+    {
+        *("ctx", "op", "ops", "names", "type_comment", "type_ignores", "attr", "arg", "name", "module", "level"),
+        *("id", "is_async", "simple", "conversion", "rest", "kwd_attrs", "kind", "str"),
+    }
 )
-_BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, getattr(ast, "TryStar", ast.Try), ast.Match)
+_LEAVES = (ast.Name, ast.Constant, ast.MatchSingleton)
+_FUNCTIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef})
+_BRANCHES = frozenset({ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, getattr(ast, "TryStar", ast.Try), ast.Match})
+_SCOPED = _FUNCTIONS | _BRANCHES
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Scope:
     """Where a node stands.
 
@@ -26,9 +30,21 @@ class Scope:
         is_main: below ``if __name__ == "__main__"``, which runs only in the entry.
     """
 
-    function: Function | None = None
-    is_conditional: bool = False
-    is_main: bool = False
+    __slots__ = ("function", "is_conditional", "is_main")
+
+    def __init__(self, function: Function | None = None, is_conditional: bool = False, is_main: bool = False) -> None:
+        self.function = function
+        self.is_conditional = is_conditional
+        self.is_main = is_main
+
+
+class Call(NamedTuple):
+    """A call. ``path`` is what is called, as ``dotted`` has it; ``name`` its last part, as ``tail`` has it."""
+
+    node: ast.Call
+    scope: Scope
+    name: str
+    path: str
 
 
 N = TypeVar("N", bound=ast.AST)
@@ -38,15 +54,11 @@ class Nodes:
     """The nodes of a module by their kinds, those of one kind as they are written, each with its scope."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self._kinds: dict[type, tuple[list[ast.AST], list[Scope]]] = {}
-        for node, scope in _ordered(tree):
-            kind = node.__class__
-            if kind in self._kinds:
-                nodes, scopes = self._kinds[kind]
-                nodes.append(node)
-                scopes.append(scope)
-            else:
-                self._kinds[kind] = [node], [scope]
+        self._kinds = _by_kind(tree)
+        self.calls = [Call(one, scope, tail(one.func), dotted(one.func)) for one, scope in self.placed(ast.Call)]
+        self._called: dict[str, list[Call]] = {}
+        for call in self.calls:
+            self._called.setdefault(call.name, []).append(call)
 
     def placed(self, kind: type[N]) -> list[tuple[N, Scope]]:
         """The nodes of this kind with their scopes."""
@@ -57,42 +69,70 @@ class Nodes:
         """The nodes of this kind; not to be changed."""
         return self._kinds[kind][0] if kind in self._kinds else []  # type: ignore[return-value]
 
+    def called(self, *names: str) -> list[Call]:
+        """The calls of what has one of these ``names``, in the order of the file."""
+        found = [self._called[one] for one in names if one in self._called]
+        if len(found) < 2:
+            return found[0] if found else []
+        wanted = set(names)
+        return [one for one in self.calls if one.name in wanted]
 
-def _ordered(tree: ast.Module) -> Iterator[tuple[ast.AST, Scope]]:
-    """Every node of ``tree`` that is of use with its scope, as they are written."""
-    fields: dict[type, tuple[str, ...]] = {}
-    waiting: list[tuple[ast.AST, Scope]] = [(tree, Scope())]
+
+def _by_kind(tree: ast.Module) -> dict[type, tuple[list[ast.AST], list[Scope]]]:
+    """Every node of ``tree`` that is of use, with its scope."""
+    kinds: dict[type, tuple[list[ast.AST], list[Scope]]] = {}
+    fields: dict[type, tuple[str, ...]] = dict.fromkeys(_LEAVES, ())
+    scope = Scope()
+    # The last one is next. A scope among the nodes is that of those which come after it.
+    waiting: list[Any] = [tree]
     while waiting:
-        pair = waiting.pop()
-        yield pair
-        node, scope = pair
-        kind = node.__class__
-        if kind is ast.Name or kind is ast.Constant:
+        node = waiting.pop()
+        if node is None:
             continue
-        if kind not in fields:
-            # Decorators stand above their function, though the tree lists them behind its body.
-            named = sorted(node._fields, key=lambda one: one != "decorator_list")
-            fields[kind] = tuple(one for one in named if one not in _EMPTY)[::-1]
-        if kind is ast.FunctionDef or kind is ast.AsyncFunctionDef:
-            scope = Scope(node, False, scope.is_main)  # type: ignore[arg-type]
-        elif kind in _BRANCHES:
-            waiting += list(_branches(node, scope))[::-1]
+        kind = node.__class__
+        if kind is Scope:
+            scope = node
+            continue
+        if kind in kinds:
+            nodes, scopes = kinds[kind]
+            nodes.append(node)
+            scopes.append(scope)
+        else:
+            kinds[kind] = [node], [scope]
+            fields.setdefault(kind, _fields(kind))
+        if kind in _SCOPED:
+            waiting += _scoped(node, scope, fields[kind])
             continue
         for name in fields[kind]:
             value = getattr(node, name)
-            below = value[::-1] if value.__class__ is list else (value,)
-            waiting += [(one, scope) for one in below if isinstance(one, ast.AST)]
+            if value.__class__ is list:
+                waiting += value[::-1]
+            else:
+                waiting.append(value)
+    return kinds
 
 
-def _branches(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
-    """What stands below a statement that runs its parts never or several times."""
-    inside = replace(scope, is_conditional=True)
-    main = replace(scope, is_main=True) if is_main_guard(node) else None
-    for name, value in ast.iter_fields(node):
-        within = main if main is not None and name == "body" else inside
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, ast.AST):
-                yield one, within
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of such nodes that hold nodes, the last one in the file first."""
+    # Decorators stand above their function, though the tree lists them behind its body.
+    named = sorted(kind._fields, key=lambda one: one != "decorator_list")
+    return tuple(one for one in named if one not in _EMPTY)[::-1]
+
+
+def _scoped(node: Any, scope: Scope, fields: Iterable[str]) -> list[Any]:
+    """What stands in ``node``, the last one first, between the scope that begins with it and the one that goes on."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        inside = Scope(node, False, scope.is_main)
+    else:
+        inside = scope if scope.is_conditional else Scope(scope.function, True, scope.is_main)
+    if is_main_guard(node):
+        main = Scope(scope.function, scope.is_conditional, is_main=True)
+        return [scope, *node.orelse[::-1], inside, *node.body[::-1], main, node.test, inside]
+    below = [scope]
+    for name in fields:
+        value = getattr(node, name)
+        below += value[::-1] if isinstance(value, list) else [value]
+    return [*below, inside]
 
 
 def is_main_guard(node: ast.AST) -> bool:
@@ -103,3 +143,17 @@ def is_main_guard(node: ast.AST) -> bool:
     return any(isinstance(one, ast.Name) and one.id == "__name__" for one in sides) and any(
         isinstance(one, ast.Constant) and one.value == "__main__" for one in sides
     )
+
+
+def tail(node: ast.AST) -> str:
+    """The last part of a called name: ``backward`` for ``loss(x).backward``."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def dotted(node: ast.AST) -> str:
+    """``a.b.c`` for such an expression, empty for any other."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""

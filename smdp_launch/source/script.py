@@ -10,12 +10,12 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from smdp_launch.source.commandline import Declarations
-from smdp_launch.source.options import Option, constants, dotted, literal, options
+from smdp_launch.source.options import Option, constants, literal, options
 from smdp_launch.source.parsers import declarations
-from smdp_launch.source.scopes import Nodes, Scope, is_main_guard
+from smdp_launch.source.scopes import Call, Nodes, Scope, dotted, is_main_guard
 from smdp_launch.source.training import CHANNEL_FOLDER, Training, read_training
 
 #: Bytes. Nobody writes a longer script by hand, and the worst one of this size takes about half a second.
@@ -47,24 +47,21 @@ _PLATFORM_NAME = re.compile(r"(SM|SMDP|SAGEMAKER)_[A-Z0-9_.-]*[A-Z0-9]")
 EntryKind = Literal["python", "executable", "shell", "crlf", "notebook", "unmarked python", "data"]
 
 
-@dataclass(frozen=True)
-class Mention:
+class Mention(NamedTuple):
     """Something a script names, and the first line where it does."""
 
     name: str
     line: int
 
 
-@dataclass(frozen=True)
-class ProcessGroup:
+class ProcessGroup(NamedTuple):
     """A call of ``init_process_group``. ``backend`` is None where it is left out or only known at run time."""
 
     line: int
     backend: str | None
 
 
-@dataclass(frozen=True)
-class ScriptProblem:
+class ScriptProblem(NamedTuple):
     """Why a script cannot be understood.
 
     Args:
@@ -257,7 +254,7 @@ def _syntax_problem(error: SyntaxError, raw: bytes, python: tuple[int, int] | No
 def _described(tree: ast.Module, lines: list[str]) -> Script:
     nodes = Nodes(tree)
     known = constants(tree, nodes)
-    found = options(nodes.of(ast.Call), known)
+    found = options(nodes, known)
     prose = {id(one.value) for one in nodes.of(ast.Expr)}  # docstrings and the like
     texts = [
         Mention(one.value, one.lineno)
@@ -266,7 +263,7 @@ def _described(tree: ast.Module, lines: list[str]) -> Script:
     ]
     imports = _first(_imports(nodes))
     always = _imports(nodes, always=True)
-    groups = tuple(_process_groups(nodes.of(ast.Call), found))
+    groups = tuple(_process_groups(nodes.called("init_process_group", "init_distributed"), found))
     platform = [one for one in texts if _PLATFORM_NAME.fullmatch(one.name)]
     environment = sorted([*_variables(nodes), *platform], key=lambda one: one.line)
     return Script(
@@ -317,13 +314,10 @@ def _library(
     return "backend" if any(one.backend == "smddp" for one in groups) else None
 
 
-def _process_groups(calls: Iterable[ast.Call], known: Iterable[Option]) -> Iterator[ProcessGroup]:
+def _process_groups(calls: Iterable[Call], known: Iterable[Option]) -> Iterator[ProcessGroup]:
     defaults = {one.name.replace("-", "_"): one.default for one in known}
-    for node in calls:
-        if dotted(node.func).rpartition(".")[2] in (
-            "init_process_group",
-            "init_distributed",
-        ):
+    for node, _, _, path in calls:
+        if path:
             given = {one.arg: one.value for one in node.keywords}
             backend = given.get("backend", given.get("dist_backend", node.args[0] if node.args else None))
             value = literal(backend, {}) if backend is not None else None
@@ -334,7 +328,8 @@ def _process_groups(calls: Iterable[ast.Call], known: Iterable[Option]) -> Itera
 
 def _variables(nodes: Nodes) -> Iterator[Mention]:
     """Variables read through os.environ and os.getenv."""
-    names = [one.args[0] for one in nodes.of(ast.Call) if one.args and dotted(one.func) in _ENVIRON]
+    calls = nodes.called("get", "getenv", "environ")
+    names = [one.node.args[0] for one in calls if one.node.args and one.path in _ENVIRON]
     names += [
         one.slice for one in nodes.of(ast.Subscript) if isinstance(one.ctx, ast.Load) and dotted(one.value) in _ENVIRON
     ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 _NAMES = {
     ".netrc": "passwords",
@@ -34,8 +34,7 @@ _KEY_SUFFIXES = {".pem", ".key"}
 _HEAD = 64 << 10
 
 
-@dataclass(frozen=True)
-class Suspicious:
+class Suspicious(NamedTuple):
     """``what`` says in a word or two what such a file usually holds."""
 
     name: str

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, overload
 
-from smdp_launch.source.options import dotted
-from smdp_launch.source.scopes import Nodes
+from smdp_launch.source.scopes import Nodes, dotted, tail
 
 #: Line and column as the syntax tree counts them: lines from 1, columns in bytes from 0.
 Position = tuple[int, int]
@@ -20,8 +18,7 @@ _Other = TypeVar("_Other", bound=ast.AST)
 _Third = TypeVar("_Third", bound=ast.AST)
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """A place in a file. Lines and columns count from 1, columns in characters; ``end_column`` is the first column
     behind the place, on the same line."""
 
@@ -56,7 +53,7 @@ class Syntax:
             self.uses.setdefault(name.id, []).append(name)
         for attribute in self.all(ast.Attribute):
             self.uses.setdefault(attribute.attr, []).append(attribute)
-        self.calls = [Call(one, tail(one.func), self.full_name(one.func)) for one in self.all(ast.Call)]
+        self.calls = [Call(one.node, one.name, self._full_name(one.path)) for one in nodes.calls]
 
     @overload
     def all(self, kind: type[_One], /) -> list[_One]: ...
@@ -74,9 +71,7 @@ class Syntax:
 
     def full_name(self, node: ast.AST) -> str:
         """``torch.distributed.init_process_group`` for ``dist.init_process_group``; empty for what has no name."""
-        name = dotted(node)
-        first, dot, rest = name.partition(".")
-        return f"{self._full_names.get(first, first)}{dot}{rest}"
+        return self._full_name(dotted(node))
 
     def mark(self, node: ast.expr | ast.stmt) -> Mark:
         line = self._lines[node.lineno - 1] if node.lineno <= len(self._lines) else ""
@@ -88,6 +83,10 @@ class Syntax:
         """As the file has it, up to the end of the line."""
         mark = self.mark(node)
         return self._lines[mark.line - 1][mark.column - 1 : mark.end_column - 1]
+
+    def _full_name(self, name: str) -> str:
+        first, dot, rest = name.partition(".")
+        return f"{self._full_names[first]}{dot}{rest}" if first in self._full_names else name
 
     def _imported(self) -> Iterator[tuple[str, str]]:
         for node in self.all(ast.Import):
@@ -128,11 +127,6 @@ def start(node: Any) -> Position:
 
 def end(node: Any) -> Position:
     return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-
-
-def tail(node: ast.AST) -> str:
-    """The last part of a called name: ``backward`` for ``loss(x).backward``."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def keywords(call: ast.Call) -> dict[str, ast.expr]:

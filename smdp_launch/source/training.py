@@ -9,16 +9,17 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from smdp_launch.source.data_loading import Loader, Sampler, loaders, passes_sampler, samplers, shards
 from smdp_launch.source.devices import names_other_devices, uses_other_devices
 from smdp_launch.source.exchanges import may_exchange_gradients
 from smdp_launch.source.extents import Extents, extents
-from smdp_launch.source.options import Option, Value, dotted, literal
+from smdp_launch.source.options import Option, Value, literal
 from smdp_launch.source.packages import PLAIN
 from smdp_launch.source.ranks import Ranks, assigned
-from smdp_launch.source.scopes import Nodes
-from smdp_launch.source.syntax import Extent, Mark, Position, Spots, Syntax, end, keywords, start, tail, words
+from smdp_launch.source.scopes import Nodes, dotted, tail
+from smdp_launch.source.syntax import Extent, Mark, Position, Spots, Syntax, end, keywords, start, words
 from smdp_launch.source.world_size import Division, divisions
 
 _DYNAMIC = {
@@ -48,8 +49,7 @@ _ENVIRON = {"os.environ", "environ"}
 _SUBJECTS = {"torch", "tensorflow", "keras", "smdistributed"}
 
 
-@dataclass(frozen=True)
-class Backend:
+class Backend(NamedTuple):
     """A call that starts a process group.
 
     Args:
@@ -68,8 +68,7 @@ class Backend:
     omitted: bool = False
 
 
-@dataclass(frozen=True)
-class Save:
+class Save(NamedTuple):
     """A call that writes a model or checkpoint to a path without a rank in it.
 
     Args:
@@ -84,8 +83,7 @@ class Save:
     options: tuple[Option, ...] = ()
 
 
-@dataclass(frozen=True)
-class EpochLoop:
+class EpochLoop(NamedTuple):
     """A loop over epochs. ``epochs`` and ``option`` say how many, as far as that can be read."""
 
     mark: Mark
@@ -93,8 +91,7 @@ class EpochLoop:
     option: Option | None
 
 
-@dataclass(frozen=True)
-class ChannelUse:
+class ChannelUse(NamedTuple):
     """A channel that the code asks for.
 
     Args:
@@ -111,8 +108,7 @@ class ChannelUse:
     option: Option | None
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(NamedTuple):
     """Something with its place. ``certain``: it stands at the top of the file, under no condition and no ``try``."""
 
     mark: Mark

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from smdp_launch.source.options import dotted
-from smdp_launch.source.syntax import Mark, Syntax, tail
+from smdp_launch.source.scopes import dotted, tail
+from smdp_launch.source.syntax import Mark, Syntax
 
 _CALLS = {"get_world_size", "get_num_processes"}
 _LIBRARIES = ("smdistributed.", "horovod.")
 _NAMES = {"world_size", "WORLD_SIZE"}
 
 
-@dataclass(frozen=True)
-class Division:
+class Division(NamedTuple):
     """``text`` is the expression, such as ``dist.get_world_size() // 8``; below ``divisor`` workers it is 0."""
 
     mark: Mark
