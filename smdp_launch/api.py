@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import datetime, timezone
 from os import PathLike
 from pathlib import Path
@@ -104,7 +103,7 @@ def plan(
     """
     asked = LocalRequest(hosts, workers_per_host, {name: Path(path) for name, path in (data or {}).items()})
     if local:
-        asked = replace(asked, file_systems=file_systems())
+        asked = asked._replace(file_systems=file_systems())
         return _plan_here(checked(job, settings, asked), asked)
     if asked != LocalRequest():
         raise ValueError("hosts, workers_per_host and data go with local=True")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from smdp_launch.catalog.tables import table
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """What one value of a request may be.
 
     Args:
@@ -28,7 +28,7 @@ class Shape:
     maximum: int | None = None
     pattern: str | None = None
     enum: tuple[str, ...] = ()
-    members: dict[str, str] = field(default_factory=dict)
+    members: Mapping[str, str] = MappingProxyType({})
     element: str | None = None
     key: str | None = None
     value: str | None = None

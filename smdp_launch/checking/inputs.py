@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
-from smdp_launch.catalog.faults import Kind
 from smdp_launch.catalog.prices import PriceTable, PriceTableProblem, read_prices
 from smdp_launch.checking.file_systems import LocalFileSystems, look_at_mounted, mounted
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
@@ -29,11 +29,13 @@ from smdp_launch.source.scan import (
 )
 from smdp_launch.source.script import EntryKind, Script, entry_kind
 
+if TYPE_CHECKING:
+    from smdp_launch.catalog.faults import Kind
+
 MB = 1_000_000
 
 
-@dataclass(frozen=True)
-class LocalRequest:
+class LocalRequest(NamedTuple):
     """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, ``containers`` runs the
     hosts from the job's image, ``network`` gives each a link of that speed, such as ``1gbit``, ``file_systems`` are
     those for which folders stand in the local cloud that is meant, ``cuda_on_cpu`` imitates CUDA in the workers, and
@@ -41,10 +43,10 @@ class LocalRequest:
 
     hosts: int | None = None
     workers_per_host: int | None = None
-    data: Mapping[str, Path] = field(default_factory=dict)
+    data: Mapping[str, Path] = MappingProxyType({})
     containers: bool = False
     network: str | None = None
-    file_systems: LocalFileSystems = field(default_factory=dict)
+    file_systems: LocalFileSystems = MappingProxyType({})
     cuda_on_cpu: bool = False
     rehearses: Kind | None = None
 

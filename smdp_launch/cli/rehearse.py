@@ -234,7 +234,7 @@ def _rehearse(
     if page is not None:
         page = page.resolve()
         _require_writable(page)
-    asked = replace(local_request(flags), rehearses=kind)
+    asked = local_request(flags)._replace(rehearses=kind)
     checked = check_job(job_file, asked, settings=settings)
     checked.require()
     show_diagnostics(checked.diagnostics)

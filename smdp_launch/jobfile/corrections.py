@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from types import MappingProxyType
+from typing import NamedTuple
 
 from pydantic_core import ErrorDetails
 
 from smdp_launch.jobfile import schema
+from smdp_launch.jobfile.derived import as_written, checkpoints_beside, is_variable, longest_wait, value_at
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.jobfile.quantities import dollars, plain_number, seconds, size
 from smdp_launch.jobfile.text import written
 from smdp_launch.jobfile.types import DAY
 
-_HOUR = 3600
 _SPOT: Location = ("spot",)
 
 #: What a plain number means at a location, for those who write it with a unit.
@@ -58,55 +58,22 @@ _REST_OF_NUMBER = re.compile(r"\d{3}(\.\d+)?", re.ASCII)
 FREE_TEXT = ("environment", "tags")
 
 
-@dataclass(frozen=True)
-class Correction:
+class Correction(NamedTuple):
     """How to fix a value: what the help says, and what ``fixes.edits_for`` makes edits of."""
 
     help: str
     replacement: str | None = None
     remove: bool = False
-    write: Mapping[Location, str] = field(default_factory=dict)
+    write: Mapping[Location, str] = MappingProxyType({})
 
 
 def correction(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
     """What the value at ``location`` was meant to be; None where a person has to say."""
-    beside = _value(document, location[:-1])
+    beside = value_at(document, location[:-1])
     if isinstance(beside, dict) and any(_REST_OF_NUMBER.fullmatch(str(one)) for one in beside):
         return None  # {max_usd: $2,500.00}: YAML ends a value in braces at its comma
     made = (one(document, location, error) for one in _CORRECTIONS)
     return next((one for one in made if one is not None), None)
-
-
-def longest_wait(max_run: int) -> int:
-    """A ``max_wait`` that leaves an hour for waiting."""
-    return min(max_run + _HOUR, 28 * DAY)
-
-
-def checkpoints_beside(document: Document) -> str | None:
-    """A location for checkpoints below the results of the job, as it may be written; None where none can be said.
-
-    Variables in it stay variables. A location that a flag gave for this once is not written into a file.
-    """
-    at = ("output", "s3")
-    entry = document.entries.get(at)
-    if entry is None or document.origin(at).transient or not schema.accepts(at, document.data, _value(document, at)):
-        return None
-    found = entry.text if "${" in entry.text else str(_value(document, at))
-    return f"{found.rstrip('/')}/checkpoints"
-
-
-def moved(document: Document, location: Location, field_path: str) -> dict[Location, str] | None:
-    """What to write where the key at ``location`` is removed, because its value belongs to the field of that path.
-
-    None where the value does not fit there, or the section would first come to be: that would say more than the key.
-    """
-    target: Location = tuple(field_path.split("."))
-    source = document.source(location)
-    is_there = document.written(target) or (len(target) > 1 and not document.written(target[:-1]))
-    if source is None or is_there or not re.fullmatch(r"[a-z0-9_.]+", field_path):
-        return None
-    value = _value(document, location)
-    return {target: source} if schema.accepts(target, document.data, value) else None
 
 
 # -- one by one -------------------------------------------------------------------------------------------------------
@@ -120,7 +87,7 @@ def _spot(document: Document, location: Location, error: ErrorDetails) -> Correc
         return None
     if not wanted:
         return Correction("leave it out: a job without `spot:` runs on demand", remove=True)
-    max_run = _value(document, ("compute", "max_run"), DAY)
+    max_run = value_at(document, ("compute", "max_run"), DAY)
     if not schema.accepts(("compute", "max_run"), document.data, max_run):
         return Correction("write `spot: {max_wait: SECONDS}`, at least `compute.max_run`")
     made = f"{{max_wait: {longest_wait(max_run)}}}"
@@ -230,7 +197,7 @@ def _as_location(document: Document, location: Location, error: ErrorDetails) ->
     meant = f"s3://{found['bucket']}{(found['key'] or '').rstrip('*')}" if found is not None else text
     if is_variable(document, location) or not schema.accepts(location, document.data, meant):
         return None
-    region = str(_value(document, ("region",)))
+    region = str(value_at(document, ("region",)))
     elsewhere = _elsewhere(found.groupdict(), region) if found is not None else None
     if elsewhere is not None:
         return Correction(f"this one is in {elsewhere}: name a bucket in {region}, as s3://BUCKET/KEY")
@@ -243,11 +210,6 @@ def _elsewhere(parts: Mapping[str, str | None], region: str) -> str | None:
     if parts.get("partition") not in (None, next(others, "aws")):
         return parts["partition"]
     return parts["region"] if parts.get("region") not in (None, region) else None
-
-
-def is_variable(document: Document, location: Location) -> bool:
-    """Whether the file has a variable where its value is, so that the value is not to be written in its place."""
-    return "${" in document.entry(location).text
 
 
 def _volume(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
@@ -276,15 +238,3 @@ _CORRECTIONS = (
 def _accepts(document: Document, location: Location, number: Fraction) -> bool:
     value = int(number) if number.denominator == 1 else float(number)
     return schema.accepts(location, document.data, value)
-
-
-def _value(document: Document, location: Location, default: Any = None) -> Any:
-    value: Any = document.data
-    for part in location:
-        value = value.get(part, default) if isinstance(value, dict) else default
-    return value
-
-
-def as_written(text: str) -> str:
-    """``text`` as YAML within brackets. It comes from a file, so a ``${NAME}`` in it is meant."""
-    return written(text).replace("$${", "${")

@@ -5,12 +5,10 @@ Relations between fields are rules (smdp_launch.rules), so that one mistake neve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PrivateAttr
 
-from smdp_launch.card import Row, card, lines, rows
 from smdp_launch.jobfile.channels import Channel
 from smdp_launch.jobfile.document import Document
 from smdp_launch.jobfile.section import Section
@@ -272,8 +270,10 @@ class JobSpec(Section):
         return spec
 
     def _repr_html_(self) -> str:
+        from smdp_launch.jobfile.spec_card import card_of  # only notebooks show one
+
         given = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"schema_version", "name"})
-        return card(self.name, rows((key, _in_lines(value)) for key, value in given.items() if value), beside="job")
+        return card_of(self.name, given)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JobSpec) and self.__dict__ == other.__dict__
@@ -288,21 +288,3 @@ def _verbatim(value: Any) -> Any:
     if isinstance(value, list):
         return [_verbatim(one) for one in value]
     return value.replace("${", "$${") if isinstance(value, str) else value
-
-
-def _in_lines(value: Any) -> str:
-    """A value for people: a line for each thing that a mapping holds, however deep."""
-    return lines(list(_leaves("", value))) if isinstance(value, dict) else _shown(value)
-
-
-def _leaves(above: str, value: dict[str, Any]) -> Iterator[Row]:
-    for key, one in value.items():
-        name = f"{above}.{key}" if above else key
-        if isinstance(one, dict) and one:
-            yield from _leaves(name, one)
-        else:
-            yield name, _shown(one)
-
-
-def _shown(value: Any) -> str:
-    return ", ".join(_shown(one) for one in value) if isinstance(value, list) else str(value)

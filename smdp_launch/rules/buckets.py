@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from smdp_launch.catalog import buckets
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.channels import S3Channel
-from smdp_launch.jobfile.corrections import is_variable
+from smdp_launch.jobfile.derived import is_variable
 from smdp_launch.jobfile.document import Location
 from smdp_launch.jobfile.text import written
 from smdp_launch.request.names import S3Location

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 from smdp_launch.catalog.prices import PriceTable
@@ -89,8 +90,7 @@ class Facts:
                 yield name, channel
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What a rule has to say; its code and severity are the rule's.
 
     Args:
@@ -117,7 +117,7 @@ class Finding:
     place: Span | None = None
     replacement: str | None = None
     remove: bool = False
-    write: Mapping[Location, str] = field(default_factory=dict)
+    write: Mapping[Location, str] = MappingProxyType({})
     also: tuple[Location, ...] = ()
 
 

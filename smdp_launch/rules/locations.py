@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from smdp_launch.catalog import buckets
 from smdp_launch.catalog.regions import region_known, regions
 from smdp_launch.diagnostics import Severity
-from smdp_launch.jobfile.corrections import as_written, checkpoints_beside
+from smdp_launch.jobfile.derived import as_written, checkpoints_beside
 from smdp_launch.jobfile.document import Location
 from smdp_launch.request.names import S3Location
 from smdp_launch.rules.facts import Facts, Finding, rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from smdp_launch.jobfile.corrections import moved
+from smdp_launch.jobfile.derived import moved
 from smdp_launch.request.limits import Path, Violation, walk
 from smdp_launch.rules.facts import Facts, Finding, rule
 from smdp_launch.rules.limits import instead, meant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from smdp_launch.diagnostics import Severity
-from smdp_launch.jobfile.corrections import as_written, checkpoints_beside, longest_wait
+from smdp_launch.jobfile.derived import as_written, checkpoints_beside, longest_wait
 from smdp_launch.jobfile.document import Location
 from smdp_launch.rules.facts import Facts, Finding, rule
 

@@ -7,7 +7,6 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -62,8 +61,7 @@ class SourceFile(NamedTuple):
     executable: bool
 
 
-@dataclass(frozen=True)
-class SourceTree:
+class SourceTree(NamedTuple):
     """The source folder as it is on disk.
 
     Args:
@@ -84,7 +82,7 @@ class SourceTree:
     files: tuple[SourceFile, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
     sha256: str = ""
-    ignored: Ignored = field(default_factory=Ignored)
+    ignored: Ignored = Ignored()
     ignore_problems: tuple[IgnoreProblem, ...] = ()
     suspicious: tuple[Suspicious, ...] = ()
     limit_bytes: int | None = None
@@ -316,7 +314,7 @@ def _hashed(tree: SourceTree) -> SourceTree:
             continue
         files.append(file)
         digest.update(f"{file.name}\0{int(file.executable)}\0{content}\n".encode())
-    return replace(tree, files=tuple(files), unreadable=tuple(sorted(unreadable)), sha256=digest.hexdigest())
+    return tree._replace(files=tuple(files), unreadable=tuple(sorted(unreadable)), sha256=digest.hexdigest())
 
 
 def _source_file(name: str, path: Path) -> SourceFile:

@@ -8,7 +8,6 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -78,8 +77,7 @@ class ScriptProblem(NamedTuple):
     is_syntax: bool = False
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(NamedTuple):
     """What one Python file says. Everything is empty if there is a ``problem``.
 
     Args:
@@ -104,8 +102,8 @@ class Script:
     environment: tuple[Mention, ...] = ()
     literal_paths: tuple[Mention, ...] = ()
     always_imported: frozenset[str] = frozenset()
-    command_line: Declarations = field(default_factory=Declarations)
-    training: Training = field(default_factory=Training)
+    command_line: Declarations = Declarations()
+    training: Training = Training()
     lines: tuple[str, ...] = ()
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from smdp_launch.source.data_loading import Loader, Sampler, loaders, passes_sampler, samplers, shards
@@ -116,8 +116,7 @@ class Named(NamedTuple):
     certain: bool = True
 
 
-@dataclass(frozen=True)
-class Training:
+class Training(NamedTuple):
     """What one file does.
 
     Args:
@@ -152,8 +151,8 @@ class Training:
     loops: tuple[EpochLoop, ...] = ()
     channels: tuple[ChannelUse, ...] = ()
     divisions: tuple[Division, ...] = ()
-    extents: Extents = field(default_factory=Extents)
-    calls: Mapping[str, tuple[Position, ...]] = field(default_factory=dict)
+    extents: Extents = Extents()
+    calls: Mapping[str, tuple[Position, ...]] = MappingProxyType({})
 
 
 def read_training(
@@ -183,8 +182,7 @@ def read_training(
         return facts
     values = _Values(syntax, options, constants)
     on_device = uses_other_devices(syntax, variables=False)
-    return replace(
-        facts,
+    return facts._replace(
         step=_step(syntax, names),
         uses_other_devices=on_device,
         uses_device_variables=on_device or uses_other_devices(syntax, variables=True),
