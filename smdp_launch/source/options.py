@@ -101,6 +101,8 @@ def literal(node: ast.AST, known: Mapping[str, Value]) -> Value:
     """The value of an expression of literals and ``known`` names; None for any other, and for what JSON cannot hold."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isascii():
+        return node.value  # as most are
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):

@@ -258,10 +258,14 @@ class _Argparse(_Reader):
         """A function that gets a parser may add to it."""
         if last in self.borrowed or last in ("vars", "print", "id", "repr"):
             return
-        given = [*call.args, *(one.value for one in call.keywords)]
-        given += [each for one in given if isinstance(one, ast.List | ast.Tuple | ast.Set) for each in one.elts]
-        if any(dotted(one) in self._given for one in given):
-            self.borrowed.add(last)
+        waiting: list[ast.expr] = [*call.args, *(one.value for one in call.keywords)]
+        for one in waiting:
+            if isinstance(one, (ast.Name, ast.Attribute)):
+                if dotted(one) in self._given:
+                    self.borrowed.add(last)
+                    return
+            elif isinstance(one, (ast.List, ast.Tuple, ast.Set)):
+                waiting += one.elts
 
     def _added(self, call: ast.Call, scope: Scope) -> None:
         if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id not in self.known:

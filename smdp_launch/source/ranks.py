@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from smdp_launch.source.scopes import tail
 from smdp_launch.source.syntax import Extent, Spots, Syntax, end, start
@@ -24,6 +24,7 @@ _RANK_VARIABLE = re.compile(r"[A-Z_]*RANK")
 _PATH_MAKERS = {"join", "format", "Path", "str", "replace", "with_name", "with_suffix", "with_stem", "open", "joinpath"}
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _EXITS = {"exit", "_exit", "quit"}
+_DECISIONS = (ast.Call, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Subscript)
 
 
 #: From a rank over names that are made of it, such as a flag made from a variable.
@@ -44,8 +45,10 @@ class Ranks:
         self.spots = self._spots(self._names)
         if not self.spots:
             return
+        given = list(self._given())
         for _ in range(_MOST_STEPS):
-            flags = set(self._flags()) - self._names
+            flags = {name for name, value in given if name not in self._names and self._decides(value)}
+            flags |= set(self._deciding_functions()) - self._names
             if not flags:
                 break
             self._names |= flags
@@ -55,8 +58,8 @@ class Ranks:
         """Names whose value depends on a rank, as the text of a path may."""
         made = {
             name
-            for name, value in assigned(self._syntax)
-            if self.spots.within(value) and (isinstance(value, ast.JoinedStr | ast.BinOp) or _makes_path(value))
+            for name, value in self._syntax.assigned
+            if (isinstance(value, (ast.JoinedStr, ast.BinOp)) or _makes_path(value)) and self.spots.within(value)
         }
         return self._spots(self._names | made)
 
@@ -68,23 +71,22 @@ class Ranks:
         named = [node for name in names for node in self._syntax.uses.get(name, ())]
         return Spots([*named, *self._variables])
 
-    def _flags(self) -> Iterator[str]:
-        """``first`` for ``first = get_rank() == 0``, ``me`` for ``me = int(os.environ["RANK"])``, and the like."""
-        for name, value in assigned(self._syntax):
-            if self._keeps_rank(value) and self.spots.within(value):
-                yield name
+    def _given(self) -> Iterator[tuple[str, ast.expr]]:
+        """Names with values that may say as much as a rank: ``first`` for ``first = get_rank() == 0``, ``me`` for
+        ``me = int(os.environ["RANK"])``, and the like. A model on the device of a rank does not."""
+        for name, value in self._syntax.assigned:
+            if isinstance(value, _DECISIONS):
+                yield name, value
         for call, _, _ in self._syntax.calls:
             for given in call.keywords:
-                if given.arg and isinstance(given.value, ast.Compare | ast.BoolOp) and self.spots.within(given.value):
-                    yield given.arg
-        yield from self._deciding_functions()
-        yield from self._deciding_parameters()
+                if given.arg and isinstance(given.value, (ast.Compare, ast.BoolOp)):
+                    yield given.arg, given.value
+        yield from self._parameters()
 
-    def _keeps_rank(self, value: ast.expr) -> bool:
-        """Does ``value`` say as much as the rank that is in it? A model on the device of a rank does not."""
-        if isinstance(value, ast.Call):
-            return tail(value.func) in {"int", "bool"} or tail(value.func) in self._names
-        return isinstance(value, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.IfExp | ast.Subscript)
+    def _decides(self, value: ast.expr) -> bool:
+        if isinstance(value, ast.Call) and tail(value.func) not in {"int", "bool"} | self._names:
+            return False
+        return self.spots.within(value)
 
     def _deciding_functions(self) -> Iterator[str]:
         returns = [node for node in self._syntax.all(ast.Return) if self.spots.within(node.value)]
@@ -92,15 +94,15 @@ class Ranks:
             if any(start(function) <= start(one) < end(function) for one in returns):
                 yield function.name
 
-    def _deciding_parameters(self) -> Iterator[str]:
+    def _parameters(self) -> Iterator[tuple[str, ast.expr]]:
         """``last`` of ``def save(state, last)`` that is called as ``save(state, rank == 0)``."""
         parameters = {one.name: [each.arg for each in one.args.args] for one in self._syntax.all(ast.FunctionDef)}
         for call, called, _ in self._syntax.calls:
             names = parameters.get(called, []) if call.args else []
             offset = 1 if names[:1] in (["self"], ["cls"]) else 0
             for name, given in zip(names[offset:], call.args, strict=False):
-                if isinstance(given, ast.Compare | ast.BoolOp | ast.IfExp) and self.spots.within(given):
-                    yield name
+                if isinstance(given, (ast.Compare, ast.BoolOp, ast.IfExp)):
+                    yield name, given
 
     def _conditions(self) -> Iterator[Extent]:
         for node in self._syntax.all(ast.If):
@@ -123,33 +125,6 @@ class Ranks:
         for one in self._syntax.all(ast.FunctionDef, ast.AsyncFunctionDef):
             if self.spots.within(*one.decorator_list):
                 yield start(one), end(one)
-
-
-def assigned(syntax: Syntax) -> Iterator[tuple[str, ast.expr]]:
-    """Names, and attributes by their last part, with what the file gives them."""
-    for node in syntax.all(ast.Assign):
-        for target in node.targets:
-            if isinstance(target, ast.Tuple | ast.List):
-                yield from _unpacked(target, node.value)
-            elif tail(target):
-                yield tail(target), node.value
-    for one in syntax.all(ast.AnnAssign, ast.NamedExpr):
-        if one.value is not None and tail(one.target):
-            yield tail(one.target), one.value
-    for item in _with_items(syntax):
-        if item.optional_vars is not None and tail(item.optional_vars):
-            yield tail(item.optional_vars), item.context_expr
-
-
-def _unpacked(target: ast.Tuple | ast.List, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Each name of ``rank, size = get_rank(), get_world_size()`` with its own value; all with one that has no parts."""
-    parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-    values = parts if len(parts) == len(target.elts) else [value] * len(target.elts)
-    yield from ((tail(name), one) for name, one in zip(target.elts, values, strict=True) if tail(name))
-
-
-def _with_items(syntax: Syntax) -> Iterable[ast.withitem]:
-    return [item for node in syntax.all(ast.With) for item in node.items]
 
 
 def _makes_path(value: ast.expr) -> bool:

@@ -53,6 +53,8 @@ class Syntax:
             self.uses.setdefault(name.id, []).append(name)
         for attribute in self.all(ast.Attribute):
             self.uses.setdefault(attribute.attr, []).append(attribute)
+        #: Names, and attributes by their last part, with what the file gives them.
+        self.assigned = list(_assigned(self))
         self.calls = [Call(one.node, one.name, self._full_name(one.path)) for one in nodes.calls]
 
     @overload
@@ -98,6 +100,33 @@ class Syntax:
             yield from ((one.asname or one.name, f"{module}.{one.name}") for one in origin.names)
 
 
+def _assigned(syntax: Syntax) -> Iterator[tuple[str, ast.expr]]:
+    """Names, and attributes by their last part, with what the file gives them."""
+    for node in syntax.all(ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Tuple | ast.List):
+                yield from _unpacked(target, node.value)
+            elif tail(target):
+                yield tail(target), node.value
+    for one in syntax.all(ast.AnnAssign, ast.NamedExpr):
+        if one.value is not None and tail(one.target):
+            yield tail(one.target), one.value
+    for item in _with_items(syntax):
+        if item.optional_vars is not None and tail(item.optional_vars):
+            yield tail(item.optional_vars), item.context_expr
+
+
+def _unpacked(target: ast.Tuple | ast.List, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Each name of ``rank, size = get_rank(), get_world_size()`` with its own value; all with one that has no parts."""
+    parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+    values = parts if len(parts) == len(target.elts) else [value] * len(target.elts)
+    yield from ((tail(name), one) for name, one in zip(target.elts, values, strict=True) if tail(name))
+
+
+def _with_items(syntax: Syntax) -> Iterable[ast.withitem]:
+    return [item for node in syntax.all(ast.With) for item in node.items]
+
+
 class Spots:
     """Nodes of interest, to be asked whether one of them lies within another node."""
 
@@ -108,12 +137,13 @@ class Spots:
         return bool(self._ends)
 
     def within(self, *outer: ast.AST | None) -> bool:
-        return any(self._one_within(one) for one in outer if one is not None)
+        """Whether one of the nodes lies within one of ``outer``."""
+        return bool(self._ends) and any(self._is_within(one) for one in outer if one is not None)
 
-    def _one_within(self, outer: ast.AST) -> bool:
-        last = end(outer)
-        for index in range(bisect_left(self._ends, (start(outer), (0, 0))), len(self._ends)):
-            first, stop = self._ends[index]
+    def _is_within(self, outer: ast.AST) -> bool:
+        ends, last = self._ends, end(outer)
+        for index in range(bisect_left(ends, (start(outer),)), len(ends)):
+            first, stop = ends[index]
             if first >= last:
                 return False
             if stop <= last:
@@ -137,11 +167,20 @@ def keywords(call: ast.Call) -> dict[str, ast.expr]:
 def words(*nodes: ast.AST | None) -> set[str]:
     """Identifiers, and texts of one word, within the nodes."""
     found: set[str] = set()
-    for outer in nodes:
-        for node in ast.walk(outer) if outer is not None else ():
-            text = node.value if isinstance(node, ast.Constant) else tail(node)
-            if isinstance(text, str) and text.isidentifier():
-                found.add(text)
+    waiting: list[Any] = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and node.value.isidentifier():
+                found.add(node.value)
+        elif isinstance(node, ast.AST):
+            if isinstance(node, ast.Attribute):
+                found.add(node.attr)
+            waiting += [getattr(node, name, None) for name in node._fields]
+        elif isinstance(node, list):
+            waiting += node
     return found
 
 

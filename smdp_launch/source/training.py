@@ -17,7 +17,7 @@ from smdp_launch.source.exchanges import may_exchange_gradients
 from smdp_launch.source.extents import Extents, extents
 from smdp_launch.source.options import Option, Value, literal
 from smdp_launch.source.packages import PLAIN
-from smdp_launch.source.ranks import Ranks, assigned
+from smdp_launch.source.ranks import Ranks
 from smdp_launch.source.scopes import Nodes, dotted, tail
 from smdp_launch.source.syntax import Extent, Mark, Position, Spots, Syntax, end, keywords, start, words
 from smdp_launch.source.world_size import Division, divisions
@@ -205,7 +205,7 @@ class _Values:
         self._constants = constants
         self._options = {one.name.replace("-", "_"): one for one in options}
         self._assigned: dict[str, list[ast.expr]] = {}
-        for name, value in assigned(syntax):
+        for name, value in syntax.assigned:
             self._assigned.setdefault(name, []).append(value)
         functions = syntax.all(ast.FunctionDef, ast.AsyncFunctionDef)
         self._parameters = {each.arg for one in functions for each in (*one.args.args, *one.args.kwonlyargs)}
@@ -316,7 +316,7 @@ def _saves(syntax: Syntax, ranks: Ranks, values: _Values) -> Iterator[Save]:
         return
     by_rank = ranks.paths()
     makers = _BUFFERS & syntax.uses.keys()
-    buffers = {name for name, value in assigned(syntax) if makers & words(value)} if makers else set()
+    buffers = {name for name, value in syntax.assigned if makers & words(value)} if makers else set()
     for call, last, full_name in calls:
         path = [*call.args[1:2], *(value for key, value in keywords(call).items() if key != "obj")]
         path = path if full_name in _SAVES else [*call.args[:1], *path]
