@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smdp_launch.catalog.frameworks import parts
 from smdp_launch.catalog.tables import table
 
 
-@dataclass(frozen=True)
-class Instance:
+class Instance(NamedTuple):
     """One GPU instance type.
 
     Args:
@@ -69,8 +68,7 @@ def suggested_instances(policy: str, engine: str) -> list[str]:
     return sorted(allowed, key=table("instances")["suggested"]["order"].index)
 
 
-@dataclass(frozen=True)
-class LibraryVersions:
+class LibraryVersions(NamedTuple):
     """The versions of AWS's library that serve a type: from ``since`` on, and none from ``before`` on."""
 
     since: str | None = None

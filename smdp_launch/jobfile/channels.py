@@ -1,7 +1,6 @@
 """The kinds of input channel. Which one a mapping is, the key that names its source says."""
 
-from __future__ import annotations
-
+# Annotations are no text here: pydantic would compile each of them at every start.
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag

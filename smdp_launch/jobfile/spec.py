@@ -3,8 +3,7 @@
 Relations between fields are rules (smdp_launch.rules), so that one mistake never hides another.
 """
 
-from __future__ import annotations
-
+# Annotations are no text here: pydantic would compile each of them at every start.
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PrivateAttr
@@ -60,7 +59,7 @@ class Script(Section):
     hyperparameters: Annotated[
         dict[HyperparameterName, JsonValue],
         Field(description="Command line of the script; each value arrives with the type it has here."),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
 
 
 class Compute(Section):
@@ -195,7 +194,7 @@ class Local(Section):
     channels: Annotated[
         dict[ChannelName, Text],
         Field(description="Channel to a folder or file on this machine, relative to the job file."),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
 
 
 class JobSpec(Section):
@@ -217,7 +216,7 @@ class JobSpec(Section):
     compute: Compute
     spot: Annotated[Spot | None, Field(description="Run on spare capacity, which may be taken away.")] = None
     channels: Annotated[dict[ChannelName, Channel], Field(max_length=20, description="Input data by channel name.")] = (
-        Field(default_factory=dict)
+        Field(default={})
     )
     output: Output
     checkpoint: Checkpoint | None = None
@@ -226,14 +225,12 @@ class JobSpec(Section):
     environment: Annotated[
         dict[VariableName, VariableValue],
         Field(max_length=100, description="Environment variables of the containers. No place for secrets."),
-    ] = Field(default_factory=dict)
-    tags: Annotated[dict[TagKey, TagValue], Field(max_length=49, description="Tags of the job.")] = Field(
-        default_factory=dict
-    )
+    ] = Field(default={})
+    tags: Annotated[dict[TagKey, TagValue], Field(max_length=49, description="Tags of the job.")] = Field(default={})
     metrics: Annotated[
         dict[MetricName, MetricRegex],
         Field(max_length=40, description="Name to the regular expression that finds its value in the log."),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
     batch: Annotated[Batch | None, Field(description="What the plan's batch and learning-rate advice rests on.")] = None
     amp: Annotated[
         Literal["fp16", "bf16"] | None,
@@ -243,9 +240,9 @@ class JobSpec(Section):
     overlay: Annotated[
         dict[str, JsonValue],
         Field(description="Members of the CreateTrainingJob request that this form does not know."),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
     silence: Annotated[list[Code], Field(max_length=100, description="Codes of warnings that are not told.")] = Field(
-        default_factory=list
+        default=[]
     )
     budget: Budget = Budget()
     role: Annotated[Role, Field(description="ARN of the execution role.")]
@@ -263,7 +260,7 @@ class JobSpec(Section):
         written = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return {key: _verbatim(value) for key, value in written.items()}
 
-    def read_from(self, document: Document) -> JobSpec:
+    def read_from(self, document: Document) -> "JobSpec":
         """The same spec, which now knows where its values came from."""
         spec = self.model_copy()
         spec._document = document

@@ -7,8 +7,7 @@ others are missing. Messages never quote texts of the request: they may be secre
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.catalog.limits import (
     Shape,
@@ -41,8 +40,7 @@ _BITS = {"integer": 32, "long": 64}
 _LISTED = 12
 
 
-@dataclass(frozen=True)
-class Violation:
+class Violation(NamedTuple):
     """One value that the service would refuse.
 
     Args:
@@ -207,7 +205,7 @@ def _map(path: Path, value: dict[Any, Any], expected: Shape) -> Iterator[Violati
 
 def _check_name(path: Path, name: Any, expected: Shape) -> Iterator[Violation]:
     for one in _check((*path, name), name, expected):
-        yield replace(one, message=f"the name: {one.message}")
+        yield one._replace(message=f"the name: {one.message}")
 
 
 _WALKS: dict[str, Callable[[Path, Any, Shape], Iterator[Violation]]] = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import NamedTuple
 
 
 def job_name(base: str, now: datetime, suffix: int) -> str:
@@ -18,8 +18,7 @@ def job_name(base: str, now: datetime, suffix: int) -> str:
     return f"{base}-{now.astimezone(timezone.utc):%Y%m%d%H%M%S}-{suffix:04x}"
 
 
-@dataclass(frozen=True)
-class S3Location:
+class S3Location(NamedTuple):
     bucket: str
     key: str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from smdp_launch.catalog.placeholders import of_hyperparameter
 from smdp_launch.diagnostics import closest
@@ -34,8 +34,7 @@ _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
 _BATCH: Location = ("batch", "hyperparameter")
 
 
-@dataclass(frozen=True)
-class Passed:
+class Passed(NamedTuple):
     """One hyperparameter as the script gets it."""
 
     name: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.catalog.placeholders import is_placeholder
 from smdp_launch.catalog.regions import partition
@@ -18,8 +17,7 @@ _ARN = re.compile(r"arn:(?P<partition>aws[a-z-]*):(?P<service>[a-z0-9-]+):(?P<re
 _REGIONAL = ("kms", "sagemaker")
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """What an ARN says; the region is empty where its kind has none or may have any."""
 
     partition: str
