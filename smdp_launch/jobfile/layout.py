@@ -6,6 +6,7 @@ text does not say clearly what belongs to the entry, such as with an anchor that
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -29,6 +30,7 @@ _VARIABLE = re.compile(r"(?<!\$)\$\{")
 _COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
 _REST_OF_LINE = re.compile(r"[ \t]*(?:#[^\r\n]*)?(?=[\r\n]|\Z)")
 _REST_BEHIND_COMMA = re.compile(r"[ \t]*,?[ \t]*(?:(?<=[\s,])#[^\r\n]*)?(?=[\r\n]|\Z)")
+_ONLY_COMMA = re.compile(r"[ \t]*,?[ \t]*(?=[\r\n])")
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _DASH = re.compile(r"[ \t]*-[ \t]+")
 
@@ -87,6 +89,14 @@ class Layout:
         end = None if slot is None or node is None else self._end(slot.key if node is slot.value else None, node)
         return None if node is None or end is None else (node.start_mark.index, end)
 
+    @cached_property
+    def _is_json(self) -> bool:
+        """JSON is YAML too, but other programs may read the file as JSON."""
+        try:
+            return isinstance(json.loads(self.text), dict)
+        except (ValueError, RecursionError):
+            return False
+
     # -- write something else ------------------------------------------------------------------------------------
 
     def replace(self, location: Location, new: str) -> Edits:
@@ -124,6 +134,8 @@ class Layout:
     def _fitted(self, new: str, old: Node, *, in_flow: bool) -> str:
         """``new`` with the quotes of the ``old`` node where both are text, else with those that it needs here."""
         made = _composed(new)
+        if made is not None and self._is_json:
+            return _as_json(made)
         if made is None or made.tag != _STRING:
             return new
         value = str(made.value)
@@ -171,7 +183,7 @@ class Layout:
         if end is None or neighbour is None:
             return None
         gap = self.text[neighbour:start] if last else self.text[end:neighbour]
-        if not _NEWLINE.search(gap):
+        if not _NEWLINE.search(gap) or (last and self._is_json):  # where no comma may be left at the end
             return (neighbour, end) if last else (start, neighbour)
         lines = self._whole_lines(start, end, _REST_BEHIND_COMMA)
         if lines is not None:
@@ -220,7 +232,8 @@ class Layout:
         if not isinstance(name, str) or (above and (parent is None or parent.shared)) or node is None:
             return ()
         is_flow = parent is not None and _is_flow(node)
-        entry = f"{yaml_text.key(name)}: {self._fitted(new, node, in_flow=is_flow)}"
+        key = json.dumps(name) if self._is_json else yaml_text.key(name)
+        entry = f"{key}: {self._fitted(new, node, in_flow=is_flow)}"
         if parent is not None and parent.key is not None and _is_nothing(node):
             colon = self.text.find(":", parent.key.end_mark.index)
             return self._edit(colon + 1, colon + 1, f" {{{entry}}}") if colon >= 0 else ()
@@ -233,11 +246,17 @@ class Layout:
         if not node.value:
             start = node.start_mark.index
             return self._edit(start + 1, start + 1, entry) if self.text[start] == "{" else ()
+        start = _start(*node.value[max(0, at - 1)])
         if at == 0:
-            start = _start(*node.value[0])
-            return self._edit(start, start, f"{entry}, ")
+            return self._edit(start, start, f"{entry},{self._gap(start, start)}")
         end = self._end(*node.value[at - 1])
-        return self._edit(end, end, f", {entry}") if end is not None else ()
+        return self._edit(end, end, f",{self._gap(start, end)}{entry}") if end is not None else ()
+
+    def _gap(self, start: int, end: int) -> str:
+        """What parts a new entry from the one between ``start`` and ``end``: a line of its own where that has one."""
+        before = self.text[self.text.rfind("\n", 0, start) + 1 : start]
+        is_alone = not before.strip() and (start == end or _ONLY_COMMA.match(self.text, end) is not None)
+        return f"{self._newline}{before}" if is_alone else " "
 
     def _add_in_block(self, node: MappingNode, entry: str, at: int) -> Edits:
         start = node.start_mark.index
@@ -325,6 +344,15 @@ def _composed(text: str) -> Node | None:
     except (YAMLError, ValueError):
         return None
     return node
+
+
+def _as_json(node: Node) -> str:
+    """``node`` in one line of JSON."""
+    if isinstance(node, MappingNode):
+        return "{" + ", ".join(f"{json.dumps(key.value)}: {_as_json(value)}" for key, value in node.value) + "}"
+    if isinstance(node, SequenceNode):
+        return "[" + ", ".join(_as_json(one) for one in node.value) + "]"
+    return json.dumps(node.value) if node.tag == _STRING else str(node.value)
 
 
 def _single_quoted(value: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,6 +156,7 @@ def write(fixed: Fixed) -> None:
     """
     for one in fixed.files:
         _check_unchanged(one)
+        _check_writable(one)
     for one in fixed.files:
         try:
             _replace(Path(one.name).resolve(), one.encoded(one.after))
@@ -169,6 +171,12 @@ def _check_unchanged(one: ChangedFile) -> None:
         now = b""
     if now != one.encoded(one.before):
         raise Refused(f"{one.name} changed meanwhile and was left as it is; run the command again")
+
+
+def _check_writable(one: ChangedFile) -> None:
+    """A new file could take the place of one that nobody may write, which somebody meant to stay as it is."""
+    if not Path(one.name).stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        raise EnvironmentProblem(f"{one.name} is write-protected and was left as it is; run `chmod u+w` on it first")
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -298,6 +298,15 @@ def test_a_file_that_changed_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
     assert job.read_text() == "changed: true\n"
 
 
+def test_a_file_that_nobody_may_write_is_left_as_it_is(tmp_path: Path) -> None:
+    job = write_job(tmp_path, WRONG)
+    job.chmod(0o444)
+    with pytest.raises(EnvironmentProblem, match=r"job\.yaml is write-protected .* chmod u\+w"):
+        write(fix_job(job, environ={}))
+    assert job.read_text() == WRONG
+    assert job.stat().st_mode & 0o777 == 0o444
+
+
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = write_job(tmp_path, WRONG)
     fixed = fix_job(job, environ={})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,8 @@ ORDER = ["first", "b", "a", "last"]
         ("b: {x: 1}\n", ("b", "z"), "b: {x: 1, z: 9}\n"),
         ("b: {x: 1,}\n", ("b", "z"), "b: {x: 1, z: 9,}\n"),
         ("b: {\n  x: 1,  # why\n}\n", ("b", "z"), "b: {\n  x: 1, z: 9,  # why\n}\n"),
+        ("b: {\n  x: 1,\n}\n", ("b", "z"), "b: {\n  x: 1,\n  z: 9,\n}\n"),
+        ("b: {\n  last: 1\n}\n", ("b", "a"), "b: {\n  a: 9,\n  last: 1\n}\n"),
         ("b: {}\n", ("b", "z"), "b: {z: 9}\n"),
         ("b:\n    x: 1\n\nc: 2\n", ("b", "z"), "b:\n    x: 1\n    z: 9\n\nc: 2\n"),
         ("b:\nc: 2\n", ("b", "z"), "b: {z: 9}\nc: 2\n"),
@@ -180,6 +183,30 @@ ORDER = ["first", "b", "a", "last"]
 )
 def test_a_new_entry_comes_where_it_is_usually_written(text: str, location: Location, expected: str | None) -> None:
     assert made(text, document_of(text).writing(location, "9", ORDER)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"b": 1}', '{"b": 1, "a": {"s3": "x", "no": [1.0e-05, true, null]}}'),
+        ('{\n  "b": 1\n}\n', '{\n  "b": 1,\n  "a": {"s3": "x", "no": [1.0e-05, true, null]}\n}\n'),
+        ('{\n  "last": 1\n}\n', '{\n  "a": {"s3": "x", "no": [1.0e-05, true, null]},\n  "last": 1\n}\n'),
+        ('{"a": "x"}', '{"a": {"s3": "x", "no": [1.0e-05, true, null]}}'),
+    ],
+)
+def test_a_file_in_json_stays_json(text: str, expected: str) -> None:
+    new = made(text, document_of(text).writing(("a",), "{s3: x, no: [1.0e-05, true, null]}", ORDER))
+    assert new == expected
+    assert json.loads(expected)["a"]["no"] == [1e-05, True, None]
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n", "\n  "])
+@pytest.mark.parametrize("gone", ["a", "b", "c"])
+def test_json_without_an_entry_has_no_comma_too_many(space: str, gone: str) -> None:
+    members = [f'{space}"{one}": 1' for one in "abc"]
+    new = made("{" + ",".join(members) + "\n}", document_of("{" + ",".join(members) + "\n}").removing((gone,)))
+    assert new is not None
+    assert list(json.loads(new)) == [one for one in "abc" if one != gone]
 
 
 @pytest.mark.parametrize(
