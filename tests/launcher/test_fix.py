@@ -301,7 +301,7 @@ def test_a_file_that_changed_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_file_that_nobody_may_write_is_left_as_it_is(tmp_path: Path) -> None:
     job = write_job(tmp_path, WRONG)
     job.chmod(0o444)
-    with pytest.raises(EnvironmentProblem, match=r"job\.yaml is write-protected .* chmod u\+w"):
+    with pytest.raises(EnvironmentProblem, match=r"job\.yaml is write-protected .* .chmod u\+w"):
         write(fix_job(job, environ={}))
     assert job.read_text() == WRONG
     assert job.stat().st_mode & 0o777 == 0o444
