@@ -112,7 +112,7 @@ def _only_native(framework: str) -> list[str]:
 
 
 def _instance_row(one: Instance, region: str | None) -> Row:
-    row = {**vars(one), "from_memory": sorted(one.from_memory)}
+    row = {**one._asdict(), "from_memory": sorted(one.from_memory)}
     row |= {engine: _first_policy(one.name, engine) for engine in ENGINES}
     if region is not None:
         known = offering(one.name, region)
