@@ -79,7 +79,7 @@ def test_the_instances_have_what_documents_say() -> None:
 
 def test_cells_from_memory_are_named_by_their_fields() -> None:
     for one in instances():
-        assert one.from_memory <= set(vars(one)) - {"name", "gpus", "from_memory"}
+        assert one.from_memory <= set(one._fields) - {"name", "gpus", "from_memory"}
         assert re.fullmatch(r"\d+\.\d", one.compute_capability)
         assert re.fullmatch(r"\d+\.\d", one.cuda_min)
 
