@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "net/loop.h"
 #include "net/stream_transport.h"
+#include "shm/shm_transport.h"
 #include "trace/dump_signal.h"
 
 namespace smdp {
@@ -114,6 +116,29 @@ Status check_collective(const Call& call, int group_size, int group_rank) {
   return {};
 }
 
+// The loop, and transports over the connections.
+EngineParts join(const EngineConfig& config, Connections connections) {
+  EngineParts parts;
+  auto loop = std::make_unique<Loop>();
+  const int rank = config.identity.rank;
+  const double heartbeat_s = config.options.heartbeat_s;
+  parts.layout = std::move(connections.layout);
+  parts.arena = std::move(connections.arena);
+  std::map<int, LocalPeer> local;
+  for (auto& [peer, link] : connections.local) {
+    parts.peer_arenas[peer] = link.arena.bytes();
+    local[peer] = {std::move(link.socket), link.arena.bytes()};
+    parts.mappings.push_back(std::move(link.arena));
+  }
+  parts.local = std::make_unique<ShmTransport>(*loop, rank, heartbeat_s, parts.arena, std::move(local));
+  parts.network =
+      config.make_transport
+          ? config.make_transport(*loop, rank)
+          : std::make_unique<StreamTransport>(*loop, rank, heartbeat_s, std::move(connections.network));
+  parts.executor = std::move(loop);
+  return parts;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::open(EngineConfig config) {
@@ -140,34 +165,35 @@ Result<std::unique_ptr<Engine>> Engine::open(EngineConfig config) {
   if (!connections.ok()) {
     return connections.status();
   }
-  std::unique_ptr<Engine> engine(new Engine(std::move(config), std::move(*connections)));
+  EngineParts parts = join(config, std::move(*connections));
+  return make(std::move(config), std::move(parts));
+}
+
+Result<std::unique_ptr<Engine>> Engine::make(EngineConfig config, EngineParts parts) {
+  std::unique_ptr<Engine> engine(new Engine(std::move(config), std::move(parts)));
   if (Status status = engine->start(); !status.ok()) {
     return status;
   }
   return engine;
 }
 
-Engine::Engine(EngineConfig config, Connections connections)
+Engine::Engine(EngineConfig config, EngineParts parts)
     : config_(std::move(config)),
       log_(config_.log),
       rank_(config_.identity.rank),
       owner_(::getpid()),
-      layout_(std::move(connections.layout)),
-      arena_(std::move(connections.arena)),
+      layout_(std::move(parts.layout)),
+      arena_(std::move(parts.arena)),
+      peer_arenas_(std::move(parts.peer_arenas)),
+      mappings_(std::move(parts.mappings)),
       regions_(std::make_shared<RegionTable>(arena_)),
+      executor_(std::move(parts.executor)),
       network_side_(*this, false),
       local_side_(*this, true),
+      network_(std::move(parts.network)),
+      local_(std::move(parts.local)),
       flight_(static_cast<std::size_t>(config_.options.flight_records)) {
   const Options& options = config_.options;
-  std::map<int, LocalPeer> local;
-  for (auto& [peer, link] : connections.local) {
-    local[peer] = {std::move(link.socket), link.arena.bytes()};
-    peer_arenas_[peer] = std::move(link.arena);
-  }
-  local_ = std::make_unique<ShmTransport>(loop_, rank_, options.heartbeat_s, arena_, std::move(local));
-  network_ = config_.make_transport ? config_.make_transport(loop_, rank_)
-                                    : std::make_unique<StreamTransport>(loop_, rank_, options.heartbeat_s,
-                                                                        std::move(connections.network));
   settings_.plan.piece_bytes = static_cast<std::uint64_t>(options.piece_kib) << 10U;
   settings_.plan.small_bytes = static_cast<std::uint64_t>(options.small_kib) << 10U;
   settings_.plan.bulk_bytes = static_cast<std::uint64_t>(options.bulk_kib) << 10U;
@@ -187,9 +213,9 @@ Status Engine::start() {
   local_->start(local_side_);
   network_->start(network_side_);
   network_->register_memory(arena_.bytes());
-  loop_.set_exhausted([this] { exhausted(); });
-  loop_.set_tick([this] { tick(); }, [this] { return work(); });
-  return loop_.start(static_cast<int>(config_.options.pin_cpu),
+  executor_->set_exhausted([this] { exhausted(); });
+  executor_->set_tick([this] { tick(); }, [this] { return work(); });
+  return executor_->start(static_cast<int>(config_.options.pin_cpu),
                      std::chrono::microseconds(config_.options.spin_us));
 }
 
@@ -206,18 +232,26 @@ void Engine::await_others() {
   changed_.wait_for(lock, seconds(config_.options.close_timeout_s), [this] { return all_gone_; });
 }
 
-void Engine::end(bool orderly) {
-  if (!is_own()) {
-    return;  // a forked child: the threads and the connections are its parent's
+bool Engine::is_alone() {
+  const std::lock_guard lock(mutex_);
+  return all_gone_;
+}
+
+void Engine::depart() {
+  if (begin_end(true)) {
+    const std::lock_guard lock(mutex_);
+    owes_end_ = true;
   }
+}
+
+bool Engine::begin_end(bool orderly) {
   {
     const std::lock_guard lock(mutex_);
-    if (closed_) {
-      return;
+    if (std::exchange(closed_, true)) {
+      return false;
     }
-    closed_ = true;
   }
-  loop_.post([this, orderly] {
+  executor_->post([this, orderly] {
     keep_last_flight(orderly);
     for (auto& [id, group] : groups_) {
       group->fail({Code::kClosed, "the engine was closed"}, false);
@@ -233,10 +267,24 @@ void Engine::end(bool orderly) {
     }
     changed_.notify_all();
   });
-  if (orderly) {
-    await_others();
+  return true;
+}
+
+void Engine::end(bool orderly) {
+  if (!is_own()) {
+    return;  // a forked child: the threads and the connections are its parent's
   }
-  loop_.stop();
+  if (begin_end(orderly)) {
+    if (orderly) {
+      await_others();
+    }
+  } else {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(owes_end_, false)) {
+      return;
+    }
+  }
+  executor_->stop();
   groups_.clear();
   if (tracer_) {
     tracer_->close();
@@ -269,7 +317,7 @@ Result<std::uint64_t> Engine::create_group(const std::vector<int>& members, cons
     }
     id = hash64(Writer().put(key).put(instances_[key]++).take());
   }
-  loop_.post([this, members, name, id, timeout_s] {
+  executor_->post([this, members, name, id, timeout_s] {
     GroupSettings settings = settings_;
     settings.timeout_s = timeout_s > 0 ? timeout_s : settings.timeout_s;
     auto group = std::make_shared<Group>(*this, id, name, members, rank_, settings);
@@ -294,7 +342,7 @@ void Engine::destroy_group(std::uint64_t group) {
   if (!is_own()) {
     return;
   }
-  loop_.post([this, group] {
+  executor_->post([this, group] {
     if (const auto found = groups_.find(group); found != groups_.end()) {
       found->second->leave();
       groups_.erase(found);
@@ -335,9 +383,9 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
     }
   };
   if (blocking) {
-    loop_.post_before_drive(std::move(task));
+    executor_->post_before_drive(std::move(task));
   } else {
-    loop_.post(std::move(task));
+    executor_->post(std::move(task));
   }
   return {};
 }
@@ -347,7 +395,7 @@ Status Engine::wait(OperationHandle& handle, double timeout_s) {
     return {Code::kClosed, "the engine does not survive a fork: open one in this process"};
   }
   const TimePoint deadline = timeout_s < 0 || timeout_s > 1e9 ? TimePoint::max() : after(timeout_s);
-  loop_.drive([&handle] { return handle.is_complete(); }, deadline);
+  executor_->drive([&handle] { return handle.is_complete(); }, deadline);
   return handle.is_complete() ? handle.status() : Status(Code::kTimeout, "the operation is not complete yet");
 }
 
@@ -370,7 +418,7 @@ std::span<const std::byte> Engine::peek(int job_rank, std::uint64_t offset, std:
   if (found == peer_arenas_.end()) {
     return {};
   }
-  const auto arena = found->second.bytes();
+  const auto arena = found->second;
   return offset > arena.size() || bytes > arena.size() - offset ? std::span<const std::byte>()
                                                                 : arena.subspan(offset, bytes);
 }
@@ -434,8 +482,8 @@ void Engine::lost(int peer, bool orderly, const Status& why) {
   }
 }
 
-Loop::Work Engine::work() const {
-  auto most = Loop::Work::kNone;
+Executor::Work Engine::work() const {
+  auto most = Executor::Work::kNone;
   for (const auto& [id, group] : groups_) {
     most = std::max(most, group->work());
   }

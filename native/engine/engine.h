@@ -15,11 +15,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/executor.h"
 #include "bootstrap.h"
 #include "collectives/group.h"
-#include "net/loop.h"
 #include "net/transport.h"
-#include "shm/shm_transport.h"
 #include "trace/clock_offset.h"
 #include "trace/flight_recorder.h"
 #include "trace/tracer.h"
@@ -32,13 +31,26 @@ struct EngineConfig {
   LogSink log;                   // null: standard error
   Tracer::EmitEvent emit_event;  // null: lines on standard output
   // Tests put another transport between the hosts; null: TCP.
-  std::function<std::unique_ptr<Transport>(Loop& loop, int rank)> make_transport;
+  std::function<std::unique_ptr<Transport>(Executor& executor, int rank)> make_transport;
+};
+
+// What an engine stands on: who runs its work, and the ways to the other ranks.
+struct EngineParts {
+  std::unique_ptr<Executor> executor;
+  Layout layout;
+  Arena arena;
+  std::map<int, std::span<const std::byte>> peer_arenas;  // of the host's other ranks, as this rank reads them
+  std::vector<Mapping> mappings;                          // that hold them
+  std::unique_ptr<Transport> network;
+  std::unique_ptr<Transport> local;
 };
 
 class Engine final : public GroupServices {
  public:
   // Blocks until every rank of the job is connected, or fails on every rank for the same reason.
   static Result<std::unique_ptr<Engine>> open(EngineConfig config);
+  // The same on parts that are connected already.
+  static Result<std::unique_ptr<Engine>> make(EngineConfig config, EngineParts parts);
   ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -57,6 +69,12 @@ class Engine final : public GroupServices {
   void close();
   // Ends at once and without a goodbye: for the others it is as if this process had died.
   void abandon();
+  // The first half of close(), which does not wait: says goodbye. close() does the rest.
+  void depart();
+  // Every other rank said goodbye or is lost.
+  [[nodiscard]] bool is_alone();
+  // Regions of its shared memory that are lent or kept; on the loop, or where nothing runs.
+  [[nodiscard]] std::size_t regions_in_use() const { return arena_.regions_in_use(); }
   // Writes the flight records of this rank to a file in `folder` (empty: in SMDP_TRACE_DIR) and says where.
   // kTimeout when the loop is held up by something.
   Result<std::string> dump(const std::string& folder, const std::string& reason);
@@ -71,7 +89,7 @@ class Engine final : public GroupServices {
   // GroupServices, on the loop
   void send(int job_rank, Message message) override;
   void cancel(std::uint64_t group, std::uint64_t operation) override;
-  void later(std::function<void()> task) override { loop_.post(std::move(task)); }
+  void later(std::function<void()> task) override { executor_->post(std::move(task)); }
   std::shared_ptr<RegionTable> regions() override { return regions_; }
   std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) override;
   BulkBudget& budget() override { return budget_; }
@@ -95,8 +113,10 @@ class Engine final : public GroupServices {
     bool local_;
   };
 
-  Engine(EngineConfig config, Connections connections);
+  Engine(EngineConfig config, EngineParts parts);
   Status start();
+  // False when it was called before.
+  bool begin_end(bool orderly);
   void end(bool orderly);
   void handle(int peer, const FrameHeader& header, Landing landing);
   void lost(int peer, bool orderly, const Status& why);
@@ -115,7 +135,7 @@ class Engine final : public GroupServices {
   void send_clock(int peer, FrameType type, std::uint64_t asked, std::uint64_t theirs);
   // False when the frame is about something else.
   bool handle_clock(int peer, const FrameHeader& header);
-  [[nodiscard]] Loop::Work work() const;
+  [[nodiscard]] Executor::Work work() const;
 
   EngineConfig config_;
   LogSink log_;
@@ -123,10 +143,11 @@ class Engine final : public GroupServices {
   pid_t owner_;
   Layout layout_;
   Arena arena_;
-  std::map<int, Mapping> peer_arenas_;
+  std::map<int, std::span<const std::byte>> peer_arenas_;
+  std::vector<Mapping> mappings_;
   std::shared_ptr<RegionTable> regions_;
   BulkBudget budget_;
-  Loop loop_;
+  std::unique_ptr<Executor> executor_;
   Side network_side_;
   Side local_side_;
   std::unique_ptr<Transport> network_;
@@ -138,6 +159,7 @@ class Engine final : public GroupServices {
   std::map<std::uint64_t, std::uint32_t> instances_;  // guarded by mutex_: groups made per name and members
   bool all_gone_ = false;                             // guarded by mutex_
   bool closed_ = false;                               // guarded by mutex_
+  bool owes_end_ = false;                             // guarded by mutex_: depart() was called, end() was not
 
   // On the loop.
   std::map<std::uint64_t, std::shared_ptr<Group>> groups_;

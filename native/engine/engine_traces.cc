@@ -56,12 +56,12 @@ Result<std::string> Engine::dump(const std::string& folder, const std::string& r
     if (closed_) {
       return Status(Code::kClosed, "the engine is closed");
     }
-    loop_.post([this, answer, folder, reason] {
+    executor_->post([this, answer, folder, reason] {
       answer->path = write_flight(folder, reason);
       answer->there = true;
     });
   }
-  loop_.drive([&answer] { return answer->there.load(); }, after(kDumpPatience));
+  executor_->drive([&answer] { return answer->there.load(); }, after(kDumpPatience));
   return answer->there ? answer->path
                        : Status(Code::kTimeout, "the engine is held up and has not written its records");
 }

@@ -5,7 +5,29 @@
 
 namespace smdp {
 
-using Clock = std::chrono::steady_clock;
+// The system's monotonic clock, or another that a simulation puts in its place.
+class Clock {
+ public:
+  using duration = std::chrono::steady_clock::duration;
+  using time_point = std::chrono::steady_clock::time_point;
+
+  // What stands behind now() in place of the system's clock.
+  class Source {
+   public:
+    virtual ~Source() = default;
+    [[nodiscard]] virtual time_point now() const = 0;
+  };
+
+  [[nodiscard]] static time_point now() {
+    return source_ == nullptr ? std::chrono::steady_clock::now() : source_->now();
+  }
+  // For the whole process, while no engine is open; null: the system's clock.
+  static void replace(const Source* source) { source_ = source; }
+
+ private:
+  static inline const Source* source_ = nullptr;
+};
+
 using TimePoint = Clock::time_point;
 
 inline Clock::duration seconds(double value) {

@@ -109,9 +109,9 @@ void Group::submit(Call call) {
   reap();
 }
 
-Loop::Work Group::work() const {
+Executor::Work Group::work() const {
   if (!busy()) {
-    return Loop::Work::kNone;
+    return Executor::Work::kNone;
   }
   const bool swift = layout_.hosts.size() == 1 || !mail_.under_way().empty() ||
                      std::ranges::any_of(active_, [](const auto& entry) {
@@ -119,13 +119,13 @@ Loop::Work Group::work() const {
                        return what.count * size_of(what.dtype) <= kSwiftBytes;
                      });
   if (swift) {
-    return Loop::Work::kSwift;
+    return Executor::Work::kSwift;
   }
   const bool leisurely =
       !active_.empty() && std::ranges::all_of(active_, [now = Clock::now()](const auto& entry) {
         return entry.second->is_leisurely(now);
       });
-  return leisurely ? Loop::Work::kSeldom : Loop::Work::kSlow;
+  return leisurely ? Executor::Work::kSeldom : Executor::Work::kSlow;
 }
 
 void Group::admit() {

@@ -17,11 +17,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/executor.h"
 #include "base/log.h"
 #include "collectives/layout.h"
 #include "collectives/mail.h"
 #include "collectives/operation.h"
-#include "net/loop.h"
 #include "shm/region_table.h"
 #include "trace/flight_recorder.h"
 #include "trace/tracer.h"
@@ -84,7 +84,7 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   // Writes into the flight records what each operation under way waits for.
   void note_waits();
   [[nodiscard]] bool busy() const { return in_collectives() || !mail_.under_way().empty(); }
-  [[nodiscard]] Loop::Work work() const;
+  [[nodiscard]] Executor::Work work() const;
 
   // OperationHost
   void send_network(int group_rank, Message message) override;

@@ -6,7 +6,8 @@ namespace smdp {
 
 class FaultFabric::Endpoint final : public Transport {
  public:
-  Endpoint(FaultFabric& fabric, Loop& loop, int rank) : fabric_(fabric), loop_(loop), rank_(rank) {}
+  Endpoint(FaultFabric& fabric, Executor& executor, int rank)
+      : fabric_(fabric), executor_(executor), rank_(rank) {}
   ~Endpoint() override {
     const std::lock_guard lock(fabric_.mutex_);
     fabric_.endpoints_.erase(rank_);
@@ -42,7 +43,7 @@ class FaultFabric::Endpoint final : public Transport {
   void tick() override { fabric_.let_go(rank_); }
 
   void receive(const Parcel& parcel) {
-    loop_.post([this, parcel] {
+    executor_.post([this, parcel] {
       if (gone_.contains(parcel.from)) {
         return;
       }
@@ -60,7 +61,7 @@ class FaultFabric::Endpoint final : public Transport {
   }
 
   void lose(int peer, bool orderly) {
-    loop_.post([this, peer, orderly] {
+    executor_.post([this, peer, orderly] {
       if (gone_.insert(peer).second) {
         events_->lost(peer, orderly, {Code::kPeerLost, "the connection was cut"});
       }
@@ -69,15 +70,15 @@ class FaultFabric::Endpoint final : public Transport {
 
  private:
   FaultFabric& fabric_;
-  Loop& loop_;
+  Executor& executor_;
   int rank_;
   Events* events_ = nullptr;
   std::set<int> gone_;  // on the loop, as is step_
   int step_ = 0;        // of the longest chain that arrived here
 };
 
-std::unique_ptr<Transport> FaultFabric::attach(Loop& loop, int rank) {
-  return std::make_unique<Endpoint>(*this, loop, rank);
+std::unique_ptr<Transport> FaultFabric::attach(Executor& executor, int rank) {
+  return std::make_unique<Endpoint>(*this, executor, rank);
 }
 
 void FaultFabric::silence(int rank) {

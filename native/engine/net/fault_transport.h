@@ -14,7 +14,7 @@
 #include <set>
 #include <vector>
 
-#include "net/loop.h"
+#include "base/executor.h"
 #include "net/transport.h"
 
 namespace smdp {
@@ -29,7 +29,7 @@ class FaultFabric {
  public:
   explicit FaultFabric(FaultPlan plan = {}) : plan_(plan), random_(plan.seed) {}
 
-  std::unique_ptr<Transport> attach(Loop& loop, int rank);
+  std::unique_ptr<Transport> attach(Executor& executor, int rank);
   // From now on, all that `rank` sends disappears (a paused process, a dead switch).
   void silence(int rank);
   // From now on, what `from` sends to `to` disappears, and what comes back does not (half a link).

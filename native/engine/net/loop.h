@@ -17,7 +17,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -30,14 +29,14 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/executor.h"
 #include "base/fd.h"
 #include "base/status.h"
 
 namespace smdp {
 
-class Loop {
+class Loop final : public Executor {
  public:
-  using Task = std::function<void()>;
   using Ready = std::function<void(std::uint32_t events)>;
 
   // What is asked in every turn beside the descriptors: mailboxes in shared memory.
@@ -54,21 +53,16 @@ class Loop {
   Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
-  ~Loop();
+  ~Loop() override;
 
-  // Starts the thread; `pin_cpu` >= 0 binds it to that processor. `spin`: how long turns without work are
-  // repeated while there is swift work.
-  Status start(int pin_cpu, std::chrono::microseconds spin);
-  // Runs what is posted already, then ends the thread. From another thread only; safe to call twice.
-  void stop();
-
-  // From any thread: `task` runs on the loop, in the order of posting.
-  void post(Task task);
-  // The same from a thread that calls drive() at once: nobody is woken for it.
-  void post_before_drive(Task task);
-  // Turns the loop, or waits for another thread that does, until `done` or the deadline. `done` is asked on
-  // the calling thread.
-  void drive(const std::function<bool()>& done, TimePoint deadline);
+  // Executor
+  Status start(int pin_cpu, std::chrono::microseconds spin) override;
+  void stop() override;
+  void post(Task task) override;
+  void post_before_drive(Task task) override;
+  void drive(const std::function<bool()>& done, TimePoint deadline) override;
+  void set_tick(Task tick, std::function<Work()> work) override;
+  void set_exhausted(Task exhausted) override { exhausted_ = std::move(exhausted); }
 
   // On the loop (or before start()).
   void watch(int fd, std::uint32_t events, Ready ready);
@@ -78,14 +72,6 @@ class Loop {
   // Room for what one read brings, until the reader returns to the loop. One for all streams: a rank of a
   // large job has a thousand.
   [[nodiscard]] std::span<std::byte> scratch() { return *scratch_; }
-  // What the loop's owner has under way: nothing, something large of which a piece comes every few
-  // milliseconds, something that the network will bring in its own time, or something that others answer
-  // within microseconds, so that it is worth looking again before sleeping.
-  enum class Work : std::uint8_t { kNone, kSeldom, kSlow, kSwift };
-  // `tick` runs about every 20 ms while there is work and every 250 ms otherwise.
-  void set_tick(Task tick, std::function<Work()> work);
-  // `exhausted` runs on the loop when there was no memory for what it did. What it had in hand is lost.
-  void set_exhausted(Task exhausted) { exhausted_ = std::move(exhausted); }
 
  private:
   void run();

@@ -1,0 +1,48 @@
+// The seam between an engine and what runs its work: threads, waiting and the tick.
+//
+// An executor runs one thing at a time, so what is touched by its tasks alone needs no lock. The loop with its
+// threads and its epoll set stands behind it (net/loop.h); a simulation puts all executors of a job on one
+// thread and one clock, which it turns itself.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace smdp {
+
+class Executor {
+ public:
+  using Task = std::function<void()>;
+
+  // What the owner has under way: nothing, something large of which a piece comes every few milliseconds,
+  // something that the network will bring in its own time, or something that others answer within
+  // microseconds, so that it is worth looking again before sleeping.
+  enum class Work : std::uint8_t { kNone, kSeldom, kSlow, kSwift };
+
+  virtual ~Executor() = default;
+
+  // Starts to run tasks; `pin_cpu` >= 0 binds them to that processor. `spin`: how long it looks for more while
+  // there is swift work, before it sleeps.
+  virtual Status start(int pin_cpu, std::chrono::microseconds spin) = 0;
+  // Runs what is posted already, then ends. From outside only; safe to call twice.
+  virtual void stop() = 0;
+
+  // From any thread: `task` runs in the order of posting.
+  virtual void post(Task task) = 0;
+  // The same from a thread that calls drive() at once: nobody is woken for it.
+  virtual void post_before_drive(Task task) = 0;
+  // Runs tasks, or waits for another thread that does, until `done` or the deadline. `done` is asked on the
+  // calling thread.
+  virtual void drive(const std::function<bool()>& done, TimePoint deadline) = 0;
+
+  // `tick` runs about every 20 ms while there is work and every 250 ms otherwise.
+  virtual void set_tick(Task tick, std::function<Work()> work) = 0;
+  // `exhausted` runs when there was no memory for what a task did. What it had in hand is lost.
+  virtual void set_exhausted(Task exhausted) = 0;
+};
+
+}  // namespace smdp

@@ -1,0 +1,41 @@
+// Runs simulated jobs of many seeds, and shows the first that is judged wrong as small as it can be made:
+//
+//   explore_world [FIRST [COUNT]]     from seed FIRST (0), COUNT seeds (10,000)
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "scenario.h"
+
+using namespace smdp::simulation;  // NOLINT(google-build-using-namespace)
+
+int main(int argc, char** argv) {
+  const std::uint64_t first = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
+  const std::uint64_t count = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 10000;
+  const auto began = std::chrono::steady_clock::now();
+  std::uint64_t hash = 0;
+  std::uint64_t messages = 0;
+  std::uint64_t failures = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const Verdict verdict = run(draw_plan(seed));
+    hash = hash * 31 + verdict.hash;
+    messages += verdict.messages;
+    failures += verdict.failures;
+    if (!verdict.wrong.empty()) {
+      const JobPlan smallest = shrink(draw_plan(seed));
+      const Verdict again = run(smallest, true);
+      std::printf("seed %llu is judged wrong. At its smallest:\n%s%s", static_cast<unsigned long long>(seed),
+                  describe(smallest).c_str(), again.timeline.c_str());
+      for (const auto& wrong : again.wrong) {
+        std::printf("wrong: %s\n", wrong.c_str());
+      }
+      return 1;
+    }
+  }
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  std::printf("%llu seeds, 0 judged wrong, %llu messages, %llu calls ended with an error, hash %016llx, %.0f seeds/s\n",
+              static_cast<unsigned long long>(count), static_cast<unsigned long long>(messages),
+              static_cast<unsigned long long>(failures), static_cast<unsigned long long>(hash),
+              static_cast<double>(count) / took);
+  return 0;
+}

@@ -1,0 +1,100 @@
+#include "virtual_executor.h"
+
+#include <cstdlib>
+#include <utility>
+
+namespace smdp::simulation {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+struct VirtualExecutor::Process : std::enable_shared_from_this<Process> {
+  explicit Process(World& its_world) : world(its_world) {}
+
+  // Until a thread is awake and has a processor.
+  void wake() {
+    if (running && !std::exchange(awake, true)) {
+      world.at(std::max(world.now(), paused_until) + world.between(microseconds(1), microseconds(40)),
+               [self = weak_from_this()] {
+                 if (const auto process = self.lock()) {
+                   process->turn();
+                 }
+               });
+    }
+  }
+
+  void turn() {
+    awake = false;
+    if (world.now() < paused_until) {
+      wake();
+      return;
+    }
+    run_posted();
+  }
+
+  void run_posted() {
+    std::deque<Task> tasks = std::exchange(posted, {});
+    for (Task& task : tasks) {
+      task();
+    }
+  }
+
+  void plan_tick() {
+    const bool busy = work && work() != Work::kNone;
+    world.at(std::max(world.now() + (busy ? milliseconds(20) : milliseconds(250)), paused_until),
+             [self = weak_from_this()] {
+               const auto process = self.lock();
+               if (process && process->running) {
+                 if (process->world.now() >= process->paused_until) {
+                   process->tick();
+                 }
+                 process->plan_tick();
+               }
+             });
+  }
+
+  World& world;
+  std::deque<Task> posted;
+  Task tick;
+  std::function<Work()> work;
+  TimePoint paused_until{};
+  bool running = false;
+  bool awake = false;  // a turn is planned
+};
+
+VirtualExecutor::VirtualExecutor(World& world) : process_(std::make_shared<Process>(world)) {}
+
+VirtualExecutor::~VirtualExecutor() { process_->running = false; }
+
+Status VirtualExecutor::start(int, microseconds) {
+  process_->running = true;
+  process_->wake();
+  process_->plan_tick();
+  return {};
+}
+
+void VirtualExecutor::stop() {
+  if (std::exchange(process_->running, false)) {
+    while (!process_->posted.empty()) {
+      process_->run_posted();
+    }
+  }
+}
+
+void VirtualExecutor::post(Task task) {
+  process_->posted.push_back(std::move(task));
+  process_->wake();
+}
+
+void VirtualExecutor::drive(const std::function<bool()>&, TimePoint) { std::abort(); }
+
+void VirtualExecutor::set_tick(Task tick, std::function<Work()> work) {
+  process_->tick = std::move(tick);
+  process_->work = std::move(work);
+}
+
+void VirtualExecutor::pause_until(TimePoint when) {
+  process_->paused_until = std::max(process_->paused_until, when);
+}
+
+}  // namespace smdp::simulation

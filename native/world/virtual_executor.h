@@ -1,0 +1,37 @@
+// An executor whose turns are events of a world: what is posted runs a moment later, unless its process is
+// held up.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "base/executor.h"
+#include "world.h"
+
+namespace smdp::simulation {
+
+class VirtualExecutor final : public Executor {
+ public:
+  explicit VirtualExecutor(World& world);
+  ~VirtualExecutor() override;
+  VirtualExecutor(const VirtualExecutor&) = delete;
+  VirtualExecutor& operator=(const VirtualExecutor&) = delete;
+
+  Status start(int pin_cpu, std::chrono::microseconds spin) override;
+  void stop() override;
+  void post(Task task) override;
+  void post_before_drive(Task task) override { post(std::move(task)); }
+  // Nobody waits in a world, whose one thread would wait for itself.
+  [[noreturn]] void drive(const std::function<bool()>& done, TimePoint deadline) override;
+  void set_tick(Task tick, std::function<Work()> work) override;
+  void set_exhausted(Task exhausted) override { (void)exhausted; }
+
+  // Until then no task and no tick runs: the process is stopped, or gets no processor.
+  void pause_until(TimePoint when);
+
+ private:
+  struct Process;
+  std::shared_ptr<Process> process_;  // events of the world may outlive this
+};
+
+}  // namespace smdp::simulation

@@ -1,0 +1,61 @@
+#include "world.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace smdp::simulation {
+
+World::World(std::uint64_t seed, bool records) : state_(seed), records_(records) { Clock::replace(this); }
+
+World::~World() { Clock::replace(nullptr); }
+
+void World::at(TimePoint when, Action action) {
+  events_.push_back({std::max(when, now_), draw(), std::move(action)});
+  std::push_heap(events_.begin(), events_.end());
+}
+
+bool World::step() {
+  if (events_.empty()) {
+    return false;
+  }
+  std::pop_heap(events_.begin(), events_.end());
+  Event next = std::move(events_.back());
+  events_.pop_back();
+  now_ = next.when;
+  next.action();
+  return true;
+}
+
+// SplitMix64 (Steele, Lea, Flood 2014): every seed gives another sequence, zero too.
+std::uint64_t World::draw() {
+  std::uint64_t value = state_ += 0x9e3779b97f4a7c15U;
+  value = (value ^ value >> 30U) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ value >> 27U) * 0x94d049bb133111ebU;
+  return value ^ value >> 31U;
+}
+
+// FNV-1a, eight bytes at a time.
+void World::mix(std::uint64_t value) { hash_ = (hash_ ^ value) * 0x100000001b3U; }
+
+void World::note(int rank, std::uint64_t what, const std::function<std::string()>& text) {
+  mix(static_cast<std::uint64_t>(age().count()));
+  mix(static_cast<std::uint64_t>(rank) << 32U ^ what);
+  if (records_) {
+    char head[48];  // NOLINT(modernize-avoid-c-arrays)
+    std::snprintf(head, sizeof(head), "%12.3f ms  rank %-3d ",
+                  std::chrono::duration<double, std::milli>(age()).count(), rank);
+    notes_.push_back(head + text());
+  }
+}
+
+std::string World::timeline(std::size_t most) const {
+  std::string text;
+  const std::size_t first = notes_.size() > most ? notes_.size() - most : 0;
+  for (std::size_t i = first; i < notes_.size(); ++i) {
+    text += notes_[i] + "\n";
+  }
+  return text;
+}
+
+}  // namespace smdp::simulation

@@ -1,0 +1,73 @@
+// Time and chance of a simulated job: one thread, one clock that jumps from event to event, one seed.
+//
+// What happens at one moment happens in an order that is drawn. A seed gives the same run whenever and
+// wherever it is run, which the hash of everything noted on the way proves.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace smdp::simulation {
+
+class World final : public Clock::Source {
+ public:
+  using Action = std::function<void()>;
+
+  // Stands in place of the system's clock for the whole process while it lives: one world at a time.
+  // `records`: keeps the notes for a timeline, not their hash alone.
+  World(std::uint64_t seed, bool records);
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  ~World() override;
+
+  [[nodiscard]] TimePoint now() const override { return now_; }
+  // Since the world began.
+  [[nodiscard]] Clock::duration age() const { return now_ - kBegin; }
+
+  void at(TimePoint when, Action action);
+  void after(Clock::duration time, Action action) { at(now_ + time, std::move(action)); }
+  // The next event; false when there is none.
+  bool step();
+
+  // Chance.
+  std::uint64_t draw();
+  std::uint64_t below(std::uint64_t bound) { return draw() % bound; }  // the bounds are small
+  bool chance(double share) { return static_cast<double>(draw() >> 11U) < share * 0x1p53; }
+  Clock::duration between(Clock::duration least, Clock::duration most) {
+    return least + Clock::duration(below(static_cast<std::uint64_t>((most - least).count()) + 1));
+  }
+
+  // What happened on `rank`: part of the hash, and a line of the timeline, whose text is made only there.
+  void note(int rank, std::uint64_t what, const std::function<std::string()>& text);
+  [[nodiscard]] std::uint64_t hash() const { return hash_; }
+  // The last `most` notes, a line each.
+  [[nodiscard]] std::string timeline(std::size_t most) const;
+
+ private:
+  static constexpr TimePoint kBegin{std::chrono::hours(1)};
+
+  struct Event {
+    TimePoint when;
+    std::uint64_t lot = 0;  // among those of one moment
+    Action action;
+    friend bool operator<(const Event& one, const Event& other) {
+      return one.when != other.when ? one.when > other.when : one.lot > other.lot;
+    }
+  };
+
+  void mix(std::uint64_t value);
+
+  TimePoint now_ = kBegin;
+  std::uint64_t state_;
+  std::uint64_t hash_ = 0xcbf29ce484222325U;
+  std::vector<Event> events_;  // a heap
+  bool records_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace smdp::simulation
