@@ -23,7 +23,7 @@ using testing::Buffer;
 
 constexpr double kSlack = 1.5;    // seconds for the ticks and the words between a failure and its report
 constexpr double kHorizon = 120;  // seconds of the world in which every job is over
-constexpr std::size_t kTimeline = 40;
+constexpr std::size_t kTimeline = 400;
 
 Clock::duration ms(double value) { return seconds(value / 1000); }
 
@@ -359,24 +359,25 @@ Verdict Job::run() {
     }
   }
   const Clock::duration horizon = seconds(kHorizon);
-  while (!calls_are_over() && world_.age() < horizon) {
-    world_.step();
+  while (!calls_are_over() && world_.age() < horizon && world_.step()) {
   }
   if (!calls_are_over()) {
     wrong("after " + std::to_string(static_cast<int>(kHorizon)) + " s not every call has ended");
   }
   // What was lent within a host comes back a moment after the calls.
-  const TimePoint quiet = world_.now() + delayed_ + seconds(1);
-  while (world_.now() < quiet) {
-    world_.step();
+  Clock::duration pauses{};
+  for (const Fault& fault : plan_.faults) {
+    pauses += fault.kind == FaultKind::kPause ? ms(fault.for_ms + fault.at_ms) : Clock::duration{};
+  }
+  const TimePoint quiet = world_.now() + pauses + seconds(1);
+  while (world_.now() < quiet && world_.step()) {
   }
   judge();
   for (int rank = 0; std::cmp_less(rank, ranks_.size()); ++rank) {
     depart(rank);
   }
   while (world_.age() < horizon * 2 &&
-         !std::ranges::all_of(ranks_, [this](const Rank& one) { return has_closed(one); })) {
-    world_.step();
+         !std::ranges::all_of(ranks_, [this](const Rank& one) { return has_closed(one); }) && world_.step()) {
   }
   if (struck_ == TimePoint{}) {
     for (const Rank& one : ranks_) {

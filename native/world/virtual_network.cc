@@ -49,7 +49,8 @@ class VirtualNetwork::Endpoint final : public Transport {
 
   void cancel(std::uint64_t group, std::uint64_t operation) override {
     const auto is_of_it = [&](const FrameHeader& header) {
-      return header.group == group && header.operation == operation;
+      return header.group == group && header.operation == operation && header.payload > 0 &&
+             header.type != FrameType::kAbort;
     };
     std::erase_if(out_, [&](const Out& one) { return is_of_it(one.message.header); });
     for (auto& [id, one] : in_) {

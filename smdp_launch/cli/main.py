@@ -77,7 +77,7 @@ def smdp_launch() -> None:
 def main() -> NoReturn:
     """Run the command line and leave with the exit code that docs/exit-codes.md states."""
     # Imports make many objects that stay: looking through them again and again takes 6 % of a short command's time.
-    gc.set_threshold(200_000)
+    gc.set_threshold(50_000)
     try:
         code = smdp_launch.main(standalone_mode=False)
     except click.ClickException as error:

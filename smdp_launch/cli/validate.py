@@ -61,7 +61,7 @@ def _fix(job_file: Path, settings: tuple[str, ...], *, yes: bool, as_json: bool)
     fixed = fix_job(job_file, settings=settings)
     if not as_json:
         _show_difference(fixed)
-    apply = bool(fixed.files) and (yes or _agreed())
+    apply = bool(fixed.files) and (yes or _agreed(fixed))
     if apply:
         write(fixed)
     checked = fixed.after if apply else fixed.before
@@ -84,8 +84,11 @@ def _show_difference(fixed: Fixed) -> None:
         click.echo("Nothing can be fixed without a decision of yours: see the help of each.")
 
 
-def _agreed() -> bool:
+def _agreed(fixed: Fixed) -> bool:
+    from smdp_launch.planning.fix import check_writable
+
     if sys.stdin is None or not sys.stdin.isatty():
         click.echo("Nothing was changed: there is no terminal to ask at. Add --yes to apply the fixes.", err=True)
         return False
+    check_writable(fixed)
     return click.confirm("Apply the fixes?", default=False)

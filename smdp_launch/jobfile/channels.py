@@ -1,6 +1,6 @@
 """The kinds of input channel. Which one a mapping is, the key that names its source says."""
 
-# Annotations are no text here: pydantic would compile each of them at every start.
+# No `from __future__ import annotations`: pydantic would compile each string annotation at every start.
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -53,7 +53,7 @@ class EfsChannel(Section):
 
 
 def channel_kind(value: Any) -> str:
-    """One of ``KINDS``, if only by likeness: a slip in that key is then told as a slip, not as a wrong channel."""
+    """One of ``KINDS``, if only by likeness: a misspelt key is then reported as one, not as a wrong channel."""
     keys = list(value if isinstance(value, dict) else vars(value) if isinstance(value, Section) else ())
     near = (closest(str(key), KINDS) for key in keys)
     return next((one for one in KINDS if one in keys), None) or next((one for one in near if one), "s3")

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -19,6 +19,7 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, Seq
 from smdp_launch.diagnostics import Edit
 from smdp_launch.edits import Lines
 from smdp_launch.jobfile import text as yaml_text
+from smdp_launch.jobfile.yaml12 import kind_of
 
 #: As in ``document``, which imports this module.
 Location = tuple[str | int, ...]
@@ -31,6 +32,7 @@ _COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
 _REST_OF_LINE = re.compile(r"[ \t]*(?:#[^\r\n]*)?(?=[\r\n]|\Z)")
 _REST_BEHIND_COMMA = re.compile(r"[ \t]*,?[ \t]*(?:(?<=[\s,])#[^\r\n]*)?(?=[\r\n]|\Z)")
 _ONLY_COMMA = re.compile(r"[ \t]*,?[ \t]*(?=[\r\n])")
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _DASH = re.compile(r"[ \t]*-[ \t]+")
 
@@ -40,14 +42,14 @@ class _Slot(NamedTuple):
 
     Args:
         key: None for an item.
-        beside: all entries of the mapping or list that it is in, with itself; keys, or items, and values.
+        position: among the entries of the mapping or list that it is in.
         shared: an anchor holds the value, or something around it, so that other places show what is written there.
     """
 
     key: Node | None
     value: Node
     parent: Node
-    place: int
+    position: int
     shared: bool
 
     @property
@@ -108,11 +110,12 @@ class Layout:
         if end is None or start == end:
             return ()
         fitted = self._fitted(new, slot.value, in_flow=_is_flow(slot.parent))
+        if fitted is None:
+            return ()
         if slot.key is not None and _is_block(slot.value):
             start, fitted = self.text.index(":", slot.key.end_mark.index) + 1, f" {fitted}"
-        if (isinstance(slot.value, CollectionNode) or _is_block_text(slot.value)) and _COMMENT.search(
-            self.text, start, end
-        ):
+        may_hold_comment = isinstance(slot.value, CollectionNode) or _is_block_text(slot.value)
+        if may_hold_comment and not self._is_json and _COMMENT.search(self.text, start, end):
             return ()
         return self._edit(start, end, fitted)
 
@@ -129,13 +132,15 @@ class Layout:
     def replace_key(self, key: Node, new: str, *, in_flow: bool = True) -> Edits:
         if not isinstance(key, ScalarNode) or key.anchor is not None:
             return ()
-        return self._edit(key.start_mark.index, key.end_mark.index, self._fitted(new, key, in_flow=in_flow))
+        fitted = self._fitted(new, key, in_flow=in_flow)
+        return self._edit(key.start_mark.index, key.end_mark.index, fitted) if fitted is not None else ()
 
-    def _fitted(self, new: str, old: Node, *, in_flow: bool) -> str:
-        """``new`` with the quotes of the ``old`` node where both are text, else with those that it needs here."""
+    def _fitted(self, new: str, old: Node, *, in_flow: bool) -> str | None:
+        """``new`` with the quotes of the ``old`` node where both are text, else with those that it needs here; None
+        where this file cannot hold it."""
+        if self._is_json:
+            return _as_json(new)
         made = _composed(new)
-        if made is not None and self._is_json:
-            return _as_json(made)
         if made is None or made.tag != _STRING:
             return new
         value = str(made.value)
@@ -178,12 +183,12 @@ class Layout:
     def _flow_entry(self, slot: _Slot) -> tuple[int, int] | None:
         entries = slot.beside
         start, end = _start(slot.key, slot.value), self._end(slot.key, slot.value)
-        last = slot.place == len(entries) - 1
-        neighbour = self._end(*entries[slot.place - 1]) if last else _start(*entries[slot.place + 1])
+        last = slot.position == len(entries) - 1
+        neighbour = self._end(*entries[slot.position - 1]) if last else _start(*entries[slot.position + 1])
         if end is None or neighbour is None:
             return None
         gap = self.text[neighbour:start] if last else self.text[end:neighbour]
-        if not _NEWLINE.search(gap) or (last and self._is_json):  # where no comma may be left at the end
+        if self._is_json or not _NEWLINE.search(gap):  # JSON has one comma between two entries, and no comments
             return (neighbour, end) if last else (start, neighbour)
         lines = self._whole_lines(start, end, _REST_BEHIND_COMMA)
         if lines is not None:
@@ -198,7 +203,7 @@ class Layout:
         if slot.key is None:
             return self._whole_lines(start, end, _REST_OF_LINE, before=_DASH)
         lines = self._whole_lines(start, end, _REST_OF_LINE)
-        if lines is not None or slot.place > 0:
+        if lines is not None or slot.position > 0:
             return lines
         # The first key behind the dash of an item: the next one takes its place.
         following = _start(*slot.beside[1])
@@ -232,8 +237,11 @@ class Layout:
         if not isinstance(name, str) or (above and (parent is None or parent.shared)) or node is None:
             return ()
         is_flow = parent is not None and _is_flow(node)
-        key = json.dumps(name) if self._is_json else yaml_text.key(name)
-        entry = f"{key}: {self._fitted(new, node, in_flow=is_flow)}"
+        key = _json_text(name) if self._is_json else yaml_text.key(name)
+        fitted = self._fitted(new, node, in_flow=is_flow)
+        if fitted is None:
+            return ()
+        entry = f"{key}: {fitted}"
         if parent is not None and parent.key is not None and _is_nothing(node):
             colon = self.text.find(":", parent.key.end_mark.index)
             return self._edit(colon + 1, colon + 1, f" {{{entry}}}") if colon >= 0 else ()
@@ -253,7 +261,8 @@ class Layout:
         return self._edit(end, end, f",{self._gap(start, end)}{entry}") if end is not None else ()
 
     def _gap(self, start: int, end: int) -> str:
-        """What parts a new entry from the one between ``start`` and ``end``: a line of its own where that has one."""
+        """The text that separates a new entry from the one between ``start`` and ``end``: a line of its own where that
+        has one."""
         before = self.text[self.text.rfind("\n", 0, start) + 1 : start]
         is_alone = not before.strip() and (start == end or _ONLY_COMMA.match(self.text, end) is not None)
         return f"{self._newline}{before}" if is_alone else " "
@@ -346,13 +355,38 @@ def _composed(text: str) -> Node | None:
     return node
 
 
-def _as_json(node: Node) -> str:
-    """``node`` in one line of JSON."""
+def _as_json(new: str) -> str | None:
+    """``new``, one line of YAML, as JSON; None for what JSON cannot hold."""
+    node = _composed(new)
+    try:
+        return _json_of(node) if node is not None else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json_of(node: Any) -> str:
     if isinstance(node, MappingNode):
-        return "{" + ", ".join(f"{json.dumps(key.value)}: {_as_json(value)}" for key, value in node.value) + "}"
+        return "{" + ", ".join(f"{_json_text(str(key.value))}: {_json_of(value)}" for key, value in node.value) + "}"
     if isinstance(node, SequenceNode):
-        return "[" + ", ".join(_as_json(one) for one in node.value) + "]"
-    return json.dumps(node.value) if node.tag == _STRING else str(node.value)
+        return "[" + ", ".join(_json_of(one) for one in node.value) + "]"
+    text = str(node.value)
+    kind = kind_of(text) if node.style is None else "str"
+    if kind == "str" or _JSON_NUMBER.fullmatch(text):
+        return _json_text(text) if kind == "str" else text
+    if kind == "int":
+        return str(int(text, 0 if text[1:2] in {"x", "o"} else 10))
+    return _json_text({"null": None, "bool": text.lower() == "true"}[kind] if kind != "float" else float(text))
+
+
+def _json_text(value: object) -> str:
+    """``value`` in one line of JSON, whose characters stay as they are.
+
+    Raises:
+        ValueError: it is no number, or no text that can be written.
+    """
+    made = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    made.encode()
+    return made
 
 
 def _single_quoted(value: str) -> str:

@@ -21,7 +21,7 @@ from smdp_launch.jobfile.text import written
 from smdp_launch.jobfile.types import MAX_NAME
 from smdp_launch.secret_forms import says_secret
 
-#: With more mistakes than this, nobody is told what each unknown key may be a slip of: a guess takes its time.
+#: With more errors than this, no suggestion is made for unknown keys: each takes its time.
 _MANY = 300
 
 #: pydantic's error types to the word for what was expected.
@@ -50,16 +50,16 @@ def diagnose(document: Document, details: list[ErrorDetails]) -> Iterator[Diagno
     """What is wrong with the values of ``document``, from what pydantic says of them."""
     details = [one for one in details if not _follows_from_another(document, one)]
     missing = [one for one in details if one["type"] == "missing"]
-    slips: set[Location] = set()
+    misspelt_keys: set[Location] = set()
     guess = len(details) <= _MANY
     for error in details:
         if error["type"] == "extra_forbidden":
-            slip = _slip(error, missing) if guess else None
-            if slip is not None:
-                slips.add(location_of(slip))
-            yield _unknown_key(document, error, slip, guess=guess)
+            misspelt = _misspelt(error, missing) if guess else None
+            if misspelt is not None:
+                misspelt_keys.add(location_of(misspelt))
+            yield _unknown_key(document, error, misspelt, guess=guess)
     # A misspelt key is one mistake, though the schema sees an unknown key and a missing one.
-    rest = [one for one in details if one["type"] != "extra_forbidden" and location_of(one) not in slips]
+    rest = [one for one in details if one["type"] != "extra_forbidden" and location_of(one) not in misspelt_keys]
     for one in rest:
         is_missing = one["type"] == "missing"
         read_otherwise = None if is_missing else _misread(document, one)
@@ -76,7 +76,7 @@ def _follows_from_another(document: Document, error: ErrorDetails) -> bool:
     return isinstance(channel, dict) and sum(kind in channel for kind in KINDS) > 1 and location[-1] not in KINDS
 
 
-def _slip(error: ErrorDetails, missing: list[ErrorDetails]) -> ErrorDetails | None:
+def _misspelt(error: ErrorDetails, missing: list[ErrorDetails]) -> ErrorDetails | None:
     *parent, key = location_of(error)
     beside = {str(one["loc"][-1]): one for one in missing if list(location_of(one)[:-1]) == parent}
     # A key is missing right here, so less likeness is enough: "s4" for "s3".
@@ -84,12 +84,12 @@ def _slip(error: ErrorDetails, missing: list[ErrorDetails]) -> ErrorDetails | No
     return beside[match] if match else None
 
 
-def _unknown_key(document: Document, error: ErrorDetails, slip: ErrorDetails | None, *, guess: bool) -> Diagnostic:
+def _unknown_key(document: Document, error: ErrorDetails, misspelt: ErrorDetails | None, *, guess: bool) -> Diagnostic:
     location = location_of(error)
     known = schema.known_keys(location[:-1], document.data)
-    match = str(slip["loc"][-1]) if slip else closest(str(location[-1]), known) if guess else None
+    match = str(misspelt["loc"][-1]) if misspelt else closest(str(location[-1]), known) if guess else None
     where = f" in {_path(location[:-1])}" if len(location) > 1 else ""
-    elsewhere = None if slip else field_for(str(location[-1]))
+    elsewhere = None if misspelt else field_for(str(location[-1]))
     edits: tuple[Edit, ...] = ()
     if elsewhere is not None and elsewhere != _path(location):
         help_ = f"the job file has `{elsewhere}` for it"
@@ -217,7 +217,7 @@ def _problem(error: ErrorDetails, text: str) -> str:
     if kind == "string_too_short":
         return "it is empty"
     if kind == "finite_number":
-        return f"{text} cannot travel as JSON"
+        return f"{text} cannot be sent as JSON"
     return f'"{text}" is not allowed'
 
 
@@ -286,7 +286,7 @@ def location_of(error: ErrorDetails) -> Location:
 
 
 def meant_fields(document: Document, details: list[ErrorDetails]) -> frozenset[Location]:
-    """The fields that unknown keys are slips of: what is not said because of a slip is not missing too."""
+    """The fields whose names unknown keys misspell: a field that is there under a misspelt name is not missing too."""
     found: set[Location] = set()
     for one in details if len(details) <= _MANY else ():
         *parent, key = location_of(one)

@@ -16,10 +16,10 @@ _VARIABLE = "PYDANTIC_DISABLE_PLUGINS"
 
 
 class _WithoutPlugins(ModelMetaclass):
-    """Makes models that no plugin of pydantic watches.
+    """Makes models without pydantic's plugins.
 
-    To find plugins, pydantic reads the metadata of every installed package, at each start. They are meant for the
-    models of a program, which keeps its own.
+    To find plugins, pydantic reads the metadata of every installed package, at each start; they are meant for the
+    models of other programs. What is built later, such as the adapters for the values of a wrong file, has them.
     """
 
     def __new__(mcs, *args: Any, **options: Any) -> Any:

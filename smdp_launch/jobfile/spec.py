@@ -3,7 +3,7 @@
 Relations between fields are rules (smdp_launch.rules), so that one mistake never hides another.
 """
 
-# Annotations are no text here: pydantic would compile each of them at every start.
+# No `from __future__ import annotations`: pydantic would compile each string annotation at every start.
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PrivateAttr

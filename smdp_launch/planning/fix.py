@@ -156,7 +156,7 @@ def write(fixed: Fixed) -> None:
     """
     for one in fixed.files:
         _check_unchanged(one)
-        _check_writable(one)
+    check_writable(fixed)
     for one in fixed.files:
         try:
             _replace(Path(one.name).resolve(), one.encoded(one.after))
@@ -173,10 +173,23 @@ def _check_unchanged(one: ChangedFile) -> None:
         raise Refused(f"{one.name} changed meanwhile and was left as it is; run the command again")
 
 
-def _check_writable(one: ChangedFile) -> None:
-    """A new file could take the place of one that nobody may write, which somebody meant to stay as it is."""
-    if not Path(one.name).stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
-        raise EnvironmentProblem(f"{one.name} is write-protected and was left as it is; run `chmod u+w` on it first")
+def check_writable(fixed: Fixed) -> None:
+    """A new file could replace one that is write-protected on purpose.
+
+    Raises:
+        EnvironmentProblem: a file to be changed is write-protected, or another user's.
+    """
+    for one in fixed.files:
+        try:
+            mode = Path(one.name).stat().st_mode
+        except OSError as error:
+            raise EnvironmentProblem(f"{one.name} cannot be written: {error.strerror}") from error
+        if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+            raise EnvironmentProblem(
+                f"{one.name} is write-protected and was left as it is; run `chmod u+w` on it first"
+            )
+        if not os.access(one.name, os.W_OK):
+            raise EnvironmentProblem(f"{one.name} cannot be written by you and was left as it is")
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -115,12 +115,13 @@ def _by_kind(tree: ast.Module) -> dict[type, tuple[list[ast.AST], list[Scope]]]:
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
     """The fields of such nodes that hold nodes, the last one in the file first."""
     # Decorators stand above their function, though the tree lists them behind its body.
-    named = sorted(kind._fields, key=lambda one: one != "decorator_list")
+    # A newer Python may have fields with numbers or texts, which have no fields themselves.
+    named = sorted(getattr(kind, "_fields", ()), key=lambda one: one != "decorator_list")
     return tuple(one for one in named if one not in _EMPTY)[::-1]
 
 
 def _scoped(node: Any, scope: Scope, fields: Iterable[str]) -> list[Any]:
-    """What stands in ``node``, the last one first, between the scope that begins with it and the one that goes on."""
+    """What stands in ``node``, the last one first, between the scope that begins with it and the one that resumes."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         inside = Scope(node, False, scope.is_main)
     else:

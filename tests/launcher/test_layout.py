@@ -200,11 +200,46 @@ def test_a_file_in_json_stays_json(text: str, expected: str) -> None:
     assert json.loads(expected)["a"]["no"] == [1e-05, True, None]
 
 
-@pytest.mark.parametrize("space", ["", " ", "\n", "\n  "])
+@pytest.mark.parametrize(
+    ("new", "value"),
+    [
+        ("0x2", 2),
+        ("0o17", 15),
+        ("012", 12),
+        ("+5", 5),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("~", None),
+        ("True", True),
+        ("2024-01-01", "2024-01-01"),
+        ("1_000", "1_000"),
+        ("[on, {y: no}]", ["on", {"y": "no"}]),
+        ("é 😀", "é 😀"),
+        ('"\\ud800"', None),
+        (".inf", None),
+        ("&x [*y]", None),
+    ],
+)
+def test_json_gets_the_value_that_yaml_reads(new: str, value: object) -> None:
+    text = made('{"a": 1}', document_of('{"a": 1}').writing(("b",), new))
+    if value is None and new != "~":
+        assert text is None
+    else:
+        assert text is not None
+        assert json.loads(text) == {"a": 1, "b": value}
+        assert "\\u" not in text
+
+
+def test_a_sign_of_a_comment_within_json_text_is_none() -> None:
+    assert made('{"a": {"b": "c #d"}}', document_of('{"a": {"b": "c #d"}}').replacing(("a",), "2")) == '{"a": 2}'
+
+
+@pytest.mark.parametrize("before", ["", " ", "\n", "\n  "])
+@pytest.mark.parametrize("behind", ["", " ", "\n"])
 @pytest.mark.parametrize("gone", ["a", "b", "c"])
-def test_json_without_an_entry_has_no_comma_too_many(space: str, gone: str) -> None:
-    members = [f'{space}"{one}": 1' for one in "abc"]
-    new = made("{" + ",".join(members) + "\n}", document_of("{" + ",".join(members) + "\n}").removing((gone,)))
+def test_json_without_an_entry_has_no_comma_too_many(before: str, behind: str, gone: str) -> None:
+    text = "{" + f"{behind},".join(f'{before}"{one}": 1' for one in "abc") + "\n}"
+    new = made(text, document_of(text).removing((gone,)))
     assert new is not None
     assert list(json.loads(new)) == [one for one in "abc" if one != gone]
 
