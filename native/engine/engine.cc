@@ -131,10 +131,9 @@ EngineParts join(const EngineConfig& config, Connections connections) {
     parts.mappings.push_back(std::move(link.arena));
   }
   parts.local = std::make_unique<ShmTransport>(*loop, rank, heartbeat_s, parts.arena, std::move(local));
-  parts.network =
-      config.make_transport
-          ? config.make_transport(*loop, rank)
-          : std::make_unique<StreamTransport>(*loop, rank, heartbeat_s, std::move(connections.network));
+  parts.network = config.make_transport ? config.make_transport(*loop, rank)
+                                        : std::make_unique<StreamTransport>(*loop, rank, heartbeat_s,
+                                                                            std::move(connections.network));
   parts.executor = std::move(loop);
   return parts;
 }
@@ -216,7 +215,7 @@ Status Engine::start() {
   executor_->set_exhausted([this] { exhausted(); });
   executor_->set_tick([this] { tick(); }, [this] { return work(); });
   return executor_->start(static_cast<int>(config_.options.pin_cpu),
-                     std::chrono::microseconds(config_.options.spin_us));
+                          std::chrono::microseconds(config_.options.spin_us));
 }
 
 Engine::~Engine() { close(); }

@@ -39,8 +39,9 @@ struct EngineParts {
   std::unique_ptr<Executor> executor;
   Layout layout;
   Arena arena;
-  std::map<int, std::span<const std::byte>> peer_arenas;  // of the host's other ranks, as this rank reads them
-  std::vector<Mapping> mappings;                          // that hold them
+  std::map<int, std::span<const std::byte>>
+      peer_arenas;                // of the host's other ranks, as this rank reads them
+  std::vector<Mapping> mappings;  // that hold them
   std::unique_ptr<Transport> network;
   std::unique_ptr<Transport> local;
 };

@@ -33,9 +33,11 @@ int main(int argc, char** argv) {
     }
   }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  std::printf("%llu seeds, 0 judged wrong, %llu messages, %llu calls ended with an error, hash %016llx, %.0f seeds/s\n",
-              static_cast<unsigned long long>(count), static_cast<unsigned long long>(messages),
-              static_cast<unsigned long long>(failures), static_cast<unsigned long long>(hash),
-              static_cast<double>(count) / took);
+  std::printf(
+      "%llu seeds, 0 judged wrong, %llu messages, %llu calls ended with an error, hash %016llx, %.0f "
+      "seeds/s\n",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(messages),
+      static_cast<unsigned long long>(failures), static_cast<unsigned long long>(hash),
+      static_cast<double>(count) / took);
   return 0;
 }

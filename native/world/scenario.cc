@@ -23,7 +23,7 @@ using testing::Buffer;
 
 constexpr double kSlack = 1.5;    // seconds for the ticks and the words between a failure and its report
 constexpr double kHorizon = 120;  // seconds of the world in which every job is over
-constexpr std::size_t kTimeline = 400;
+constexpr std::size_t kTimeline = 40;
 
 Clock::duration ms(double value) { return seconds(value / 1000); }
 
@@ -94,9 +94,9 @@ class Job {
   VirtualNetwork memory_;
   std::vector<Mapping> readable_;  // each rank's shared memory, as the others of its host read it
   std::vector<Rank> ranks_;
-  std::set<int> guilty_;         // ranks that a report may name
-  TimePoint struck_{};           // when the first fault did that calls may fail of
-  Clock::duration delayed_{};    // by pauses
+  std::set<int> guilty_;       // ranks that a report may name
+  TimePoint struck_{};         // when the first fault did that calls may fail of
+  Clock::duration delayed_{};  // by pauses
   Verdict verdict_;
 };
 
@@ -251,7 +251,8 @@ void Job::make_call(int rank, std::uint32_t number) {
   }
   call.handle = one.handle;
   one.at = world_.now();
-  world_.note(rank, number, [&] { return "makes call " + std::to_string(number) + ", " + smdp::describe(one.what); });
+  world_.note(rank, number,
+              [&] { return "makes call " + std::to_string(number) + ", " + smdp::describe(one.what); });
   at(rank).made.push_back(std::move(made));
   one.refused = at(rank).engine->submit(at(rank).groups[planned.group], static_cast<int>(ranks), group_rank,
                                         std::move(call));
@@ -261,7 +262,8 @@ void Job::make_call(int rank, std::uint32_t number) {
 
 void Job::strike(const Fault& fault) {
   const int host = host_of_[static_cast<std::size_t>(fault.rank)];
-  world_.note(fault.rank, static_cast<std::uint64_t>(fault.kind), [&] { return simulation::describe(fault); });
+  world_.note(fault.rank, static_cast<std::uint64_t>(fault.kind),
+              [&] { return simulation::describe(fault); });
   if (is_hard(fault.kind) && struck_ == TimePoint{}) {
     struck_ = world_.now();
   }
@@ -337,9 +339,8 @@ bool Job::calls_are_over() const {
       continue;
     }
     if (one.groups.size() < plan_.groups.size() || one.next < plan_.calls.size() ||
-        std::ranges::any_of(one.made, [](const auto& made) {
-          return made->refused.ok() && !made->handle->is_complete();
-        })) {
+        std::ranges::any_of(
+            one.made, [](const auto& made) { return made->refused.ok() && !made->handle->is_complete(); })) {
       return false;
     }
   }
@@ -353,6 +354,8 @@ bool Job::has_closed(const Rank& one) const {
 
 Verdict Job::run() {
   open();
+  wires_.breach(plan_.breach, plan_.breached);
+  memory_.breach(plan_.breach, plan_.breached);
   for (const Fault& fault : plan_.faults) {
     if (fault.kind != FaultKind::kLeave && fault.kind != FaultKind::kOtherCall) {
       world_.after(ms(fault.at_ms), [this, &fault] { strike(fault); });
@@ -388,6 +391,7 @@ Verdict Job::run() {
     }
   }
   verdict_.seconds = std::chrono::duration<double>(world_.age()).count();
+  verdict_.was_breached = wires_.was_breached() || memory_.was_breached();
   verdict_.messages = wires_.messages() + memory_.messages();
   for (Rank& one : ranks_) {
     one.engine.reset();
@@ -493,9 +497,11 @@ Buffer Job::expected(int rank, const Made& made) {
 }  // namespace
 
 std::string describe(const Fault& fault) {
-  static constexpr std::array kNames = {"dies",         "dies with its host", "cannot reach host", "is paused",
-                                        "leaves early", "makes another call", "sees a slow network"};
-  std::string text = "rank " + std::to_string(fault.rank) + " " + kNames.at(static_cast<std::size_t>(fault.kind));
+  static constexpr std::array kNames = {
+      "dies",         "dies with its host", "cannot reach host",  "is paused",
+      "leaves early", "makes another call", "sees a slow network"};
+  std::string text =
+      "rank " + std::to_string(fault.rank) + " " + kNames.at(static_cast<std::size_t>(fault.kind));
   if (fault.kind == FaultKind::kCut) {
     text += " " + std::to_string(fault.other_host);
   } else if (fault.kind == FaultKind::kPause) {

@@ -1,8 +1,8 @@
 // A job drawn from a seed, run in a world, and judged.
 //
 // What is judged: every sum equals the reference bit for bit; where nothing failed every call succeeds; where
-// a rank failed, every call of the others ends in the stated time and names it; no call outlives its deadline;
-// and in the end no memory is left in use.
+// a rank failed, every call of the others ends in the stated time and names it; no call outlives its
+// deadline; and in the end no memory is left in use.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@
 
 #include "kernels/types.h"
 #include "net/frame.h"
+#include "virtual_network.h"
 
 namespace smdp::simulation {
 
 enum class FaultKind : std::uint8_t {
-  kDeath,       // a process ends
-  kHostDeath,   // a host stops, with all its processes
-  kCut,         // two hosts do not reach each other any more
-  kPause,       // a process gets no processor for a while
-  kLeave,       // a process closes its engine before its calls are made
-  kOtherCall,   // a process makes another call than the others
-  kSlowNetwork, // all messages take longer
+  kDeath,        // a process ends
+  kHostDeath,    // a host stops, with all its processes
+  kCut,          // two hosts do not reach each other any more
+  kPause,        // a process gets no processor for a while
+  kLeave,        // a process closes its engine before its calls are made
+  kOtherCall,    // a process makes another call than the others
+  kSlowNetwork,  // all messages take longer
 };
 
 struct Fault {
@@ -52,6 +53,8 @@ struct JobPlan {
   int bulk_kib = 64;
   int buffers_in_flight = 4;
   int arena_mib = 4;
+  Breach breach = Breach::kNone;  // of the network's promises, which has to be judged wrong
+  FrameType breached = FrameType::kPing;
 };
 
 JobPlan draw_plan(std::uint64_t seed);
@@ -65,6 +68,7 @@ struct Verdict {
   std::uint64_t messages = 0;
   std::uint64_t failures = 0;  // calls that ended with an error
   double seconds = 0;          // of the world
+  bool was_breached = false;   // the message came that the plan's breach waited for
 };
 
 Verdict run(const JobPlan& plan, bool records = false);

@@ -135,7 +135,7 @@ class VirtualNetwork::Endpoint final : public Transport {
                                                                     one.message.payload.end());
       network_.world_.note(rank_, digest(header),
                            [&] { return "sends rank " + std::to_string(one.peer) + " " + describe(header); });
-      deliver(one.peer, header, std::move(payload));
+      carry(one.peer, header, std::move(payload));
     }
     if (one.message.sent) {
       one.message.sent();
@@ -145,15 +145,34 @@ class VirtualNetwork::Endpoint final : public Transport {
     }
   }
 
-  void deliver(int peer, const FrameHeader& header,
-               std::shared_ptr<const std::vector<std::byte>> payload) {
+  void carry(int peer, const FrameHeader& header, std::shared_ptr<const std::vector<std::byte>> payload) {
+    if (header.type != network_.breached_ || network_.breach_ == Breach::kNone) {
+      deliver(peer, header, std::move(payload));
+      return;
+    }
+    network_.was_breached_ = true;
+    const Breach breach = std::exchange(network_.breach_, Breach::kNone);
+    if (breach == Breach::kRepeat) {
+      deliver(peer, header, payload);
+    }
+    if (breach == Breach::kCorrupt && !payload->empty()) {
+      auto other = std::make_shared<std::vector<std::byte>>(*payload);
+      other->back() ^= std::byte{1};
+      payload = std::move(other);
+    }
+    if (breach != Breach::kDrop) {
+      deliver(peer, header, std::move(payload));
+    }
+  }
+
+  void deliver(int peer, const FrameHeader& header, std::shared_ptr<const std::vector<std::byte>> payload) {
     ++network_.messages_;
     if (!network_.connected(rank_, peer)) {
       return;
     }
     ++network_.under_way_[{rank_, peer}];
-    const TimePoint there = network_.world_.now() +
-                            network_.world_.between(network_.costs_.least_latency, network_.costs_.most_latency);
+    const TimePoint there = network_.world_.now() + network_.world_.between(network_.costs_.least_latency,
+                                                                            network_.costs_.most_latency);
     const TimePoint in = network_.on_its_way_in(network_.host(peer), there, header.payload);
     network_.world_.at(in, [&network = network_, from = rank_, peer, header, payload = std::move(payload)] {
       const auto endpoint = network.endpoints_.find(peer);
@@ -177,9 +196,8 @@ class VirtualNetwork::Endpoint final : public Transport {
 
   void arrive(int from, const FrameHeader& header, Landing landing) {
     if (!gone_.contains(from)) {
-      network_.world_.note(rank_, ~digest(header), [&] {
-        return "hears rank " + std::to_string(from) + " " + describe(header);
-      });
+      network_.world_.note(rank_, ~digest(header),
+                           [&] { return "hears rank " + std::to_string(from) + " " + describe(header); });
       events_->arrived(from, header, std::move(landing));
     }
     settle(from);

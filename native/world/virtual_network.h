@@ -1,8 +1,8 @@
 // Ways between the ranks of a simulated job: each message takes its time, on its host's way out, on the wire
 // and on the other's way in, and may be overtaken.
 //
-// One such network stands for the wires between hosts, another for the shared memory within each. A payload is
-// read from the sender's memory when it goes out and written to the receiver's while it comes in, so that
+// One such network stands for the wires between hosts, another for the shared memory within each. A payload
+// is read from the sender's memory when it goes out and written to the receiver's while it comes in, so that
 // memory which is given back too early is seen to change. What the contract (net/transport.h) promises is
 // kept: every message arrives once, or its sender is lost; a goodbye and a loss come behind all that arrives.
 #pragma once
@@ -19,6 +19,9 @@
 
 namespace smdp::simulation {
 
+// A breach of what a network promises, so that the judge has something to find.
+enum class Breach : std::uint8_t { kNone, kDrop, kRepeat, kCorrupt };
+
 struct NetworkCosts {
   double bytes_per_s = 0;  // of each host, each way
   Clock::duration least_latency{};
@@ -33,13 +36,19 @@ class VirtualNetwork {
   VirtualNetwork(World& world, Reach reach, NetworkCosts costs, std::vector<int> host_of);
 
   std::unique_ptr<Transport> attach(Executor& executor, int rank);
-  // The process of `rank` has ended without a goodbye: the others lose it. `host_too`: its machine as well, so
-  // that nothing tells them but its silence.
+  // The process of `rank` has ended without a goodbye: the others lose it. `host_too`: its machine as well,
+  // so that nothing tells them but its silence.
   void kill(int rank, bool host_too);
   // From now on nothing passes between the two hosts.
   void cut(int host, int other);
   // From now on every message takes `factor` times as long.
   void slow_down(double factor) { slowness_ = factor; }
+  // The next message of this type meets this.
+  void breach(Breach breach, FrameType type) {
+    breach_ = breach;
+    breached_ = type;
+  }
+  [[nodiscard]] bool was_breached() const { return was_breached_; }
 
   [[nodiscard]] std::uint64_t messages() const { return messages_; }
 
@@ -61,10 +70,13 @@ class VirtualNetwork {
   double slowness_ = 1;
   std::map<int, Endpoint*> endpoints_;
   std::map<std::pair<int, int>, std::uint64_t> under_way_;  // from, to: sent, and neither arrived nor dropped
-  std::set<std::pair<int, int>> cuts_;         // of hosts
-  std::map<int, TimePoint> out_;               // by host: until then its way out is taken
+  std::set<std::pair<int, int>> cuts_;                      // of hosts
+  std::map<int, TimePoint> out_;                            // by host: until then its way out is taken
   std::map<int, TimePoint> in_;
   std::uint64_t messages_ = 0;
+  Breach breach_ = Breach::kNone;
+  FrameType breached_ = FrameType::kPing;
+  bool was_breached_ = false;
 };
 
 }  // namespace smdp::simulation
