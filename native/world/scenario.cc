@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "engine.h"
-#include "reference.h"
+#include "values.h"
 #include "virtual_executor.h"
 #include "virtual_network.h"
 #include "world.h"
@@ -19,7 +18,6 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
-using testing::Buffer;
 
 constexpr double kSlack = 1.5;    // seconds for the ticks and the words between a failure and its report
 constexpr double kHorizon = 120;  // seconds of the world in which every job is over
@@ -27,27 +25,14 @@ constexpr std::size_t kTimeline = 40;
 
 Clock::duration ms(double value) { return seconds(value / 1000); }
 
-std::vector<int> host_of(const JobPlan& plan) {
-  std::vector<int> hosts;
-  for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
-    hosts.insert(hosts.end(), static_cast<std::size_t>(plan.hosts[host]), static_cast<int>(host));
-  }
-  return hosts;
-}
-
 bool is_hard(FaultKind kind) { return kind != FaultKind::kPause && kind != FaultKind::kSlowNetwork; }
-
-// The same values whoever asks.
-Buffer input_of(int rank, std::uint32_t number, std::size_t count, DType type) {
-  return testing::random_buffer(type, count, static_cast<std::uint32_t>(rank) * 1009U + number);
-}
 
 // One call on one rank.
 struct Made {
   std::uint32_t number = 0;
   Descriptor what;
-  Buffer input;
-  Buffer output;
+  int group_rank = 0;
+  Values values;
   std::shared_ptr<OperationHandle> handle;
   Status refused;
   TimePoint at{};
@@ -65,7 +50,9 @@ class Job {
     std::unique_ptr<Engine> engine;
     VirtualExecutor* executor = nullptr;  // the engine's
     std::vector<std::uint64_t> groups;
-    std::size_t next = 0;  // of the plan's calls
+    std::vector<std::uint32_t> calls;  // numbers of those that it makes, in its order
+    std::size_t next = 0;              // of them
+    bool has_begun = false;
     bool is_gone = false;  // it died, or left early: nothing is asked of it
     bool has_departed = false;
     TimePoint departed{};
@@ -74,6 +61,7 @@ class Job {
   void open();
   EngineParts parts_of(int rank, Arena arena);
   void begin(int rank);
+  [[nodiscard]] std::vector<std::uint32_t> calls_of(int rank);
   void go_on(int rank);
   void make_call(int rank, std::uint32_t number);
   void strike(const Fault& fault);
@@ -83,7 +71,6 @@ class Job {
   [[nodiscard]] bool has_closed(const Rank& one) const;
   void judge();
   void judge_call(int rank, const Made& made);
-  [[nodiscard]] Buffer expected(int rank, const Made& made);
   void wrong(const std::string& text) { verdict_.wrong.push_back(text); }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
@@ -190,20 +177,36 @@ void Job::begin(int rank) {
                                 : Result<std::uint64_t>(std::uint64_t{0});
     one.groups.push_back(*made);
   }
+  one.calls = calls_of(rank);
+  one.has_begun = true;
   go_on(rank);
 }
 
-// The next call that this rank takes part in, and a moment later the one behind it.
+// The calls that a rank makes, in its order.
+std::vector<std::uint32_t> Job::calls_of(int rank) {
+  std::vector<std::uint32_t> numbers;
+  std::size_t first_of_step = 0;
+  for (std::uint32_t number = 0; number < plan_.calls.size(); ++number) {
+    const PlannedCall& call = plan_.calls[number];
+    const auto& members = plan_.groups[call.group];
+    const auto member = std::ranges::find(members, rank);
+    if (member == members.end() || !call.is_made_by(static_cast<int>(member - members.begin()))) {
+      continue;
+    }
+    numbers.push_back(number);
+    first_of_step = !call.keyed || call.index == 0 ? numbers.size() - 1 : first_of_step;
+    if (call.keyed) {
+      const std::size_t place = first_of_step + world_.below(numbers.size() - first_of_step);
+      std::swap(numbers[place], numbers.back());
+    }
+  }
+  return numbers;
+}
+
+// The next call, and a moment later the one behind it.
 void Job::go_on(int rank) {
   Rank& one = at(rank);
-  while (one.next < plan_.calls.size()) {
-    const auto& members = plan_.groups[plan_.calls[one.next].group];
-    if (std::ranges::find(members, rank) != members.end()) {
-      break;
-    }
-    ++one.next;
-  }
-  if (one.is_gone || one.next == plan_.calls.size()) {
+  if (one.is_gone || one.next == one.calls.size()) {
     return;
   }
   for (const Fault& fault : plan_.faults) {
@@ -212,7 +215,7 @@ void Job::go_on(int rank) {
       return;
     }
   }
-  make_call(rank, static_cast<std::uint32_t>(one.next++));
+  make_call(rank, one.calls[one.next++]);
   world_.after(world_.between(microseconds(0), milliseconds(1)), [this, rank] { go_on(rank); });
 }
 
@@ -225,18 +228,15 @@ void Job::make_call(int rank, std::uint32_t number) {
   one.number = number;
   one.what = planned.what;
   for (const Fault& fault : plan_.faults) {
-    if (fault.kind == FaultKind::kOtherCall && fault.rank == rank && fault.call == number) {
+    if (fault.kind == FaultKind::kOtherCall && fault.rank == rank && fault.call == number &&
+        !is_made_of_messages(one.what.collective)) {
       one.what.count += 1;
       guilty_.insert(rank);
       struck_ = struck_ == TimePoint{} ? world_.now() : struck_;
     }
   }
-  const std::size_t ranks = members.size();
-  const std::size_t count = one.what.count;
-  const bool gathers = one.what.collective == Collective::kAllGather;
-  const bool scatters = one.what.collective == Collective::kReduceScatter;
-  one.input = input_of(rank, number, scatters ? count * ranks : count, one.what.dtype);
-  one.output.resize((gathers ? count * ranks : count) * size_of(one.what.dtype));
+  one.group_rank = group_rank;
+  one.values = values_before(plan_, number, one.what, group_rank);
   one.handle = std::make_shared<OperationHandle>([this, rank, number, entry = &one](const Status& status) {
     entry->ended = world_.now();
     world_.note(rank, number << 8U | static_cast<std::uint64_t>(status.code()), [&] {
@@ -245,17 +245,25 @@ void Job::make_call(int rank, std::uint32_t number) {
   });
   Call call;
   call.what = one.what;
-  if (one.what.collective != Collective::kBarrier) {
-    call.input = one.input;
-    call.output = one.output;
+  if (planned.what.collective == Collective::kSend && group_rank == planned.to) {
+    call.what.collective = Collective::kRecv;
   }
+  if (is_made_of_messages(one.what.collective)) {
+    call.what.root = 0;
+    call.tag = number;
+  }
+  call.keyed = planned.keyed;
+  call.step = planned.step;
+  call.index = planned.index;
+  call.buffers = planned.buffers;
+  one.values.lend(call);
   call.handle = one.handle;
   one.at = world_.now();
   world_.note(rank, number,
               [&] { return "makes call " + std::to_string(number) + ", " + smdp::describe(one.what); });
   at(rank).made.push_back(std::move(made));
-  one.refused = at(rank).engine->submit(at(rank).groups[planned.group], static_cast<int>(ranks), group_rank,
-                                        std::move(call));
+  one.refused = at(rank).engine->submit(at(rank).groups[planned.group], static_cast<int>(members.size()),
+                                        group_rank, std::move(call));
 }
 
 // -- What goes wrong ----------------------------------------------------------------------------------------
@@ -338,7 +346,7 @@ bool Job::calls_are_over() const {
     if (one.is_gone) {
       continue;
     }
-    if (one.groups.size() < plan_.groups.size() || one.next < plan_.calls.size() ||
+    if (!one.has_begun || one.next < one.calls.size() ||
         std::ranges::any_of(
             one.made, [](const auto& made) { return made->refused.ok() && !made->handle->is_complete(); })) {
       return false;
@@ -426,7 +434,7 @@ void Job::judge_call(int rank, const Made& made) {
   }
   const Status& status = made.refused.ok() ? made.handle->status() : made.refused;
   if (status.ok()) {
-    if (made.what.collective != Collective::kBarrier && made.output != expected(rank, made)) {
+    if (!are_right(made.values, plan_, made.number, made.what, made.group_rank)) {
       wrong(name + " has another result than the reference");
     }
     return;
@@ -451,173 +459,11 @@ void Job::judge_call(int rank, const Made& made) {
   }
 }
 
-Buffer Job::expected(int rank, const Made& made) {
-  const auto& members = plan_.groups[plan_.calls[made.number].group];
-  const std::size_t element = size_of(made.what.dtype);
-  const std::size_t bytes = made.what.count * element;
-  const bool scatters = made.what.collective == Collective::kReduceScatter;
-  const auto input = [&](int member) {
-    return input_of(member, made.number, scatters ? made.what.count * members.size() : made.what.count,
-                    made.what.dtype);
-  };
-  if (made.what.collective == Collective::kBroadcast) {
-    return input(members[made.what.root]);
-  }
-  if (made.what.collective == Collective::kAllGather) {
-    Buffer all;
-    for (const int member : members) {
-      const Buffer part = input(member);
-      all.insert(all.end(), part.begin(), part.end());
-    }
-    return all;
-  }
-  const auto group_rank = static_cast<std::size_t>(std::ranges::find(members, rank) - members.begin());
-  if (made.what.collective == Collective::kReduce && group_rank != made.what.root) {
-    return made.output;  // nobody's
-  }
-  std::vector<int> hosts;
-  for (const int member : members) {
-    hosts.push_back(host_of_[static_cast<std::size_t>(member)]);
-  }
-  std::vector<std::vector<Buffer>> inputs;
-  for (const auto& ranks : make_group_layout(hosts).hosts) {
-    auto& of_host = inputs.emplace_back();
-    for (const int one : ranks) {
-      of_host.push_back(input(members[static_cast<std::size_t>(one)]));
-    }
-  }
-  Buffer sum = testing::reference_reduce(made.what.dtype, made.what.op, inputs);
-  if (!scatters) {
-    return sum;
-  }
-  const auto first = sum.begin() + static_cast<std::ptrdiff_t>(group_rank * bytes);
-  return {first, first + static_cast<std::ptrdiff_t>(bytes)};
-}
-
 }  // namespace
-
-std::string describe(const Fault& fault) {
-  static constexpr std::array kNames = {
-      "dies",         "dies with its host", "cannot reach host",  "is paused",
-      "leaves early", "makes another call", "sees a slow network"};
-  std::string text =
-      "rank " + std::to_string(fault.rank) + " " + kNames.at(static_cast<std::size_t>(fault.kind));
-  if (fault.kind == FaultKind::kCut) {
-    text += " " + std::to_string(fault.other_host);
-  } else if (fault.kind == FaultKind::kPause) {
-    text += " for " + std::to_string(fault.for_ms) + " ms";
-  }
-  return fault.kind == FaultKind::kLeave || fault.kind == FaultKind::kOtherCall
-             ? text + " at call " + std::to_string(fault.call)
-             : text + " after " + std::to_string(fault.at_ms) + " ms";
-}
-
-std::string describe(const JobPlan& plan) {
-  std::string text = "seed " + std::to_string(plan.seed) + ": hosts of";
-  for (const int ranks : plan.hosts) {
-    text += " " + std::to_string(ranks);
-  }
-  text += " ranks; pieces of " + std::to_string(plan.piece_kib) + " KiB, " +
-          std::to_string(plan.buffers_in_flight) + " buffers in flight\n";
-  for (const PlannedCall& call : plan.calls) {
-    text += "  group " + std::to_string(call.group) + ": " + smdp::describe(call.what) + "\n";
-  }
-  for (const Fault& fault : plan.faults) {
-    text += "  " + describe(fault) + "\n";
-  }
-  return text;
-}
-
-// -- Plans --------------------------------------------------------------------------------------------------
-
-namespace {
-
-// Small sizes are likely, large ones come.
-std::uint64_t draw_count(World& chance) {
-  const std::uint64_t bound = 1ULL << chance.below(14);
-  return chance.chance(0.05) ? 0 : chance.below(bound) + 1;
-}
-
-PlannedCall draw_call(World& chance, const std::vector<std::vector<int>>& groups) {
-  static constexpr std::array kTypes = {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kInt32,
-                                        DType::kUInt8};
-  static constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax};
-  PlannedCall call;
-  call.group = static_cast<std::uint32_t>(chance.below(groups.size()));
-  // Sums are what a training calls most.
-  call.what.collective =
-      chance.chance(0.5) ? Collective::kAllReduce : static_cast<Collective>(chance.below(6));
-  call.what.dtype = kTypes.at(chance.below(kTypes.size()));
-  call.what.op = reduces(call.what.collective) ? kOps.at(chance.below(kOps.size())) : ReduceOp::kSum;
-  call.what.count = call.what.collective == Collective::kBarrier ? 0 : draw_count(chance);
-  if (has_root(call.what.collective)) {
-    call.what.root = static_cast<std::uint32_t>(chance.below(groups[call.group].size()));
-  }
-  return call;
-}
-
-Fault draw_fault(World& chance, const JobPlan& plan, int ranks) {
-  Fault fault;
-  fault.kind = static_cast<FaultKind>(chance.below(7));
-  fault.rank = static_cast<int>(chance.below(static_cast<std::uint64_t>(ranks)));
-  fault.at_ms = static_cast<double>(chance.below(chance.chance(0.5) ? 3000 : 12000)) / 1000;
-  fault.for_ms = static_cast<double>(chance.below(chance.chance(0.7) ? 50 : 3000));
-  fault.call = static_cast<std::uint32_t>(chance.below(plan.calls.size()));
-  const int host = host_of(plan)[static_cast<std::size_t>(fault.rank)];
-  const auto hosts = plan.hosts.size();
-  fault.other_host = static_cast<int>((static_cast<std::size_t>(host) + 1 + chance.below(hosts)) % hosts);
-  if (fault.kind == FaultKind::kCut && fault.other_host == host) {
-    fault.kind = FaultKind::kPause;
-  }
-  return fault;
-}
-
-}  // namespace
-
-JobPlan draw_plan(std::uint64_t seed) {
-  World chance(seed, false);
-  JobPlan plan;
-  plan.seed = seed;
-  const std::uint64_t most_hosts = chance.chance(0.02) ? 8 : 4;
-  const std::uint64_t most_ranks = chance.chance(0.02) ? 8 : 3;
-  plan.hosts.resize(1 + chance.below(most_hosts));
-  for (int& ranks : plan.hosts) {
-    ranks = static_cast<int>(1 + chance.below(most_ranks));
-  }
-  if (plan.hosts == std::vector<int>{1}) {
-    plan.hosts = {1, 1};
-  }
-  const int ranks = std::accumulate(plan.hosts.begin(), plan.hosts.end(), 0);
-  std::vector<int> all(static_cast<std::size_t>(ranks));
-  std::iota(all.begin(), all.end(), 0);
-  plan.groups.push_back(all);
-  if (ranks > 2 && chance.chance(0.3)) {
-    std::vector<int> some;
-    std::ranges::copy_if(all, std::back_inserter(some), [&](int) { return chance.chance(0.6); });
-    if (some.size() > 1) {
-      plan.groups.push_back(some);
-    }
-  }
-  plan.piece_kib = 1 << (2 + chance.below(4));
-  plan.small_kib = 1 << chance.below(6);
-  plan.bulk_kib = plan.piece_kib << chance.below(4);
-  plan.buffers_in_flight = static_cast<int>(1 + chance.below(4));
-  plan.arena_mib = chance.chance(0.2) ? 1 : 4;
-  const std::uint64_t calls = 1 + chance.below(6);
-  for (std::uint64_t call = 0; call < calls; ++call) {
-    plan.calls.push_back(draw_call(chance, plan.groups));
-  }
-  // A third of the jobs meet nothing but a network that delays and reorders.
-  const std::uint64_t faults = chance.chance(0.33) ? 0 : 1 + chance.below(chance.chance(0.3) ? 3 : 1);
-  for (std::uint64_t fault = 0; fault < faults; ++fault) {
-    plan.faults.push_back(draw_fault(chance, plan, ranks));
-  }
-  return plan;
-}
 
 Verdict run(const JobPlan& plan, bool records) { return Job(plan, records).run(); }
 
-JobPlan shrink(const JobPlan& plan) {
+JobPlan shrink(const JobPlan& plan) {  // NOLINT(readability-function-cognitive-complexity)
   JobPlan best = plan;
   const auto still_wrong = [&](const JobPlan& smaller) {
     if (run(smaller).wrong.empty()) {
@@ -636,6 +482,7 @@ JobPlan shrink(const JobPlan& plan) {
     for (std::size_t call = 0; call < best.calls.size() && best.calls.size() > 1 && !smaller; ++call) {
       JobPlan without = best;
       without.calls.erase(without.calls.begin() + static_cast<std::ptrdiff_t>(call));
+      name_buffers(without);
       for (Fault& fault : without.faults) {
         fault.call = std::min(fault.call, static_cast<std::uint32_t>(without.calls.size() - 1));
       }

@@ -1,0 +1,189 @@
+#include "job_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+
+#include "collectives/call.h"
+#include "world.h"
+
+namespace smdp::simulation {
+
+std::vector<int> host_of(const JobPlan& plan) {
+  std::vector<int> hosts;
+  for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
+    hosts.insert(hosts.end(), static_cast<std::size_t>(plan.hosts[host]), static_cast<int>(host));
+  }
+  return hosts;
+}
+
+void name_buffers(JobPlan& plan) {
+  std::map<std::uint32_t, std::uint32_t> steps;  // by group: of the last named buffer
+  for (std::size_t first = 0; first < plan.calls.size();) {
+    std::size_t end = first + 1;
+    if (plan.calls[first].keyed) {
+      const auto is_of_it = [&](const PlannedCall& other) {
+        return other.keyed && other.group == plan.calls[first].group && other.step == plan.calls[first].step;
+      };
+      while (end < plan.calls.size() && is_of_it(plan.calls[end])) {
+        ++end;
+      }
+      const std::uint32_t step = steps[plan.calls[first].group]++;
+      for (std::size_t place = first; place < end; ++place) {
+        plan.calls[place].step = step;
+        plan.calls[place].index = static_cast<std::uint32_t>(place - first);
+        plan.calls[place].buffers = static_cast<std::uint32_t>(end - first);
+      }
+    }
+    first = end;
+  }
+}
+
+std::string describe(const Fault& fault) {
+  static constexpr std::array kNames = {
+      "dies",         "dies with its host", "cannot reach host",  "is paused",
+      "leaves early", "makes another call", "sees a slow network"};
+  std::string text =
+      "rank " + std::to_string(fault.rank) + " " + kNames.at(static_cast<std::size_t>(fault.kind));
+  if (fault.kind == FaultKind::kCut) {
+    text += " " + std::to_string(fault.other_host);
+  } else if (fault.kind == FaultKind::kPause) {
+    text += " for " + std::to_string(fault.for_ms) + " ms";
+  }
+  return fault.kind == FaultKind::kLeave || fault.kind == FaultKind::kOtherCall
+             ? text + " at call " + std::to_string(fault.call)
+             : text + " after " + std::to_string(fault.at_ms) + " ms";
+}
+
+std::string describe(const JobPlan& plan) {
+  std::string text = "seed " + std::to_string(plan.seed) + ": hosts of";
+  for (const int ranks : plan.hosts) {
+    text += " " + std::to_string(ranks);
+  }
+  text += " ranks; pieces of " + std::to_string(plan.piece_kib) + " KiB, " +
+          std::to_string(plan.buffers_in_flight) + " buffers in flight\n";
+  for (const PlannedCall& call : plan.calls) {
+    text += "  group " + std::to_string(call.group) + ": " + smdp::describe(call.what);
+    text += call.keyed ? ", buffer (" + std::to_string(call.step) + ", " + std::to_string(call.index) + ")\n"
+                       : "\n";
+  }
+  for (const Fault& fault : plan.faults) {
+    text += "  " + describe(fault) + "\n";
+  }
+  return text;
+}
+
+// -- Plans --------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Small sizes are likely, large ones come.
+std::uint64_t draw_count(World& chance) {
+  const std::uint64_t bound = 1ULL << chance.below(14);
+  return chance.chance(0.05) ? 0 : chance.below(bound) + 1;
+}
+
+PlannedCall draw_call(World& chance, const std::vector<std::vector<int>>& groups) {
+  static constexpr std::array kTypes = {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kInt32,
+                                        DType::kUInt8};
+  static constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax};
+  PlannedCall call;
+  call.group = static_cast<std::uint32_t>(chance.below(groups.size()));
+  // Sums are what a training calls most.
+  call.what.collective =
+      chance.chance(0.5) ? Collective::kAllReduce : static_cast<Collective>(chance.below(6));
+  call.what.dtype = kTypes.at(chance.below(kTypes.size()));
+  call.what.op = reduces(call.what.collective) ? kOps.at(chance.below(kOps.size())) : ReduceOp::kSum;
+  call.what.count = call.what.collective == Collective::kBarrier ? 0 : draw_count(chance);
+  if (has_root(call.what.collective)) {
+    call.what.root = static_cast<std::uint32_t>(chance.below(groups[call.group].size()));
+  }
+  return call;
+}
+
+// One call, or the buffers of a step.
+void draw_calls(World& chance, JobPlan& plan) {
+  PlannedCall call = draw_call(chance, plan.groups);
+  const std::size_t ranks = plan.groups[call.group].size();
+  if (chance.chance(0.25)) {
+    static constexpr std::array kKinds = {Collective::kSend, Collective::kSend, Collective::kGather,
+                                          Collective::kScatter, Collective::kAllToAll};
+    call.what = {kKinds.at(chance.below(kKinds.size())), DType::kUInt8, ReduceOp::kSum, 0,
+                 draw_count(chance)};
+    call.what.root = static_cast<std::uint32_t>(chance.below(ranks));
+    call.to = static_cast<int>((call.what.root + 1 + chance.below(ranks - 1)) % ranks);
+  } else if (chance.chance(0.25)) {
+    call.what.collective = Collective::kAllReduce;
+    call.what.root = 0;
+    call.keyed = true;
+    call.step = plan.calls.empty() ? 0 : plan.calls.back().step + 1;
+    for (std::uint64_t more = chance.below(4); more > 0; --more) {
+      call.what.count = draw_count(chance);
+      plan.calls.push_back(call);
+    }
+  }
+  plan.calls.push_back(call);
+}
+
+Fault draw_fault(World& chance, const JobPlan& plan, int ranks) {
+  Fault fault;
+  fault.kind = static_cast<FaultKind>(chance.below(7));
+  fault.rank = static_cast<int>(chance.below(static_cast<std::uint64_t>(ranks)));
+  fault.at_ms = static_cast<double>(chance.below(chance.chance(0.5) ? 3000 : 12000)) / 1000;
+  fault.for_ms = static_cast<double>(chance.below(chance.chance(0.7) ? 50 : 3000));
+  fault.call = static_cast<std::uint32_t>(chance.below(plan.calls.size()));
+  const int host = host_of(plan)[static_cast<std::size_t>(fault.rank)];
+  const auto hosts = plan.hosts.size();
+  fault.other_host = static_cast<int>((static_cast<std::size_t>(host) + 1 + chance.below(hosts)) % hosts);
+  if (fault.kind == FaultKind::kCut && fault.other_host == host) {
+    fault.kind = FaultKind::kPause;
+  }
+  return fault;
+}
+
+}  // namespace
+
+JobPlan draw_plan(std::uint64_t seed) {
+  World chance(seed, false);
+  JobPlan plan;
+  plan.seed = seed;
+  const std::uint64_t most_hosts = chance.chance(0.02) ? 8 : 4;
+  const std::uint64_t most_ranks = chance.chance(0.02) ? 8 : 3;
+  plan.hosts.resize(1 + chance.below(most_hosts));
+  for (int& ranks : plan.hosts) {
+    ranks = static_cast<int>(1 + chance.below(most_ranks));
+  }
+  if (plan.hosts == std::vector<int>{1}) {
+    plan.hosts = {1, 1};
+  }
+  const int ranks = std::accumulate(plan.hosts.begin(), plan.hosts.end(), 0);
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  plan.groups.push_back(all);
+  if (ranks > 2 && chance.chance(0.3)) {
+    std::vector<int> some;
+    std::ranges::copy_if(all, std::back_inserter(some), [&](int) { return chance.chance(0.6); });
+    if (some.size() > 1) {
+      plan.groups.push_back(some);
+    }
+  }
+  plan.piece_kib = 1 << (2 + chance.below(4));
+  plan.small_kib = 1 << chance.below(6);
+  plan.bulk_kib = plan.piece_kib << chance.below(4);
+  plan.buffers_in_flight = static_cast<int>(1 + chance.below(4));
+  plan.arena_mib = chance.chance(0.2) ? 1 : 4;
+  const std::uint64_t calls = 1 + chance.below(6);
+  for (std::uint64_t call = 0; call < calls; ++call) {
+    draw_calls(chance, plan);
+  }
+  name_buffers(plan);
+  // A third of the jobs meet nothing but a network that delays and reorders.
+  const std::uint64_t faults = chance.chance(0.33) ? 0 : 1 + chance.below(chance.chance(0.3) ? 3 : 1);
+  for (std::uint64_t fault = 0; fault < faults; ++fault) {
+    plan.faults.push_back(draw_fault(chance, plan, ranks));
+  }
+  return plan;
+}
+
+}  // namespace smdp::simulation

@@ -1,0 +1,36 @@
+// What goes into a planned call on each rank, and what has to come out of it: random bytes from the call and
+// the rank, and the reference for what is reduced.
+#pragma once
+
+#include <vector>
+
+#include "collectives/call.h"
+#include "job_plan.h"
+#include "reference.h"
+
+namespace smdp::simulation {
+
+// The memory of one call on one rank.
+struct Values {
+  struct Message {
+    int peer = 0;  // rank of the group
+    bool receive = false;
+    testing::Buffer bytes;
+  };
+
+  testing::Buffer input;
+  testing::Buffer output;
+  std::vector<Message> messages;
+
+  // Makes it the call's. `this` must outlive it.
+  void lend(Call& call);
+};
+
+// Before the call; results are zeros. `what` is the planned call's, or differs from it in the count.
+Values values_before(const JobPlan& plan, std::uint32_t number, const Descriptor& what, int group_rank);
+
+// Whether `values` hold what the call has to leave there, which all ranks made as `what`.
+bool are_right(const Values& values, const JobPlan& plan, std::uint32_t number, const Descriptor& what,
+               int group_rank);
+
+}  // namespace smdp::simulation
