@@ -50,7 +50,9 @@ Cluster::Cluster(const ClusterOptions& options) {
         (void)set_option(config.options, name, value);
       }
       if (options.fabric != nullptr) {
-        config.make_transport = [&](Executor& executor, int me) { return options.fabric->attach(executor, me); };
+        config.make_transport = [&](Executor& executor, int me) {
+          return options.fabric->attach(executor, me);
+        };
       }
       if (options.adjust) {
         options.adjust(static_cast<int>(rank), config);

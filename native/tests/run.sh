@@ -12,10 +12,10 @@ failed=0
 for kind in "$@"; do
   filter='*'
   case $kind in
-    release) sanitizers= type=Release ;;
+    release) sanitizers= type=Release seeds=10000 ;;
     # 64 MiB through instrumented code says nothing that a few KiB do not.
-    asan) sanitizers=address,undefined type=RelWithDebInfo filter='-*ALargeBuffer*' ;;
-    tsan) sanitizers=thread type=RelWithDebInfo filter='-*ALargeBuffer*' ;;
+    asan) sanitizers=address,undefined type=RelWithDebInfo filter='-*ALargeBuffer*' seeds=1000 ;;
+    tsan) sanitizers=thread type=RelWithDebInfo filter='-*ALargeBuffer*' seeds=200 ;;
     *) echo "run.sh: no such kind: $kind" >&2; exit 2 ;;
   esac
   build=$source/build/tests-$kind
@@ -23,6 +23,7 @@ for kind in "$@"; do
   nice -n 10 cmake --build "$build" --parallel "$jobs" > "$build/build.log" 2>&1 || { cat "$build/build.log"; exit 1; }
   status=0
   ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0 \
+    SMDP_WORLD_SEEDS=$seeds \
     sh -c '"$1/tests/test_native" --gtest_brief=1 --gtest_filter="$2" && "$1/fuzz/replay_corpora" --gtest_brief=1' \
     run "$build" "$filter" > "$build/test.log" 2>&1 || status=$?
   if [ $status -ne 0 ]; then

@@ -1,8 +1,8 @@
 // The seam between an engine and what runs its work: threads, waiting and the tick.
 //
-// An executor runs one thing at a time, so what is touched by its tasks alone needs no lock. The loop with its
-// threads and its epoll set stands behind it (net/loop.h); a simulation puts all executors of a job on one
-// thread and one clock, which it turns itself.
+// An executor runs one thing at a time, so what is touched by its tasks alone needs no lock. The loop with
+// its threads and its epoll set stands behind it (net/loop.h); a simulation puts all executors of a job on
+// one thread and one clock, which it turns itself.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@ class Executor {
 
   virtual ~Executor() = default;
 
-  // Starts to run tasks; `pin_cpu` >= 0 binds them to that processor. `spin`: how long it looks for more while
-  // there is swift work, before it sleeps.
+  // Starts to run tasks; `pin_cpu` >= 0 binds them to that processor. `spin`: how long it looks for more
+  // while there is swift work, before it sleeps.
   virtual Status start(int pin_cpu, std::chrono::microseconds spin) = 0;
   // Runs what is posted already, then ends. From outside only; safe to call twice.
   virtual void stop() = 0;
