@@ -3,6 +3,7 @@
 // SMDP_WORLD_SEEDS sets how many seeds are run (10,000); explore_world runs any, and shows one that is wrong.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -16,20 +17,11 @@ std::uint64_t seeds() {
   return given == nullptr ? 10000 : std::strtoull(given, nullptr, 10);
 }
 
-std::string told(const JobPlan& plan) {
-  const Verdict verdict = run(shrink(plan), true);
-  std::string text = describe(shrink(plan)) + verdict.timeline;
-  for (const std::string& wrong : verdict.wrong) {
-    text += "wrong: " + wrong + "\n";
-  }
-  return text;
-}
-
 TEST(World, JobsOfManySeedsAreJudgedRight) {
   std::uint64_t failures = 0;
   for (std::uint64_t seed = 0; seed < seeds(); ++seed) {
     const Verdict verdict = run(draw_plan(seed));
-    ASSERT_TRUE(verdict.wrong.empty()) << told(draw_plan(seed));
+    ASSERT_TRUE(verdict.wrong.empty()) << explain(draw_plan(seed));
     failures += verdict.failures;
   }
   EXPECT_GT(failures, seeds());  // the faults are not idle
@@ -100,6 +92,10 @@ TEST(World, AWrongRunIsShrunk) {
   EXPECT_TRUE(smallest.faults.empty());
   EXPECT_EQ(smallest.calls.size(), 1);
   EXPECT_LT(smallest.calls[0].what.count, 9000);
+  const std::string text = explain(plan);
+  EXPECT_EQ(text.find(describe(smallest)), 0);
+  EXPECT_NE(text.find("\nwrong: "), std::string::npos) << text;
+  EXPECT_LE(std::ranges::count(text, '\n'), 60) << text;
 }
 
 }  // namespace

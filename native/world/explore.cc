@@ -22,13 +22,8 @@ int main(int argc, char** argv) {
     messages += verdict.messages;
     failures += verdict.failures;
     if (!verdict.wrong.empty()) {
-      const JobPlan smallest = shrink(draw_plan(seed));
-      const Verdict again = run(smallest, true);
-      std::printf("seed %llu is judged wrong. At its smallest:\n%s%s", static_cast<unsigned long long>(seed),
-                  describe(smallest).c_str(), again.timeline.c_str());
-      for (const auto& wrong : again.wrong) {
-        std::printf("wrong: %s\n", wrong.c_str());
-      }
+      std::printf("seed %llu is judged wrong. At its smallest:\n%s", static_cast<unsigned long long>(seed),
+                  explain(draw_plan(seed)).c_str());
       return 1;
     }
   }

@@ -398,7 +398,6 @@ Verdict Job::run() {
       }
     }
   }
-  verdict_.seconds = std::chrono::duration<double>(world_.age()).count();
   verdict_.was_breached = wires_.was_breached() || memory_.was_breached();
   verdict_.messages = wires_.messages() + memory_.messages();
   for (Rank& one : ranks_) {
@@ -495,6 +494,16 @@ JobPlan shrink(const JobPlan& plan) {  // NOLINT(readability-function-cognitive-
     }
   }
   return best;
+}
+
+std::string explain(const JobPlan& plan) {
+  const JobPlan smallest = shrink(plan);
+  const Verdict verdict = run(smallest, true);
+  std::string text = describe(smallest) + verdict.timeline;
+  for (const std::string& wrong : verdict.wrong) {
+    text += "wrong: " + wrong + "\n";
+  }
+  return text;
 }
 
 }  // namespace smdp::simulation

@@ -19,7 +19,6 @@ struct Verdict {
   std::string timeline;  // where records were kept
   std::uint64_t messages = 0;
   std::uint64_t failures = 0;  // calls that ended with an error
-  double seconds = 0;          // of the world
   bool was_breached = false;   // the message came that the plan's breach waited for
 };
 
@@ -27,5 +26,8 @@ Verdict run(const JobPlan& plan, bool records = false);
 
 // A plan as small as can be found whose run is judged wrong, as that of `plan` is.
 JobPlan shrink(const JobPlan& plan);
+
+// What is wrong with the run of `plan`, at its smallest: the plan, its timeline, and the verdict.
+std::string explain(const JobPlan& plan);
 
 }  // namespace smdp::simulation
