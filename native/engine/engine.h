@@ -44,6 +44,7 @@ struct EngineParts {
   std::vector<Mapping> mappings;  // that hold them
   std::unique_ptr<Transport> network;
   std::unique_ptr<Transport> local;
+  const KernelSet* kernels = nullptr;  // null: those that SMDP_KERNELS names
 };
 
 class Engine final : public GroupServices {

@@ -11,6 +11,15 @@ namespace {
 constexpr std::uint64_t kMaxParkedBytes = 1ULL << 30U;
 constexpr std::uint64_t kSwiftBytes = 256U << 10U;  // between hosts, a larger call is the network's to time
 
+// The place of each rank of the job among `members`, or -1.
+std::vector<int> places_of(const std::vector<int>& members, int world_size) {
+  std::vector<int> places(static_cast<std::size_t>(world_size), -1);
+  for (std::size_t place = 0; place < members.size(); ++place) {
+    places[static_cast<std::size_t>(members[place])] = static_cast<int>(place);
+  }
+  return places;
+}
+
 }  // namespace
 
 Group::Group(GroupServices& services, std::uint64_t id, std::string name, std::vector<int> members, int me,
@@ -19,6 +28,7 @@ Group::Group(GroupServices& services, std::uint64_t id, std::string name, std::v
       id_(id),
       name_(std::move(name)),
       members_(std::move(members)),
+      places_(places_of(members_, services_.layout().world_size())),
       traced_(std::make_shared<TracedGroup>(TracedGroup{id_, name_, members_})),
       rank_(rank_of(me).value_or(0)),
       settings_(settings),
@@ -32,8 +42,8 @@ Group::Group(GroupServices& services, std::uint64_t id, std::string name, std::v
 }
 
 std::optional<int> Group::rank_of(int job_rank) const {
-  const auto found = std::ranges::find(members_, job_rank);
-  return found == members_.end() ? std::nullopt : std::optional(static_cast<int>(found - members_.begin()));
+  const int place = places_[static_cast<std::size_t>(job_rank)];
+  return place < 0 ? std::nullopt : std::optional(place);
 }
 
 std::string Group::describe_rank(int group_rank) const {
@@ -175,8 +185,8 @@ void Group::start(Waiting waiting) {
       std::min(settings_.warn_s, std::chrono::duration<double>(waiting.deadline - now).count() / 2);
   const OperationTrace trace = trace_begin(waiting, now);
   auto made = std::make_unique<Operation>(*this, operation, std::move(waiting.call), layout_, rank_,
-                                          settings_.plan, settings_.isa, settings_.window, waiting.deadline,
-                                          now + seconds(patience), trace);
+                                          settings_.plan, *settings_.kernels, settings_.window,
+                                          waiting.deadline, now + seconds(patience), trace);
   Operation& running = *active_.emplace(operation, std::move(made)).first->second;
   running.start();
   const auto early = parked_.find(operation);

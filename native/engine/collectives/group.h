@@ -49,7 +49,7 @@ class GroupServices {
 
 struct GroupSettings {
   PlanOptions plan;
-  Isa isa = Isa::kPortable;
+  const KernelSet* kernels = nullptr;  // which outlives the group
   std::uint32_t window = 16;
   std::size_t buffers_in_flight = 4;
   double timeout_s = 1800;
@@ -166,6 +166,7 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   std::uint64_t id_;
   std::string name_;
   std::vector<int> members_;
+  std::vector<int> places_;  // by rank of the job
   std::shared_ptr<const TracedGroup> traced_;
   int rank_ = 0;
   GroupLayout layout_;

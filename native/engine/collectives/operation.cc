@@ -1,12 +1,11 @@
 #include "collectives/operation.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace smdp {
 Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout,
-                     int rank, const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline,
-                     TimePoint warn_at, const OperationTrace& trace)
+                     int rank, const PlanOptions& options, const KernelSet& kernels, std::uint32_t window,
+                     TimePoint deadline, TimePoint warn_at, const OperationTrace& trace)
     : host_(host),
       budget_(host.budget()),
       number_(number),
@@ -17,6 +16,7 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
       hosts_(static_cast<int>(layout.hosts.size())),
       plan_(make_plan(call_.what, layout, options, my_host_, static_cast<std::uint32_t>(number))),
       window_(std::max(window, 2U * static_cast<std::uint32_t>(hosts_))),
+      kernels_(kernels),
       deadline_(deadline),
       warn_at_(warn_at),
       trace_(trace) {
@@ -24,11 +24,11 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
   if (call_.what.dtype == DType::kFloat32 && (average || call_.what.op == ReduceOp::kSum) && hosts_ > 1) {
     wire_dtype_ = options.wire_dtype;
   }
-  kernels_ = {reduce_kernel(isa, call_.what.dtype, call_.what.op),
-              reduce_kernel(isa, wire_dtype_.value_or(call_.what.dtype), call_.what.op),
+  folding_ = {kernels_.reduce(call_.what.dtype, call_.what.op),
+              kernels_.reduce(wire_dtype_.value_or(call_.what.dtype), call_.what.op),
               average ? static_cast<std::uint32_t>(layout.size()) : 1U};
   if (wire_dtype_) {
-    conversion_ = conversion(isa, *wire_dtype_);
+    conversion_ = kernels_.convert(*wire_dtype_);
   }
   const auto first_round = std::ranges::count_if(
       plan_.pieces, [&](const Piece& p) { return p.round == 0 && layout.agent(my_host_, p.lane) == rank; });
@@ -72,7 +72,8 @@ void Operation::start() {
   spec.rank = rank_;
   spec.input = call_.input;
   spec.output = call_.output;
-  spec.kernel = kernels_.fold;
+  spec.fold = folding_.fold;
+  spec.kernels = &kernels_;
   spec.marks = marks();
   local_ = host_.make_local_job(spec, number_, *this);
   pieces_left_ = plan_.pieces.size();
@@ -210,7 +211,7 @@ bool Operation::sum_next() {
   } else if (to_every_host) {
     // Small: a copy travels, for the result may be written over the sum before the kernel has taken it.
     copy = std::make_shared_for_overwrite<std::byte[]>(sum.size());  // NOLINT(modernize-avoid-c-arrays)
-    std::ranges::copy(sum, copy.get());
+    kernels_.copy(sum, {copy.get(), sum.size()});
   }
   const std::span<const std::byte> payload = copy ? std::span(copy.get(), wire_bytes(piece)) : sum;
   if (to_every_host) {
@@ -267,12 +268,12 @@ std::shared_ptr<std::byte[]> Operation::add_hosts_up(std::uint32_t piece,  // NO
   if (narrowed(piece)) {
     const auto merged =
         std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));  // NOLINT(modernize-avoid-c-arrays)
-    kernels_.merge(state.sums.data(), state.sums.size(), merged.get(), count, kernels_.divisor);
+    folding_.merge(state.sums.data(), state.sums.size(), merged.get(), count, folding_.divisor);
     put_result(piece, merged.get(), result.data());
     return merged;
   }
   if (count > 0) {
-    kernels_.merge(state.sums.data(), state.sums.size(), result.data(), count, kernels_.divisor);
+    folding_.merge(state.sums.data(), state.sums.size(), result.data(), count, folding_.divisor);
   }
   return nullptr;
 }
@@ -305,7 +306,7 @@ void Operation::put_result(std::uint32_t piece, const std::byte* from, std::byte
   if (narrowed(piece)) {
     conversion_.widen(from, reinterpret_cast<float*>(to), p.bytes / size_of(call_.what.dtype));
   } else {
-    std::memcpy(to, from, p.bytes);
+    kernels_.copy({from, p.bytes}, {to, p.bytes});
   }
 }
 
@@ -354,7 +355,7 @@ bool Operation::publish_next() {
   ++publishing_;
   if (!source.empty() && result.data() != source.data()) {
     const Working working(marks(), Phase::kCopy);
-    std::memcpy(result.data(), source.data(), source.size());
+    kernels_.copy(source, result.first(source.size()));
   }
   for (int turn = 1; turn < hosts_; ++turn) {
     send(layout_.agent((my_host_ + turn) % hosts_, p.lane), FrameType::kPublish, piece, source, nullptr);

@@ -51,7 +51,8 @@ struct OperationTrace {
   Marks marks;
 };
 
-struct Kernels {
+// How the values of one call are added up.
+struct Folding {
   ReduceFn fold = nullptr;   // of the ranks' values within a host
   ReduceFn merge = nullptr;  // of the hosts' sums as they travel
   std::uint32_t divisor = 1;
@@ -60,8 +61,8 @@ struct Kernels {
 class Operation final : public LocalJob::Events {
  public:
   Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout, int rank,
-            const PlanOptions& options, Isa isa, std::uint32_t window, TimePoint deadline, TimePoint warn_at,
-            const OperationTrace& trace);
+            const PlanOptions& options, const KernelSet& kernels, std::uint32_t window, TimePoint deadline,
+            TimePoint warn_at, const OperationTrace& trace);
 
   ~Operation() override;
   Operation(const Operation&) = delete;
@@ -156,7 +157,8 @@ class Operation final : public LocalJob::Events {
   Plan plan_;
   std::uint32_t window_;
   std::uint32_t round_ = 1;  // pieces of one round that this agent sums, or more
-  Kernels kernels_;
+  const KernelSet& kernels_;
+  Folding folding_;
   std::optional<DType> wire_dtype_;  // of the sums of this call between hosts, where they are narrowed
   Conversion conversion_;
   TimePoint deadline_;

@@ -9,6 +9,9 @@ namespace {
 
 constexpr std::uint64_t kCut = 64;                 // bytes: pieces begin on cache lines of the buffer
 constexpr std::uint64_t kLeastPiece = 16U << 10U;  // bytes; splitting further costs more than it balances
+// Between hosts, where these are many: what a message costs is more than what smaller ones would overlap.
+// Modelled with 64 hosts of 8 ranks at 100 Gbit/s: pieces of 16 KiB take 5 % longer, pieces of 64 KiB 16 %.
+constexpr std::uint64_t kLeastMessage = 32U << 10U;
 
 std::uint64_t divide_up(std::uint64_t value, std::uint64_t by) { return (value + by - 1) / by; }
 std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return divide_up(value, to) * to; }
@@ -35,7 +38,7 @@ std::uint64_t piece_size(std::uint64_t bytes, const GroupLayout& layout, const P
   std::uint64_t most = options.piece_bytes;
   if (hosts > 1) {
     const std::uint64_t rounds = local == 1 ? 4 : 2;
-    most = std::min(most, std::max(kLeastPiece, options.bulk_bytes / (rounds * hosts * local)));
+    most = std::min(most, std::max(kLeastMessage, options.bulk_bytes / (rounds * hosts * local)));
   }
   std::uint64_t count = std::max<std::uint64_t>(1, divide_up(bytes, most));
   if (bytes / local >= kLeastPiece) {
@@ -94,6 +97,9 @@ void plan_reduction(std::vector<Piece>& pieces, const Descriptor& call, const Gr
   const std::uint64_t step = piece_size(shard, layout, options);
   for (std::uint64_t index = 0; index * shard < bytes; ++index) {
     piece.in_offset = piece.out_offset = index * shard;
+    // From shard to shard another agent begins: where a shard has few pieces, all agents are at work all the
+    // same.
+    piece.lane = rotation + static_cast<std::uint32_t>(index);
     piece.owner_host = static_cast<int>((index + (owners < hosts ? rotation : 0)) % hosts);
     cut(pieces, piece, std::min(shard, bytes - index * shard), step);
   }

@@ -8,6 +8,12 @@
 
 namespace smdp {
 
+void copy(std::span<const std::byte> from, std::span<std::byte> to) {
+  if (!from.empty()) {
+    std::memcpy(to.data(), from.data(), from.size());
+  }
+}
+
 #if defined(__x86_64__)
 
 void copy_streaming(std::span<const std::byte> from, std::span<std::byte> to) {

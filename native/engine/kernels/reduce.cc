@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/copy.h"
+
 namespace smdp {
 
 ReduceFn portable_kernel(DType type, ReduceOp op);
@@ -19,27 +21,25 @@ Conversion neon_conversion(DType type);
 
 namespace {
 
-// What one instruction set has in this build of the engine.
-struct Kernels {
+struct Built {
   Isa isa;
-  ReduceFn (*reduce)(DType type, ReduceOp op);
-  Conversion (*convert)(DType type);
+  KernelSet kernels;
 };
 
 // The fastest first.
 constexpr std::array kBuilt = {
 #ifdef SMDP_HAVE_X86_KERNELS
-    Kernels{Isa::kAvx512, avx512_kernel, avx512_conversion},
-    Kernels{Isa::kAvx2, avx2_kernel, avx2_conversion},
+    Built{Isa::kAvx512, {avx512_kernel, avx512_conversion, copy, copy_streaming}},
+    Built{Isa::kAvx2, {avx2_kernel, avx2_conversion, copy, copy_streaming}},
 #endif
 #ifdef SMDP_HAVE_ARM_KERNELS
-    Kernels{Isa::kNeon, neon_kernel, neon_conversion},
+    Built{Isa::kNeon, {neon_kernel, neon_conversion, copy, copy_streaming}},
 #endif
-    Kernels{Isa::kPortable, portable_kernel, portable_conversion},
+    Built{Isa::kPortable, {portable_kernel, portable_conversion, copy, copy_streaming}},
 };
 
-const Kernels* built(Isa isa) {
-  const auto* const found = std::ranges::find(kBuilt, isa, &Kernels::isa);
+const Built* built(Isa isa) {
+  const auto* const found = std::ranges::find(kBuilt, isa, &Built::isa);
   return found == kBuilt.end() ? nullptr : found;
 }
 
@@ -61,7 +61,7 @@ bool processor_has(Isa isa) {
 
 bool is_available(Isa isa) { return built(isa) != nullptr && processor_has(isa); }
 
-Isa best_isa() { return std::ranges::find_if(kBuilt, is_available, &Kernels::isa)->isa; }
+Isa best_isa() { return std::ranges::find_if(kBuilt, is_available, &Built::isa)->isa; }
 
 std::string_view name_of(Isa isa) {
   switch (isa) {
@@ -77,8 +77,6 @@ std::string_view name_of(Isa isa) {
   return "portable";
 }
 
-ReduceFn reduce_kernel(Isa isa, DType type, ReduceOp op) { return built(isa)->reduce(type, op); }
-
-Conversion conversion(Isa isa, DType type) { return built(isa)->convert(type); }
+const KernelSet& kernels(Isa isa) { return built(isa)->kernels; }
 
 }  // namespace smdp

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "kernels/types.h"
@@ -26,19 +27,30 @@ struct Conversion {
   void (*widen)(const std::byte* from, float* to, std::size_t count) = nullptr;
 };
 
+// The spans have equal size and do not overlap.
+using CopyFn = void (*)(std::span<const std::byte> from, std::span<std::byte> to);
+
+// All that touches the bytes of a sum. A simulation of cost has a set of its own that counts and touches
+// none.
+struct KernelSet {
+  // kAvg has the kernel of kSum: the caller passes the divisor to the last fold only. nullptr where
+  // is_offered() is false.
+  ReduceFn (*reduce)(DType type, ReduceOp op) = nullptr;
+  // `type`: kFloat16 or kBFloat16.
+  Conversion (*convert)(DType type) = nullptr;
+  CopyFn copy = nullptr;
+  CopyFn copy_streaming = nullptr;  // kernels/copy.h
+};
+
 enum class Isa : std::uint8_t { kPortable, kAvx2, kAvx512, kNeon };
 inline constexpr std::array kIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kNeon};
 
-// In this build, and on this processor. The functions below take no other.
+// In this build, and on this processor. kernels() takes no other.
 [[nodiscard]] bool is_available(Isa isa);
 [[nodiscard]] Isa best_isa();
 // The name in SMDP_KERNELS.
 [[nodiscard]] std::string_view name_of(Isa isa);
 
-// kAvg has the kernel of kSum: the caller passes the divisor to the last fold only. nullptr where
-// is_offered() is false.
-[[nodiscard]] ReduceFn reduce_kernel(Isa isa, DType type, ReduceOp op);
-// `type`: kFloat16 or kBFloat16.
-[[nodiscard]] Conversion conversion(Isa isa, DType type);
+[[nodiscard]] const KernelSet& kernels(Isa isa);
 
 }  // namespace smdp

@@ -83,6 +83,17 @@ Result<Arena> Arena::create(std::size_t bytes) {
   return arena;
 }
 
+Result<Arena> Arena::reserve(std::size_t bytes) {
+  void* address = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) {
+    return system_error("reserving addresses", errno);
+  }
+  Arena arena;
+  arena.mapping_ = Mapping(address, bytes);
+  arena.free_[kProofBytes] = bytes - kProofBytes;
+  return arena;
+}
+
 std::optional<std::uint64_t> Arena::allocate(std::uint64_t bytes) {
   const std::uint64_t need = ((bytes == 0 ? 1 : bytes) + kAlignment - 1) / kAlignment * kAlignment;
   for (auto region = free_.begin(); region != free_.end(); ++region) {

@@ -19,6 +19,8 @@ namespace smdp {
 class Arena {
  public:
   static Result<Arena> create(std::size_t bytes);
+  // Addresses without memory behind them, for a simulation that touches none; no others can map it.
+  static Result<Arena> reserve(std::size_t bytes);
 
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] std::span<std::byte> bytes() const { return mapping_.bytes(); }

@@ -61,7 +61,8 @@ struct LocalSpec {
   int rank = 0;  // in the group
   std::span<const std::byte> input;
   std::span<std::byte> output;  // empty where this rank gets nothing
-  ReduceFn kernel = nullptr;
+  ReduceFn fold = nullptr;      // of the host's values
+  const KernelSet* kernels = nullptr;
   Marks marks;
 };
 

@@ -1,18 +1,9 @@
 #include "shm/shm_reducer.h"
 
 #include <algorithm>
-#include <cstring>
-
-#include "kernels/copy.h"
 
 namespace smdp {
 namespace {
-
-void copy(std::span<const std::byte> from, std::span<std::byte> to) {
-  if (!from.empty() && from.data() != to.data()) {
-    std::memcpy(to.data(), from.data(), from.size());
-  }
-}
 
 // Buffers above this are not in a cache any more when their last piece is done.
 constexpr std::size_t kStreamingBytes = 2U << 20U;
@@ -73,9 +64,9 @@ void ShmJob::copy_out(std::span<const std::byte> result, std::span<std::byte> ou
   }
   const Working working(spec_.marks, Phase::kCopy);
   if (spec_.output.size() >= kStreamingBytes) {
-    copy_streaming(result, output);
+    spec_.kernels->copy_streaming(result, output);
   } else {
-    copy(result, output);
+    spec_.kernels->copy(result, output);
   }
 }
 
@@ -120,7 +111,7 @@ void ShmJob::pump() {
     }
     if (at.bytes > 0) {
       const Working working(spec_.marks, Phase::kCopy);
-      copy(spec_.input.subspan(at.in_offset, at.bytes), regions_->at(*offset, at.bytes));
+      spec_.kernels->copy(spec_.input.subspan(at.in_offset, at.bytes), regions_->at(*offset, at.bytes));
     }
     ++next_;
     outstanding_ += std::max<std::uint64_t>(at.bytes, 1);
@@ -165,7 +156,7 @@ std::span<const std::byte> ShmJob::sum(std::uint32_t piece) {
   }
   if (at.bytes > 0) {
     const Working working(spec_.marks, Phase::kReduce);
-    spec_.kernel(values.of.data(), locals_, memory.data(), at.bytes / size_of(spec_.call.dtype), 1);
+    spec_.fold(values.of.data(), locals_, memory.data(), at.bytes / size_of(spec_.call.dtype), 1);
   }
   for (std::size_t other = 0; other < locals_; ++other) {
     if (other != static_cast<std::size_t>(local_)) {
