@@ -1,8 +1,8 @@
 """Simulated hosts for measurements: namespaces joined by a bridge, with shaped links.
 
 A host is a network, mount, IPC and UTS namespace with an ``eth0`` of its own; a bridge in one more namespace joins
-them. Both directions of a host's link are shaped by ``tc ... tbf`` with a burst of a thousandth of a second, so that
-messages of a few bursts say nothing about the wire. Needs root.
+them. Both directions of a host's link are shaped by ``tc ... tbf`` with a burst of a thousandth of a second or more, so
+that messages of a few bursts say nothing about the wire. Needs root.
 """
 
 import os
@@ -13,7 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import List, Optional, Type
 
-BURST_S = 0.001
+_BURST_S = 0.001
+# A packet as the kernel hands it to a device, of 64 KiB, has to fit: cut into frames in the shaper, it costs so much
+# time that 8 hosts at 400 Mbit/s reach half the rate.
+_LEAST_BURST = 1 << 17
+# What waits before a shaped link without being dropped: 50 ms of it, and as much on links slower than 1 Gbit/s.
+QUEUE_S = 0.05
+QUEUE_BYTES = 6_250_000
 # A full frame of 1,514 bytes, which the shaper counts, carries 1,448 of TCP.
 WIRE_BYTES_PER_BYTE = 1514 / 1448
 
@@ -35,6 +41,11 @@ def _own_tmp() -> str:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+def burst_bytes(rate_mbit: int) -> int:
+    """What a link that was idle lets through at once."""
+    return max(_LEAST_BURST, int(rate_mbit * 1e6 / 8 * _BURST_S))
 
 
 class Lab:
@@ -107,8 +118,9 @@ class Lab:
 
     def _shape(self, inside: List[str], device: str) -> None:
         assert self.rate_mbit is not None
-        burst = int(self.rate_mbit * 1e6 / 8 * BURST_S)
-        shaper = ["tbf", "rate", f"{self.rate_mbit}mbit", "burst", str(burst), "latency", "50ms"]
+        burst = burst_bytes(self.rate_mbit)
+        limit = max(QUEUE_BYTES, int(self.rate_mbit * 1e6 / 8 * QUEUE_S))
+        shaper = ["tbf", "rate", f"{self.rate_mbit}mbit", "burst", str(burst), "limit", str(limit)]
         _run(*inside, "tc", "qdisc", "add", "dev", device, "root", *shaper)
 
     def _remove(self) -> None:

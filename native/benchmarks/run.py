@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 import contenders
-from lab import BURST_S, WIRE_BYTES_PER_BYTE, Lab
+from lab import WIRE_BYTES_PER_BYTE, Lab, burst_bytes
 from traces import TRACES, Bucket, buckets_of
 
 UNITS = {"K": 1 << 10, "M": 1 << 20}
@@ -61,7 +61,7 @@ def wire_limit_s(hosts: int, size: int, rate_mbit: Optional[int]) -> Optional[fl
     if rate_mbit is None or hosts == 1:
         return None
     rate = rate_mbit * 1e6 / 8
-    return max(0.0, 2 * (hosts - 1) / hosts * size * WIRE_BYTES_PER_BYTE - rate * BURST_S) / rate
+    return max(0.0, 2 * (hosts - 1) / hosts * size * WIRE_BYTES_PER_BYTE - burst_bytes(rate_mbit)) / rate
 
 
 def trace_limit_s(buckets: List[Bucket], hosts: int, rate_mbit: Optional[int]) -> Optional[float]:

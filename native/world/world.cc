@@ -23,6 +23,7 @@ bool World::step() {
   Event next = std::move(events_.back());
   events_.pop_back();
   now_ = next.when;
+  spent_ = {};
   next.action();
   return true;
 }

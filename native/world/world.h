@@ -25,12 +25,14 @@ class World final : public Clock::Source {
   World& operator=(const World&) = delete;
   ~World() override;
 
-  [[nodiscard]] TimePoint now() const override { return now_; }
+  [[nodiscard]] TimePoint now() const override { return now_ + spent_; }
+  // What the event under way does takes so long; what it does afterwards happens later.
+  void spend(Clock::duration time) { spent_ += time; }
   // Since the world began.
-  [[nodiscard]] Clock::duration age() const { return now_ - kBegin; }
+  [[nodiscard]] Clock::duration age() const { return now() - kBegin; }
 
   void at(TimePoint when, Action action);
-  void after(Clock::duration time, Action action) { at(now_ + time, std::move(action)); }
+  void after(Clock::duration time, Action action) { at(now() + time, std::move(action)); }
   // The next event; false when there is none.
   bool step();
 
@@ -62,7 +64,8 @@ class World final : public Clock::Source {
 
   void mix(std::uint64_t value);
 
-  TimePoint now_ = kBegin;
+  TimePoint now_ = kBegin;   // of the event under way
+  Clock::duration spent_{};  // by it
   std::uint64_t state_;
   std::uint64_t hash_ = 0xcbf29ce484222325U;
   std::vector<Event> events_;  // a heap

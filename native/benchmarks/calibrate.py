@@ -1,0 +1,130 @@
+"""Fits the model of cost to this machine on two shapes, then compares it with shapes that it has not seen.
+
+Usage: ``python native/benchmarks/calibrate.py [--rate 100] [--json FILE]``. Needs root and a machine with nothing else
+to do; about ten minutes. What the processor and the memory cost is measured by ``measure_costs``. Two hosts of one rank
+then give what the wire costs above its rate and how long a message is under way, one host of eight ranks how much more
+memory costs when all ranks use it and what a message within a host costs. Nothing is fitted to the other shapes.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Tuple
+
+import contenders
+from lab import Lab, burst_bytes
+from run import bytes_of, machine, measure
+
+Costs = Dict[str, float]
+Shape = Tuple[int, int]
+
+SIZES = [bytes_of(word) for word in ("1M", "4M", "25M")]
+UNSEEN: List[Shape] = [(4, 4), (8, 1), (16, 1), (2, 8)]
+MODEL = contenders.BUILD / "smdp_model"
+
+
+def shape_name(shape: Shape) -> str:
+    return f"{shape[0]}x{shape[1]}"
+
+
+def modelled_s(shape: Shape, size: int, costs: Costs) -> float:
+    lines = [f"hosts {shape[0]}", f"ranks_per_host {shape[1]}", f"bucket {size} 0"]
+    lines += [f"cost {name} {value!r}" for name, value in costs.items()]
+    done = subprocess.run([str(MODEL)], input="\n".join(lines), check=True, capture_output=True, text=True)
+    return float(json.loads(done.stdout)["seconds"])
+
+
+def measured_s(shape: Shape, rate_mbit: Optional[int], iterations: int) -> Dict[int, float]:
+    """Medians by size."""
+    cases = ",".join(f"{size}:{iterations}" for size in SIZES)
+    with Lab(shape[0], rate_mbit) as lab:
+        taken = measure(contenders.Setup(lab, shape[1], cases, "float32"), ["smdp"], 1)["smdp"]
+    wrong = [size for size, one in taken.items() if not one["correct"]]
+    if wrong:
+        raise RuntimeError(f"{shape_name(shape)}: wrong sums of {wrong} bytes")
+    return {size: statistics.median(one["seconds"]) for size, one in taken.items()}
+
+
+Change = Callable[[Costs, float], Costs]
+
+
+def fitted(costs: Costs, change: Change, shape: Shape, size: int, seconds: float, least: float, most: float) -> Costs:
+    """``change`` by that value between ``least`` and ``most`` with which the model takes the seconds measured.
+
+    The model's time must not fall where the value grows.
+    """
+    for _ in range(24):
+        middle = (least + most) / 2
+        if modelled_s(shape, size, change(costs, middle)) < seconds:
+            least = middle
+        else:
+            most = middle
+    return change(costs, (least + most) / 2)
+
+
+def costs_of(name: str) -> Change:
+    return lambda costs, value: {**costs, name: value}
+
+
+def fit(costs: Costs, wire: Dict[int, float], memory: Dict[int, float]) -> Costs:
+    """From the times of 2x1 and of 1x8, by size."""
+    small, large = SIZES[0], SIZES[-1]
+    copy, fold = costs["copy_byte"], costs["fold_byte"]
+
+    def memory_costs(before: Costs, scale: float) -> Costs:
+        return {**before, "copy_byte": copy * scale, "fold_byte": fold * scale}
+
+    # One after the other until they agree.
+    for _ in range(4):
+        costs = fitted(costs, memory_costs, (1, 8), large, memory[large], 0.1, 20)
+        costs = fitted(costs, costs_of("local_frame"), (1, 8), small, memory[small], 0, 1e-4)
+    for _ in range(4):
+        costs = fitted(costs, costs_of("wire_overhead"), (2, 1), large, wire[large], 1.0, 1.3)
+        costs = fitted(costs, costs_of("link_latency"), (2, 1), small, wire[small], 0, 0.01)
+    return costs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=int, default=100, help="Mbit/s of each host's link: low enough that it binds")
+    parser.add_argument("--iterations", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    arguments = parser.parse_args()
+    contenders.build()
+    printed = subprocess.run(
+        [str(contenders.BUILD / "benchmarks" / "measure_costs")], check=True, capture_output=True, text=True
+    ).stdout
+    costs: Costs = {name: float(value) for name, value in (line.split() for line in printed.splitlines())}
+    rate = arguments.rate * 1e6 / 8
+    costs |= {"link_rate": rate, "link_burst": burst_bytes(arguments.rate), "cores_are_shared": 1}
+    wire = measured_s((2, 1), arguments.rate, arguments.iterations)
+    memory = measured_s((1, 8), None, 4 * arguments.iterations)
+    costs = fit(costs, wire, memory)
+    for name, value in costs.items():
+        print(f"cost {name} {value:.4g}")
+    rows = []
+    for shape, measured in [((2, 1), wire), ((1, 8), memory)]:
+        rows += [
+            (shape_name(shape), "fitted", size, seconds, modelled_s(shape, size, costs))
+            for size, seconds in measured.items()
+        ]
+    for shape in UNSEEN:
+        for size, seconds in measured_s(shape, arguments.rate, arguments.iterations).items():
+            rows.append((shape_name(shape), "unseen", size, seconds, modelled_s(shape, size, costs)))
+    print("| shape | | MiB | measured ms | model ms | error |\n|---|---|---|---|---|---|")
+    for name, kind, size, seconds, model in rows:
+        print(
+            f"| {name} | {kind} | {size >> 20} | {seconds * 1e3:.1f} | {model * 1e3:.1f} | {model / seconds - 1:+.1%} |"
+        )
+    errors = [abs(model / seconds - 1) for _, kind, _, seconds, model in rows if kind == "unseen"]
+    print(f"shapes not seen: median error {statistics.median(errors):.1%}, worst {max(errors):.1%}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"machine": machine(), "costs": costs, "rows": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

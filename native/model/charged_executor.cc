@@ -1,0 +1,148 @@
+#include "charged_executor.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+namespace smdp::model {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+// As the loop does it (net/loop.h).
+constexpr milliseconds kDoze{1};
+constexpr milliseconds kTickAtWork{20};
+constexpr milliseconds kTickAtRest{250};
+
+}  // namespace
+
+struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
+  struct Posted {
+    TimePoint when;
+    std::uint64_t number = 0;
+    Task task;
+    friend bool operator<(const Posted& one, const Posted& other) {
+      return one.when != other.when ? one.when > other.when : one.number > other.number;
+    }
+  };
+
+  Process(simulation::World& its_world, Processors& its_processors, const Costs& its_costs)
+      : world(its_world), processors(its_processors), costs(its_costs) {}
+
+  void put(TimePoint when, Task task) {
+    posted.push_back({when, next++, std::move(task)});
+    std::push_heap(posted.begin(), posted.end());
+    if (running && !inside) {
+      turn_at(when);
+    }
+  }
+
+  // The thread sleeps until it is woken, unless it was at work a moment ago and looks for more.
+  void turn_at(TimePoint when) {
+    const TimePoint awake_until = busy_until + spin;
+    const TimePoint seen = std::max(when, quiet_until);
+    const TimePoint begins = seen <= awake_until ? std::max(seen, busy_until) : seen + seconds(costs.wake);
+    if (begins < planned) {
+      planned = begins;
+      plan(begins);
+    }
+  }
+
+  void plan(TimePoint when) {
+    world.at(when, [self = weak_from_this(), when] {
+      if (const auto process = self.lock(); process && process->running && process->planned == when) {
+        process->turn();
+      }
+    });
+  }
+
+  void turn() {
+    if (const TimePoint free = processors.free_at(); free > world.now()) {
+      planned = free;
+      plan(free);
+      return;
+    }
+    const TimePoint began = world.now();
+    inside = true;
+    while (!posted.empty() && posted.front().when <= world.now()) {
+      std::pop_heap(posted.begin(), posted.end());
+      const Task task = std::move(posted.back().task);
+      posted.pop_back();
+      task();
+    }
+    inside = false;
+    busy_until = world.now();
+    processors.occupy(began, busy_until - began);
+    const Work under_way = work ? work() : Work::kNone;
+    quiet_until = under_way == Work::kSeldom ? busy_until + kDoze : busy_until;
+    spin = under_way == Work::kSwift ? spin_while_swift : Clock::duration{};
+    planned = TimePoint::max();
+    if (!posted.empty()) {
+      turn_at(posted.front().when);
+    }
+  }
+
+  void plan_tick() {
+    const bool busy = work && work() != Work::kNone;
+    world.after(busy ? kTickAtWork : kTickAtRest, [self = weak_from_this()] {
+      const auto process = self.lock();
+      if (process && process->running) {
+        process->tick();
+        process->plan_tick();
+      }
+    });
+  }
+
+  simulation::World& world;
+  Processors& processors;
+  const Costs& costs;
+  std::vector<Posted> posted;  // a heap
+  std::uint64_t next = 0;
+  Task tick;
+  std::function<Work()> work;
+  TimePoint planned = TimePoint::max();  // the next turn
+  TimePoint busy_until{};
+  TimePoint quiet_until{};  // it dozes
+  Clock::duration spin{};
+  Clock::duration spin_while_swift{};
+  bool running = false;
+  bool inside = false;  // a turn is under way
+};
+
+ChargedExecutor::ChargedExecutor(simulation::World& world, Processors& processors, const Costs& costs)
+    : process_(std::make_shared<Process>(world, processors, costs)) {}
+
+ChargedExecutor::~ChargedExecutor() { process_->running = false; }
+
+Status ChargedExecutor::start(int, std::chrono::microseconds spin) {
+  process_->running = true;
+  process_->spin_while_swift = spin;
+  process_->turn_at(process_->world.now());
+  process_->plan_tick();
+  return {};
+}
+
+void ChargedExecutor::stop() {
+  if (std::exchange(process_->running, false)) {
+    while (!process_->posted.empty()) {
+      const Task task = std::move(process_->posted.back().task);
+      process_->posted.pop_back();
+      task();
+    }
+  }
+}
+
+void ChargedExecutor::post(Task task) { process_->put(process_->world.now(), std::move(task)); }
+
+void ChargedExecutor::post_at(TimePoint when, Task task) { process_->put(when, std::move(task)); }
+
+void ChargedExecutor::drive(const std::function<bool()>&, TimePoint) { std::abort(); }
+
+void ChargedExecutor::set_tick(Task tick, std::function<Work()> work) {
+  process_->tick = std::move(tick);
+  process_->work = std::move(work);
+}
+
+}  // namespace smdp::model

@@ -1,0 +1,321 @@
+#include "model.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+#include "charged_executor.h"
+#include "counting_kernels.h"
+#include "engine.h"
+#include "networks.h"
+#include "ring.h"
+#include "world.h"
+
+namespace smdp::model {
+namespace {
+
+constexpr double kHorizon = 3600;  // seconds in which every question is answered
+
+// Addresses for all ranks' buffers, with nothing behind them.
+class NoMemory {
+ public:
+  explicit NoMemory(std::size_t bytes) : arena_(Arena::reserve(bytes + kHead)) {}
+  [[nodiscard]] const Status& status() const { return arena_.status(); }
+  [[nodiscard]] std::span<std::byte> bytes(std::size_t count) const {
+    return arena_->bytes().subspan(kHead, count);
+  }
+
+ private:
+  static constexpr std::size_t kHead = 1U << 16U;
+  mutable Result<Arena> arena_;
+};
+
+class EngineModel {
+ public:
+  explicit EngineModel(const Question& question);
+  ~EngineModel();
+  EngineModel(const EngineModel&) = delete;
+  EngineModel& operator=(const EngineModel&) = delete;
+
+  Result<Answer> run();
+
+ private:
+  Status open();
+  Result<std::unique_ptr<Engine>> make(int rank, const Layout& layout, Arena arena);
+  void submit(std::size_t bucket);
+
+  const Question& question_;
+  simulation::World world_{1, false};
+  CountingKernels kernels_;
+  Wires wires_;
+  std::vector<int> host_of_;
+  Networks networks_;
+  std::vector<Processors> processors_;
+  NoMemory memory_;
+  std::vector<std::span<const std::byte>> arenas_;  // by rank
+  std::vector<std::unique_ptr<Engine>> engines_;
+  std::uint64_t group_ = 0;
+  TimePoint began_{};
+  std::vector<std::size_t> left_;  // by bucket: ranks that do not have it
+  std::size_t open_ = 0;           // buckets
+  Answer answer_;
+  Status failed_;
+};
+
+std::vector<int> hosts_of_ranks(const Question& question) {
+  std::vector<int> host_of;
+  for (int host = 0; host < question.hosts; ++host) {
+    host_of.insert(host_of.end(), static_cast<std::size_t>(question.ranks_per_host), host);
+  }
+  return host_of;
+}
+
+std::uint64_t most_bytes(const Question& question) {
+  std::uint64_t most = 0;
+  for (const Bucket& bucket : question.buckets) {
+    most = std::max(most, bucket.bytes);
+  }
+  return most;
+}
+
+EngineModel::EngineModel(const Question& question)
+    : question_(question),
+      kernels_(world_, question.costs),
+      wires_(world_, question.costs, question.hosts),
+      host_of_(hosts_of_ranks(question)),
+      networks_(world_, wires_, question.costs, host_of_),
+      memory_(most_bytes(question)),
+      left_(question.buckets.size(), host_of_.size()),
+      open_(question.buckets.size()) {
+  const bool shared = question.costs.cores_are_shared != 0;
+  processors_.assign(static_cast<std::size_t>(shared ? 1 : question.hosts),
+                     Processors(std::max<std::size_t>(1, static_cast<std::size_t>(question.costs.cores))));
+  answer_.bucket_done.resize(question.buckets.size());
+}
+
+EngineModel::~EngineModel() {
+  for (const auto& engine : engines_) {
+    engine->abandon();
+  }
+}
+
+Result<std::unique_ptr<Engine>> EngineModel::make(int rank, const Layout& layout, Arena arena) {
+  const auto index = static_cast<std::size_t>(rank);
+  const auto host = static_cast<std::size_t>(host_of_[index]);
+  auto executor = std::make_unique<ChargedExecutor>(world_, processors_[processors_.size() == 1 ? 0 : host],
+                                                    question_.costs);
+  EngineConfig config;
+  config.identity.rank = rank;
+  config.identity.world_size = static_cast<int>(host_of_.size());
+  config.identity.build = "model";
+  config.options = question_.options;
+  config.options.flight_records = 0;
+  config.log = [](LogLevel, const std::string&) {};
+  EngineParts parts;
+  parts.layout = layout;
+  const int first = host_of_[index] * question_.ranks_per_host;
+  for (int peer = first; peer < first + question_.ranks_per_host; ++peer) {
+    if (peer != rank) {
+      parts.peer_arenas[peer] = arenas_[static_cast<std::size_t>(peer)];
+    }
+  }
+  parts.local = networks_.local(*executor, rank);
+  parts.network = networks_.network(*executor, rank);
+  parts.kernels = &CountingKernels::set();
+  parts.executor = std::move(executor);
+  parts.arena = std::move(arena);
+  return Engine::make(std::move(config), std::move(parts));
+}
+
+Status EngineModel::open() {
+  if (!memory_.status().ok()) {
+    return memory_.status();
+  }
+  Layout layout;
+  layout.host_of = host_of_;
+  for (int host = 0; host < question_.hosts; ++host) {
+    layout.host_names.push_back("algo-" + std::to_string(host + 1));
+  }
+  std::vector<int> members(host_of_.size());
+  std::iota(members.begin(), members.end(), 0);
+  std::vector<Arena> arenas;
+  for (std::size_t rank = 0; rank < host_of_.size(); ++rank) {
+    auto arena = Arena::reserve(static_cast<std::size_t>(question_.options.arena_mib) << 20U);
+    if (!arena.ok()) {
+      return arena.status();
+    }
+    arenas_.emplace_back(arena->bytes());
+    arenas.push_back(std::move(*arena));
+  }
+  for (int rank = 0; std::cmp_less(rank, host_of_.size()); ++rank) {
+    auto engine = make(rank, layout, std::move(arenas[static_cast<std::size_t>(rank)]));
+    if (!engine.ok()) {
+      return engine.status();
+    }
+    const auto group = (*engine)->create_group(members, "model", 0);
+    if (!group.ok()) {
+      return group.status();
+    }
+    group_ = *group;
+    engines_.push_back(std::move(*engine));
+  }
+  return {};
+}
+
+void EngineModel::submit(std::size_t number) {
+  const Bucket& bucket = question_.buckets[number];
+  for (int rank = 0; std::cmp_less(rank, engines_.size()); ++rank) {
+    Call call;
+    call.what = {Collective::kAllReduce, question_.dtype, ReduceOp::kSum, 0,
+                 bucket.bytes / size_of(question_.dtype)};
+    call.input = call.output = memory_.bytes(call.what.count * size_of(question_.dtype));
+    call.handle = std::make_shared<OperationHandle>([this, number](const Status& status) {
+      if (!status.ok() && failed_.ok()) {
+        failed_ = status;
+      }
+      if (--left_[number] == 0) {
+        answer_.bucket_done[number] = std::chrono::duration<double>(world_.now() - began_).count();
+        --open_;
+      }
+    });
+    const Status status = engines_[static_cast<std::size_t>(rank)]->submit(
+        group_, static_cast<int>(engines_.size()), rank, std::move(call));
+    if (!status.ok()) {
+      failed_ = status;
+    }
+  }
+}
+
+Result<Answer> EngineModel::run() {
+  if (Status status = open(); !status.ok()) {
+    return status;
+  }
+  // The groups are made, and all is quiet.
+  world_.after(seconds(0.5), [this] {
+    began_ = world_.now();
+    for (std::size_t bucket = 0; bucket < question_.buckets.size(); ++bucket) {
+      world_.after(seconds(question_.buckets[bucket].ready_s), [this, bucket] { submit(bucket); });
+    }
+  });
+  while (open_ > 0 && failed_.ok() && world_.age() < seconds(kHorizon) && world_.step()) {
+  }
+  if (!failed_.ok()) {
+    return failed_;
+  }
+  if (open_ > 0) {
+    return Status(Code::kTimeout, "the sums have not ended after an hour of the model's time");
+  }
+  for (const Processors& of_host : processors_) {
+    answer_.busiest_host_cpu_s =
+        std::max(answer_.busiest_host_cpu_s, std::chrono::duration<double>(of_host.busy()).count());
+  }
+  answer_.messages = networks_.messages();
+  answer_.local_messages = networks_.local_messages();
+  answer_.wire_bytes = wires_.bytes();
+  for (const double done : answer_.bucket_done) {
+    answer_.seconds = std::max(answer_.seconds, done);
+    world_.note(0, static_cast<std::uint64_t>(done * 1e9), [] { return std::string(); });
+  }
+  answer_.hash = world_.hash();
+  return std::move(answer_);
+}
+
+Result<Question> refuse(const std::string& line, const std::string& why) {
+  return Status(Code::kInvalid, "'" + line + "': " + why);
+}
+
+}  // namespace
+
+Result<Answer> answer(const Question& question) {
+  if (question.schedule == Question::Schedule::kRing) {
+    return ring(question);
+  }
+  return EngineModel(question).run();
+}
+
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): a word after the other
+Result<Question> read_question(const std::string& text) {
+  Question question;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string word;
+    if (!(words >> word)) {
+      continue;
+    }
+    bool good = true;
+    if (word == "hosts") {
+      good = (words >> question.hosts) && question.hosts >= 1 && question.hosts <= 4096;
+    } else if (word == "ranks_per_host") {
+      good =
+          (words >> question.ranks_per_host) && question.ranks_per_host >= 1 && question.ranks_per_host <= 64;
+    } else if (word == "schedule") {
+      std::string name;
+      good = (words >> name) && (name == "engine" || name == "ring");
+      question.schedule = name == "ring" ? Question::Schedule::kRing : Question::Schedule::kEngine;
+    } else if (word == "dtype") {
+      std::string name;
+      good = (words >> name) && (name == "float32" || name == "float16" || name == "bfloat16");
+      question.dtype =
+          name == "float32" ? DType::kFloat32 : (name == "float16" ? DType::kFloat16 : DType::kBFloat16);
+    } else if (word == "cost") {
+      std::string name;
+      double value = 0;
+      good = static_cast<bool>(words >> name >> value);
+      if (good) {
+        if (Status status = set_cost(question.costs, name, value); !status.ok()) {
+          return refuse(line, status.message());
+        }
+      }
+    } else if (word == "option") {
+      std::string name;
+      std::string value;
+      good = static_cast<bool>(words >> name >> value);
+      if (good) {
+        if (Status status = set_option(question.options, name, value); !status.ok()) {
+          return refuse(line, status.message());
+        }
+      }
+    } else if (word == "bucket") {
+      Bucket bucket;
+      good = (words >> bucket.bytes >> bucket.ready_s) && bucket.bytes % 8 == 0 && bucket.ready_s >= 0;
+      question.buckets.push_back(bucket);
+    } else {
+      return refuse(line, "no word of a question");
+    }
+    if (!good) {
+      return refuse(line, "not what belongs there");
+    }
+  }
+  if (question.buckets.empty()) {
+    return Status(Code::kInvalid, "a question has a bucket or more");
+  }
+  return question;
+}
+
+std::string to_json(const Answer& answer) {
+  std::string text = "{\"seconds\": ";
+  char number[64];  // NOLINT(modernize-avoid-c-arrays)
+  const auto add = [&](double value) {
+    std::snprintf(number, sizeof(number), "%.9g", value);
+    text += number;
+  };
+  add(answer.seconds);
+  text += ", \"bucket_done\": [";
+  for (std::size_t bucket = 0; bucket < answer.bucket_done.size(); ++bucket) {
+    text += bucket == 0 ? "" : ", ";
+    add(answer.bucket_done[bucket]);
+  }
+  text += "], \"busiest_host_cpu_s\": ";
+  add(answer.busiest_host_cpu_s);
+  std::snprintf(number, sizeof(number), "%016llx", static_cast<unsigned long long>(answer.hash));
+  text += ", \"messages\": " + std::to_string(answer.messages) +
+          ", \"local_messages\": " + std::to_string(answer.local_messages) +
+          ", \"wire_bytes\": " + std::to_string(answer.wire_bytes) + ", \"hash\": \"" + number + "\"}";
+  return text;
+}
+
+}  // namespace smdp::model
