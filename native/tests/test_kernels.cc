@@ -23,7 +23,7 @@ Buffer run(Isa isa, DType type, ReduceOp op, std::vector<Buffer> inputs, std::ui
   Buffer own(inputs[0].size());
   Buffer& out = place ? inputs[*place] : own;
   kernels(isa).reduce(type, op)(sources.data(), sources.size(), out.data(), out.size() / size_of(type),
-                               divisor);
+                                divisor);
   return out;
 }
 
