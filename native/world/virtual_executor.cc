@@ -6,7 +6,6 @@
 namespace smdp::simulation {
 
 using std::chrono::microseconds;
-using std::chrono::milliseconds;
 
 struct VirtualExecutor::Process : std::enable_shared_from_this<Process> {
   explicit Process(World& its_world) : world(its_world) {}
@@ -40,8 +39,7 @@ struct VirtualExecutor::Process : std::enable_shared_from_this<Process> {
   }
 
   void plan_tick() {
-    const bool busy = work && work() != Work::kNone;
-    world.at(std::max(world.now() + (busy ? milliseconds(20) : milliseconds(250)), paused_until),
+    world.at(std::max(world.now() + tick_period(work ? work() : Work::kNone), paused_until),
              [self = weak_from_this()] {
                const auto process = self.lock();
                if (process && process->running) {

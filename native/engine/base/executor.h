@@ -23,6 +23,11 @@ class Executor {
   // microseconds, so that it is worth looking again before sleeping.
   enum class Work : std::uint8_t { kNone, kSeldom, kSlow, kSwift };
 
+  // Between two ticks.
+  [[nodiscard]] static constexpr std::chrono::milliseconds tick_period(Work under_way) {
+    return std::chrono::milliseconds(under_way == Work::kNone ? 250 : 20);
+  }
+
   virtual ~Executor() = default;
 
   // Starts to run tasks; `pin_cpu` >= 0 binds them to that processor. `spin`: how long it looks for more
@@ -39,7 +44,7 @@ class Executor {
   // calling thread.
   virtual void drive(const std::function<bool()>& done, TimePoint deadline) = 0;
 
-  // `tick` runs about every 20 ms while there is work and every 250 ms otherwise.
+  // `tick` runs about every tick_period() of what `work` returns.
   virtual void set_tick(Task tick, std::function<Work()> work) = 0;
   // `exhausted` runs when there was no memory for what a task did. What it had in hand is lost.
   virtual void set_exhausted(Task exhausted) = 0;

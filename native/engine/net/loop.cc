@@ -234,7 +234,8 @@ bool Loop::sleep(TimePoint until, bool ringable) {
   const bool announced = ringable && poller_ != nullptr && poller_->fall_asleep();
   const bool mail = ringable && poller_ != nullptr && !announced;
   const bool may_sleep = !mail && !wanted_ && !has_posted();
-  const bool came = take_events(may_sleep ? milliseconds_until(until, tick_ms()) : 0);
+  const bool came =
+      take_events(may_sleep ? milliseconds_until(until, static_cast<int>(tick_period().count())) : 0);
   asleep_ = false;
   if (announced) {
     poller_->wake_up();
@@ -272,7 +273,7 @@ void Loop::turn_with_memory(TimePoint until) {
   } else {
     find_nothing(now, until);
   }
-  if (tick_ && now - last_tick_ >= std::chrono::milliseconds(tick_ms())) {
+  if (tick_ && now - last_tick_ >= tick_period()) {
     last_tick_ = now;
     tick_();
   }

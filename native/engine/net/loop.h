@@ -88,7 +88,7 @@ class Loop final : public Executor {
   void wake();
   [[nodiscard]] bool has_posted();
   [[nodiscard]] Work work() const { return work_ ? work_() : Work::kNone; }
-  [[nodiscard]] int tick_ms() const { return work() == Work::kNone ? 250 : 20; }
+  [[nodiscard]] std::chrono::milliseconds tick_period() const { return Executor::tick_period(work()); }
 
   UniqueFd epoll_;
   UniqueFd bell_;

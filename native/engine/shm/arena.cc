@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -66,21 +67,21 @@ Result<UniqueFd> receive_with_fd(int socket, std::span<std::byte> data, TimePoin
 
 }  // namespace
 
+Arena::Arena(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {
+  free_[kProofBytes] = mapping_.bytes().size() - kProofBytes;
+}
+
 Result<Arena> Arena::create(std::size_t bytes) {
-  Arena arena;
-  arena.fd_ = UniqueFd(::memfd_create("smdp-arena", MFD_CLOEXEC));
-  if (!arena.fd_.valid() || ::ftruncate(arena.fd_.get(), static_cast<off_t>(bytes)) != 0) {
+  UniqueFd fd(::memfd_create("smdp-arena", MFD_CLOEXEC));
+  if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return system_error("creating shared memory", errno);
   }
-  void* address =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.fd_.get(), 0);
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
   if (address == MAP_FAILED) {
     return system_error("mapping shared memory", errno);
   }
   ::madvise(address, bytes, MADV_DONTDUMP);
-  arena.mapping_ = Mapping(address, bytes);
-  arena.free_[kProofBytes] = bytes - kProofBytes;
-  return arena;
+  return Arena(std::move(fd), Mapping(address, bytes));
 }
 
 Result<Arena> Arena::reserve(std::size_t bytes) {
@@ -88,10 +89,7 @@ Result<Arena> Arena::reserve(std::size_t bytes) {
   if (address == MAP_FAILED) {
     return system_error("reserving addresses", errno);
   }
-  Arena arena;
-  arena.mapping_ = Mapping(address, bytes);
-  arena.free_[kProofBytes] = bytes - kProofBytes;
-  return arena;
+  return Arena({}, Mapping(address, bytes));
 }
 
 std::optional<std::uint64_t> Arena::allocate(std::uint64_t bytes) {

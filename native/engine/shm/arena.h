@@ -18,6 +18,7 @@ namespace smdp {
 
 class Arena {
  public:
+  Arena() = default;  // of no bytes
   static Result<Arena> create(std::size_t bytes);
   // Addresses without memory behind them, for a simulation that touches none; no others can map it.
   static Result<Arena> reserve(std::size_t bytes);
@@ -30,6 +31,8 @@ class Arena {
   [[nodiscard]] std::size_t regions_in_use() const { return used_.size(); }
 
  private:
+  Arena(UniqueFd fd, Mapping mapping);
+
   UniqueFd fd_;
   Mapping mapping_;
   std::map<std::uint64_t, std::uint64_t> free_;  // offset to length
