@@ -7,14 +7,9 @@
 
 namespace smdp::model {
 
-using std::chrono::milliseconds;
-
 namespace {
 
-// As the loop does it (net/loop.h).
-constexpr milliseconds kDoze{1};
-constexpr milliseconds kTickAtWork{20};
-constexpr milliseconds kTickAtRest{250};
+constexpr std::chrono::milliseconds kDoze{1};  // as the loop does it (net/loop.h)
 
 }  // namespace
 
@@ -31,12 +26,22 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
   Process(simulation::World& its_world, Processors& its_processors, const Costs& its_costs)
       : world(its_world), processors(its_processors), costs(its_costs) {}
 
-  void put(TimePoint when, Task task) {
+  // Another process may post while it is some way into its turn: what is posted later can have an earlier
+  // time.
+  void put(Task task) {
+    const TimePoint when = world.now();
     posted.push_back({when, next++, std::move(task)});
     std::push_heap(posted.begin(), posted.end());
     if (running && !inside) {
       turn_at(when);
     }
+  }
+
+  Task take_first() {
+    std::pop_heap(posted.begin(), posted.end());
+    Task task = std::move(posted.back().task);
+    posted.pop_back();
+    return task;
   }
 
   // The thread sleeps until it is woken, unless it was at work a moment ago and looks for more.
@@ -67,10 +72,7 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
     const TimePoint began = world.now();
     inside = true;
     while (!posted.empty() && posted.front().when <= world.now()) {
-      std::pop_heap(posted.begin(), posted.end());
-      const Task task = std::move(posted.back().task);
-      posted.pop_back();
-      task();
+      take_first()();
     }
     inside = false;
     busy_until = world.now();
@@ -85,8 +87,7 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
   }
 
   void plan_tick() {
-    const bool busy = work && work() != Work::kNone;
-    world.after(busy ? kTickAtWork : kTickAtRest, [self = weak_from_this()] {
+    world.after(tick_period(work ? work() : Work::kNone), [self = weak_from_this()] {
       const auto process = self.lock();
       if (process && process->running) {
         process->tick();
@@ -127,16 +128,12 @@ Status ChargedExecutor::start(int, std::chrono::microseconds spin) {
 void ChargedExecutor::stop() {
   if (std::exchange(process_->running, false)) {
     while (!process_->posted.empty()) {
-      const Task task = std::move(process_->posted.back().task);
-      process_->posted.pop_back();
-      task();
+      process_->take_first()();
     }
   }
 }
 
-void ChargedExecutor::post(Task task) { process_->put(process_->world.now(), std::move(task)); }
-
-void ChargedExecutor::post_at(TimePoint when, Task task) { process_->put(when, std::move(task)); }
+void ChargedExecutor::post(Task task) { process_->put(std::move(task)); }
 
 void ChargedExecutor::drive(const std::function<bool()>&, TimePoint) { std::abort(); }
 

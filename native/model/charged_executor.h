@@ -26,9 +26,6 @@ class ChargedExecutor final : public Executor {
   void set_tick(Task tick, std::function<Work()> work) override;
   void set_exhausted(Task exhausted) override { (void)exhausted; }
 
-  // `task` can be seen from then on.
-  void post_at(TimePoint when, Task task);
-
  private:
   struct Process;
   std::shared_ptr<Process> process_;  // events of the world may outlive this

@@ -9,8 +9,8 @@
 
 namespace smdp::model {
 
-// Times in seconds, sizes in bytes. Measured on one machine by native/benchmarks/measure_costs.cc; a host of
-// another kind has others, which is an assumption until somebody measures there.
+// Times in seconds, sizes in bytes. The defaults are round assumptions about no machine in particular;
+// native/benchmarks/calibrate.py measures those of the machine that it runs on.
 struct Costs {
   // The network: a queue out of each host and one into it, which the messages of its ranks share.
   double link_rate = 1.25e9;             // bytes a second, each way
@@ -41,6 +41,7 @@ struct Costs {
 struct CostInfo {
   std::string_view name;
   double Costs::* field;
+  bool may_be_zero = true;
 };
 
 [[nodiscard]] std::span<const CostInfo> cost_table();

@@ -1,5 +1,5 @@
-// Answers one question from standard input (model.h) with one line of JSON. With --costs: prints what a
-// question that says nothing of a cost assumes, a name and a value a line.
+// Answers one question from standard input (model.h) with one line of JSON. --costs prints the default costs
+// instead, a name and a value a line.
 #include <cstdio>
 #include <iostream>
 #include <iterator>

@@ -1,13 +1,16 @@
 #include "model.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "charged_executor.h"
+#include "conclude.h"
 #include "counting_kernels.h"
 #include "engine.h"
 #include "networks.h"
@@ -17,21 +20,8 @@
 namespace smdp::model {
 namespace {
 
-constexpr double kHorizon = 3600;  // seconds in which every question is answered
-
-// Addresses for all ranks' buffers, with nothing behind them.
-class NoMemory {
- public:
-  explicit NoMemory(std::size_t bytes) : arena_(Arena::reserve(bytes + kHead)) {}
-  [[nodiscard]] const Status& status() const { return arena_.status(); }
-  [[nodiscard]] std::span<std::byte> bytes(std::size_t count) const {
-    return arena_->bytes().subspan(kHead, count);
-  }
-
- private:
-  static constexpr std::size_t kHead = 1U << 16U;
-  mutable Result<Arena> arena_;
-};
+constexpr double kHorizon = 3600;    // seconds in which every question is answered
+constexpr std::size_t kPage = 4096;  // the least that an arena has
 
 class EngineModel {
  public:
@@ -54,7 +44,7 @@ class EngineModel {
   std::vector<int> host_of_;
   Networks networks_;
   std::vector<Processors> processors_;
-  NoMemory memory_;
+  Arena buffer_;                                    // of all ranks, which touch none of it
   std::vector<std::span<const std::byte>> arenas_;  // by rank
   std::vector<std::unique_ptr<Engine>> engines_;
   std::uint64_t group_ = 0;
@@ -87,7 +77,6 @@ EngineModel::EngineModel(const Question& question)
       wires_(world_, question.costs, question.hosts),
       host_of_(hosts_of_ranks(question)),
       networks_(world_, wires_, question.costs, host_of_),
-      memory_(most_bytes(question)),
       left_(question.buckets.size(), host_of_.size()),
       open_(question.buckets.size()) {
   const bool shared = question.costs.cores_are_shared != 0;
@@ -131,9 +120,11 @@ Result<std::unique_ptr<Engine>> EngineModel::make(int rank, const Layout& layout
 }
 
 Status EngineModel::open() {
-  if (!memory_.status().ok()) {
-    return memory_.status();
+  auto buffer = Arena::reserve(most_bytes(question_) + kPage);
+  if (!buffer.ok()) {
+    return buffer.status();
   }
+  buffer_ = std::move(*buffer);
   Layout layout;
   layout.host_of = host_of_;
   for (int host = 0; host < question_.hosts; ++host) {
@@ -171,7 +162,7 @@ void EngineModel::submit(std::size_t number) {
     Call call;
     call.what = {Collective::kAllReduce, question_.dtype, ReduceOp::kSum, 0,
                  bucket.bytes / size_of(question_.dtype)};
-    call.input = call.output = memory_.bytes(call.what.count * size_of(question_.dtype));
+    call.input = call.output = buffer_.bytes().first(call.what.count * size_of(question_.dtype));
     call.handle = std::make_shared<OperationHandle>([this, number](const Status& status) {
       if (!status.ok() && failed_.ok()) {
         failed_ = status;
@@ -214,20 +205,110 @@ Result<Answer> EngineModel::run() {
   }
   answer_.messages = networks_.messages();
   answer_.local_messages = networks_.local_messages();
-  answer_.wire_bytes = wires_.bytes();
-  for (const double done : answer_.bucket_done) {
-    answer_.seconds = std::max(answer_.seconds, done);
-    world_.note(0, static_cast<std::uint64_t>(done * 1e9), [] { return std::string(); });
-  }
-  answer_.hash = world_.hash();
+  conclude(answer_, world_, wires_);
   return std::move(answer_);
 }
 
-Result<Question> refuse(const std::string& line, const std::string& why) {
-  return Status(Code::kInvalid, "'" + line + "': " + why);
+// -- Questions as text --------------------------------------------------------------------------------------
+
+const Status kBadValue(Code::kInvalid, "the value is missing or out of its bounds");
+
+template <class T>
+Status read_number(std::istream& words, T& number, T least, T most) {
+  return words >> number && number >= least && number <= most ? Status() : kBadValue;
+}
+
+template <class T, std::size_t kChoices>
+Status read_choice(std::istream& words, T& choice,
+                   const std::array<std::pair<const char*, T>, kChoices>& choices) {
+  std::string name;
+  words >> name;
+  for (const auto& [known, value] : choices) {
+    if (name == known) {
+      choice = value;
+      return {};
+    }
+  }
+  return kBadValue;
+}
+
+Status read_hosts(std::istream& words, Question& question) {
+  return read_number(words, question.hosts, 1, 4096);
+}
+
+Status read_ranks(std::istream& words, Question& question) {
+  return read_number(words, question.ranks_per_host, 1, 64);
+}
+
+Status read_schedule(std::istream& words, Question& question) {
+  using Schedule = Question::Schedule;
+  return read_choice(words, question.schedule,
+                     std::array{std::pair{"engine", Schedule::kEngine}, std::pair{"ring", Schedule::kRing}});
+}
+
+Status read_dtype(std::istream& words, Question& question) {
+  return read_choice(words, question.dtype,
+                     std::array{std::pair{"float32", DType::kFloat32}, std::pair{"float16", DType::kFloat16},
+                                std::pair{"bfloat16", DType::kBFloat16}});
+}
+
+Status read_cost(std::istream& words, Question& question) {
+  std::string name;
+  double value = 0;
+  return words >> name >> value ? set_cost(question.costs, name, value) : kBadValue;
+}
+
+Status read_option(std::istream& words, Question& question) {
+  std::string name;
+  std::string value;
+  return words >> name >> value ? set_option(question.options, name, value) : kBadValue;
+}
+
+Status read_bucket(std::istream& words, Question& question) {
+  constexpr std::uint64_t kMost = 1ULL << 40U;
+  constexpr std::uint64_t kElement = 8;  // so that every type divides it
+  Bucket bucket;
+  Status status = read_number<std::uint64_t>(words, bucket.bytes, kElement, kMost);
+  if (status.ok()) {
+    status = read_number(words, bucket.ready_s, 0.0, kHorizon);
+  }
+  question.buckets.push_back(bucket);
+  return status.ok() && bucket.bytes % kElement != 0 ? kBadValue : status;
+}
+
+using ReadLine = Status (*)(std::istream& words, Question& question);
+constexpr std::array kKeywords = {
+    std::pair<std::string_view, ReadLine>{"hosts", read_hosts},
+    std::pair<std::string_view, ReadLine>{"ranks_per_host", read_ranks},
+    std::pair<std::string_view, ReadLine>{"schedule", read_schedule},
+    std::pair<std::string_view, ReadLine>{"dtype", read_dtype},
+    std::pair<std::string_view, ReadLine>{"cost", read_cost},
+    std::pair<std::string_view, ReadLine>{"option", read_option},
+    std::pair<std::string_view, ReadLine>{"bucket", read_bucket},
+};
+
+Status read_line(const std::string& line, Question& question) {
+  std::istringstream words(line);
+  std::string keyword;
+  if (!(words >> keyword)) {
+    return {};  // an empty line
+  }
+  const auto* const found = std::ranges::find(kKeywords, keyword, &decltype(kKeywords)::value_type::first);
+  const Status status =
+      found == kKeywords.end() ? Status(Code::kInvalid, "unknown keyword") : found->second(words, question);
+  return status.ok() ? status : Status(Code::kInvalid, "'" + line + "': " + status.message());
 }
 
 }  // namespace
+
+void conclude(Answer& answer, simulation::World& world, const Wires& wires) {
+  for (const double done : answer.bucket_done) {
+    answer.seconds = std::max(answer.seconds, done);
+    world.note(0, static_cast<std::uint64_t>(done * 1e9), [] { return std::string(); });
+  }
+  answer.wire_bytes = wires.bytes();
+  answer.hash = world.hash();
+}
 
 Result<Answer> answer(const Question& question) {
   if (question.schedule == Question::Schedule::kRing) {
@@ -236,62 +317,16 @@ Result<Answer> answer(const Question& question) {
   return EngineModel(question).run();
 }
 
-// NOLINTNEXTLINE(readability-function-cognitive-complexity): a word after the other
 Result<Question> read_question(const std::string& text) {
   Question question;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string word;
-    if (!(words >> word)) {
-      continue;
-    }
-    bool good = true;
-    if (word == "hosts") {
-      good = (words >> question.hosts) && question.hosts >= 1 && question.hosts <= 4096;
-    } else if (word == "ranks_per_host") {
-      good =
-          (words >> question.ranks_per_host) && question.ranks_per_host >= 1 && question.ranks_per_host <= 64;
-    } else if (word == "schedule") {
-      std::string name;
-      good = (words >> name) && (name == "engine" || name == "ring");
-      question.schedule = name == "ring" ? Question::Schedule::kRing : Question::Schedule::kEngine;
-    } else if (word == "dtype") {
-      std::string name;
-      good = (words >> name) && (name == "float32" || name == "float16" || name == "bfloat16");
-      question.dtype =
-          name == "float32" ? DType::kFloat32 : (name == "float16" ? DType::kFloat16 : DType::kBFloat16);
-    } else if (word == "cost") {
-      std::string name;
-      double value = 0;
-      good = static_cast<bool>(words >> name >> value);
-      if (good) {
-        if (Status status = set_cost(question.costs, name, value); !status.ok()) {
-          return refuse(line, status.message());
-        }
-      }
-    } else if (word == "option") {
-      std::string name;
-      std::string value;
-      good = static_cast<bool>(words >> name >> value);
-      if (good) {
-        if (Status status = set_option(question.options, name, value); !status.ok()) {
-          return refuse(line, status.message());
-        }
-      }
-    } else if (word == "bucket") {
-      Bucket bucket;
-      good = (words >> bucket.bytes >> bucket.ready_s) && bucket.bytes % 8 == 0 && bucket.ready_s >= 0;
-      question.buckets.push_back(bucket);
-    } else {
-      return refuse(line, "no word of a question");
-    }
-    if (!good) {
-      return refuse(line, "not what belongs there");
+    if (Status status = read_line(line, question); !status.ok()) {
+      return status;
     }
   }
   if (question.buckets.empty()) {
-    return Status(Code::kInvalid, "a question has a bucket or more");
+    return Status(Code::kInvalid, "the question has no bucket");
   }
   return question;
 }

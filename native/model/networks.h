@@ -8,7 +8,6 @@
 #pragma once
 
 #include <list>
-#include <map>
 #include <memory>
 #include <vector>
 

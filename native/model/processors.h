@@ -1,4 +1,4 @@
-// The processors of a host: who has work waits until one is free, and keeps it until the work is done.
+// The processors of a host: a turn waits until one is free, and occupies it until the turn is done.
 #pragma once
 
 #include <queue>

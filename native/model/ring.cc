@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "conclude.h"
 #include "networks.h"
 #include "world.h"
 
@@ -104,12 +105,7 @@ Result<Answer> Ring::run() {
   }
   while (world_.step()) {
   }
-  for (const double done : answer_.bucket_done) {
-    answer_.seconds = std::max(answer_.seconds, done);
-    world_.note(0, static_cast<std::uint64_t>(done * 1e9), [] { return std::string(); });
-  }
-  answer_.wire_bytes = wires_.bytes();
-  answer_.hash = world_.hash();
+  conclude(answer_, world_, wires_);
   return std::move(answer_);
 }
 
