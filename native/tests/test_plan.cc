@@ -43,5 +43,23 @@ TEST(Plan, SharesOfHostsAndOfTheirRanksAreBalanced) {
   EXPECT_LE(static_cast<double>(most - least), 0.01 * static_cast<double>(most));
 }
 
+// With fewer pieces a shard than ranks a host, too: else the agents work one after the other.
+TEST(Plan, EveryAgentOfAHostHasPiecesInTheFirstRound) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < 16 * 8; ++rank) {
+    hosts.push_back(rank / 8);
+  }
+  const GroupLayout layout = make_group_layout(hosts);
+  const Plan plan =
+      make_plan({Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 1U << 18U}, layout, {}, 0);
+  std::vector<int> of_agent(8);
+  for (const Piece& piece : plan.pieces) {
+    if (piece.round == 0) {
+      ++of_agent[static_cast<std::size_t>(layout.agent(0, piece.lane))];
+    }
+  }
+  EXPECT_EQ(of_agent, std::vector<int>(8, 2));
+}
+
 }  // namespace
 }  // namespace smdp
