@@ -100,9 +100,10 @@ inline int value_of(int rank, std::size_t index) {
   return static_cast<int>(((index * 2654435761U + static_cast<std::size_t>(rank) * 40503U) >> 7U) % 9U) - 4;
 }
 
-inline double cpu_seconds() {
+// `whose`: RUSAGE_SELF, the process; or RUSAGE_THREAD.
+inline double cpu_seconds(int whose = RUSAGE_SELF) {
   rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
+  getrusage(whose, &usage);
   const auto seconds = [](const timeval& t) {
     return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
   };

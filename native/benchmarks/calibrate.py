@@ -1,7 +1,7 @@
 """Fits the model of cost to this machine on two shapes, then compares it with shapes that it has not seen.
 
 Usage: ``python native/benchmarks/calibrate.py [--rate 100] [--json FILE]``. Needs root and a machine with nothing else
-to do; about ten minutes. What the processor and the memory cost is measured by ``measure_costs``. Two hosts of one rank
+to do. What the processor and the memory cost is measured by ``measure_costs``. Two hosts of one rank
 then give what the wire costs above its rate and how long a message is under way, one host of eight ranks how much more
 memory costs when all ranks use it and what a message within a host costs. Nothing is fitted to the other shapes.
 """
@@ -22,6 +22,8 @@ Costs = Dict[str, float]
 Shape = Tuple[int, int]
 
 SIZES = [bytes_of(word) for word in ("1M", "4M", "25M")]
+WIRE: Shape = (2, 1)
+MEMORY: Shape = (1, 8)
 UNSEEN: List[Shape] = [(4, 4), (8, 1), (16, 1), (2, 8)]
 MODEL = contenders.BUILD / "smdp_model"
 
@@ -70,7 +72,7 @@ def costs_of(name: str) -> Change:
 
 
 def fit(costs: Costs, wire: Dict[int, float], memory: Dict[int, float]) -> Costs:
-    """From the times of 2x1 and of 1x8, by size."""
+    """From the times of `WIRE` and of `MEMORY`, by size."""
     small, large = SIZES[0], SIZES[-1]
     copy, fold = costs["copy_byte"], costs["fold_byte"]
 
@@ -79,11 +81,11 @@ def fit(costs: Costs, wire: Dict[int, float], memory: Dict[int, float]) -> Costs
 
     # One after the other until they agree.
     for _ in range(4):
-        costs = fitted(costs, memory_costs, (1, 8), large, memory[large], 0.1, 20)
-        costs = fitted(costs, costs_of("local_frame"), (1, 8), small, memory[small], 0, 1e-4)
+        costs = fitted(costs, memory_costs, MEMORY, large, memory[large], 0.1, 20)
+        costs = fitted(costs, costs_of("local_frame"), MEMORY, small, memory[small], 0, 1e-4)
     for _ in range(4):
-        costs = fitted(costs, costs_of("wire_overhead"), (2, 1), large, wire[large], 1.0, 1.3)
-        costs = fitted(costs, costs_of("link_latency"), (2, 1), small, wire[small], 0, 0.01)
+        costs = fitted(costs, costs_of("wire_overhead"), WIRE, large, wire[large], 1.0, 1.3)
+        costs = fitted(costs, costs_of("link_latency"), WIRE, small, wire[small], 0, 0.01)
     return costs
 
 
@@ -99,21 +101,18 @@ def main() -> int:
     ).stdout
     costs: Costs = {name: float(value) for name, value in (line.split() for line in printed.splitlines())}
     rate = arguments.rate * 1e6 / 8
-    costs |= {"link_rate": rate, "link_burst": burst_bytes(arguments.rate), "cores_are_shared": 1}
-    wire = measured_s((2, 1), arguments.rate, arguments.iterations)
-    memory = measured_s((1, 8), None, 4 * arguments.iterations)
-    costs = fit(costs, wire, memory)
+    costs = {**costs, "link_rate": rate, "link_burst": burst_bytes(arguments.rate), "cores_are_shared": 1}
+    measured = {MEMORY: measured_s(MEMORY, None, 4 * arguments.iterations)}
+    for shape in [WIRE, *UNSEEN]:
+        measured[shape] = measured_s(shape, arguments.rate, arguments.iterations)
+    costs = fit(costs, measured[WIRE], measured[MEMORY])
     for name, value in costs.items():
         print(f"cost {name} {value:.4g}")
-    rows = []
-    for shape, measured in [((2, 1), wire), ((1, 8), memory)]:
-        rows += [
-            (shape_name(shape), "fitted", size, seconds, modelled_s(shape, size, costs))
-            for size, seconds in measured.items()
-        ]
-    for shape in UNSEEN:
-        for size, seconds in measured_s(shape, arguments.rate, arguments.iterations).items():
-            rows.append((shape_name(shape), "unseen", size, seconds, modelled_s(shape, size, costs)))
+    rows = [
+        (shape_name(shape), "unseen" if shape in UNSEEN else "fitted", size, seconds, modelled_s(shape, size, costs))
+        for shape, by_size in measured.items()
+        for size, seconds in by_size.items()
+    ]
     print("| shape | | MiB | measured ms | model ms | error |\n|---|---|---|---|---|---|")
     for name, kind, size, seconds, model in rows:
         print(

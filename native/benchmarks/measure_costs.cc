@@ -7,7 +7,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,10 +17,13 @@
 #include <cstdlib>
 #include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "bench.h"
 #include "kernels/copy.h"
 #include "kernels/reduce.h"
+#include "net/frame.h"
 
 namespace {
 
@@ -29,6 +31,7 @@ using smdp::DType;
 using smdp::ReduceOp;
 
 constexpr int kRounds = 7;
+constexpr int kReceiveTimeoutMs = 10000;
 constexpr std::size_t kPiece = 256U << 10U;
 constexpr std::size_t kMemory = 64U << 20U;
 
@@ -36,20 +39,22 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double thread_cpu_s() {
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+double thread_cpu_s() { return bench::cpu_seconds(RUSAGE_THREAD); }
+
+double median_of(std::vector<double> taken) {
+  std::ranges::sort(taken);
+  return taken[taken.size() / 2];
 }
 
 double median_of(const std::function<double()>& measure) {
-  std::array<double, kRounds> taken{};
+  std::vector<double> taken(kRounds);
   std::ranges::generate(taken, measure);
-  std::ranges::sort(taken);
-  return taken[kRounds / 2];
+  return median_of(std::move(taken));
+}
+
+[[noreturn]] void give_up(const char* what) {
+  std::perror(what);
+  std::exit(1);
 }
 
 double copy_byte() {
@@ -99,8 +104,7 @@ Pair connected() {
   if (::bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(listener, 1) != 0 ||
       ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
       ::connect(pair.one, reinterpret_cast<sockaddr*>(&address), size) != 0) {
-    std::perror("loopback");
-    std::exit(1);
+    give_up("loopback");
   }
   pair.other = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   ::close(listener);
@@ -124,9 +128,12 @@ Cpu tcp_cpu(std::size_t bytes, int count) {
     for (int message = 0; message < count; ++message) {
       for (std::size_t got = 0; got < bytes;) {
         pollfd one{pair.other, POLLIN, 0};
-        ::poll(&one, 1, -1);
-        got +=
-            static_cast<std::size_t>(std::max<ssize_t>(0, ::recv(pair.other, memory.data(), bytes - got, 0)));
+        ::poll(&one, 1, kReceiveTimeoutMs);
+        const ssize_t part = ::recv(pair.other, memory.data(), bytes - got, MSG_DONTWAIT);
+        if (part <= 0) {
+          give_up("receiving");
+        }
+        got += static_cast<std::size_t>(part);
       }
     }
     cpu.receive = (thread_cpu_s() - began) / count;
@@ -135,8 +142,11 @@ Cpu tcp_cpu(std::size_t bytes, int count) {
   const double began = thread_cpu_s();
   for (int message = 0; message < count; ++message) {
     for (std::size_t sent = 0; sent < bytes;) {
-      sent += static_cast<std::size_t>(
-          std::max<ssize_t>(0, ::send(pair.one, memory.data() + sent, bytes - sent, 0)));
+      const ssize_t part = ::send(pair.one, memory.data() + sent, bytes - sent, MSG_NOSIGNAL);
+      if (part <= 0) {
+        give_up("sending");
+      }
+      sent += static_cast<std::size_t>(part);
     }
   }
   cpu.send = (thread_cpu_s() - began) / count;
@@ -144,6 +154,17 @@ Cpu tcp_cpu(std::size_t bytes, int count) {
   ::close(pair.one);
   ::close(pair.other);
   return cpu;
+}
+
+Cpu median_tcp_cpu(std::size_t bytes, int count) {
+  std::vector<double> send;
+  std::vector<double> receive;
+  for (int round = 0; round < kRounds; ++round) {
+    const Cpu cpu = tcp_cpu(bytes, count);
+    send.push_back(cpu.send);
+    receive.push_back(cpu.receive);
+  }
+  return {median_of(std::move(send)), median_of(std::move(receive))};
 }
 
 // From one thread's ring to the other's first instruction.
@@ -174,19 +195,17 @@ double wake() {
 }  // namespace
 
 int main() {
-  const auto small = [](double Cpu::* part) { return median_of([=] { return tcp_cpu(72, 20000).*part; }); };
-  const auto large = [](double Cpu::* part) {
-    return median_of([=] { return tcp_cpu(kPiece, 1000).*part; });
+  const Cpu frame = median_tcp_cpu(smdp::kFrameBytes, 20000);
+  const Cpu piece = median_tcp_cpu(kPiece, 1000);
+  const auto byte = [](double of_piece, double of_frame) {
+    return std::max(0.0, of_piece - of_frame) / kPiece;
   };
-  const double send_frame = small(&Cpu::send);
-  const double receive_frame = small(&Cpu::receive);
-  const double piece = kPiece;
   std::printf("cores %u\n", std::thread::hardware_concurrency());
   std::printf("wake %.3e\n", median_of(wake));
-  std::printf("send_frame %.3e\n", send_frame);
-  std::printf("send_byte %.3e\n", std::max(0.0, large(&Cpu::send) - send_frame) / piece);
-  std::printf("receive_frame %.3e\n", receive_frame);
-  std::printf("receive_byte %.3e\n", std::max(0.0, large(&Cpu::receive) - receive_frame) / piece);
+  std::printf("send_frame %.3e\n", frame.send);
+  std::printf("send_byte %.3e\n", byte(piece.send, frame.send));
+  std::printf("receive_frame %.3e\n", frame.receive);
+  std::printf("receive_byte %.3e\n", byte(piece.receive, frame.receive));
   std::printf("copy_byte %.3e\n", copy_byte());
   std::printf("fold_byte %.3e\n", fold_byte());
 }
