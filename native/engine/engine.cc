@@ -317,21 +317,11 @@ Result<std::uint64_t> Engine::create_group(const std::vector<int>& members, cons
     id = hash64(Writer().put(key).put(instances_[key]++).take());
   }
   executor_->post([this, members, name, id, timeout_s] {
-    GroupSettings settings = settings_;
-    settings.timeout_s = timeout_s > 0 ? timeout_s : settings.timeout_s;
-    auto group = std::make_shared<Group>(*this, id, name, members, rank_, settings);
-    groups_[id] = group;
-    for (const auto& [peer, loss] : gone_) {
-      group->peer_lost(peer, loss.orderly, loss.why);
-    }
-    const auto early = unclaimed_.find(id);
-    if (early != unclaimed_.end()) {
-      std::vector<ParkedFrame> frames = std::move(early->second);
-      unclaimed_.erase(early);
-      for (ParkedFrame& frame : frames) {
-        unclaimed_bytes_ -= frame.header.payload;
-        handle(frame.from, frame.header, std::move(frame.landing));
-      }
+    try {
+      add_group(id, name, members, timeout_s);
+    } catch (const std::bad_alloc&) {
+      exhausted();
+      fail_new_group(id, name, members);
     }
   });
   return id;
@@ -343,9 +333,9 @@ void Engine::destroy_group(std::uint64_t group) {
   }
   executor_->post([this, group] {
     if (const auto found = groups_.find(group); found != groups_.end()) {
+      destroyed_.insert(group);  // first: without memory nothing of it has changed
       found->second->leave();
       groups_.erase(found);
-      destroyed_.insert(group);
     }
   });
 }
@@ -365,19 +355,19 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
     return {Code::kClosed, "the engine is closed"};
   }
   const bool blocking = call.blocking;
-  auto task = [this, group, call = std::move(call)]() mutable {
-    const auto found = groups_.find(group);
-    if (found == groups_.end()) {
-      call.handle->complete({Code::kClosed, "the group was destroyed"});
-      return;
-    }
+  auto task = [this, group, what = call.what, call = std::move(call)]() mutable {
     const std::shared_ptr<OperationHandle> handle = call.handle;
     try {
-      found->second->submit(std::move(call));
+      if (const auto found = groups_.find(group); found != groups_.end()) {
+        found->second->submit(std::move(call));
+      } else {
+        handle->complete({Code::kClosed, "the group was destroyed"});
+      }
     } catch (const std::bad_alloc&) {
       exhausted();
       if (!handle->is_complete()) {
-        handle->complete({Code::kExhausted, "there was no memory for this call"});
+        handle->complete(
+            {Code::kExhausted, layout_.describe(rank_) + " had no memory for " + describe(what)});
       }
     }
   };
@@ -399,6 +389,18 @@ Status Engine::wait(OperationHandle& handle, double timeout_s) {
 }
 
 // --- On the loop ---
+
+Holdings Engine::holdings() const {
+  Holdings held;
+  held.regions = arena_.regions_in_use();
+  held.in_flight_bytes = budget_.used;
+  held.parked_bytes = unclaimed_bytes_;
+  for (const auto& [id, group] : groups_) {
+    held.calls += group->open_calls();
+    held.parked_bytes += group->parked_bytes();
+  }
+  return held;
+}
 
 void Engine::send(int job_rank, Message message) {
   message.header.sender = static_cast<std::uint32_t>(rank_);
@@ -422,6 +424,48 @@ std::span<const std::byte> Engine::peek(int job_rank, std::uint64_t offset, std:
                                                                 : arena.subspan(offset, bytes);
 }
 
+void Engine::add_group(std::uint64_t id, const std::string& name, const std::vector<int>& members,
+                       double timeout_s) {
+  GroupSettings settings = settings_;
+  settings.timeout_s = timeout_s > 0 ? timeout_s : settings.timeout_s;
+  auto group = std::make_shared<Group>(*this, id, name, members, rank_, settings);
+  groups_[id] = group;
+  if (spoiled_.erase(id) > 0) {
+    group->fail(no_memory(), true);
+  }
+  for (const auto& [peer, loss] : gone_) {
+    group->peer_lost(peer, loss.orderly, loss.why);
+  }
+  for (ParkedFrame& frame : claim_frames(id)) {
+    handle(frame.from, frame.header, std::move(frame.landing));
+  }
+}
+
+// What came for the group before it was made.
+std::vector<ParkedFrame> Engine::claim_frames(std::uint64_t group) {
+  const auto early = unclaimed_.find(group);
+  if (early == unclaimed_.end()) {
+    return {};
+  }
+  std::vector<ParkedFrame> frames = std::move(early->second);
+  unclaimed_.erase(early);
+  for (const ParkedFrame& frame : frames) {
+    unclaimed_bytes_ -= frame.header.payload;
+  }
+  return frames;
+}
+
+// One that there was no memory to make: the others would wait for it until their deadlines. Noexcept as
+// exhausted() is.
+void Engine::fail_new_group(std::uint64_t id, const std::string& name,
+                            const std::vector<int>& members) noexcept {
+  if (!groups_.contains(id)) {
+    add_group(id, name, members, 0);
+  }
+  groups_.at(id)->fail(no_memory(), true);
+  claim_frames(id);
+}
+
 std::optional<Landing> Engine::Side::place(int peer, const FrameHeader& header) {
   if (local_ ? is_network_frame(header.type) : is_local_frame(header.type)) {
     return std::nullopt;
@@ -431,9 +475,7 @@ std::optional<Landing> Engine::Side::place(int peer, const FrameHeader& header) 
   }
   const auto found = engine_.groups_.find(header.group);
   if (found == engine_.groups_.end() || header.type == FrameType::kAbort) {
-    return engine_.unclaimed_bytes_ + header.payload > kMaxUnclaimedBytes
-               ? std::nullopt
-               : std::optional(Landing::fresh(header.payload));
+    return engine_.place_unclaimed(header);
   }
   return found->second->place(peer, header);
 }
@@ -456,10 +498,30 @@ void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
       broken(peer);
     }
   } else if (!destroyed_.contains(header.group) && unclaimed_bytes_ <= kMaxUnclaimedBytes) {
+    try {
+      unclaimed_[header.group].push_back({peer, header, std::move(landing)});
+    } catch (const std::bad_alloc&) {
+      spoil(header.group);
+      throw;
+    }
     unclaimed_bytes_ += header.payload;
-    unclaimed_[header.group].push_back({peer, header, std::move(landing)});
   }
 }
+
+std::optional<Landing> Engine::place_unclaimed(const FrameHeader& header) {
+  if (unclaimed_bytes_ + header.payload > kMaxUnclaimedBytes) {
+    return std::nullopt;
+  }
+  try {
+    return Landing::fresh(header.payload);
+  } catch (const std::bad_alloc&) {
+    spoil(header.group);
+    throw;
+  }
+}
+
+// A frame of a group that is not made yet is lost. Noexcept as exhausted() is.
+void Engine::spoil(std::uint64_t group) noexcept { spoiled_.insert(group); }
 
 void Engine::broken(int peer) {
   lost(peer, false, {Code::kPeerLost, "it sent a frame that belongs to nothing"});
@@ -489,11 +551,15 @@ Executor::Work Engine::work() const {
   return most;
 }
 
+Status Engine::no_memory() const {
+  return {Code::kExhausted, layout_.describe(rank_) + " has no memory left"};
+}
+
 // Frames may be half handled, so nothing that is under way can be trusted. Noexcept: where there is not even
 // the memory to say so, the process ends, and the others hear that.
 void Engine::exhausted() noexcept {
   for (auto& [id, group] : groups_) {
-    group->fail({Code::kExhausted, "rank " + std::to_string(rank_) + " has no memory left"}, true);
+    group->fail(no_memory(), true);
   }
 }
 

@@ -47,6 +47,14 @@ struct EngineParts {
   const KernelSet* kernels = nullptr;  // null: those that SMDP_KERNELS names
 };
 
+// What an engine has in use for calls; without any, nothing.
+struct Holdings {
+  std::uint64_t calls = 0;
+  std::uint64_t regions = 0;          // of its shared memory: lent, or kept
+  std::uint64_t in_flight_bytes = 0;  // of BulkBudget
+  std::uint64_t parked_bytes = 0;     // of frames that came before their group or call
+};
+
 class Engine final : public GroupServices {
  public:
   // Blocks until every rank of the job is connected, or fails on every rank for the same reason.
@@ -75,8 +83,8 @@ class Engine final : public GroupServices {
   void depart();
   // Every other rank said goodbye or is lost.
   [[nodiscard]] bool is_alone();
-  // Regions of its shared memory that are lent or kept; on the loop, or where nothing runs.
-  [[nodiscard]] std::size_t regions_in_use() const { return arena_.regions_in_use(); }
+  // On the loop, or where nothing runs.
+  [[nodiscard]] Holdings holdings() const;
   // Writes the flight records of this rank to a file in `folder` (empty: in SMDP_TRACE_DIR) and says where.
   // kTimeout when the loop is held up by something.
   Result<std::string> dump(const std::string& folder, const std::string& reason);
@@ -123,6 +131,13 @@ class Engine final : public GroupServices {
   void handle(int peer, const FrameHeader& header, Landing landing);
   void lost(int peer, bool orderly, const Status& why);
   void broken(int peer);
+  void add_group(std::uint64_t id, const std::string& name, const std::vector<int>& members,
+                 double timeout_s);
+  void fail_new_group(std::uint64_t id, const std::string& name, const std::vector<int>& members) noexcept;
+  std::vector<ParkedFrame> claim_frames(std::uint64_t group);
+  [[nodiscard]] Status no_memory() const;
+  std::optional<Landing> place_unclaimed(const FrameHeader& header);
+  void spoil(std::uint64_t group) noexcept;
   void exhausted() noexcept;
   void tick();
   void start_traces();
@@ -168,6 +183,7 @@ class Engine final : public GroupServices {
   std::set<std::uint64_t> destroyed_;
   std::unordered_map<std::uint64_t, std::vector<ParkedFrame>> unclaimed_;
   std::uint64_t unclaimed_bytes_ = 0;
+  std::set<std::uint64_t> spoiled_;  // groups of which frames were lost before they were made
   struct Loss {
     bool orderly = false;
     Status why;

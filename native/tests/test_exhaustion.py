@@ -78,6 +78,6 @@ def test_a_rank_without_memory_is_named_on_every_rank(victim: int, tmp_path: Pat
         if not outcomes[0].startswith("done"):
             break
     # A rank that hears it before it makes the call is told so when it does.
-    named = re.compile(f"raised (group 'all' failed before: )?rank {victim} has no memory left ")
+    named = re.compile(f"raised (group 'all' failed before: )?rank {victim} \\(host [^)]+\\) has no memory left ")
     for outcome in outcomes:
         assert named.match(outcome), (room, outcomes)

@@ -172,7 +172,8 @@ void Group::begin(Waiting waiting) {
     start(std::move(waiting));
   } catch (const std::bad_alloc&) {
     if (!active_.contains(operation) && !handle->is_complete()) {
-      handle->complete({Code::kExhausted, "there was no memory to begin " + name_operation(operation)});
+      handle->complete(
+          {Code::kExhausted, describe_rank(rank_) + " had no memory to begin " + name_operation(operation)});
     }
     throw;
   }
@@ -195,8 +196,10 @@ void Group::start(Waiting waiting) {
   }
   std::vector<ParkedFrame> frames = std::move(early->second);
   parked_.erase(early);
-  for (ParkedFrame& frame : frames) {
+  for (const ParkedFrame& frame : frames) {
     parked_bytes_ -= frame.header.payload;
+  }
+  for (ParkedFrame& frame : frames) {
     if (failed_.ok() && !deliver_frame(frame.from, frame.header, std::move(frame.landing))) {
       fail({Code::kInternal,
             describe_rank(frame.from) + " sent a frame that is none of " + name_operation(operation)},

@@ -85,6 +85,10 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   void note_waits();
   [[nodiscard]] bool busy() const { return in_collectives() || !mail_.under_way().empty(); }
   [[nodiscard]] Executor::Work work() const;
+  [[nodiscard]] std::size_t open_calls() const {
+    return active_.size() + queue_.size() + named_.size() + mail_.under_way().size();
+  }
+  [[nodiscard]] std::uint64_t parked_bytes() const { return parked_bytes_ + mail_.parked_bytes(); }
 
   // OperationHost
   void send_network(int group_rank, Message message) override;
@@ -126,6 +130,8 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   std::uint64_t number_of(const Call& call);
   void submit_exchange(Waiting waiting);
   void tick_mail(TimePoint now);
+  void end_calls(const Status& why, bool tell, std::optional<std::uint64_t> subject);
+  void end_active(const Status& why, std::optional<std::uint64_t> subject);
   void fail_mail(const Status& why, std::optional<std::uint64_t> subject);
   void check_who_left(const Exchange& exchange, TimePoint now);
   [[nodiscard]] std::string describe_wait(const Exchange& exchange) const;
@@ -155,6 +161,8 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   void check_closed(TimePoint now);
   void mismatch(int from, const FrameHeader& header, const Descriptor& ours);
   void check_times(Operation& operation, TimePoint now);
+  void tell_suspicions(Operation& operation, TimePoint now);
+  void check_queue(TimePoint now);
   [[nodiscard]] std::string name_operation(std::uint64_t number) const;
   [[nodiscard]] std::string describe_wait(const Operation& operation, const std::vector<int>& ranks) const;
   [[nodiscard]] std::string describe_wait(const Descriptor& what, std::uint64_t operation,

@@ -9,7 +9,7 @@ namespace smdp {
 namespace {
 
 constexpr double kLeaveGrace = 0.5;     // seconds that operations may go on after a member closed unsaid
-constexpr double kWitnessPause = 0.25;  // seconds for the other ranks' suspicions to arrive before a warning
+constexpr double kWitnessPause = 0.25;  // seconds for the other ranks' suspicions to arrive
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
 
@@ -114,10 +114,20 @@ void Group::tell_all(FrameHeader header, const std::shared_ptr<std::vector<std::
   }
 }
 
+// A call that is not ended here would be nobody's, so where memory is lost on the way, the rest is ended in a
+// second try. Noexcept: where there is none for that either, the process ends, and the others hear that.
 void Group::fail(const Status& why, bool tell, std::optional<std::uint64_t> subject) {
   if (!failed_.ok()) {
     return;
   }
+  try {
+    end_calls(why, tell, subject);
+  } catch (const std::bad_alloc&) {
+    [&]() noexcept { end_calls(why, tell, subject); }();
+  }
+}
+
+void Group::end_calls(const Status& why, bool tell, std::optional<std::uint64_t> subject) {
   failed_ = why;
   if (tell) {
     FrameHeader header;
@@ -127,30 +137,40 @@ void Group::fail(const Status& why, bool tell, std::optional<std::uint64_t> subj
     tell_all(header, std::make_shared<std::vector<std::byte>>(bytes));
   }
   record_failures(why);
-  // The operations die on the next turn: one of them may be the caller.
-  auto dying = std::make_shared<std::vector<std::unique_ptr<Operation>>>();
-  for (auto& [operation, running] : active_) {
-    services_.cancel(id_, operation);
-    const std::string where =
-        operation == subject ? "" : " [" + describe_wait(*running, running->waiting_for().ranks) + "]";
-    running->call().handle->complete({why.code(), why.message() + where});
-    dying->push_back(std::move(running));
-  }
-  active_.clear();
-  finished_.clear();
+  end_active(why, subject);
   fail_mail(why, subject);
-  services_.later([dying] {});
-  for (Waiting& waiting : queue_) {
-    waiting.call.handle->complete(
-        {why.code(), why.message() + " [" + name_operation(waiting.number) + " had not begun]"});
-  }
-  for (auto& [operation, waiting] : named_) {
-    waiting.call.handle->complete(
-        {why.code(), why.message() + " [" + name_operation(operation) + " had not begun]"});
+  const auto end_waiting = [&](const Waiting& waiting) {
+    if (!waiting.call.handle->is_complete()) {
+      waiting.call.handle->complete(
+          {why.code(), why.message() + " [" + name_operation(waiting.number) + " had not begun]"});
+    }
+  };
+  std::ranges::for_each(queue_, end_waiting);
+  for (const auto& [operation, waiting] : named_) {
+    end_waiting(waiting);
   }
   queue_.clear();
   named_.clear();
   parked_.clear();
+  parked_bytes_ = 0;
+}
+
+// The operations die on the next turn: one of them may be the caller.
+void Group::end_active(const Status& why, std::optional<std::uint64_t> subject) {
+  auto dying = std::make_shared<std::vector<std::unique_ptr<Operation>>>();
+  dying->reserve(active_.size());
+  services_.later([dying] {});
+  while (!active_.empty()) {
+    const auto first = active_.begin();
+    const Operation& running = *first->second;
+    services_.cancel(id_, first->first);
+    const std::string where =
+        first->first == subject ? "" : " [" + describe_wait(running, running.waiting_for().ranks) + "]";
+    running.call().handle->complete({why.code(), why.message() + where});
+    dying->push_back(std::move(first->second));
+    active_.erase(first);
+  }
+  finished_.clear();
 }
 
 std::uint64_t Group::first_open(bool named) const {
@@ -178,6 +198,8 @@ void Group::leave() {
   fail({Code::kClosed, "the group was destroyed"}, false);
 }
 
+// Told on: its word may not reach all, and those whom it misses would blame the ranks that fail of it and
+// close.
 void Group::check_departures() {
   for (const Departure& departure : departures_) {
     for (const bool named : {false, true}) {
@@ -185,7 +207,7 @@ void Group::check_departures() {
       if (has_open(named) && open >= (named ? departure.first_named : departure.first)) {
         fail({Code::kPeerLost, describe_rank(departure.rank) + " destroyed the group before " +
                                    name_operation(open) + " was complete there"},
-             false);
+             true);
         return;
       }
     }
@@ -246,36 +268,43 @@ void Group::tick(TimePoint now) {
       check_times(*found->second, now);
     }
   }
-  const auto late = [now](const Waiting& waiting) { return now >= waiting.deadline; };
-  const bool queue_late = std::ranges::any_of(queue_, late);
+  check_queue(now);
+}
+
+// Calls that have not begun, which end with the one that is under way where its deadline has passed, too.
+void Group::check_queue(TimePoint now) {
+  const bool is_settling =
+      std::ranges::any_of(active_, [now](const auto& entry) { return now >= entry.second->deadline(); });
+  const TimePoint passed = is_settling ? now - seconds(kWitnessPause) : now;
+  const auto is_late = [passed](const Waiting& waiting) { return passed >= waiting.deadline; };
+  const bool queue_late = std::ranges::any_of(queue_, is_late);
   if (failed_.ok() &&
-      (queue_late || std::ranges::any_of(named_, [&](const auto& entry) { return late(entry.second); }))) {
+      (queue_late || std::ranges::any_of(named_, [&](const auto& entry) { return is_late(entry.second); }))) {
     fail({Code::kTimeout, "a deadline passed for a call of group '" + name_ + "' on " + describe_rank(rank_) +
                               " that had not begun: earlier calls were not complete"},
          true);
   }
 }
 
+// The rank to blame is known a moment after all have said for whom they wait. Where that changed shortly
+// before the deadline, the moment goes beyond it.
 void Group::check_times(Operation& operation, TimePoint now) {
+  const auto& told = operation.told();
   if (now >= operation.deadline()) {
-    fail({Code::kTimeout, "the deadline passed " + describe_wait(operation, culprits(operation))}, true,
-         operation.number());
+    const bool is_news = !told || told->ranks != operation.waiting_for().ranks;
+    if (is_news && now < operation.deadline() + seconds(kWitnessPause)) {
+      tell_suspicions(operation, now);
+    } else if (!told || now >= std::min(operation.deadline(), told->at) + seconds(kWitnessPause)) {
+      fail({Code::kTimeout, "the deadline passed " + describe_wait(operation, culprits(operation))}, true,
+           operation.number());
+    }
+    return;
+  }
+  if (!told && now >= operation.warn_at()) {
+    tell_suspicions(operation, now);
     return;
   }
   if (now < operation.warn_at()) {
-    return;
-  }
-  if (!operation.witnesses().contains(rank_)) {
-    operation.witnesses().insert(rank_);
-    for (const int rank : operation.waiting_for().ranks) {
-      FrameHeader header;
-      header.type = FrameType::kSuspect;
-      header.call = operation.call().what;
-      header.operation = operation.number();
-      header.piece = static_cast<std::uint32_t>(rank);
-      tell_all(header, nullptr);
-    }
-    operation.warn_again_at(now + seconds(kWitnessPause));
     return;
   }
   if (warned_ && active_.contains(*warned_)) {
@@ -285,6 +314,20 @@ void Group::check_times(Operation& operation, TimePoint now) {
   warned_ = operation.number();
   operation.warn_again_at(TimePoint::max());
   services_.log(LogLevel::kWarning, "slow: " + describe_wait(operation, culprits(operation)));
+}
+
+void Group::tell_suspicions(Operation& operation, TimePoint now) {
+  operation.tells({now, operation.waiting_for().ranks});
+  operation.witnesses().insert(rank_);
+  for (const int rank : operation.told()->ranks) {
+    FrameHeader header;
+    header.type = FrameType::kSuspect;
+    header.call = operation.call().what;
+    header.operation = operation.number();
+    header.piece = static_cast<std::uint32_t>(rank);
+    tell_all(header, nullptr);
+  }
+  operation.warn_again_at(now + seconds(kWitnessPause));
 }
 
 }  // namespace smdp

@@ -66,14 +66,13 @@ void Group::fail_mail(const Status& why, std::optional<std::uint64_t> subject) {
   for (const std::uint64_t number : mail_.in_transit()) {
     services_.cancel(id_, number);
   }
-  std::vector<std::string> where;
   for (const auto& [number, exchange] : mail_.under_way()) {
-    where.push_back(number == subject ? "" : " [" + describe_wait(exchange) + "]");
+    const std::string where = number == subject ? "" : " [" + describe_wait(exchange) + "]";
+    if (!exchange.call.handle->is_complete()) {
+      exchange.call.handle->complete({why.code(), why.message() + where});
+    }
   }
-  auto text = where.begin();
-  for (const Exchange& exchange : mail_.clear()) {
-    exchange.call.handle->complete({why.code(), why.message() + *text++});
-  }
+  mail_.clear();
 }
 
 void Group::tick_mail(TimePoint now) {

@@ -374,12 +374,7 @@ bool Mail::put(const Key& key, Incoming& message, std::uint64_t bytes) {
 
 // --- Its end ---
 
-std::vector<Exchange> Mail::clear() {
-  std::vector<Exchange> over;
-  over.reserve(exchanges_.size());
-  for (auto& [number, exchange] : exchanges_) {
-    over.push_back(std::move(exchange));
-  }
+void Mail::clear() {
   exchanges_.clear();
   outgoing_.clear();
   flowing_.clear();
@@ -388,7 +383,6 @@ std::vector<Exchange> Mail::clear() {
   arrivals_.clear();
   parked_bytes_ = 0;
   given_out_.clear();
-  return over;
 }
 
 std::vector<std::uint64_t> Mail::in_transit() const {
@@ -422,7 +416,8 @@ std::vector<int> Mail::unanswered_by(std::uint64_t exchange) const {
     }
   }
   for (const auto& [key, message] : outgoing_) {
-    if (message.exchange == exchange && !message.ready) {
+    // Within a host its receiver copies it, ready or not; a transport delivers without the receiver's call.
+    if (message.exchange == exchange && (!message.ready || host_.shares_host(std::get<0>(key)))) {
       ranks.push_back(std::get<0>(key));
     }
   }

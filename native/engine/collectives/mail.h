@@ -70,14 +70,16 @@ class Mail {
   bool arrived(int from, const FrameHeader& header, Landing landing);
   // Gives out what there is room for.
   void pump();
-  // Forgets everything; what was under way.
-  std::vector<Exchange> clear();
+  // Forgets everything.
+  void clear();
 
   [[nodiscard]] const std::map<std::uint64_t, Exchange>& under_way() const { return exchanges_; }
   std::map<std::uint64_t, Exchange>& under_way() { return exchanges_; }
   [[nodiscard]] Operation::Wait waiting_for(std::uint64_t exchange) const;
-  // The ranks that have not made the call of the other end, as far as is known here.
+  // The ranks without whose call of the other end this one does not end, as far as is known here.
   [[nodiscard]] std::vector<int> unanswered_by(std::uint64_t exchange) const;
+  // Of messages that nobody receives yet.
+  [[nodiscard]] std::uint64_t parked_bytes() const { return parked_bytes_; }
   // Numbers under which transports may still use memory of calls that are under way.
   [[nodiscard]] std::vector<std::uint64_t> in_transit() const;
 

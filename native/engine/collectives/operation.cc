@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace smdp {
+namespace {
+
+constexpr std::byte no_bytes{};  // stands for a sum without bytes: null is one that has not come
+
+}  // namespace
+
 Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout,
                      int rank, const PlanOptions& options, const KernelSet& kernels, std::uint32_t window,
                      TimePoint deadline, TimePoint warn_at, const OperationTrace& trace)
@@ -110,7 +116,7 @@ bool Operation::is_leisurely(TimePoint now) const {
 }
 
 void Operation::check_complete() {
-  if (started_ && !finished_ && pieces_left_ == 0 && sends_left_ == 0) {
+  if (started_ && !finished_ && pieces_left_ == 0 && sending_.empty()) {
     finished_ = true;
     host_.finished(number_);
   }
@@ -128,9 +134,11 @@ void Operation::send(int to, FrameType type, std::uint32_t piece, std::span<cons
   message.payload = payload;
   message.keep = std::move(keep);
   if (!payload.empty()) {
-    ++sends_left_;
-    message.sent = [this] {  // dropped by cancel() before this operation dies
-      --sends_left_;
+    ++sending_[to];
+    message.sent = [this, to] {  // dropped by cancel() before this operation dies
+      if (--sending_[to] == 0) {
+        sending_.erase(to);
+      }
       check_complete();
     };
   }
@@ -227,19 +235,21 @@ bool Operation::sum_next() {
   return true;
 }
 
+// Whole before it is found by others: memory may be lost on the way.
 Operation::InFlight& Operation::flight(std::uint32_t piece) {
-  InFlight& state = flights_[piece];
-  if (state.sums.empty()) {
-    state.sums.assign(static_cast<std::size_t>(hosts_), nullptr);
-    state.landings.resize(static_cast<std::size_t>(hosts_));
+  if (const auto found = flights_.find(piece); found != flights_.end()) {
+    return found->second;
   }
-  return state;
+  InFlight state;
+  state.sums.assign(static_cast<std::size_t>(hosts_), nullptr);
+  state.landings.resize(static_cast<std::size_t>(hosts_));
+  return flights_.emplace(piece, std::move(state)).first->second;
 }
 
 void Operation::add_sum(std::uint32_t piece, int host, const std::byte* data, Landing landing) {
   InFlight& state = flight(piece);
   const auto index = static_cast<std::size_t>(host);
-  state.sums[index] = data;
+  state.sums[index] = data == nullptr ? &no_bytes : data;
   state.landings[index] = std::move(landing);
   if (++state.count == state.sums.size() && !try_combine(piece)) {
     to_combine_.push_back(piece);

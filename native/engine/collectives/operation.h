@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -89,6 +90,13 @@ class Operation final : public LocalJob::Events {
   // the one.
   std::set<int>& suspects() { return suspects_; }
   std::set<int>& witnesses() { return witnesses_; }
+  // For whom this rank said last that it waits, and when.
+  struct Told {
+    TimePoint at;
+    std::vector<int> ranks;
+  };
+  [[nodiscard]] const std::optional<Told>& told() const { return told_; }
+  void tells(Told told) { told_ = std::move(told); }
 
   // What it waits for: the phase in words, and the ranks of the group.
   struct Wait {
@@ -122,6 +130,7 @@ class Operation final : public LocalJob::Events {
   [[nodiscard]] bool is_agent(std::uint32_t piece) const {
     return layout_.agent(my_host_, at(piece).lane) == rank_;
   }
+  [[nodiscard]] std::vector<int> receivers_of(std::uint32_t piece) const;
   [[nodiscard]] bool adds_hosts(std::uint32_t piece) const;
   [[nodiscard]] bool gets_result(std::uint32_t piece) const;
   [[nodiscard]] std::uint32_t events_of(std::uint32_t piece) const;
@@ -166,6 +175,7 @@ class Operation final : public LocalJob::Events {
   OperationTrace trace_;
   std::set<int> suspects_;
   std::set<int> witnesses_;
+  std::optional<Told> told_;
   std::unique_ptr<LocalJob> local_;
 
   std::vector<std::uint8_t> summed_;  // by piece: this agent's host sum was made
@@ -173,13 +183,14 @@ class Operation final : public LocalJob::Events {
   std::uint64_t pieces_left_ = 0;
   std::uint32_t in_flight_ = 0;  // reducing pieces between sum and settlement
   std::uint64_t in_flight_bytes_ = 0;
-  std::uint32_t publishing_ = 0;  // own publishing pieces not yet credited
-  std::uint64_t sends_left_ = 0;
-  std::deque<std::uint32_t> ready_;  // contributed, not yet summed
+  std::uint32_t publishing_ = 0;          // own publishing pieces not yet credited
+  std::map<int, std::uint32_t> sending_;  // by rank: messages whose payload is not sent
+  std::deque<std::uint32_t> ready_;       // contributed, not yet summed
   std::deque<std::uint32_t> to_publish_;
   std::deque<std::uint32_t> to_combine_;  // all host sums there, no memory for the result
   std::deque<std::pair<std::uint32_t, Landing>> to_deliver_;
   std::unordered_map<std::uint32_t, InFlight> flights_;
+  std::unordered_map<std::uint32_t, std::set<int>> credited_;  // by own publishing piece: hosts that have it
   TimePoint started_at_{};
   bool started_ = false;
   bool finished_ = false;

@@ -67,6 +67,9 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
     }
     case FrameType::kCredit: {
       if (p.origin == rank_) {
+        if (layout_.agent(host, p.lane) != from || !credited_[piece].insert(host).second) {
+          return false;
+        }
         account(piece);
         if (waits_[piece] == 0) {
           --publishing_;

@@ -12,17 +12,10 @@ Operation::Wait Operation::waiting_for() const {
       continue;
     }
     const Piece& p = at(piece);
-    if (p.origin != Piece::kReducing && p.origin != rank_) {
-      return {"waiting for the data", {p.origin}};
-    }
-    if (p.origin == rank_) {
-      Wait wait{"waiting for the receivers", {}};
-      for (int other = 0; other < layout_.size(); ++other) {
-        if (other != rank_) {
-          wait.ranks.push_back(other);
-        }
-      }
-      return wait;
+    if (p.origin != Piece::kReducing) {
+      const std::vector<int> receivers = receivers_of(piece);
+      return receivers.empty() ? Wait{"waiting for the data", {p.origin}}
+                               : Wait{"waiting for the receivers", receivers};
     }
     if (is_agent(piece) && summed_[piece] == 0) {
       Wait wait{"waiting for the values of the host's ranks", {}};
@@ -47,7 +40,26 @@ Operation::Wait Operation::waiting_for() const {
                                                           : layout_.agent(my_host_, p.lane);
     return {"waiting for the result", {from}};
   }
-  return {"sending", {}};
+  Wait wait{"waiting for the receivers", {}};
+  for (const auto& [rank, messages] : sending_) {
+    wait.ranks.push_back(rank);
+  }
+  return wait;
+}
+
+// Those to whom this rank publishes the piece, and that have not said that they have it.
+std::vector<int> Operation::receivers_of(std::uint32_t piece) const {
+  std::vector<int> ranks;
+  for (const int local : local_->takers(piece)) {
+    ranks.push_back(layout_.hosts[static_cast<std::size_t>(my_host_)][static_cast<std::size_t>(local)]);
+  }
+  const auto credited = credited_.find(piece);
+  for (int host = 0; host < hosts_ && at(piece).origin == rank_; ++host) {
+    if (host != my_host_ && (credited == credited_.end() || !credited->second.contains(host))) {
+      ranks.push_back(layout_.agent(host, at(piece).lane));
+    }
+  }
+  return ranks;
 }
 
 // From whom this rank will hear in this operation, whatever its part in it.

@@ -99,35 +99,35 @@ std::optional<std::uint64_t> Arena::allocate(std::uint64_t bytes) {
     if (length < need) {
       continue;
     }
-    free_.erase(region);
     if (length > need) {
-      free_[offset + need] = length - need;
+      free_.emplace(offset + need, length - need);
     }
-    used_[offset] = need;
+    auto taken = free_.extract(region);
+    taken.mapped() = need;
+    used_.insert(std::move(taken));
     return offset;
   }
   return std::nullopt;
 }
 
+// Takes no memory: destructors free, also where there is none.
 void Arena::free(std::uint64_t offset) {
-  const auto found = used_.find(offset);
-  if (found == used_.end()) {
+  auto region = used_.extract(offset);
+  if (region.empty()) {
     return;
   }
-  std::uint64_t length = found->second;
-  used_.erase(found);
   auto next = free_.lower_bound(offset);
-  if (next != free_.end() && offset + length == next->first) {
-    length += next->second;
+  if (next != free_.end() && offset + region.mapped() == next->first) {
+    region.mapped() += next->second;
     next = free_.erase(next);
   }
   if (next != free_.begin()) {
     if (auto before = std::prev(next); before->first + before->second == offset) {
-      before->second += length;
+      before->second += region.mapped();
       return;
     }
   }
-  free_[offset] = length;
+  free_.insert(std::move(region));
 }
 
 Result<Mapping> map_read_only(int fd) {

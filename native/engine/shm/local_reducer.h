@@ -52,6 +52,8 @@ class LocalJob {
   virtual void pump() = 0;
   // Local ranks whose contribution to `piece` has not come.
   [[nodiscard]] virtual std::vector<int> missing(std::uint32_t piece) const = 0;
+  // Local ranks that were handed `piece` and have not taken it.
+  [[nodiscard]] virtual std::vector<int> takers(std::uint32_t piece) const = 0;
 };
 
 struct LocalSpec {

@@ -70,17 +70,18 @@ void ShmJob::copy_out(std::span<const std::byte> result, std::span<std::byte> ou
   }
 }
 
+// Whole before it is found by others: memory may be lost on the way.
 ShmJob::Values& ShmJob::values_of(std::uint32_t piece) {
-  Values& values = values_[piece];
-  if (values.of.empty()) {
-    values.of.assign(locals_, nullptr);
-    values.offsets.assign(locals_, 0);
-    const Piece& at = piece_at(piece);
-    values.of[static_cast<std::size_t>(local_)] =
-        at.bytes == 0 ? &nothing : spec_.input.data() + at.in_offset;
-    values.count = 1;
+  if (const auto found = values_.find(piece); found != values_.end()) {
+    return found->second;
   }
-  return values;
+  Values values;
+  values.of.assign(locals_, nullptr);
+  values.offsets.assign(locals_, 0);
+  const Piece& at = piece_at(piece);
+  values.of[static_cast<std::size_t>(local_)] = at.bytes == 0 ? &nothing : spec_.input.data() + at.in_offset;
+  values.count = 1;
+  return values_.emplace(piece, std::move(values)).first->second;
 }
 
 void ShmJob::start() {
@@ -211,31 +212,31 @@ std::shared_ptr<const void> ShmJob::keep(std::uint32_t piece) {
 
 void ShmJob::deliver(std::uint32_t piece) {
   const Piece& at = piece_at(piece);
-  std::size_t takers = 0;
+  std::vector<int> takers;
   if (locals_ > 1 && !stays_here(piece)) {
     const auto found = results_.find(piece);
     const std::uint64_t offset = found->second;
     copy_out(regions_->at(offset, at.bytes), output_of(piece));
     for (int other = 0; other < static_cast<int>(locals_); ++other) {
-      takers += other != local_ && gets(other, piece) ? 1 : 0;
-    }
-    regions_->hold(offset, static_cast<std::uint32_t>(takers));
-    takers_[piece] = takers;
-    for (int other = 0; other < static_cast<int>(locals_); ++other) {
       if (other != local_ && gets(other, piece)) {
-        FrameHeader header;
-        header.type = FrameType::kOffer;
-        header.piece = piece;
-        header.offset = offset;
-        header.bytes = at.bytes;
-        send_(other, header);
+        takers.push_back(other);
       }
+    }
+    regions_->hold(offset, static_cast<std::uint32_t>(takers.size()));
+    takers_[piece] = takers;
+    for (const int other : takers) {
+      FrameHeader header;
+      header.type = FrameType::kOffer;
+      header.piece = piece;
+      header.offset = offset;
+      header.bytes = at.bytes;
+      send_(other, header);
     }
     results_.erase(found);
     regions_->release(offset);
   }
   events_.delivered(piece);
-  if (takers == 0) {
+  if (takers.empty()) {
     events_.taken(piece);
   }
 }
@@ -257,6 +258,18 @@ bool ShmJob::on_offer(int sender, const FrameHeader& header) {
   return true;
 }
 
+bool ShmJob::on_taken(int sender, std::uint32_t piece) {
+  const auto found = takers_.find(piece);
+  if (found == takers_.end() || std::erase(found->second, sender) == 0) {
+    return false;
+  }
+  if (found->second.empty()) {
+    takers_.erase(found);
+    events_.taken(piece);
+  }
+  return true;
+}
+
 bool ShmJob::on_frame(int local_sender, const FrameHeader& header) {
   if (header.piece >= spec_.plan->pieces.size()) {
     return false;
@@ -271,11 +284,7 @@ bool ShmJob::on_frame(int local_sender, const FrameHeader& header) {
       pump();
       return true;
     case FrameType::kTaken:
-      if (const auto found = takers_.find(header.piece); found != takers_.end() && --found->second == 0) {
-        takers_.erase(found);
-        events_.taken(header.piece);
-      }
-      return true;
+      return on_taken(local_sender, header.piece);
     default:
       return false;
   }
@@ -292,6 +301,11 @@ std::vector<int> ShmJob::missing(std::uint32_t piece) const {
     }
   }
   return absent;
+}
+
+std::vector<int> ShmJob::takers(std::uint32_t piece) const {
+  const auto found = takers_.find(piece);
+  return found == takers_.end() ? std::vector<int>() : found->second;
 }
 
 }  // namespace smdp

@@ -38,6 +38,7 @@ class ShmJob final : public LocalJob {
   bool on_frame(int local_sender, const FrameHeader& header) override;
   void pump() override;
   [[nodiscard]] std::vector<int> missing(std::uint32_t piece) const override;
+  [[nodiscard]] std::vector<int> takers(std::uint32_t piece) const override;
 
  private:
   struct Values {
@@ -55,6 +56,7 @@ class ShmJob final : public LocalJob {
   Values& values_of(std::uint32_t piece);
   bool on_contribution(int sender, const FrameHeader& header);
   bool on_offer(int sender, const FrameHeader& header);
+  bool on_taken(int sender, std::uint32_t piece);
 
   LocalSpec spec_;
   std::shared_ptr<RegionTable> regions_;
@@ -70,7 +72,7 @@ class ShmJob final : public LocalJob {
   std::unordered_map<std::uint32_t, std::uint64_t> results_;  // piece to offset of our region
   std::unordered_map<std::uint32_t, std::unique_ptr<std::byte[]>>
       scratch_;  // NOLINT(modernize-avoid-c-arrays)
-  std::unordered_map<std::uint32_t, std::size_t> takers_;
+  std::unordered_map<std::uint32_t, std::vector<int>> takers_;
 };
 
 }  // namespace smdp

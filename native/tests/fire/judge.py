@@ -19,7 +19,7 @@ _BLAMED = [
     re.compile(_HOST + r" destroyed the group"),
     re.compile(_HOST + r" closed its engine"),
 ]
-_WAITED_FOR = re.compile(r"the deadline passed on .*?(?:waiting for .*?|sending)((?: of|,) " + _HOST + r")+")
+_WAITED_FOR = re.compile(r"the deadline passed on .*?waiting for .*?((?: of|,) " + _HOST + r")+")
 # ... and while it opens, when nobody knows the hosts yet.
 _ABSENT = [
     re.compile(_RANK + r"(?: \([^)]*\))? (?:did not arrive|left the rendezvous)"),
@@ -30,7 +30,7 @@ _ABSENT = [
 ]
 PHASES = (
     *("waiting for the values of the host's ranks", "waiting for the sums of the other hosts"),
-    *("waiting for the result", "sending", "had not begun", "rendezvous", "connecting the hosts"),
+    *("waiting for the result", "waiting for the receivers", "had not begun", "rendezvous", "connecting the hosts"),
 )
 
 
