@@ -18,7 +18,7 @@ FAST := not (soak or clients or images or programs or tensorflow)
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
-        demo-tf fuzz test-sanitizers test-native test-containers test-clients test-conformance test-programs test-tensorflow \
+        demo-tf fuzz test-planted test-sanitizers test-native test-containers test-clients test-conformance test-programs test-tensorflow \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -55,6 +55,9 @@ test-sanitizers: $(VENV)/.ready ## the engine's C++ tests, and under AddressSani
 
 test-native: test-sanitizers ## whole tier: the engine's C++ tests under sanitizers, and its Python tests
 	$(PYTEST) -q -m 'not (soak or tensorflow)' native/tests
+
+test-planted: $(VENV)/.ready ## bugs planted in the engine, one at a time: the simulated jobs find each
+	PATH="$(CURDIR)/$(BIN):$$PATH" python native/tests/planted.py
 
 FUZZ_SECONDS ?= 60
 
@@ -140,6 +143,7 @@ matrix: ## whole tier: the torch backend built and tested against TORCHES
 test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing and long runs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"
 	$(PYTEST) -q -m soak
+	$(MAKE) test-planted
 	@if command -v clang++ >/dev/null; then $(MAKE) fuzz; else echo "the fuzz targets did not run: no clang++ here"; fi
 
 lint: $(VENV)/.ready ## everything that reads the code without running it

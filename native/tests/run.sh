@@ -1,12 +1,14 @@
 #!/bin/sh
 # Builds and runs the engine's C++ tests: run.sh [release|asan|tsan]...; all three without an argument.
-# asan is AddressSanitizer with UndefinedBehaviorSanitizer. The kept inputs of native/fuzz are replayed too. Prints a
-# count for each and ends with 1 if any test failed.
+# asan is AddressSanitizer with UndefinedBehaviorSanitizer. The kept inputs of native/fuzz are replayed too, and
+# simulated jobs of the same seeds must give the same hash in every build. Prints a count for each and ends with 1 if
+# any test failed.
 set -eu
 
 source=$(cd "$(dirname "$0")/.." && pwd)
 jobs=${SMDP_BUILD_JOBS:-2}
 failed=0
+first=
 [ $# -gt 0 ] || set -- release asan tsan
 
 for kind in "$@"; do
@@ -31,8 +33,14 @@ for kind in "$@"; do
     cat "$build/test.log"
   fi
   reports=$(grep -cE 'WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:' "$build/test.log" || true)
+  hash=$("$build/tests/explore_world" 0 200 | sed -nE 's/.* 0 judged wrong.* hash ([0-9a-f]+),.*/\1/p')
+  first=${first:-$hash}
+  if [ "$hash" != "$first" ] || [ -z "$hash" ]; then
+    failed=1
+    echo "native tests, $kind: 200 simulated jobs have the hash '$hash', and those of the first build '$first'"
+  fi
   count=$(sed -nE 's/.* ([0-9]+) tests from.*/\1/p' "$build/test.log" | awk '{sum += $1} END {print sum + 0}')
   inputs=$(sed -nE 's/^replayed .*: ([0-9]+) inputs$/\1/p' "$build/test.log" | awk '{sum += $1} END {print sum + 0}')
-  echo "native tests, $kind: $count ran, $inputs kept fuzz inputs replayed, exit status $status, $reports sanitizer reports"
+  echo "native tests, $kind: $count ran, $inputs kept fuzz inputs replayed, exit status $status, $reports sanitizer reports, hash $hash"
 done
 exit $failed

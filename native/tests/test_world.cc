@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 
 #include "scenario.h"
@@ -96,6 +97,137 @@ TEST(World, AWrongRunIsShrunk) {
   EXPECT_EQ(text.find(describe(smallest)), 0);
   EXPECT_NE(text.find("\nwrong: "), std::string::npos) << text;
   EXPECT_LE(std::ranges::count(text, '\n'), 60) << text;
+}
+
+// -- Faults at fixed times, and what is said of them --------------------------------------------------------
+
+JobPlan sums(const std::vector<int>& hosts, std::size_t calls, Fault fault) {
+  JobPlan plan;
+  plan.seed = 1;
+  plan.hosts = hosts;
+  std::vector<int> all(host_of(plan).size());
+  std::iota(all.begin(), all.end(), 0);
+  plan.groups = {all};
+  plan.calls.assign(calls, {{Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 100}, 0});
+  plan.faults = {fault};
+  plan.timeout_s = 1.5;
+  return plan;
+}
+
+JobPlan message(const std::vector<int>& hosts, int from, int to, std::uint64_t bytes, Fault fault) {
+  JobPlan plan = sums(hosts, 1, fault);
+  PlannedCall& call = plan.calls.front();
+  call.what = {Collective::kSend, DType::kUInt8, ReduceOp::kSum, static_cast<std::uint32_t>(from), bytes};
+  call.to = to;
+  return plan;
+}
+
+Verdict right(const JobPlan& plan) {
+  const Verdict verdict = run(plan);
+  EXPECT_TRUE(verdict.wrong.empty()) << explain(plan);
+  return verdict;
+}
+
+Status end_of(const Verdict& verdict, int rank, std::uint32_t call) {
+  const auto found = std::ranges::find_if(
+      verdict.ends, [&](const End& one) { return one.rank == rank && one.call == call; });
+  return found == verdict.ends.end() ? Status(Code::kInternal, "it never ended") : found->status;
+}
+
+std::size_t count_of(const std::string& part, const std::string& text) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+TEST(WorldFaults, APausedRankIsNamedByAWarningAndThenByTheDeadline) {
+  const Verdict verdict =
+      right(sums({2, 1, 1}, 1, {.kind = FaultKind::kPause, .rank = 3, .at_ms = 0, .for_ms = 10000}));
+  for (int rank = 0; rank < 3; ++rank) {
+    const Status status = end_of(verdict, rank, 0);
+    EXPECT_EQ(status.code(), Code::kTimeout);
+    EXPECT_NE(status.message().find("rank 3 (host host-2)"), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(std::ranges::any_of(verdict.warnings, [](const std::string& warning) {
+    return warning.find("slow") != std::string::npos &&
+           warning.find("rank 3 (host host-2)") != std::string::npos;
+  }));
+}
+
+TEST(WorldFaults, ARankThatClosesWithoutMakingTheCallIsNamed) {
+  const Verdict verdict = right(sums({1, 1}, 1, {.kind = FaultKind::kLeave, .rank = 1, .call = 0}));
+  const Status status = end_of(verdict, 0, 0);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("rank 1 (host host-1) closed its engine"), std::string::npos)
+      << status.message();
+}
+
+TEST(WorldFaults, CallsThatWaitForTheSameRankAreOneWarningAndTheDeadlineNamesAPlaceOnce) {
+  const Verdict verdict = right(sums({1, 1}, 4, {.kind = FaultKind::kLate, .rank = 1, .for_ms = 10000}));
+  const Status first = end_of(verdict, 0, 0);
+  EXPECT_EQ(first.code(), Code::kTimeout);
+  EXPECT_EQ(count_of("on rank 0 (host host-0): all_reduce", first.message()), 1) << first.message();
+  EXPECT_EQ(count_of("operation 0 of group 'group 0'", first.message()), 1) << first.message();
+  // The others say whose deadline it was, and where they themselves were.
+  const Status second = end_of(verdict, 0, 1);
+  EXPECT_EQ(count_of("operation 1 of group 'group 0'", second.message()), 1) << second.message();
+  EXPECT_EQ(std::ranges::count_if(
+                verdict.warnings,
+                [](const std::string& warning) { return warning.find("slow") != std::string::npos; }),
+            1);
+}
+
+// Rank 1 is stuck in operation 0, which is over on rank 0: that rank 1 waits for rank 2 there is what rank 0
+// must go by in operation 1.
+TEST(WorldFaults, WhoIsBehindBecauseOfAnotherIsNotNamed) {
+  JobPlan plan = sums({1, 1, 1}, 2, {.kind = FaultKind::kOneWayCut, .rank = 2, .other_host = 1});
+  plan.faults.push_back({.kind = FaultKind::kPause, .rank = 2, .at_ms = 3.5, .for_ms = 10000});
+  plan.buffers_in_flight = 1;
+  const Verdict verdict = right(plan);
+  EXPECT_TRUE(end_of(verdict, 0, 0).ok());
+  const Status status = end_of(verdict, 0, 1);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.message().find("of rank 2 (host host-2)"), std::string::npos) << status.message();
+  EXPECT_EQ(status.message().find("rank 1 (host"), std::string::npos) << status.message();
+}
+
+TEST(WorldFaults, WhoDoesNotSendIsNamedAtTheDeadline) {
+  const Verdict verdict =
+      right(message({2, 1}, 2, 0, 10, {.kind = FaultKind::kLate, .rank = 2, .for_ms = 10000}));
+  const Status status = end_of(verdict, 0, 0);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.message().find("waiting for a message of rank 2"), std::string::npos) << status.message();
+}
+
+TEST(WorldFaults, WhoDoesNotReceiveIsNamedAtTheDeadline) {
+  const Verdict verdict =
+      right(message({2, 1}, 0, 1, 1U << 20U, {.kind = FaultKind::kLate, .rank = 1, .for_ms = 10000}));
+  const Status status = end_of(verdict, 0, 0);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.message().find("waiting for the receiver of rank 1"), std::string::npos)
+      << status.message();
+}
+
+TEST(WorldFaults, ARankMayDestroyItsGroupsAndCloseOnceItsOwnCallsAreComplete) {
+  JobPlan plan = sums({1, 2, 1}, 3, {.kind = FaultKind::kPause, .rank = 1, .at_ms = 1, .for_ms = 1200});
+  plan.timeout_s = 20;
+  plan.destroys_groups = plan.closes_early = true;
+  for (plan.seed = 0; plan.seed < 50; ++plan.seed) {
+    EXPECT_EQ(right(plan).failures, 0);
+  }
+}
+
+// One that was not in the group yet lost the frames of it: the others hear that when it makes the group.
+TEST(WorldFaults, ARankThatLosesMemoryIsNamedWhereverItWasLost) {
+  JobPlan plan = sums({2, 1}, 3, {.kind = FaultKind::kLostMemory, .rank = 1, .at_ms = 0});
+  plan.timeout_s = 20;
+  std::uint64_t failures = 0;
+  for (plan.faults[0].allocations = 1; plan.faults[0].allocations < 200; ++plan.faults[0].allocations) {
+    failures += right(plan).failures;
+  }
+  EXPECT_GT(failures, 0);
 }
 
 }  // namespace

@@ -16,22 +16,26 @@ int main(int argc, char** argv) {
   std::uint64_t hash = 0;
   std::uint64_t messages = 0;
   std::uint64_t failures = 0;
+  std::uint64_t largest = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    const Verdict verdict = run(draw_plan(seed));
+    const JobPlan plan = draw_plan(seed);
+    const Verdict verdict = run(plan);
+    largest += host_of(plan).size() == kMostRanks ? 1 : 0;
     hash = hash * 31 + verdict.hash;
     messages += verdict.messages;
     failures += verdict.failures;
     if (!verdict.wrong.empty()) {
       std::printf("seed %llu is judged wrong. At its smallest:\n%s", static_cast<unsigned long long>(seed),
-                  explain(draw_plan(seed)).c_str());
+                  explain(plan).c_str());
       return 1;
     }
   }
   const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   std::printf(
-      "%llu seeds, 0 judged wrong, %llu messages, %llu calls ended with an error, hash %016llx, %.0f "
-      "seeds/s\n",
-      static_cast<unsigned long long>(count), static_cast<unsigned long long>(messages),
+      "%llu seeds, %llu of them with %d ranks, 0 judged wrong, %llu messages, %llu calls ended with an "
+      "error, hash %016llx, %.0f seeds/s\n",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(largest),
+      static_cast<int>(kMostRanks), static_cast<unsigned long long>(messages),
       static_cast<unsigned long long>(failures), static_cast<unsigned long long>(hash),
       static_cast<double>(count) / took);
   return 0;

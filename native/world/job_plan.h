@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,14 +14,21 @@
 namespace smdp::simulation {
 
 enum class FaultKind : std::uint8_t {
-  kDeath,        // a process ends
-  kHostDeath,    // a host stops, with all its processes
-  kCut,          // two hosts do not reach each other any more
-  kPause,        // a process gets no processor for a while
-  kLeave,        // a process closes its engine before its calls are made
-  kOtherCall,    // a process makes another call than the others
-  kSlowNetwork,  // all messages take longer
+  kDeath,           // a process ends
+  kHostDeath,       // a host stops, with all its processes
+  kCut,             // two hosts do not reach each other any more
+  kOneWayCut,       // one host does not reach another, which it still hears
+  kPause,           // a process gets no processor for a while
+  kLeap,            // the clock of a process leaps forward
+  kLate,            // a process begins late, when the others are connected to it
+  kLostMemory,      // one allocation of a process fails
+  kLeave,           // a process closes its engine before its calls are made
+  kEarlyDestroy,    // a process destroys a group before its calls are made
+  kOtherCall,       // a process makes another call than the others
+  kDeathInClosing,  // a process ends while all close their engines
+  kSlowNetwork,     // all messages take longer
 };
+inline constexpr std::uint8_t kFaultKinds = 13;
 
 struct Fault {
   FaultKind kind = FaultKind::kPause;
@@ -29,6 +37,7 @@ struct Fault {
   double at_ms = 0;
   double for_ms = 0;
   std::uint32_t call = 0;
+  std::uint32_t allocations = 1;  // until one fails
 };
 
 struct PlannedCall {
@@ -52,6 +61,10 @@ struct PlannedCall {
 struct JobPlan {
   std::vector<int> hosts;  // ranks of each
   std::vector<std::vector<int>> groups;
+  // By group: an earlier one with the same name and members, which each rank destroys before it makes this.
+  std::map<std::uint32_t, std::uint32_t> replaces;
+  bool destroys_groups = false;  // each rank, as soon as its own calls are complete
+  bool closes_early = false;     // the same, and closes its engine then
   std::vector<PlannedCall> calls;
   std::vector<Fault> faults;
   std::uint64_t seed = 0;
@@ -62,12 +75,19 @@ struct JobPlan {
   int bulk_kib = 64;
   int buffers_in_flight = 4;
   int arena_mib = 4;
+  int buffer_kib = 0;  // what two ranks may have under way, as NetworkCosts::buffer; 0: as much as they like
   Breach breach = Breach::kNone;  // of the network's promises, which has to be judged wrong
   FrameType breached = FrameType::kPing;
 };
 
+// Whether a fault comes with a call, and not at a time.
+bool is_at_a_call(FaultKind kind);
+
+inline constexpr std::size_t kMostRanks = 64;  // of a plan that is drawn
 JobPlan draw_plan(std::uint64_t seed);
+// What a rank meets, or makes.
 std::string describe(const Fault& fault);
+std::string describe(const PlannedCall& call);
 std::string describe(const JobPlan& plan);
 // Numbers the buffers of each step again, after some were left out.
 void name_buffers(JobPlan& plan);

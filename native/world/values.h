@@ -2,6 +2,8 @@
 // the rank, and the reference for what is reduced.
 #pragma once
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "collectives/call.h"
@@ -29,8 +31,19 @@ struct Values {
 // Before the call; results are zeros. `what` is the planned call's, or differs from it in the count.
 Values values_before(const JobPlan& plan, std::uint32_t number, const Descriptor& what, int group_rank);
 
-// Whether `values` hold what the call has to leave there, which all ranks made as `what`.
-bool are_right(const Values& values, const JobPlan& plan, std::uint32_t number, const Descriptor& what,
-               int group_rank);
+// Says what the calls of a job have to leave on each rank.
+class Reference {
+ public:
+  explicit Reference(const JobPlan& plan) : plan_(plan) {}
+
+  // Whether `values` hold it, of a call which all ranks made as `what`.
+  bool agrees(const Values& values, std::uint32_t number, const Descriptor& what, int group_rank);
+
+ private:
+  const testing::Buffer& result_of(std::uint32_t number, const PlannedCall& call);
+
+  const JobPlan& plan_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, testing::Buffer> results_;  // by call and its count
+};
 
 }  // namespace smdp::simulation

@@ -1,7 +1,10 @@
 #include "virtual_executor.h"
 
 #include <cstdlib>
+#include <new>
 #include <utility>
+
+#include "lost_memory.h"
 
 namespace smdp::simulation {
 
@@ -34,7 +37,23 @@ struct VirtualExecutor::Process : std::enable_shared_from_this<Process> {
   void run_posted() {
     std::deque<Task> tasks = std::exchange(posted, {});
     for (Task& task : tasks) {
+      run(task);
+      task = nullptr;
+    }
+  }
+
+  // As the loop does it: what a task had in hand is lost, those behind it run.
+  void run(const Task& task) {
+    const World::ClockAhead clock(world, ahead);
+    const bool loses = allocations_left > 0;
+    try {
+      const LosesMemory memory(allocations_left);
       task();
+    } catch (const std::bad_alloc&) {
+      exhausted();
+    }
+    if (loses && allocations_left == 0) {
+      lost_memory();
     }
   }
 
@@ -44,7 +63,8 @@ struct VirtualExecutor::Process : std::enable_shared_from_this<Process> {
                const auto process = self.lock();
                if (process && process->running) {
                  if (process->world.now() >= process->paused_until) {
-                   process->tick();
+                   process->run_posted();  // a loop looks at what has come before it looks at the time
+                   process->run(process->tick);
                  }
                  process->plan_tick();
                }
@@ -54,8 +74,12 @@ struct VirtualExecutor::Process : std::enable_shared_from_this<Process> {
   World& world;
   std::deque<Task> posted;
   Task tick;
+  Task exhausted;
+  Task lost_memory;
   std::function<Work()> work;
   TimePoint paused_until{};
+  Clock::duration ahead{};
+  std::uint64_t allocations_left = 0;  // until one fails; 0: none does
   bool running = false;
   bool awake = false;  // a turn is planned
 };
@@ -80,6 +104,7 @@ void VirtualExecutor::stop() {
 }
 
 void VirtualExecutor::post(Task task) {
+  const Spared spared;
   process_->posted.push_back(std::move(task));
   process_->wake();
 }
@@ -89,6 +114,15 @@ void VirtualExecutor::drive(const std::function<bool()>&, TimePoint) { std::abor
 void VirtualExecutor::set_tick(Task tick, std::function<Work()> work) {
   process_->tick = std::move(tick);
   process_->work = std::move(work);
+}
+
+void VirtualExecutor::set_exhausted(Task exhausted) { process_->exhausted = std::move(exhausted); }
+
+void VirtualExecutor::leap(Clock::duration time) { process_->ahead += time; }
+
+void VirtualExecutor::lose_memory(std::uint64_t allocations, Task lost) {
+  process_->allocations_left = allocations;
+  process_->lost_memory = std::move(lost);
 }
 
 void VirtualExecutor::pause_until(TimePoint when) {

@@ -24,10 +24,14 @@ class VirtualExecutor final : public Executor {
   // Nobody waits in a world, whose one thread would wait for itself.
   [[noreturn]] void drive(const std::function<bool()>& done, TimePoint deadline) override;
   void set_tick(Task tick, std::function<Work()> work) override;
-  void set_exhausted(Task exhausted) override { (void)exhausted; }
+  void set_exhausted(Task exhausted) override;
 
   // Until then no task and no tick runs: the process is stopped, or gets no processor.
   void pause_until(TimePoint when);
+  // Its clock leaps, as after its machine was suspended.
+  void leap(Clock::duration time);
+  // After so many more allocations of this process one fails; `lost` runs when it has.
+  void lose_memory(std::uint64_t allocations, Task lost);
 
  private:
   struct Process;

@@ -1,16 +1,47 @@
 #include "virtual_network.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
+
+#include "lost_memory.h"
 
 namespace smdp::simulation {
 namespace {
 
+std::string_view name_of(FrameType type) {
+  static constexpr std::array<std::string_view, kFrameTypes> kNames = {
+      "",        "host sum", "publish", "credit", "contribute", "consumed",     "offer",    "taken", "abort",
+      "goodbye", "ping",     "suspect", "leave",  "clock ask",  "clock answer", "announce", "ready", "send"};
+  return kNames.at(static_cast<std::size_t>(type));
+}
+
+// Which call it is about, by the two highest bits of its number (collectives/group.h).
+std::string name_call(const FrameHeader& header) {
+  const std::uint64_t number = header.operation;
+  if (number >> 63U != 0) {
+    return "buffer (" + std::to_string((number & ~(1ULL << 63U)) >> 32U) + ", " +
+           std::to_string(number & 0xffffffffU) + ")";
+  }
+  if (number >> 62U != 0) {
+    return "message call " + std::to_string(number & ~(1ULL << 62U));
+  }
+  return "operation " + std::to_string(number);
+}
+
 std::string describe(const FrameHeader& header) {
-  return "type " + std::to_string(static_cast<int>(header.type)) + " operation " +
-         std::to_string(header.operation) + " piece " + std::to_string(header.piece) + ", " +
-         std::to_string(header.payload) + " bytes";
+  std::string text(name_of(header.type));
+  text += " of " + name_call(header);
+  if (header.type == FrameType::kSuspect) {
+    return text + ": rank " + std::to_string(header.piece) + " of the group";
+  }
+  if (header.type != FrameType::kAbort && header.type != FrameType::kLeave) {
+    text += " piece " + std::to_string(header.piece);
+  }
+  return header.payload > 0 ? text + ", " + std::to_string(header.payload) + " bytes" : text;
 }
 
 std::uint64_t digest(const FrameHeader& header) {
@@ -34,6 +65,7 @@ class VirtualNetwork::Endpoint final : public Transport {
   }
 
   void post(int peer, Message message) override {
+    const Spared spared;
     message.header.payload = message.payload.size();
     if (gone_.contains(peer)) {
       return;
@@ -52,59 +84,74 @@ class VirtualNetwork::Endpoint final : public Transport {
       return header.group == group && header.operation == operation && header.payload > 0 &&
              header.type != FrameType::kAbort;
     };
+    const Spared spared;
     std::erase_if(out_, [&](const Out& one) { return is_of_it(one.message.header); });
     for (auto& [id, one] : in_) {
-      if (is_of_it(one.header) && !one.landing.owned) {
-        one.landing = Landing::fresh(one.header.payload);
+      if (is_of_it(one.message.header) && !one.landing.owned) {
+        one.landing = Landing::fresh(one.message.header.payload);
       }
     }
   }
 
   void finish() override {
+    const Spared spared;
     finishing_ = true;
     say_goodbye();
   }
 
-  // A message that has come as far as this host.
-  void receive(int from, const FrameHeader& header, std::shared_ptr<const std::vector<std::byte>> payload) {
-    executor_.post([this, from, header, payload = std::move(payload)] {
-      if (gone_.contains(from)) {
-        settle(from);
-        return;
-      }
-      auto landing = events_->place(from, header);
-      if (!landing) {
-        settle(from);
-        lose(from, false, {Code::kPeerLost, "a frame broke the protocol"});
-        return;
-      }
-      if (payload->empty()) {
-        arrive(from, header, std::move(*landing));
-        return;
-      }
-      // What is written is written byte by byte, and the operation may be cancelled meanwhile.
-      const std::uint64_t id = next_++;
-      in_.emplace(id, In{from, header, std::move(*landing), payload});
-      network_.world_.after(network_.time_of(header.payload), [this, alive = std::weak_ptr(alive_), id] {
-        if (!alive.expired()) {
-          executor_.post([this, id] { land(id); });
-        }
-      });
-    });
-  }
+  struct Arrival {
+    int from = 0;
+    FrameHeader header;
+    std::shared_ptr<const std::vector<std::byte>> payload;
+    std::size_t line = 0;                   // of the timeline
+    TimePoint written{};                    // when all its bytes are at the receiver's host
+    std::shared_ptr<const void> under_way;  // until it was read, or dropped
+  };
 
-  // A message that the network dropped.
-  void miss(int from) {
-    executor_.post([this, from] { settle(from); });
+  // A message that has come as far as this host.
+  void receive(Arrival message) {
+    executor_.post([this, message = std::move(message)] {
+      if (gone_.contains(message.from)) {
+        return;
+      }
+      auto landing = events_->place(message.from, message.header);
+      if (!landing) {
+        lose(message.from, false, {Code::kPeerLost, "a frame broke the protocol"});
+      } else if (network_.world_.now() >= message.written) {
+        std::ranges::copy(*message.payload, landing->data);
+        arrive(message, std::move(*landing));
+      } else {
+        begin_to_land(message, std::move(*landing));
+      }
+    });
   }
 
   // Once nothing is under way from `peer` any more.
   void lose_later(int peer, bool orderly) {
-    executor_.post([this, peer, orderly] {
-      if (network_.under_way_[{peer, rank_}] > 0) {
-        leaving_[peer] = orderly;
-      } else {
+    leaving_[peer] = orderly;
+    lose_if_nothing_is_under_way(peer);
+  }
+
+  void lose_if_nothing_is_under_way(int peer) {
+    const auto leaving = leaving_.find(peer);
+    if (leaving != leaving_.end() && network_.under_way_[{peer, rank_}].messages == 0) {
+      executor_.post([this, peer, orderly = leaving->second] {
         lose(peer, orderly, {Code::kPeerLost, "the connection was closed"});
+      });
+      leaving_.erase(leaving);
+    }
+  }
+
+  // `peer` has read something.
+  void resume(int peer) {
+    if (!holds_back_.contains(peer)) {
+      return;
+    }
+    executor_.post([this, peer] {
+      const std::vector<std::uint64_t> waiting = std::exchange(holds_back_[peer], {});
+      holds_back_.erase(peer);
+      for (const std::uint64_t id : waiting) {
+        send(id);
       }
     });
   }
@@ -116,10 +163,8 @@ class VirtualNetwork::Endpoint final : public Transport {
     Message message;
   };
   struct In {
-    int from = 0;
-    FrameHeader header;
+    Arrival message;
     Landing landing;
-    std::shared_ptr<const std::vector<std::byte>> payload;
   };
 
   void send(std::uint64_t id) {
@@ -127,15 +172,16 @@ class VirtualNetwork::Endpoint final : public Transport {
     if (found == out_.end()) {
       return;  // cancelled
     }
-    Out one = std::move(*found);
+    const bool is_gone = gone_.contains(found->peer);
+    if (!is_gone && !network_.has_room(rank_, found->peer, found->message.header)) {
+      const Spared spared;
+      holds_back_[found->peer].push_back(id);
+      return;
+    }
+    const Out one = std::move(*found);
     out_.erase(found);
-    const FrameHeader& header = one.message.header;
-    if (!gone_.contains(one.peer)) {
-      auto payload = std::make_shared<const std::vector<std::byte>>(one.message.payload.begin(),
-                                                                    one.message.payload.end());
-      network_.world_.note(rank_, digest(header),
-                           [&] { return "sends rank " + std::to_string(one.peer) + " " + describe(header); });
-      carry(one.peer, header, std::move(payload));
+    if (!is_gone) {
+      carry(one.peer, one.message);
     }
     if (one.message.sent) {
       one.message.sent();
@@ -145,44 +191,67 @@ class VirtualNetwork::Endpoint final : public Transport {
     }
   }
 
-  void carry(int peer, const FrameHeader& header, std::shared_ptr<const std::vector<std::byte>> payload) {
-    if (header.type != network_.breached_ || network_.breach_ == Breach::kNone) {
-      deliver(peer, header, std::move(payload));
-      return;
-    }
-    network_.was_breached_ = true;
-    const Breach breach = std::exchange(network_.breach_, Breach::kNone);
-    if (breach == Breach::kRepeat) {
-      deliver(peer, header, payload);
+  void carry(int peer, const Message& message) {
+    const Spared spared;
+    const FrameHeader& header = message.header;
+    auto payload = std::make_shared<std::vector<std::byte>>(message.payload.begin(), message.payload.end());
+    const std::size_t line = note_sending(peer, header);
+    Breach breach = Breach::kNone;
+    if (header.type == network_.breached_ && network_.breach_ != Breach::kNone) {
+      network_.was_breached_ = true;
+      breach = std::exchange(network_.breach_, Breach::kNone);
     }
     if (breach == Breach::kCorrupt && !payload->empty()) {
-      auto other = std::make_shared<std::vector<std::byte>>(*payload);
-      other->back() ^= std::byte{1};
-      payload = std::move(other);
+      payload->back() ^= std::byte{1};
     }
-    if (breach != Breach::kDrop) {
-      deliver(peer, header, std::move(payload));
+    const int copies = breach == Breach::kDrop ? 0 : breach == Breach::kRepeat ? 2 : 1;
+    for (int copy = 0; copy < copies; ++copy) {
+      deliver(peer, {rank_, header, payload, line, {}, nullptr});
     }
   }
 
-  void deliver(int peer, const FrameHeader& header, std::shared_ptr<const std::vector<std::byte>> payload) {
+  // What is sent to several at once is one line.
+  std::size_t note_sending(int peer, const FrameHeader& header) {
+    World& world = network_.world_;
+    const std::tuple what{world.now(), digest(header), world.lines()};
+    if (noted_ == what) {
+      world.add(std::get<2>(what) - 1, static_cast<std::uint64_t>(peer),
+                [&] { return ", " + std::to_string(peer); });
+    } else {
+      world.note(rank_, digest(header) + static_cast<std::uint64_t>(peer),
+                 [&] { return "sends " + describe(header) + " to rank " + std::to_string(peer); });
+    }
+    noted_ = {world.now(), digest(header), world.lines()};
+    return world.lines() - 1;
+  }
+
+  void deliver(int peer, Arrival message) {
     ++network_.messages_;
     if (!network_.connected(rank_, peer)) {
       return;
     }
-    ++network_.under_way_[{rank_, peer}];
+    const std::uint64_t bytes = message.header.payload;
+    message.under_way = network_.set_under_way(rank_, peer, bytes);
     const TimePoint there = network_.world_.now() + network_.world_.between(network_.costs_.least_latency,
                                                                             network_.costs_.most_latency);
-    const TimePoint in = network_.on_its_way_in(network_.host(peer), there, header.payload);
-    network_.world_.at(in, [&network = network_, from = rank_, peer, header, payload = std::move(payload)] {
+    const TimePoint in = network_.on_its_way_in(network_.host(peer), there, bytes);
+    message.written = bytes == 0 ? in : in + network_.time_of(bytes);
+    network_.world_.at(in, [&network = network_, peer, message = std::move(message)] {
       const auto endpoint = network.endpoints_.find(peer);
-      if (endpoint == network.endpoints_.end()) {
-        return;  // nobody is there any more
+      if (endpoint != network.endpoints_.end() && network.connected(message.from, peer)) {
+        endpoint->second->receive(message);
       }
-      if (network.connected(from, peer)) {
-        endpoint->second->receive(from, header, payload);
-      } else {
-        endpoint->second->miss(from);
+    });
+  }
+
+  // What is written is written byte by byte, and the operation may be cancelled meanwhile.
+  void begin_to_land(const Arrival& message, Landing landing) {
+    const Spared spared;
+    const std::uint64_t id = next_++;
+    in_.emplace(id, In{message, std::move(landing)});
+    network_.world_.at(message.written, [this, alive = std::weak_ptr(alive_), id] {
+      if (!alive.expired()) {
+        executor_.post([this, id] { land(id); });
       }
     });
   }
@@ -190,24 +259,16 @@ class VirtualNetwork::Endpoint final : public Transport {
   void land(std::uint64_t id) {
     In one = std::move(in_.at(id));
     in_.erase(id);
-    std::ranges::copy(*one.payload, one.landing.data);
-    arrive(one.from, one.header, std::move(one.landing));
+    std::ranges::copy(*one.message.payload, one.landing.data);
+    arrive(one.message, std::move(one.landing));
   }
 
-  void arrive(int from, const FrameHeader& header, Landing landing) {
-    if (!gone_.contains(from)) {
-      network_.world_.note(rank_, ~digest(header),
-                           [&] { return "hears rank " + std::to_string(from) + " " + describe(header); });
-      events_->arrived(from, header, std::move(landing));
-    }
-    settle(from);
-  }
-
-  void settle(int from) {
-    if (--network_.under_way_[{from, rank_}] == 0) {
-      if (const auto leaving = leaving_.find(from); leaving != leaving_.end()) {
-        lose(from, leaving->second, {Code::kPeerLost, "the connection was closed"});
-      }
+  void arrive(const Arrival& message, Landing landing) {
+    if (!gone_.contains(message.from)) {
+      World& world = network_.world_;
+      world.add(message.line, ~digest(message.header),
+                [&] { return "; rank " + std::to_string(rank_) + " reads it at " + world.time(); });
+      events_->arrived(message.from, message.header, std::move(landing));
     }
   }
 
@@ -216,6 +277,7 @@ class VirtualNetwork::Endpoint final : public Transport {
       network_.world_.note(rank_, static_cast<std::uint64_t>(peer) << 1U | (orderly ? 1U : 0U), [&] {
         return (orderly ? "hears the goodbye of rank " : "loses rank ") + std::to_string(peer);
       });
+      resume(peer);  // what waits for it is dropped
       events_->lost(peer, orderly, why);
     }
   }
@@ -226,7 +288,7 @@ class VirtualNetwork::Endpoint final : public Transport {
       return;
     }
     for (const auto& [peer, endpoint] : network_.endpoints_) {
-      if (network_.reaches(rank_, peer)) {
+      if (network_.reaches(rank_, peer) && network_.connected(rank_, peer)) {
         network_.lose(peer, rank_, true, network_.costs_.least_latency);
       }
     }
@@ -238,10 +300,12 @@ class VirtualNetwork::Endpoint final : public Transport {
   Events* events_ = nullptr;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::uint64_t next_ = 0;
+  std::tuple<TimePoint, std::uint64_t, std::size_t> noted_;  // when, what, and the number of lines then
   std::deque<Out> out_;
   std::map<std::uint64_t, In> in_;  // messages that are half received
   std::set<int> gone_;
   std::map<int, bool> leaving_;  // peers that are lost when what is under way has come; whether they said so
+  std::map<int, std::vector<std::uint64_t>> holds_back_;  // by peer: messages out that it has no room for
   bool finishing_ = false;
   bool said_goodbye_ = false;
 };
@@ -257,8 +321,29 @@ bool VirtualNetwork::reaches(int from, int to) const {
   return from != to && (host(from) == host(to)) == (reach_ == Reach::kWithinHosts);
 }
 
-bool VirtualNetwork::connected(int from, int to) const {
-  return !cuts_.contains(std::minmax(host(from), host(to)));
+bool VirtualNetwork::has_room(int from, int to, const FrameHeader& header) {
+  const UnderWay& now = under_way_[{from, to}];
+  return now.messages == 0 || now.bytes + header.payload <= costs_.buffer;
+}
+
+std::shared_ptr<const void> VirtualNetwork::set_under_way(int from, int to, std::uint64_t bytes) {
+  UnderWay& now = under_way_[{from, to}];
+  ++now.messages;
+  now.bytes += bytes;
+  return {this, [this, from, to, bytes](const void*) { settle(from, to, bytes); }};
+}
+
+void VirtualNetwork::settle(int from, int to, std::uint64_t bytes) {
+  const Spared spared;
+  UnderWay& now = under_way_[{from, to}];
+  --now.messages;
+  now.bytes -= bytes;
+  if (const auto receiver = endpoints_.find(to); receiver != endpoints_.end()) {
+    receiver->second->lose_if_nothing_is_under_way(from);
+  }
+  if (const auto sender = endpoints_.find(from); sender != endpoints_.end()) {
+    sender->second->resume(to);
+  }
 }
 
 void VirtualNetwork::lose(int rank, int peer, bool orderly, Clock::duration after) {
@@ -278,12 +363,13 @@ void VirtualNetwork::kill(int rank, bool host_too) {
   }
 }
 
-void VirtualNetwork::cut(int host_a, int host_b) {
-  cuts_.insert(std::minmax(host_a, host_b));
+void VirtualNetwork::cut(int from_host, int to_host) {
+  cuts_.insert({from_host, to_host});
   for (const auto& [rank, endpoint] : endpoints_) {
     for (const auto& [peer, other] : endpoints_) {
-      if (reaches(rank, peer) && !connected(rank, peer)) {
+      if (host(rank) == from_host && host(peer) == to_host && reaches(rank, peer)) {
         lose(rank, peer, false, costs_.silence);
+        lose(peer, rank, false, costs_.silence);
       }
     }
   }

@@ -4,13 +4,23 @@
 #include <cstdio>
 #include <utility>
 
-namespace smdp::simulation {
+#include "lost_memory.h"
 
-World::World(std::uint64_t seed, bool records) : state_(seed), records_(records) { Clock::replace(this); }
+namespace smdp::simulation {
+namespace {
+
+double milliseconds_of(Clock::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+}  // namespace
+
+World::World(std::uint64_t seed, bool records) : state_(seed), records_(records) { Clock::replace(&watch_); }
 
 World::~World() { Clock::replace(nullptr); }
 
 void World::at(TimePoint when, Action action) {
+  const Spared spared;
   events_.push_back({std::max(when, now_), draw(), std::move(action)});
   std::push_heap(events_.begin(), events_.end());
 }
@@ -39,22 +49,43 @@ std::uint64_t World::draw() {
 // FNV-1a, eight bytes at a time.
 void World::mix(std::uint64_t value) { hash_ = (hash_ ^ value) * 0x100000001b3U; }
 
-void World::note(int rank, std::uint64_t what, const std::function<std::string()>& text) {
+std::size_t World::note(int rank, std::uint64_t what, const std::function<std::string()>& text) {
+  const Spared spared;
   mix(static_cast<std::uint64_t>(age().count()));
   mix(static_cast<std::uint64_t>(rank) << 32U ^ what);
   if (records_) {
     char head[48];  // NOLINT(modernize-avoid-c-arrays)
-    std::snprintf(head, sizeof(head), "%12.3f ms  rank %-3d ",
-                  std::chrono::duration<double, std::milli>(age()).count(), rank);
+    std::snprintf(head, sizeof(head), "%12.3f ms  rank %-3d ", milliseconds_of(age()), rank);
     notes_.push_back(head + text());
   }
+  return lines_++;
+}
+
+void World::add(std::size_t line, std::uint64_t what, const std::function<std::string()>& text) {
+  const Spared spared;
+  mix(static_cast<std::uint64_t>(age().count()));
+  mix(what);
+  if (records_) {
+    notes_[line] += text();
+  }
+}
+
+std::string World::time() const {
+  char text[32];  // NOLINT(modernize-avoid-c-arrays)
+  std::snprintf(text, sizeof(text), "%.3f", milliseconds_of(age()));
+  return text;
 }
 
 std::string World::timeline(std::size_t most) const {
   std::string text;
-  const std::size_t first = notes_.size() > most ? notes_.size() - most : 0;
-  for (std::size_t i = first; i < notes_.size(); ++i) {
-    text += notes_[i] + "\n";
+  const std::size_t left_out = notes_.size() > most ? notes_.size() - most + 1 : 0;
+  const std::size_t head = most / 4;
+  for (std::size_t line = 0; line < notes_.size(); ++line) {
+    if (left_out > 0 && line == head) {
+      text += "             ... " + std::to_string(left_out) + " lines left out\n";
+      line += left_out;
+    }
+    text += notes_[line] + "\n";
   }
   return text;
 }

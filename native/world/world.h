@@ -8,13 +8,23 @@
 #include <functional>
 #include <queue>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 
 namespace smdp::simulation {
 
-class World final : public Clock::Source {
+class World {
+  // The clock as the processes read it.
+  struct Watch final : Clock::Source {
+    explicit Watch(const World& its_world) : world(its_world) {}
+    [[nodiscard]] TimePoint now() const override { return world.now() + ahead; }
+
+    const World& world;
+    Clock::duration ahead{};
+  };
+
  public:
   using Action = std::function<void()>;
 
@@ -23,9 +33,9 @@ class World final : public Clock::Source {
   World(std::uint64_t seed, bool records);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
-  ~World() override;
+  ~World();
 
-  [[nodiscard]] TimePoint now() const override { return now_ + spent_; }
+  [[nodiscard]] TimePoint now() const { return now_ + spent_; }
   // What the event under way does takes so long; what it does afterwards happens later.
   void spend(Clock::duration time) { spent_ += time; }
   // Since the world began.
@@ -35,6 +45,20 @@ class World final : public Clock::Source {
   void after(Clock::duration time, Action action) { at(now() + time, std::move(action)); }
   // The next event; false when there is none.
   bool step();
+  // No event comes any more.
+  void end() { const std::vector<Event> over = std::exchange(events_, {}); }
+
+  // What runs while it lives reads a clock that is so far ahead of the world's.
+  class ClockAhead {
+   public:
+    ClockAhead(World& world, Clock::duration ahead) : watch_(world.watch_) { watch_.ahead = ahead; }
+    ~ClockAhead() { watch_.ahead = {}; }
+    ClockAhead(const ClockAhead&) = delete;
+    ClockAhead& operator=(const ClockAhead&) = delete;
+
+   private:
+    Watch& watch_;
+  };
 
   // Chance.
   std::uint64_t draw();
@@ -45,9 +69,15 @@ class World final : public Clock::Source {
   }
 
   // What happened on `rank`: part of the hash, and a line of the timeline, whose text is made only there.
-  void note(int rank, std::uint64_t what, const std::function<std::string()>& text);
+  // Returns the line's number.
+  std::size_t note(int rank, std::uint64_t what, const std::function<std::string()>& text);
+  // What became of it: part of the hash too, and said on the same line.
+  void add(std::size_t line, std::uint64_t what, const std::function<std::string()>& text);
+  [[nodiscard]] std::size_t lines() const { return lines_; }
+  // For a line: now, in milliseconds.
+  [[nodiscard]] std::string time() const;
   [[nodiscard]] std::uint64_t hash() const { return hash_; }
-  // The last `most` notes, a line each.
+  // `most` lines: the first of the notes, and more of the last.
   [[nodiscard]] std::string timeline(std::size_t most) const;
 
  private:
@@ -66,10 +96,12 @@ class World final : public Clock::Source {
 
   TimePoint now_ = kBegin;   // of the event under way
   Clock::duration spent_{};  // by it
+  Watch watch_{*this};
   std::uint64_t state_;
   std::uint64_t hash_ = 0xcbf29ce484222325U;
   std::vector<Event> events_;  // a heap
   bool records_;
+  std::size_t lines_ = 0;
   std::vector<std::string> notes_;
 };
 

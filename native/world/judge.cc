@@ -1,0 +1,184 @@
+// What must hold when the calls of a job are over, whatever happened.
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+#include "job.h"
+
+namespace smdp::simulation {
+namespace {
+
+constexpr std::chrono::milliseconds kJustMade{500};  // a call that the others may not know of
+constexpr double kSlack = 1.5;  // seconds for the ticks and the words between a failure and its report
+
+// Ranks that a message names, which it does with their hosts.
+std::vector<int> named_in(std::string_view text) {
+  static constexpr std::string_view kMark = "rank ";
+  std::vector<int> ranks;
+  for (std::size_t at = text.find(kMark); at != text.npos; at = text.find(kMark, at)) {
+    at += kMark.size();
+    std::size_t end = at;
+    while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end])) != 0) {
+      ++end;
+    }
+    if (end > at && text.substr(end, 7) == " (host ") {
+      ranks.push_back(std::stoi(std::string(text.substr(at, end - at))));
+    }
+    at = end;
+  }
+  return ranks;
+}
+
+// What is behind the first `mark` of the text, or nothing.
+std::string_view behind(std::string_view text, std::string_view mark) {
+  const std::size_t at = text.find(mark);
+  return at == text.npos ? std::string_view() : text.substr(at + mark.size());
+}
+
+// A message says why a group failed, and in brackets what the call was at.
+std::string_view cause_in(std::string_view message) {
+  if (const auto before = behind(message, " failed before: "); !before.empty()) {
+    message = before;
+  }
+  return message.substr(0, message.find(" ["));
+}
+
+// Those whom a message blames: the rank that it begins with or, where a deadline passed, those that were
+// waited for.
+std::vector<int> blamed_in(std::string_view cause, Code code) {
+  if (code != Code::kTimeout) {
+    return named_in(cause);
+  }
+  const auto wait = behind(behind(cause, " of group '"), "', ");
+  return named_in(wait.empty() ? cause : wait);
+}
+
+std::string list(const std::set<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) {
+    text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return text;
+}
+
+}  // namespace
+
+void Job::judge() {
+  for (int rank = 0; rank < size(); ++rank) {
+    for (const auto& made : at(rank).made) {
+      if (!made->is_over()) {
+        continue;  // that not all have ended is said already
+      }
+      const std::string name = "call " + std::to_string(made->number) + " on rank " + std::to_string(rank);
+      verdict_.ends.push_back({rank, made->number, made->status()});
+      if (made->status().ok()) {
+        judge_success(name, rank, *made);
+      } else if (!at(rank).is_gone) {
+        ++verdict_.failures;
+        judge_error(name, rank, *made);
+      }
+    }
+    if (!at(rank).is_gone) {
+      judge_holdings(rank);
+    }
+  }
+}
+
+// Its result is right, and no rank completes a call before every rank of the group has made it.
+void Job::judge_success(const std::string& name, int rank, const Made& made) {
+  const PlannedCall& planned = plan_.calls[made.number];
+  if (!at(rank).is_gone && !reference_.agrees(made.values, made.number, made.what, made.group_rank)) {
+    wrong(name + " has another result than the reference");
+  }
+  if (!at(rank).is_gone) {
+    judge_time(name, rank, made);
+  }
+  if (is_made_of_messages(planned.what.collective)) {
+    return;
+  }
+  for (const int member : plan_.groups[planned.group]) {
+    const auto& theirs = at(member).made;
+    const auto found = std::ranges::find(theirs, made.number, [](const auto& one) { return one->number; });
+    if (found == theirs.end() || (*found)->at > made.ended) {
+      wrong(name + " was complete before rank " + std::to_string(member) + " had made it");
+    } else if ((*found)->what != made.what) {
+      wrong(name + " was complete although rank " + std::to_string(member) + " made another call");
+    }
+  }
+}
+
+// It fails of what went wrong in its group, says whose fault it was and which call it is, and ends in time.
+void Job::judge_error(const std::string& name, int rank, const Made& made) {
+  const Status& status = made.status();
+  const std::uint32_t group = plan_.calls[made.number].group;
+  const auto guilt = guilt_.find(group);
+  if (guilt == guilt_.end()) {
+    wrong(name + " failed, and nothing was wrong: " + status.message());
+    return;
+  }
+  if (status.code() == Code::kClosed && at(rank).destroyed.contains(group)) {
+    return;
+  }
+  // Where memory is lost while a call is made, its number may be.
+  const bool names_it = status.message().find(made.name) != std::string::npos ||
+                        (status.code() == Code::kExhausted && at(rank).has_lost_memory);
+  if (!names_it) {
+    wrong(name + " does not say that it is " + made.name + ": " + status.message());
+  }
+  // One that waits for another group's calls before it makes this one is late, too.
+  const auto is_late = [&](int one) {
+    return !plan_.replaces.empty() && std::ranges::none_of(at(one).made, [&](const auto& theirs) {
+      return theirs->number == made.number && theirs->at + kJustMade <= made.ended;
+    });
+  };
+  const auto is_guilty = [&](int one) { return guilt->second.ranks.contains(one) || is_late(one); };
+  const std::string_view cause = cause_in(status.message());
+  const std::vector<int> blamed = blamed_in(cause, status.code());
+  const bool is_blamed = status.code() == Code::kTimeout ? std::ranges::all_of(blamed, is_guilty)
+                                                         : std::ranges::any_of(blamed, is_guilty);
+  // Who was held up itself cannot know that the others were not; and when all go on again, a deadline that
+  // passes names those that are waited for at that moment.
+  const std::vector<int> judges = named_in(cause);
+  const bool was_held_up =
+      is_tight_ && !judges.empty() && (is_guilty(judges.front()) || made.ended >= held_up_until_);
+  if (!was_held_up && (blamed.empty() || !is_blamed)) {
+    wrong(name + " blames another rank than " + list(guilt->second.ranks) + ": " + status.message());
+  }
+  judge_time(name, rank, made);
+}
+
+// Whatever the others do, a call ends by its deadline; and what is known at once is said at once.
+void Job::judge_time(const std::string& name, int rank, const Made& made) {
+  const Clock::duration own_delay = at(rank).was_held_up ? delayed_ * 2 : Clock::duration{};
+  if (made.refused.ok() && made.ended > made.at + seconds(plan_.timeout_s + kSlack) + own_delay) {
+    wrong(name + " outlived its deadline");
+    return;
+  }
+  if (made.status().ok() || made.status().code() == Code::kTimeout || is_tight_) {
+    return;
+  }
+  const TimePoint since = guilt_.at(plan_.calls[made.number].group).since;
+  if (made.ended > std::max(made.at, since) + seconds(plan_.heartbeat_s + kSlack) + delayed_ * 2) {
+    wrong(name + " ended late: " + made.status().message());
+  }
+}
+
+// What calls and messages had in use is free again. Regions of a failed call others may still read, and to
+// one that has closed its engine nobody says that they did.
+void Job::judge_holdings(int rank) {
+  const Holdings held = at(rank).engine->holdings();
+  const auto is_left = [&](std::uint64_t count, const char* what) {
+    if (count > 0) {
+      wrong("rank " + std::to_string(rank) + " has " + std::to_string(count) + " " + what +
+            " in use, and no call under way");
+    }
+  };
+  is_left(held.calls, "calls");
+  is_left(held.in_flight_bytes, "bytes of its share of the network");
+  is_left(held.parked_bytes, "bytes of frames that wait for their call");
+  if (!is_struck_ && !plan_.closes_early) {
+    is_left(held.regions, "regions of shared memory");
+  }
+}
+
+}  // namespace smdp::simulation
