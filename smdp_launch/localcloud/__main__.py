@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import gc
 from pathlib import Path
 
 from smdp_launch.localcloud.environment import isolate
+from smdp_launch.localcloud.processes import leave
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="smdp_launch.localcloud")
     parser.add_argument("--state", type=Path, required=True, help="folder that holds objects, jobs and logs")
     arguments = parser.parse_args()
+    gc.set_threshold(50_000)  # imports make many objects that stay
     isolate()  # before the server's imports: moto reads its settings from the environment when imported
     from smdp_launch.localcloud.layout import StateFolder
     from smdp_launch.localcloud.server import serve
@@ -21,4 +23,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

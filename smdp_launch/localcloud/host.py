@@ -21,7 +21,7 @@ from smdp_launch.localcloud import namespaces, network
 from smdp_launch.localcloud.container import Container
 from smdp_launch.localcloud.namespaces import Mount, View
 from smdp_launch.localcloud.network import Plug
-from smdp_launch.localcloud.processes import children, minds_sigterm
+from smdp_launch.localcloud.processes import children, leave, minds_sigterm
 
 _SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
 
@@ -168,4 +168,4 @@ def _end_all_children() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(Order.read(Path(sys.argv[1]))))
+    leave(keep(Order.read(Path(sys.argv[1]))))

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 _SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit without the interpreter's last collection: a third of the time of a process that imports much."""
+    gc.freeze()
+    sys.exit(code)
 
 
 def _all() -> Iterator[Path]:

@@ -1,7 +1,10 @@
 """`python -m smdp_entrypoint` is `train`."""
 
+import gc
 import sys
 
 from smdp_entrypoint.cli import main
 
-sys.exit(main())
+code = main()
+gc.freeze()  # the interpreter's last collection would only delay the host's end
+sys.exit(code)
