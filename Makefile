@@ -140,9 +140,10 @@ TORCHES ?= 2.0.1 2.13.0 newest
 matrix: ## whole tier: the torch backend built and tested against TORCHES
 	sh native/tests/matrix.sh $(PYTHON) $(TORCHES)
 
-test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing and long runs
+test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing, long runs, all examples of the property tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"
 	$(PYTEST) -q -m soak
+	$(PYTEST) -q -m 'hypothesis and $(FAST)' --hypothesis-profile whole $(PARALLEL)
 	$(MAKE) test-planted
 	@if command -v clang++ >/dev/null; then $(MAKE) fuzz; else echo "the fuzz targets did not run: no clang++ here"; fi
 

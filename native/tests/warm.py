@@ -1,13 +1,15 @@
-"""Ranks that need not import torch: a Python that has done so becomes them, one fork for each.
+"""Processes that need not import what they use: a Python that has done so becomes them, one fork for each.
 
-The import takes longer than most tests. It ends before any script begins, with one thread and nothing of ours loaded;
-from there a rank is a process like any other, to the end of its interpreter. It draws seeds of its own; what the ranks
-share is that of the hashes of strings.
+The import takes longer than most tests; of a rank it is torch's. It ends before any script begins, with one thread and,
+for ranks, nothing of ours loaded; from there the process is like any other, to the end of its interpreter. It draws
+seeds of its own; what the processes share is that of the hashes of strings.
 """
 
 import atexit
 import contextlib
 import functools
+import gc
+import importlib
 import json
 import os
 import selectors
@@ -18,12 +20,13 @@ import sys
 import time
 import types
 from pathlib import Path
-from typing import IO, Dict, List, Optional, Tuple
+from typing import IO, Dict, List, Optional, Sequence, Tuple
 
+TORCH = ("torch", "torch.distributed")
 _LARGEST = 1 << 17  # bytes of a request
 _ENV = {**os.environ, "OMP_NUM_THREADS": "1"}  # of the Python that forks
 # What the loader, an allocator, the interpreter and torch ask for before a script begins.
-_EARLY = ("LD_", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "PYTHON", "TORCH_")
+_EARLY = ("LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "PYTHON", "TORCH_", "TZ")
 
 _ENDED = "the process that forks has ended"
 
@@ -92,14 +95,14 @@ class Rank:
         return self.returncode
 
 
-def start(code: str, env: Dict[str, str]) -> Rank:
-    """As ``python -c code`` with ``env``, without the time that importing torch takes."""
+def start(code: str, env: Dict[str, str], *, folder: Optional[Path] = None, modules: Sequence[str] = TORCH) -> Rank:
+    """As ``python -c code`` with ``env`` in ``folder``, without the time that importing the modules takes."""
     ours, theirs = socket.socketpair()
     out, their_out = os.pipe()
     err, their_err = os.pipe()
-    request = json.dumps({"code": code, "env": env, "folder": str(Path.cwd())}).encode()
+    request = json.dumps({"code": code, "env": env, "folder": str(folder or Path.cwd())}).encode()
     with theirs:
-        socket.send_fds(_forker(), [request], [their_out, their_err, theirs.fileno()])
+        socket.send_fds(_forker(tuple(modules)), [request], [their_out, their_err, theirs.fileno()])
     os.close(their_out)
     os.close(their_err)
     pid = int.from_bytes(ours.recv(4), "little")
@@ -113,10 +116,10 @@ def is_early(env: Dict[str, str]) -> bool:
 
 
 @functools.lru_cache(maxsize=None)
-def _forker() -> socket.socket:
+def _forker(modules: Tuple[str, ...]) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        process = subprocess.Popen([sys.executable, __file__], env=_ENV, stdin=theirs)
+        process = subprocess.Popen([sys.executable, __file__, *modules], env=_ENV, stdin=theirs)
 
     def end() -> None:
         ours.close()
@@ -173,15 +176,16 @@ def _become(request: bytes, given: List[int]) -> str:
     os.environ.update(wanted["env"])
     sys.argv, sys.path[0] = ["-c"], ""
     sys.modules["__main__"] = types.ModuleType("__main__")
-    torch.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     return str(wanted["code"])
 
 
 if __name__ == "__main__":
-    import torch
-    import torch.distributed
-
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    gc.freeze()  # what every process shares is neither copied nor looked through by a collection in one of them
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread would be missing in the ranks"
     exec(compile(_become(*_serve(socket.socket(fileno=0))), "<string>", "exec"), sys.modules["__main__"].__dict__)

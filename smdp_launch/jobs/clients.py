@@ -144,6 +144,7 @@ def _aws(connect: Callable[[Any, Any], _Connected]) -> _Connected:
 
     try:
         session = Session()
+        session.register_component("data_loader", _models(session.get_config_variable("data_path")))
         if session.get_credentials() is None:
             raise EnvironmentProblem(
                 "no AWS credentials were found: set AWS_PROFILE or AWS_ACCESS_KEY_ID, or run `aws configure`"
@@ -167,7 +168,7 @@ def connect_endpoint(url: str, region: str, access_key: str, secret_key: str) ->
         "ca_bundle": (None, None, None, None),
     }
     session = Session(session_vars=isolated)
-    session.register_component("data_loader", _models())
+    session.register_component("data_loader", _models(None))
     session.set_credentials(access_key, secret_key)
     config = Config(
         proxies={},
@@ -180,11 +181,14 @@ def connect_endpoint(url: str, region: str, access_key: str, secret_key: str) ->
 
 
 @cache
-def _models() -> Any:
-    """Botocore's descriptions of the services, read once: to read them takes longer than all else about a client."""
-    from botocore.loaders import Loader
+def _models(path: str | None) -> Any:
+    """Botocore's descriptions of the services, read once: to read them takes longer than all else about a client.
 
-    return Loader()
+    ``path``: the person's folders with further ones, as in AWS_DATA_PATH.
+    """
+    from botocore.loaders import create_loader
+
+    return create_loader(path)
 
 
 def _clients(session: Any, poll: float, config: Any, **settings: Any) -> Clients:

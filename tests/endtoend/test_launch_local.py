@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.errors import ExitCode
+from tests import command
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.endtoend.conftest import Job
 from tests.endtoend.leftovers import processes
@@ -39,17 +40,8 @@ if os.environ["RANK"] == "0":
 
 
 def launch(job: Job, *arguments: str, hosts: int = 2, workers: int = 2) -> subprocess.CompletedProcess[str]:
-    command = [LAUNCHER, "launch", "--local", "--hosts", str(hosts), "--workers-per-host", str(workers), *arguments]
-    return subprocess.run(
-        command,
-        cwd=job.folder,
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    counts = ("--hosts", str(hosts), "--workers-per-host", str(workers))
+    return command.run(job.folder, "launch", "--local", *counts, *arguments)
 
 
 class Terminal:
@@ -235,9 +227,9 @@ def test_a_job_goes_on_when_the_answer_is_to_continue(job: Job) -> None:
 
 def test_ctrl_c_where_nobody_can_be_asked_stops_the_job(job: Job) -> None:
     job.write(WAITS)
-    command = [LAUNCHER, "launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
+    launching = [LAUNCHER, "launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
     with subprocess.Popen(
-        command, cwd=job.folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        launching, cwd=job.folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout is not None
         assert any("waiting" in line for line in running.stdout)
@@ -249,9 +241,9 @@ def test_ctrl_c_where_nobody_can_be_asked_stops_the_job(job: Job) -> None:
 
 def test_a_job_outlives_a_client_that_is_killed(job: Job) -> None:
     job.write("import time\nprint('waiting', flush=True)\ntime.sleep(2)\n")
-    command = [LAUNCHER, "launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
+    launching = [LAUNCHER, "launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
     with subprocess.Popen(
-        command, cwd=job.folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        launching, cwd=job.folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout is not None
         assert any("waiting" in line for line in running.stdout)
@@ -268,10 +260,10 @@ def test_the_maximum_run_time_ends_a_job_with_a_code_of_its_own(job: Job) -> Non
 
 def test_two_jobs_run_side_by_side_from_one_folder(job: Job) -> None:
     job.write(REPORTS)
-    command = [LAUNCHER, "launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
+    launching = [LAUNCHER, "launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
     both = [
         subprocess.Popen(
-            command, cwd=job.folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            launching, cwd=job.folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
         for _ in range(2)
     ]
@@ -313,15 +305,8 @@ def test_a_folder_that_cannot_be_written_is_told(job: Job) -> None:
 )
 def test_the_persons_aws_settings_do_not_matter_here(job: Job, setting: dict[str, str]) -> None:
     job.write(REPORTS)
-    ran = subprocess.run(
-        [LAUNCHER, "launch", "--local", "--hosts", "1", "--workers-per-host", "1"],
-        cwd=job.folder,
-        env=clean_environment(**setting),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    counts = ("--hosts", "1", "--workers-per-host", "1")
+    ran = command.run(job.folder, "launch", "--local", *counts, env=clean_environment(**setting))
     assert ran.returncode == 0, ran.stderr
 
 
@@ -387,9 +372,9 @@ main()
 
 def test_a_local_job_that_nobody_reads_is_stopped(job: Job) -> None:
     job.write("import time\nfor _ in range(3000):\n    print('line', flush=True)\n    time.sleep(0.1)\n")
-    command = f"{LAUNCHER} launch --local --hosts 1 --workers-per-host 1 | grep -m 1 'line'"
+    piped = f"{LAUNCHER} launch --local --hosts 1 --workers-per-host 1 | grep -m 1 'line'"
     ran = subprocess.run(
-        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
+        ["bash", "-c", f"{piped}; exit ${{PIPESTATUS[0]}}"],
         cwd=job.folder,
         env=clean_environment(),
         stdin=subprocess.DEVNULL,

@@ -25,6 +25,7 @@ from smdp_launch.draft.jobfile import HEADER, job_file
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobfile.text import comment, key, written
 from smdp_launch.source.scan import scan_source
+from tests import command
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.test_docs import blocks, shell
 
@@ -34,8 +35,7 @@ TORCH = "import torch\nif __name__ == '__main__':\n    torch.zeros(1)\n"
 
 def run(folder: Path, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """The installed command in ``folder``; nobody is there to answer."""
-    given = {"cwd": folder, "env": clean_environment(), "stdin": subprocess.DEVNULL, "timeout": 60, **options}
-    return subprocess.run([LAUNCHER, *arguments], check=False, capture_output=True, text=True, **given)
+    return command.run(folder, *arguments, **{"timeout": 60, **options})
 
 
 def data(path: Path) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from smdp_launch.diagnostics import Edit
@@ -17,6 +17,7 @@ from smdp_launch.edits import apply_edits
 from smdp_launch.jobfile.document import Document, parse
 from smdp_launch.jobfile.text import written
 from smdp_launch.jobfile.yaml_fixes import with_edits
+from tests.properties import examples
 
 Location = tuple[str | int, ...]
 
@@ -411,7 +412,7 @@ def data_of(text: str) -> Any:
 NEW = [("2", 2), ('"1.0"', "1.0"), ("word", "word"), ('"a: b"', "a: b"), ("{k: [1]}", {"k": [1]})]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(styled(), st.data())
 @example(Styled({"a": 1}, "a: 1\n"), None)
 def test_any_value_in_any_style_is_replaced_and_nothing_else(job: Styled, data: st.DataObject | None) -> None:
@@ -426,7 +427,7 @@ def test_any_value_in_any_style_is_replaced_and_nothing_else(job: Styled, data: 
             assert not isinstance(at_place(job.data, location), int)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(styled())
 def test_any_entry_in_any_style_is_removed_and_nothing_else(job: Styled) -> None:
     document = document_of(job.text)
@@ -442,7 +443,7 @@ def test_any_entry_in_any_style_is_removed_and_nothing_else(job: Styled) -> None
         assert all(one in text for one, owner in job.comments.items() if owner[: len(gone)] != gone)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(styled(), st.booleans())
 def test_any_mapping_in_any_style_gets_an_entry_and_nothing_else(job: Styled, first: bool) -> None:
     document = document_of(job.text)
@@ -456,7 +457,7 @@ def test_any_mapping_in_any_style_gets_an_entry_and_nothing_else(job: Styled, fi
             assert all(one in text for one in job.comments)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(styled())
 def test_any_key_in_any_style_is_renamed_and_nothing_else(job: Styled) -> None:
     document = document_of(job.text)

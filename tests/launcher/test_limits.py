@@ -16,12 +16,13 @@ import pytest
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from smdp_launch.catalog.limits import Shape, compiled, documented_limit, known_instance_types, request_shape, shape
 from smdp_launch.request.limits import Path, Violation, check_key, check_value, walk
 from tests.conftest import ROOT
+from tests.properties import examples
 
 TOOL = ROOT / "tools" / "distill_limits.py"
 FILE = ROOT / "smdp_launch" / "catalog" / "limits.json"
@@ -272,7 +273,7 @@ ODD = st.one_of(
 
 
 @same_botocore
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(st.lists(st.tuples(st.sampled_from(PLACES[1:]), ODD, st.booleans()), min_size=1, max_size=4))
 def test_what_the_walk_accepts_botocore_accepts(mutations: list[tuple[tuple[Path, Shape], Any, bool]]) -> None:
     request = copy.deepcopy(GOOD)

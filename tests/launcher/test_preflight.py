@@ -21,7 +21,8 @@ import smdp_launch as library
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.preflight import CHECKS
 from smdp_launch.testing import LocalCloud, local_cloud
-from tests.conftest import JOB, LAUNCHER, ROOT, write_job
+from tests import command
+from tests.conftest import JOB, ROOT, write_job
 from tests.launcher.faults import Fault, Proxy
 from tests.launcher.faulty_service import first_of_each_two
 from tests.launcher.terminal import on_a_terminal
@@ -45,21 +46,12 @@ def cloud(job_folder: Path) -> Iterator[LocalCloud]:
 def run(cloud: LocalCloud, job_folder: Path) -> Callable[..., Ran]:
     """The command as it meets that account."""
 
-    def command(*arguments: str, account: str = "", job: str = JOB) -> Ran:
+    def on_account(*arguments: str, account: str = "", job: str = JOB) -> Ran:
         write_job(job_folder, job)
         (cloud.state / "account.yaml").write_text(account)
-        return subprocess.run(
-            [LAUNCHER, *arguments],
-            cwd=job_folder,
-            env={**os.environ, "COLUMNS": "100"},
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=120,
-            check=False,
-        )
+        return command.run(job_folder, *arguments, env={**os.environ, "COLUMNS": "100"})
 
-    return command
+    return on_account
 
 
 def states(document: dict[str, Any]) -> dict[str, str]:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.request.hyperparameters import script_arguments
+from tests.properties import examples
 
 CODES = ("SMDP432", "SMDP433", "SMDP434", "SMDP435", "SMDP436")
 
@@ -102,7 +103,7 @@ def is_refused(script: str, hyperparameters: Mapping[str, Any]) -> bool | None:
     return False
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     arguments=st.lists(ARGUMENT, max_size=4),
     hyperparameters=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=3),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ import pytest
 from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.source.script import MAX_SCRIPT, parse_script
-from tests.conftest import LAUNCHER, ROOT, clean_environment
+from tests import command
+from tests.conftest import ROOT
 from tests.launcher.test_script_arguments import job
 
 
@@ -112,19 +112,7 @@ def test_hostile_scripts_end_in_a_finding_or_in_silence(tmp_path: Path, script: 
     (tmp_path / "src" / "train.py").write_bytes(script)
     (tmp_path / "job.yaml").write_text((ROOT / "tests/launcher/golden/wrong/argument-missing/job.yaml").read_text())
 
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-        resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
-
-    ran = subprocess.run(
-        [LAUNCHER, "validate"],
-        cwd=tmp_path,
-        env=clean_environment(),
-        preexec_fn=limited,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = command.run(tmp_path, "validate", limits={resource.RLIMIT_AS: 1 << 30, resource.RLIMIT_CPU: 10})
     assert ran.returncode in (0, 3), ran.stderr
     assert "Traceback" not in ran.stderr
     if len(script) > MAX_SCRIPT or script.startswith(b"x = (("):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from smdp_launch.source import scan
@@ -25,6 +25,7 @@ from smdp_launch.source.scan import scan_source
 from smdp_launch.source.script import parse_script, read_script
 from smdp_launch.source.walk import entries
 from tests.conftest import ROOT
+from tests.properties import examples
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -348,7 +349,7 @@ def test_a_script_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
     assert "cannot be read" in problem.reason
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.binary(max_size=200) | st.text(alphabet="ab()[]{}'\"\\\n:=.,@ 01%+-", max_size=200).map(str.encode))
 def test_any_bytes_are_read_without_a_traceback(raw: bytes) -> None:
     script = parse_script(raw)

@@ -10,15 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from smdp_launch.checking.job import CheckedJob, check_job
 from smdp_launch.cli.render.diagnostics import told
 from smdp_launch.jobfile.document import MAX_BYTES
-from tests.conftest import JOB, LAUNCHER, write_job
+from tests import command
+from tests.conftest import JOB, write_job
 from tests.launcher.good_files import FILES as GOOD
 from tests.launcher.strange_files import FILES
+from tests.properties import examples
 
 # Seconds of a processor, and bytes. The time allows for a machine that is busy and for two of its threads on one core;
 # the tool beside these tests prints what it took.
@@ -60,7 +62,7 @@ def judge(folder: Path, content: bytes) -> CheckedJob:
     return job
 
 
-many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @many
@@ -98,13 +100,8 @@ def refused(folder: Path, make: object, *arguments: str) -> str:
     assert len(content) <= MAX_BYTES
     (folder / "job.yaml").write_bytes(content)
 
-    def bounded() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT))
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
-
-    ran = subprocess.run(
-        [LAUNCHER, "validate", *arguments], cwd=folder, preexec_fn=bounded, capture_output=True, text=True, check=False
-    )
+    limits = {resource.RLIMIT_CPU: CPU_LIMIT, resource.RLIMIT_DATA: MEMORY_LIMIT}
+    ran = command.run(folder, "validate", *arguments, limits=limits)
     assert ran.returncode == 3, ran.stderr[-2000:]
     assert "Traceback" not in ran.stderr
     assert "Warning" not in ran.stderr

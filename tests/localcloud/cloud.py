@@ -13,17 +13,20 @@ from typing import Any
 
 import botocore.session
 from botocore.config import Config
+from botocore.loaders import Loader
 
 from smdp_launch.localcloud.client import Endpoint
 from tests.conftest import clean_environment
 from tests.waiting import DEADLINE, wait_for
 
 BUCKET = "bucket"
+MODELS = Loader()  # read once for all clients
 ENDED = ("Completed", "Failed", "Stopped")
 
 
 def client_of(endpoint: Endpoint, service: str, **changes: Any) -> Any:
     session = botocore.session.Session()
+    session.register_component("data_loader", MODELS)
     settings: dict[str, Any] = {
         "region_name": endpoint.region,
         "endpoint_url": endpoint.url,
