@@ -13,9 +13,9 @@ CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not 
 WHEELS_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own and not in `make test`.
 FAST := not (soak or clients or images or programs or tensorflow)
-# Whole files to each process, in their order: a file's tests share a local cloud, and the short files come last. One
-# process more than cores, since many tests wait.
-PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+# Whole files to each process, the longest first (conftest.py): a file's tests share a local cloud. Two processes for each
+# core, since many tests wait.
+PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
         demo-tf fuzz test-planted test-sanitizers test-native test-containers test-clients test-conformance test-programs test-tensorflow \

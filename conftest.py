@@ -8,9 +8,40 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import settings
+
+#: Run first, so that no process is left with one of them while the others have nothing more to do.
+LONGEST = (
+    "tests/launcher/test_rehearse.py",
+    "tests/endtoend/test_launch_local.py",
+    "tests/test_docs.py",
+    "tests/localcloud/test_rehearsed_faults.py",
+    "native/tests/test_first_generation.py",
+    "tests/launcher/test_preflight.py",
+    "tests/localcloud/test_jobs.py",
+    "tests/endtoend/test_mnist.py",
+    "tests/launcher/test_faulty_service.py",
+    "native/tests/test_device_tensors.py",
+    "native/tests/test_futures.py",
+    "tests/endtoend/test_cuda_on_cpu.py",
+    "tests/launcher/test_next_command.py",
+    "tests/launcher/test_verbs.py",
+    "tests/launcher/test_checkpoint_watch.py",
+    "tests/localcloud/test_local_cloud_block.py",
+    "tests/launcher/test_download.py",
+    "tests/localcloud/test_shared.py",
+    "tests/endtoend/test_interruptions.py",
+    "tests/launcher/test_strange_files.py",
+    "tests/launcher/test_explain.py",
+)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("whole", deadline=None, max_examples=100)
 settings.register_profile("slice", deadline=None, max_examples=20)
 settings.load_profile("slice")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))

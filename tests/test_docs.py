@@ -99,7 +99,12 @@ def test_the_readmes_job_runs_with_its_commands(tmp_path: Path) -> None:
 
 
 # The guides, and which of their scripts run as the job of the page.
-GUIDES = [("docs/howto-ddp.md", 1), ("docs/howto-smdistributed.md", 0), ("docs/howto-smdistributed.md", 2)]
+GUIDES = [
+    ("docs/howto-ddp.md", 1),
+    # `make test` trains with these scripts below, by torchrun.
+    pytest.param("docs/howto-smdistributed.md", 0, marks=pytest.mark.soak),
+    pytest.param("docs/howto-smdistributed.md", 2, marks=pytest.mark.soak),
+]
 
 
 def prepare_guide(page: str, script: int, folder: Path) -> None:
@@ -185,6 +190,7 @@ def test_the_readmes_slip_is_told_as_it_says(tmp_path: Path) -> None:
     assert told.startswith(blocks("README.md", "text")[0])
 
 
+@pytest.mark.soak
 @pytest.mark.torch
 def test_the_tutorial_goes_from_its_script_to_its_model(tmp_path: Path) -> None:
     data, alone, *job = blocks("docs/tutorial.md", "sh")

@@ -17,14 +17,15 @@ CASES = {**device_cases.CASES, **device_cases.HELD}
 
 # Its source is written against this torch's interface for devices from outside.
 LATE_FROM = (2, 13)
+BUILDS = Path(__file__).parent.parent / "build" / "late_device"
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> List[ranks.Outcome]:
+def outcomes() -> List[ranks.Outcome]:
     """What the ranks of the one job said."""
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < LATE_FROM:
         pytest.skip(f"the late device is not for torch {torch.__version__}")
-    folder: Path = tmp_path_factory.mktemp("late")
+    folder = BUILDS / torch.__version__
     build.built(folder)
     return device_cases.job(device_cases.late(folder), CASES)
 

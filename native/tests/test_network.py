@@ -67,7 +67,7 @@ def hosts() -> Iterator[List[str]]:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
 
-@pytest.mark.parametrize("wire_dtype", ["", "bfloat16"])
+@pytest.mark.parametrize("wire_dtype", ["", pytest.param("bfloat16", marks=pytest.mark.soak)])
 def test_each_host_sends_what_the_hierarchy_owes(hosts: List[str], wire_dtype: str) -> None:
     rounds = 5
     owed = 2 * (2 - 1) / 2 * M  # 2(n-1)/n * M for two hosts, whatever their number of ranks

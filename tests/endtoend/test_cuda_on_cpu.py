@@ -57,7 +57,7 @@ def losses(output: str, precision: str) -> list[float]:
     return [float(one) for one in told[0].split()]
 
 
-@pytest.mark.parametrize("first_generation", ["no", "yes"])
+@pytest.mark.parametrize("first_generation", ["no", pytest.param("yes", marks=pytest.mark.soak)])
 def test_it_trains_to_the_loss_of_the_script_that_was_edited_for_cpus(job: Job, first_generation: str) -> None:
     settings = f"{{first-generation: '{first_generation}'}}"
     output = run(job, SCRIPT.read_text(), settings, "--cuda-on-cpu")

@@ -94,10 +94,16 @@ def interrupt(folder: Path, data: Path, scripts: Path, whole: tuple[float, dict[
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
-        (Fault("spot", "algo-1", 0, step=3 * EVERY, seconds=SECONDS, grace=0.0), ""),  # while it writes
-        (Fault("spot", "algo-1", 0, step=3 * EVERY + 4, seconds=SECONDS), "went on"),
+        pytest.param(  # while it writes
+            Fault("spot", "algo-1", 0, step=3 * EVERY, seconds=SECONDS, grace=0.0), "", id="without notice"
+        ),
+        pytest.param(
+            Fault("spot", "algo-1", 0, step=3 * EVERY + 4, seconds=SECONDS),
+            "went on",
+            id="with notice",
+            marks=pytest.mark.soak,
+        ),
     ],
-    ids=["without notice", "with notice"],
 )
 def test_an_interrupted_job_ends_as_if_it_had_not_been(
     fault: Fault, expected: str, digits: Path, scripts: Path, whole: tuple[float, dict[str, Any]], tmp_path: Path

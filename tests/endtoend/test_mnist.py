@@ -104,6 +104,7 @@ def test_four_workers_train_a_model_that_knows_digits(trained: Ran, tmp_path: Pa
     assert {one.fields["host"] for one in trained.events("workers_started")} == {"algo-1", "algo-2"}
 
 
+@pytest.mark.soak
 def test_nothing_is_learnt_from_wrong_labels(tmp_path: Path) -> None:
     data = prepare(tmp_path / "data", "--shuffle-labels")
     assert train(tmp_path, data).events("result")[0].fields["accuracy"] <= 0.2
