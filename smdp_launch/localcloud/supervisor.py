@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.catalog.faults import GRACE
-from smdp_launch.localcloud import channels, containers, faults, lease, mounts, namespaces, network, outcome, processes
+from smdp_launch.localcloud import channels, containers, faults, lease, namespaces, network, outcome, processes
 from smdp_launch.localcloud import state as job_state
-from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.artifacts import Artifacts
 from smdp_launch.localcloud.bucket import BucketError, Buckets
 from smdp_launch.localcloud.checkpoints import CheckpointSync
@@ -151,6 +150,10 @@ class Supervisor:
         if "S3DataSource" in channel["DataSource"]:
             channels.download(channel, self._trees, buckets, self._proceed)
             return
+        # pydantic takes a third of the time that a supervisor takes to start, and few jobs have file systems
+        from smdp_launch.localcloud import mounts
+        from smdp_launch.localcloud.account import AccountFile
+
         account, isolated = AccountFile(self._folder.state_folder.root), self._no_namespaces is None
         self._mounts += mounts.attach(channel, self._trees, account, isolated=isolated)
 
