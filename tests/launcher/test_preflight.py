@@ -9,6 +9,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,33 @@ NOBODY = "roles: {}\n"
 Ran = subprocess.CompletedProcess[str]
 
 
-@pytest.fixture
-def cloud(job_folder: Path) -> Iterator[LocalCloud]:
+@contextmanager
+def ready() -> Iterator[LocalCloud]:
     """An account with the job's bucket and data."""
     with local_cloud() as made:
         boto3.client("s3").create_bucket(Bucket="bucket")
         boto3.client("s3").put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
         yield made
+
+
+@pytest.fixture(scope="module")
+def shared_cloud() -> Iterator[LocalCloud]:
+    with ready() as made:
+        yield made
+
+
+@pytest.fixture
+def cloud(request: pytest.FixtureRequest, shared_cloud: LocalCloud, job_folder: Path) -> Iterator[LocalCloud]:
+    """The account that the file's tests share, or one of the test's own."""
+    if getattr(request, "param", "") == "its own":
+        with ready() as made:
+            yield made
+        return
+    (shared_cloud.state / "account.yaml").unlink(missing_ok=True)
+    yield shared_cloud
+
+
+launches = pytest.mark.parametrize("cloud", ["its own"], indirect=True)
 
 
 @pytest.fixture
@@ -95,6 +116,7 @@ def test_a_vpcs_default_group_lets_hosts_talk_but_for_efa(run: Callable[..., Ran
     assert states(the_document(ran, "preflight"))["hosts together"] == state
 
 
+@launches
 def test_what_may_not_be_asked_is_noted_and_refuses_nothing(run: Callable[..., Ran]) -> None:
     denied = "denied: ['iam:*', 'ecr:*', 'servicequotas:*', 'ec2:*', 'sts:*']"
     ran = run("preflight", "--json", account=denied, job=JOB + NET)
@@ -138,11 +160,13 @@ def objects(cloud: LocalCloud) -> set[str]:
     return {str(one) for one in (cloud.state / "s3").rglob("*")}
 
 
+@launches
 def test_a_launch_goes_on_where_the_check_is_ignored(run: Callable[..., Ran]) -> None:
     ran = run("launch", "--yes", "--ignore", "SMDP812", account=NOBODY)
     assert ran.returncode == ExitCode.OK, ran.stderr
 
 
+@launches
 def test_from_python(cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job_folder)
     (cloud.state / "account.yaml").write_text(NOBODY)
@@ -163,6 +187,7 @@ def test_an_account_that_cannot_be_reached_is_told_so(run: Callable[..., Ran], m
     assert "the account cannot be asked: Could not connect" in the_document(ran, "error")["message"]
 
 
+@launches
 def test_running_jobs_count_against_the_quota(
     run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
