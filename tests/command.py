@@ -7,18 +7,16 @@ start itself, of signals and of terminals start ``LAUNCHER``.
 from __future__ import annotations
 
 import functools
-import os
 import pkgutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import warm
 
 import smdp_launch
+from tests.conftest import LAUNCHER, clean_environment
 
-LAUNCHER = Path(sys.executable).with_name("smdp-launch")
 _CODE = """
 import resource, sys
 for one, limit in {limits!r}.items():
@@ -74,9 +72,3 @@ def run(
 def _modules() -> tuple[str, ...]:
     ours = (one.name for one in pkgutil.walk_packages(smdp_launch.__path__, "smdp_launch."))
     return (*_CLIENTS, *(name for name in ours if not name.startswith(_ELSEWHERE)))
-
-
-def clean_environment(**more: str) -> dict[str, str]:
-    """This process's environment without AWS settings, colours and terminal sizes."""
-    hidden = ("AWS_", "COLUMNS", "NO_COLOR", "FORCE_COLOR", "TERM")
-    return {name: value for name, value in os.environ.items() if not name.startswith(hidden)} | more

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import command
-from tests.command import LAUNCHER, clean_environment
-
-__all__ = ["LAUNCHER", "clean_environment"]
-
 ROOT = Path(__file__).resolve().parent.parent
+LAUNCHER = Path(sys.executable).with_name("smdp-launch")
 
 JOB = """\
 schema: 1
@@ -64,7 +62,15 @@ def smdp_launch(job_folder: Path) -> Command:
     return command_in(job_folder)
 
 
+def clean_environment(**more: str) -> dict[str, str]:
+    """This process's environment without AWS settings, colours and terminal sizes."""
+    hidden = ("AWS_", "COLUMNS", "NO_COLOR", "FORCE_COLOR", "TERM")
+    return {name: value for name, value in os.environ.items() if not name.startswith(hidden)} | more
+
+
 def command_in(folder: Path) -> Command:
+    from tests import command  # for tests alone: it is found where pytest looks
+
     def run(*arguments: str, cwd: Path = folder, **options: Any) -> subprocess.CompletedProcess[str]:
         return command.run(cwd, *arguments, **options)
 

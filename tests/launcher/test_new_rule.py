@@ -14,17 +14,7 @@ import pytest
 from tests.conftest import ROOT, clean_environment
 
 CODE = "SMDP699"
-COPIED = (
-    "smdp_launch",
-    "tests",
-    "native/tests/warm.py",
-    "tools",
-    "docs",
-    "templates",
-    "pyproject.toml",
-    "README.md",
-    "CONTRIBUTING.md",
-)
+COPIED = ("smdp_launch", "tests", "tools", "docs", "templates", "pyproject.toml", "README.md", "CONTRIBUTING.md")
 WRITTEN = {
     "smdp_launch/rules/naming.py": r"^```python\n(\"\"\".*?)^```$",
     f"docs/errors/{CODE}.md": r"^````markdown\n(.*?)^````$",
@@ -45,7 +35,6 @@ def copy(tmp_path: Path) -> Path:
         if source.is_dir():
             shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
     return tmp_path
 
