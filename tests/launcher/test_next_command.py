@@ -17,6 +17,7 @@ from tests.images.test_inspection import Server, server
 from tests.launcher.faulty_service import cloud_with_data
 from tests.launcher.terminal import on_a_terminal
 from tests.localcloud.cloud import Cloud, as_the_service
+from tests.waiting import wait_for
 
 __all__ = ["server"]
 
@@ -119,6 +120,17 @@ def test_a_job_of_the_service_ends_by_naming_the_next(
     assert re.search(wanted + r"\Z", ran.stdout)
 
 
+#: Ends once it may, also when it is to stop.
+STAYS = """\
+import signal, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: None)
+print("stays", flush=True)
+while not Path("/opt/ml/output/leave").exists():
+    time.sleep(0.1)
+"""
+
+
 @pytest.mark.parametrize(
     ("job", "then"),
     [
@@ -130,11 +142,14 @@ def test_a_job_of_the_service_ends_by_naming_the_next(
 def test_after_a_stop_every_command_names_the_same_next(
     smdp_launch: Command, job_folder: Path, state: dict[str, str], job: str, then: str
 ) -> None:
-    write_job(job_folder, job, "import time\ntime.sleep(600)\n")
+    write_job(job_folder, job, STAYS)
     environment = clean_environment(**state)
     assert smdp_launch(*HERE, "--detach", env=environment).returncode == ExitCode.OK
+    wait_for(lambda: "stays" in smdp_launch("logs", env=environment).stdout, "the script")
+    (output,) = Path(state["SMDP_LOCAL_STATE"]).glob("jobs/*/hosts/algo-1/ml/output")
     stopped = smdp_launch("stop", env=environment)
     assert last_lines(stopped).endswith("next: smdp-launch follow\n")
+    (output / "leave").touch()
     followed = smdp_launch("follow", env=environment)
     assert followed.returncode == ExitCode.JOB_STOPPED, followed.stdout + followed.stderr
     assert re.search(rf"next +{then}\n\Z", followed.stdout)
