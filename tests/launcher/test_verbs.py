@@ -41,6 +41,15 @@ while os.environ["RANK"] == "0" and not os.path.exists(os.path.join(os.environ["
     time.sleep(0.02)
 {SPEAKS}"""
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
+#: Ends once it may, also when it is to stop.
+STAYS = """\
+import signal, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: None)
+print("stays", flush=True)
+while not Path("/opt/ml/output/leave").exists():
+    time.sleep(0.1)
+"""
 FAILS = """\
 import os, time
 if os.environ["RANK"] == "1":
@@ -149,10 +158,13 @@ def test_a_job_is_waited_for_no_longer_than_was_asked(launched: Callable[[str], 
 
 
 def test_a_job_is_stopped_and_its_follower_leaves_with_the_code_of_that(
-    launched: Callable[[str], str], smdp_launch: Command
+    launched: Callable[[str], str], smdp_launch: Command, cloud_of_all: Path
 ) -> None:
-    job = launched(WAITS)
+    job = launched(STAYS)
+    wait_for(lambda: smdp_launch("logs", job).stdout.count("stays") == 2, "the script on both hosts")
     ran = smdp_launch("stop", job)
+    for output in cloud_of_all.glob(f"jobs/{job}/hosts/*/ml/output"):
+        (output / "leave").touch()
     assert (ran.returncode, ran.stderr) == (ExitCode.OK, "next: smdp-launch follow\n")
     assert ran.stdout.startswith(f"{job}  Stopping: ")
     followed = smdp_launch("follow")
