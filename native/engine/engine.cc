@@ -355,7 +355,8 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
     return {Code::kClosed, "the engine is closed"};
   }
   const bool blocking = call.blocking;
-  auto task = [this, group, what = call.what, call = std::move(call)]() mutable {
+  const Descriptor what = call.what;
+  auto task = [this, group, what, call = std::move(call)]() mutable {
     const std::shared_ptr<OperationHandle> handle = call.handle;
     try {
       if (const auto found = groups_.find(group); found != groups_.end()) {
