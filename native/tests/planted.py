@@ -132,7 +132,7 @@ BUGS = (
 
 
 def copy_sources() -> None:
-    for folder in ("engine", "world", "tests", "include", "adapters", "fuzz", "benchmarks"):
+    for folder in ("engine", "world", "model", "tests", "include", "adapters", "fuzz", "benchmarks"):
         if (NATIVE / folder).is_dir():
             shutil.copytree(NATIVE / folder, SOURCE / folder, dirs_exist_ok=True)
     shutil.copy2(NATIVE / "CMakeLists.txt", SOURCE / "CMakeLists.txt")
