@@ -21,7 +21,7 @@ from smdp_launch.localcloud.client import Endpoint, private
 from smdp_launch.localcloud.variables import STATE
 from tests.conftest import LAUNCHER, Command, clean_environment, command_in, write_job
 from tests.launcher.test_json_documents import the_document
-from tests.launcher.test_next_command import last_lines
+from tests.launcher.test_next_command import STAYS, last_lines
 from tests.localcloud.cloud import ENDED, as_the_service, client_of, kill
 from tests.waiting import wait_for
 
@@ -41,15 +41,6 @@ while os.environ["RANK"] == "0" and not os.path.exists(os.path.join(os.environ["
     time.sleep(0.02)
 {SPEAKS}"""
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
-#: Ends once it may, also when it is to stop.
-STAYS = """\
-import signal, time
-from pathlib import Path
-signal.signal(signal.SIGTERM, lambda *_: None)
-print("stays", flush=True)
-while not Path("/opt/ml/output/leave").exists():
-    time.sleep(0.1)
-"""
 FAILS = """\
 import os, time
 if os.environ["RANK"] == "1":
