@@ -1,21 +1,19 @@
 """Models the training of BERT-large and Mask R-CNN on hosts of eight V100, this engine beside NCCL's ring of 2020.
 
-Usage: ``python native/benchmarks/at_scale.py [--hosts 2,4,8] [--trace NAME] [--cost NAME=VALUE ...] [--json FILE]``,
-once run.py has built the benchmarks. Nothing is measured: the model of cost (native/model) is asked for every bucket of
-a step, and what is assumed is printed first.
+Usage: ``python native/benchmarks/at_scale.py [--hosts 2,4,8] [--trace NAME] [--cost NAME=VALUE ...] [--json FILE]``.
+Nothing is measured: the model of cost (native/model) is asked for every bucket of a step. What is assumed is printed.
 """
 
 import argparse
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional
 
 import contenders
+import cost_model
 from traces import TRACES, Bucket, buckets_of
 
-MODEL = contenders.BUILD / "smdp_model"
 RANKS = 8
 GBIT = 1e9 / 8
 
@@ -65,12 +63,9 @@ RINGS = [
 
 def exchange_s(schedule: str, hosts: int, buckets: List[Bucket], costs: Costs) -> float:
     """Seconds from the beginning of the backward pass to the last sum on the last rank."""
-    lines = [f"hosts {hosts}", f"ranks_per_host {RANKS}", f"schedule {schedule}", "dtype float32"]
-    lines += [f"cost {name} {value!r}" for name, value in costs.items()]
     # The model counts in elements of at most 8 bytes.
-    lines += [f"bucket {one.bytes + -one.bytes % 8} {one.ready_us / 1e6!r}" for one in buckets]
-    done = subprocess.run([str(MODEL)], input="\n".join(lines), check=True, capture_output=True, text=True)
-    return max(json.loads(done.stdout)["bucket_done"])
+    sizes = [(one.bytes + -one.bytes % 8, one.ready_us / 1e6) for one in buckets]
+    return float(max(cost_model.ask(hosts, RANKS, sizes, costs, schedule)["bucket_done"]))
 
 
 def step_s(trace: str, schedule: str, hosts: int, costs: Costs) -> float:
@@ -92,6 +87,7 @@ def main() -> None:
     parser.add_argument("--cost", type=cost, action="append", default=[], metavar="NAME=VALUE", help="of the engine")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    contenders.build()
     changed: Costs = dict(options.cost)
     rows = []
     print(f"Hosts of {RANKS} V100, 100 Gbit/s, 48 cores. The engine: the model's default costs over TCP", changed or "")

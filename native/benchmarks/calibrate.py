@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, Optional, Tuple
 
 import contenders
+import cost_model
 from lab import Lab, burst_bytes
 from run import bytes_of, machine, measure
 
@@ -25,7 +26,6 @@ SIZES = [bytes_of(word) for word in ("1M", "4M", "25M")]
 WIRE: Shape = (2, 1)
 MEMORY: Shape = (1, 8)
 UNSEEN: List[Shape] = [(4, 4), (8, 1), (16, 1), (2, 8)]
-MODEL = contenders.BUILD / "smdp_model"
 
 
 def shape_name(shape: Shape) -> str:
@@ -33,10 +33,7 @@ def shape_name(shape: Shape) -> str:
 
 
 def modelled_s(shape: Shape, size: int, costs: Costs) -> float:
-    lines = [f"hosts {shape[0]}", f"ranks_per_host {shape[1]}", f"bucket {size} 0"]
-    lines += [f"cost {name} {value!r}" for name, value in costs.items()]
-    done = subprocess.run([str(MODEL)], input="\n".join(lines), check=True, capture_output=True, text=True)
-    return float(json.loads(done.stdout)["seconds"])
+    return float(cost_model.ask(*shape, [(size, 0.0)], costs)["seconds"])
 
 
 def measured_s(shape: Shape, rate_mbit: Optional[int], iterations: int) -> Dict[int, float]:
