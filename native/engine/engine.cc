@@ -395,7 +395,7 @@ Holdings Engine::holdings() const {
   Holdings held;
   held.regions = arena_.regions_in_use();
   held.in_flight_bytes = budget_.used;
-  held.parked_bytes = unclaimed_bytes_;
+  held.parked_bytes = unclaimed_.bytes();
   for (const auto& [id, group] : groups_) {
     held.calls += group->open_calls();
     held.parked_bytes += group->parked_bytes();
@@ -437,23 +437,9 @@ void Engine::add_group(std::uint64_t id, const std::string& name, const std::vec
   for (const auto& [peer, loss] : gone_) {
     group->peer_lost(peer, loss.orderly, loss.why);
   }
-  for (ParkedFrame& frame : claim_frames(id)) {
+  for (ParkedFrame& frame : unclaimed_.take(id)) {
     handle(frame.from, frame.header, std::move(frame.landing));
   }
-}
-
-// What came for the group before it was made.
-std::vector<ParkedFrame> Engine::claim_frames(std::uint64_t group) {
-  const auto early = unclaimed_.find(group);
-  if (early == unclaimed_.end()) {
-    return {};
-  }
-  std::vector<ParkedFrame> frames = std::move(early->second);
-  unclaimed_.erase(early);
-  for (const ParkedFrame& frame : frames) {
-    unclaimed_bytes_ -= frame.header.payload;
-  }
-  return frames;
 }
 
 // One that there was no memory to make: the others would wait for it until their deadlines. Noexcept as
@@ -464,7 +450,7 @@ void Engine::fail_new_group(std::uint64_t id, const std::string& name,
     add_group(id, name, members, 0);
   }
   groups_.at(id)->fail(no_memory(), true);
-  claim_frames(id);
+  unclaimed_.take(id);
 }
 
 std::optional<Landing> Engine::Side::place(int peer, const FrameHeader& header) {
@@ -498,19 +484,18 @@ void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
     if (!group->arrived(peer, header, std::move(landing))) {
       broken(peer);
     }
-  } else if (!destroyed_.contains(header.group) && unclaimed_bytes_ <= kMaxUnclaimedBytes) {
+  } else if (!destroyed_.contains(header.group) && unclaimed_.bytes() <= kMaxUnclaimedBytes) {
     try {
-      unclaimed_[header.group].push_back({peer, header, std::move(landing)});
+      unclaimed_.add(header.group, {peer, header, std::move(landing)});
     } catch (const std::bad_alloc&) {
       spoil(header.group);
       throw;
     }
-    unclaimed_bytes_ += header.payload;
   }
 }
 
 std::optional<Landing> Engine::place_unclaimed(const FrameHeader& header) {
-  if (unclaimed_bytes_ + header.payload > kMaxUnclaimedBytes) {
+  if (unclaimed_.bytes() + header.payload > kMaxUnclaimedBytes) {
     return std::nullopt;
   }
   try {

@@ -12,7 +12,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/executor.h"
@@ -134,7 +133,6 @@ class Engine final : public GroupServices {
   void add_group(std::uint64_t id, const std::string& name, const std::vector<int>& members,
                  double timeout_s);
   void fail_new_group(std::uint64_t id, const std::string& name, const std::vector<int>& members) noexcept;
-  std::vector<ParkedFrame> claim_frames(std::uint64_t group);
   [[nodiscard]] Status no_memory() const;
   std::optional<Landing> place_unclaimed(const FrameHeader& header);
   void spoil(std::uint64_t group) noexcept;
@@ -181,8 +179,7 @@ class Engine final : public GroupServices {
   // On the loop.
   std::map<std::uint64_t, std::shared_ptr<Group>> groups_;
   std::set<std::uint64_t> destroyed_;
-  std::unordered_map<std::uint64_t, std::vector<ParkedFrame>> unclaimed_;
-  std::uint64_t unclaimed_bytes_ = 0;
+  ParkedFrames unclaimed_;           // by group
   std::set<std::uint64_t> spoiled_;  // groups of which frames were lost before they were made
   struct Loss {
     bool orderly = false;

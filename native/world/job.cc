@@ -137,7 +137,6 @@ void Job::begin(int rank) {
     }
   }
   one.calls = calls_of(rank);
-  one.has_begun = true;
   go_on(rank);
 }
 

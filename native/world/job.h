@@ -48,10 +48,9 @@ class Job {
     std::set<std::uint32_t> destroyed;              // of them
     std::vector<std::uint32_t> calls;               // numbers of those that it makes, in its order
     std::size_t next = 0;                           // of them
-    bool has_begun = false;
-    bool waits = false;    // to go on when a call is complete
-    bool is_over = false;  // it has done all it does
-    bool is_gone = false;  // it died, or left early: nothing is asked of it
+    bool waits = false;                             // to go on when a call is complete
+    bool is_over = false;                           // it has done all it does
+    bool is_gone = false;                           // it died, or left early: nothing is asked of it
     bool has_lost_memory = false;
     bool was_held_up = false;
     bool has_departed = false;
@@ -89,7 +88,6 @@ class Job {
   void close();
 
   void judge();
-  void judge_call(int rank, const Made& made);
   void judge_success(const std::string& name, int rank, const Made& made);
   void judge_error(const std::string& name, int rank, const Made& made);
   void judge_time(const std::string& name, int rank, const Made& made);

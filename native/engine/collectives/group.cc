@@ -190,16 +190,7 @@ void Group::start(Waiting waiting) {
                                           waiting.deadline, now + seconds(patience), trace);
   Operation& running = *active_.emplace(operation, std::move(made)).first->second;
   running.start();
-  const auto early = parked_.find(operation);
-  if (early == parked_.end()) {
-    return;
-  }
-  std::vector<ParkedFrame> frames = std::move(early->second);
-  parked_.erase(early);
-  for (const ParkedFrame& frame : frames) {
-    parked_bytes_ -= frame.header.payload;
-  }
-  for (ParkedFrame& frame : frames) {
+  for (ParkedFrame& frame : parked_.take(operation)) {
     if (failed_.ok() && !deliver_frame(frame.from, frame.header, std::move(frame.landing))) {
       fail({Code::kInternal,
             describe_rank(frame.from) + " sent a frame that is none of " + name_operation(operation)},
@@ -228,8 +219,8 @@ std::optional<Landing> Group::place(int from, const FrameHeader& header) {
   }
   const auto found = active_.find(header.operation);
   if (found == active_.end() || header.call != found->second->call().what) {
-    return parked_bytes_ + header.payload > kMaxParkedBytes ? std::nullopt
-                                                            : std::optional(Landing::fresh(header.payload));
+    return parked_.bytes() + header.payload > kMaxParkedBytes ? std::nullopt
+                                                              : std::optional(Landing::fresh(header.payload));
   }
   return found->second->place(*rank, header);
 }
@@ -268,8 +259,7 @@ bool Group::arrived(int from, const FrameHeader& header, Landing landing) {
   const auto found = active_.find(header.operation);
   if (found == active_.end()) {
     if (is_ahead(header.operation)) {
-      parked_bytes_ += header.payload;
-      parked_[header.operation].push_back({*rank, header, std::move(landing)});
+      parked_.add(header.operation, {*rank, header, std::move(landing)});
     }
     return true;  // else it is over here: a credit or a reader's word that came late
   }

@@ -14,7 +14,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/executor.h"
@@ -22,6 +21,7 @@
 #include "collectives/layout.h"
 #include "collectives/mail.h"
 #include "collectives/operation.h"
+#include "collectives/parked_frames.h"
 #include "shm/region_table.h"
 #include "trace/flight_recorder.h"
 #include "trace/tracer.h"
@@ -56,13 +56,6 @@ struct GroupSettings {
   double warn_s = 4.5;
 };
 
-// A frame that came before its operation began (or before its group was made).
-struct ParkedFrame {
-  int from = 0;  // rank of the job
-  FrameHeader header;
-  Landing landing;
-};
-
 class Group final : public OperationHost, private MailHost, public std::enable_shared_from_this<Group> {
  public:
   // `members`: ranks of the job, in order of rank in the group. `me` is one of them.
@@ -88,7 +81,7 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   [[nodiscard]] std::size_t open_calls() const {
     return active_.size() + queue_.size() + named_.size() + mail_.under_way().size();
   }
-  [[nodiscard]] std::uint64_t parked_bytes() const { return parked_bytes_ + mail_.parked_bytes(); }
+  [[nodiscard]] std::uint64_t parked_bytes() const { return parked_.bytes() + mail_.parked_bytes(); }
 
   // OperationHost
   void send_network(int group_rank, Message message) override;
@@ -187,8 +180,7 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   std::deque<Waiting> queue_;
   std::map<std::uint64_t, Waiting> named_;
   std::map<std::uint64_t, std::unique_ptr<Operation>> active_;
-  std::unordered_map<std::uint64_t, std::vector<ParkedFrame>> parked_;
-  std::uint64_t parked_bytes_ = 0;
+  ParkedFrames parked_;  // by operation
   std::vector<std::uint64_t> finished_;
   std::uint64_t next_exchange_ = 0;
   std::uint32_t next_message_collective_ = 0;

@@ -152,7 +152,6 @@ void Group::end_calls(const Status& why, bool tell, std::optional<std::uint64_t>
   queue_.clear();
   named_.clear();
   parked_.clear();
-  parked_bytes_ = 0;
 }
 
 // The operations die on the next turn: one of them may be the caller.
@@ -318,7 +317,6 @@ void Group::check_times(Operation& operation, TimePoint now) {
 
 void Group::tell_suspicions(Operation& operation, TimePoint now) {
   operation.tells({now, operation.waiting_for().ranks});
-  operation.witnesses().insert(rank_);
   for (const int rank : operation.told()->ranks) {
     FrameHeader header;
     header.type = FrameType::kSuspect;
