@@ -143,11 +143,16 @@ def test_the_job_of_a_guide_trains_with_its_commands(page: str, script: int, tmp
     assert (tmp_path / told[1]).is_file()
 
 
+# In 2 of 60 runs on a busy machine, PyTorch 2.13 with Gloo aborted when its thread gave the last tensor back while the
+# interpreter ended: "terminate called without an active exception" below ProcessGroupGloo::runLoop.
+WITHOUT_THE_INTERPRETERS_END = "import os, sys\nsys.stdout.flush()\nos._exit(0)\n"
+
+
 @pytest.mark.torch
 def test_the_script_before_trains_too_and_differs_by_the_numbered_lines_alone(tmp_path: Path) -> None:
     before, after = blocks("docs/howto-ddp.md", "python")
     prepare_guide("docs/howto-ddp.md", 1, tmp_path)
-    ran = torchrun(before, tmp_path)
+    ran = torchrun(before + WITHOUT_THE_INTERPRETERS_END, tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert told_loss("docs/howto-ddp.md") in ran.stdout.splitlines()
     assert (tmp_path / "model.pt").is_file()
