@@ -38,8 +38,8 @@ BUGS = (
     Bug(
         "an acknowledgement is dropped: a rank does not say that it has read what it was offered",
         "shm/shm_reducer.cc",
-        "  send_(sender, reply);\n  events_.delivered(header.piece);",
-        "  events_.delivered(header.piece);",
+        "    send_(sender, reply);\n    events_.delivered(reply.piece);",
+        "    events_.delivered(reply.piece);",
         "failed, and nothing was wrong: .*waiting for|regions of shared memory in use|does not end",
     ),
     Bug(
@@ -94,9 +94,9 @@ BUGS = (
     Bug(
         "the hosts' sums are added in another order on each host",
         "collectives/operation.cc",
-        "  const InFlight& state = flight(piece);\n  const std::size_t count",
-        "  InFlight& state = flight(piece);\n"
-        "  std::swap(state.sums[0], state.sums[static_cast<std::size_t>(my_host_)]);\n  const std::size_t count",
+        "  offload_.run(\n      Phase::kReduce, wire_bytes(piece)",
+        "  std::swap(flight(piece).sums[0], flight(piece).sums[static_cast<std::size_t>(my_host_)]);\n"
+        "  offload_.run(\n      Phase::kReduce, wire_bytes(piece)",
         "another result than the reference",
     ),
     Bug(
@@ -127,6 +127,27 @@ BUGS = (
         "  std::ranges::for_each(queue_, end_waiting);\n",
         "",
         "not every call has ended",
+    ),
+    Bug(
+        "a rank's values are announced before they are copied",
+        "shm/shm_reducer.cc",
+        "contributions_.emplace_back(piece, *offset);",
+        "contributions_.emplace_back(piece, *offset, true);",
+        "another result than the reference",
+    ),
+    Bug(
+        "work goes on on another thread, and is not waited for",
+        "collectives/offload.h",
+        "hand_over(phase, std::move(work), std::move(done));",
+        "hand_over(phase, std::move(work), [] {});\n    done();",
+        "another result than the reference",
+    ),
+    Bug(
+        "a call that fails lets its copies begin all the same",
+        "collectives/offload.cc",
+        "    if (closed) {\n      return;\n    }\n",
+        "",
+        "was written to after it had failed",
     ),
 )
 
