@@ -39,7 +39,7 @@ BACKWARD_SHARE = 2 / 3
 #: ml.p3dn.24xlarge: 100 Gbit/s, 96 vCPU of two a core. Its two processors with six channels of DDR4-2666 each move at
 #: most 256 GB/s, of which 180 are assumed. For each byte of a rank's gradients the model counts 3 that copies and sums
 #: read; the memory moves 5 for it: values and results once each, the device's copies of both, and what the kernel
-#: copies for TCP. The rest stays in the caches, since the engine holds 1 MiB a rank out to the others. That makes 180 x 3 / 5.
+#: copies for TCP. The rest stays in the caches, since the engine holds 1 MiB a rank out to the others. So 180 x 3 / 5.
 HOST: Costs = {"link_rate": 100 * GBIT, "cores": 48, "memory_rate": 110e9}
 #: What the engine takes by itself on 96 processors and 8 ranks.
 COPY_THREADS = 4
