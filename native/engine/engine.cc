@@ -197,7 +197,8 @@ Engine::Engine(EngineConfig config, EngineParts parts)
   settings_.plan.piece_bytes = static_cast<std::uint64_t>(options.piece_kib) << 10U;
   settings_.plan.small_bytes = static_cast<std::uint64_t>(options.small_kib) << 10U;
   settings_.plan.bulk_bytes = static_cast<std::uint64_t>(options.bulk_kib) << 10U;
-  budget_.limit = settings_.plan.bulk_bytes / (peer_arenas_.size() + 1);
+  const std::size_t hosts = std::set(layout_.host_of.begin(), layout_.host_of.end()).size();
+  budget_.limit = settings_.plan.in_flight(hosts) / (peer_arenas_.size() + 1);
   settings_.kernels = parts.kernels == nullptr ? &kernels(chosen_isa(options)) : parts.kernels;
   if (!options.wire_dtype.empty()) {
     settings_.plan.wire_dtype = options.wire_dtype == "float16" ? DType::kFloat16 : DType::kBFloat16;

@@ -41,6 +41,7 @@ class Offload {
     hand_over(phase, std::move(work), std::move(done));
   }
   void cancel();
+  [[nodiscard]] bool has_threads() const { return executor_.offloads(UINT64_MAX); }
 
  private:
   // Outlives the operation, for work that has not begun when it ends.
