@@ -28,7 +28,7 @@ def shared_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     assert_nothing_runs(str(state_dir))
 
 
-@pytest.fixture(scope="module", params=["namespaces", "tree"])
+@pytest.fixture(scope="module", params=["namespaces", pytest.param("tree", marks=pytest.mark.runs)])
 def both_clouds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """A server whose simulated hosts have namespaces, and one whose hosts are but folders."""
     state_dir = tmp_path_factory.mktemp(request.param) / "state"

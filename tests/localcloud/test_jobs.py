@@ -54,6 +54,7 @@ def statuses(answer: dict[str, Any]) -> list[str]:
     return [transition["Status"] for transition in answer["SecondaryStatusTransitions"]]
 
 
+@pytest.mark.parametrize("both_clouds", ["namespaces", "tree"], indirect=True, scope="module")
 def test_a_job_trains_on_two_hosts_and_leaves_model_and_output(either_cloud: Cloud) -> None:
     for key in ("data/a.txt", "data/deep/b.txt", "data/deep/"):
         either_cloud.s3.put_object(Bucket=BUCKET, Key=key, Body=b"x")
@@ -71,6 +72,7 @@ def test_a_job_trains_on_two_hosts_and_leaves_model_and_output(either_cloud: Clo
     assert any("SM_*" in line for line in either_cloud.log("two")) == has_warning
 
 
+@pytest.mark.runs
 def test_describe_gives_the_request_back_with_times(cloud: Cloud) -> None:
     request = cloud.request("described", NOTES, Tags=[{"Key": "plan", "Value": "1"}])
     created = cloud.sagemaker.create_training_job(**request)
@@ -85,6 +87,7 @@ def test_describe_gives_the_request_back_with_times(cloud: Cloud) -> None:
     assert tags == [{"Key": "plan", "Value": "1"}]
 
 
+@pytest.mark.runs
 def test_lists_filter_sort_and_page(cloud: Cloud) -> None:
     for name in ("list-b", "list-a", "unlisted"):
         cloud.run(name, NOTES)
@@ -152,6 +155,7 @@ def test_a_missing_output_bucket_fails_the_job_before_it_trains(cloud: Cloud) ->
     assert "Training" not in statuses(job)
 
 
+@pytest.mark.runs
 def test_shards_go_to_different_hosts(cloud: Cloud) -> None:
     for name in "abc":
         cloud.s3.put_object(Bucket=BUCKET, Key=f"data/{name}", Body=b"x")
@@ -196,6 +200,7 @@ def test_checkpoints_are_copied_while_the_job_runs_and_restored_into_the_next(ei
     assert either_cloud.object("ckpt-other/x") == b"o"
 
 
+@pytest.mark.runs
 def test_two_jobs_at_once_have_addresses_of_their_own(cloud: Cloud) -> None:
     script = """
         import os, socket, time
@@ -221,6 +226,7 @@ def test_two_jobs_at_once_have_addresses_of_their_own(cloud: Cloud) -> None:
     assert len({address for address, _ in lines}) == len({port for _, port in lines}) == 2
 
 
+@pytest.mark.runs
 def test_a_name_in_use_is_refused(cloud: Cloud) -> None:
     cloud.run("once", NOTES)
     with pytest.raises(ClientError, match="ResourceInUse"):
@@ -243,6 +249,7 @@ def test_scripts_reach_the_local_cloud_as_they_would_reach_aws(cloud: Cloud) -> 
     assert cloud.object("from/script") == b"hello"
 
 
+@pytest.mark.runs
 def test_nothing_of_the_users_environment_reaches_a_job(
     state_dir: Path, open_cloud: Callable[[], Cloud], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +285,7 @@ def test_logs_come_stream_by_stream_and_page_by_page(cloud: Cloud) -> None:
         cloud.logs.get_log_events(logGroupName=group, logStreamName="logs/none")
 
 
+@pytest.mark.runs
 def test_uncompressed_models_are_plain_objects(cloud: Cloud) -> None:
     cloud.s3.put_object(Bucket=BUCKET, Key="data/a.txt", Body=b"x")
     output = {"S3OutputPath": f"s3://{BUCKET}/out", "CompressionType": "NONE"}
