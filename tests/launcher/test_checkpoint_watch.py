@@ -267,6 +267,7 @@ def every(story: Story, period: float, count: int) -> None:
             story.delete(f"{number - 2}.pt")
 
 
+@pytest.mark.runs
 def test_a_silence_is_told_once_and_so_is_its_end(story: Callable[..., Story]) -> None:
     made = story(is_followed=True)
     every(made, 10 * MINUTE, 6)
@@ -346,6 +347,7 @@ def test_who_comes_late_learns_the_rhythm_from_what_lies_there(story: Callable[.
     assert (stalled.newest, stalled.longest) == ("6.pt", pytest.approx(15 * MINUTE, abs=1))
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("origin", [-1e6, 1e9])
 def test_the_clock_of_this_machine_does_not_come_into_it(story: Callable[..., Story], origin: float) -> None:
     """Its calendar is never asked, and that of its clock which never goes back begins anywhere."""
@@ -357,6 +359,7 @@ def test_the_clock_of_this_machine_does_not_come_into_it(story: Callable[..., St
     assert when == pytest.approx(70 * MINUTE, abs=2 * MINUTE)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("skew", [-120.0, 120.0])
 def test_a_storage_service_that_is_two_minutes_off_only_shifts_the_beginning(
     story: Callable[..., Story], skew: float
