@@ -56,7 +56,10 @@ step, began = 0, time.monotonic()
 while not os.path.exists(os.path.join(out, "go")):
     step += 1
     report(step)
-    if time.monotonic() < began + 2:
+    if began is not None and time.monotonic() >= began + 2:
+        print("saved enough", flush=True)
+        began = None
+    elif began is not None:
         save(step)
     time.sleep(0.1)
 save(step)
@@ -487,10 +490,15 @@ def test_a_script_that_stops_saving_while_it_trains_is_told_of_with_its_steps(cl
     """With the thread, the clocks and the checkpoint sync as they are."""
     where = f"s3://{BUCKET}/kept/stops"
     cloud.start("stops", STOPS_SAVING, CheckpointConfig={"S3Uri": where})
-    out = cloud.state_dir / "jobs" / "stops" / "hosts" / "algo-1" / "ml" / "output" / "data"
+    ml = cloud.state_dir / "jobs" / "stops" / "hosts" / "algo-1" / "ml"
+    out = ml / "output" / "data"
+    # A busy machine may need longer to start the script, or to upload its files, than a silence lasts here.
+    cloud.await_log("stops", "saved enough")
+    wait_for(lambda: len(cloud.keys("kept/stops/")) == len(list((ml / "checkpoints").iterdir())), "the upload")
+    uploaded_by = sum('"event": "step"' in line for line in cloud.log("stops"))
     endpoint = cloud.endpoint
     clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
-    silence = Silence(interval=0.5, longest_interval=0.5, unknown=4.0, shortest=4.0, factor=1.0)
+    silence = Silence(interval=0.5, longest_interval=0.5, unknown=4.0, shortest=4.0, factor=3.0)
     seen: list[Seen] = []
     for one in follow(clients, "stops", CheckpointWatch(clients, silence)):
         seen.append(one)
@@ -508,8 +516,8 @@ def test_a_script_that_stops_saving_while_it_trains_is_told_of_with_its_steps(cl
     saved = int(stalled.newest.removeprefix("step-"))
     assert stalled.step_then is not None
     assert stalled.step_now is not None
-    # The time of a file is whole seconds, and the sync took it up to one later.
-    assert saved - 12 <= stalled.step_then <= saved + 25
+    # The time of a file is that of its upload, in whole seconds.
+    assert saved - 12 <= stalled.step_then <= uploaded_by + 12
     assert stalled.step_then + 20 < stalled.step_now
     assert kept.files == stalled.files + 1
     assert kept.lasted >= stalled.lasted - 1
