@@ -10,11 +10,11 @@ import pytest
 
 from smdp_launch.localcloud.client import private
 from tests.localcloud.cloud import BUCKET, Cloud, names_in, processes_with
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE, wait_for
 
 
 def open_cloud_on(state_dir: Path, stack: ExitStack) -> Cloud:
-    cloud = Cloud(stack.enter_context(private(state_dir)))
+    cloud = Cloud(stack.enter_context(private(state_dir, timeout=DEADLINE)))
     cloud.s3.create_bucket(Bucket=BUCKET)
     return cloud
 
