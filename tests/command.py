@@ -71,4 +71,4 @@ def run(
 @functools.cache
 def _modules() -> tuple[str, ...]:
     ours = (one.name for one in pkgutil.walk_packages(smdp_launch.__path__, "smdp_launch."))
-    return (*_CLIENTS, *(name for name in ours if not name.startswith(_ELSEWHERE)))
+    return (*_CLIENTS, *(name for name in ours if not name.startswith(_ELSEWHERE)), "tests.service_models")

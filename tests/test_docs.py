@@ -79,7 +79,15 @@ def test_every_test_that_conformance_names_is_there() -> None:
     assert len(named) > 60
 
 
-@pytest.mark.parametrize("page", ["docs/plan.md", "docs/local-runs.md", "docs/jobs.md", "docs/local-cloud.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "docs/plan.md",
+        "docs/local-runs.md",
+        pytest.param("docs/jobs.md", marks=pytest.mark.runs),
+        pytest.param("docs/local-cloud.md", marks=pytest.mark.runs),
+    ],
+)
 def test_the_commands_of_the_guides_run(page: str, tmp_path: Path) -> None:
     write_job(tmp_path)
     (script,) = blocks(page, "sh")
@@ -87,6 +95,7 @@ def test_the_commands_of_the_guides_run(page: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.runs
 @pytest.mark.torch
 def test_the_readmes_job_runs_with_its_commands(tmp_path: Path) -> None:
     (tmp_path / "templates").symlink_to(ROOT / "templates")
@@ -100,8 +109,8 @@ def test_the_readmes_job_runs_with_its_commands(tmp_path: Path) -> None:
 
 # The guides, and which of their scripts run as the job of the page.
 GUIDES = [
-    ("docs/howto-ddp.md", 1),
-    # `make test` trains with these scripts below, by torchrun.
+    pytest.param("docs/howto-ddp.md", 1, marks=pytest.mark.runs),
+    # `make test-runs` trains with these scripts below, by torchrun.
     pytest.param("docs/howto-smdistributed.md", 0, marks=pytest.mark.soak),
     pytest.param("docs/howto-smdistributed.md", 2, marks=pytest.mark.soak),
 ]
@@ -148,6 +157,7 @@ def test_the_job_of_a_guide_trains_with_its_commands(page: str, script: int, tmp
 WITHOUT_THE_INTERPRETERS_END = "import os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
 
+@pytest.mark.runs
 @pytest.mark.torch
 def test_the_script_before_trains_too_and_differs_by_the_numbered_lines_alone(tmp_path: Path) -> None:
     before, after = blocks("docs/howto-ddp.md", "python")
@@ -160,6 +170,7 @@ def test_the_script_before_trains_too_and_differs_by_the_numbered_lines_alone(tm
     assert [line.partition("# ")[2][:2] for line in new] == ["1.", "2.", "3.", "4."]
 
 
+@pytest.mark.runs
 @pytest.mark.torch
 def test_one_process_the_first_generation_and_the_backend_reach_one_loss(tmp_path: Path) -> None:
     page = "docs/howto-smdistributed.md"

@@ -87,6 +87,7 @@ class Ranks:
         return {int(step): loss for step, loss in STEP.findall(text)}
 
 
+@pytest.mark.runs
 def test_a_stopped_script_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
     whole = Ranks(tmp_path / "whole").losses()
     assert sorted(whole) == list(range(1, 81))

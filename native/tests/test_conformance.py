@@ -46,6 +46,7 @@ def test_what_gloo_passes_smddp_passes(tmp_path: Path) -> None:
     assert int(counted[1]) > len(SLICE) // 2
 
 
+@pytest.mark.runs
 def test_a_failure_must_be_listed_and_a_success_must_not(tmp_path: Path) -> None:
     ended = _run(tmp_path, [BY_NAME, "test_get_rank"], ["test_get_rank"])
     assert ended.returncode == 1

@@ -38,6 +38,7 @@ def test_it(name: str, errors: Dict[str, str]) -> None:
     assert errors[name] == ""
 
 
+@pytest.mark.runs
 def test_it_is_said_once() -> None:
     line = "smdp: CUDA is imitated on the CPU; what that leaves out: docs/cuda-on-cpu.md\n"
     again = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv[1]], check=True)\n"

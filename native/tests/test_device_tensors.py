@@ -30,6 +30,7 @@ def outcomes() -> List[ranks.Outcome]:
     return device_cases.job(device_cases.late(folder), CASES)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("name", CASES)
 def test_device_tensors(name: str, outcomes: List[ranks.Outcome]) -> None:
     device_cases.passed(name, outcomes)

@@ -93,6 +93,7 @@ def _mixed(hosts: List[int], iterations: int, seed: int) -> None:
     print(*(outcome.out for outcome in outcomes), sep="", end="")
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("hosts", [pytest.param([4], marks=pytest.mark.soak), [2, 2]])
 def test_mixed_collectives_over_eight_groups(hosts: List[int]) -> None:
     _mixed(hosts, 400, 11)

@@ -9,6 +9,7 @@ from typing import List
 import pytest
 from ports import free_port
 
+VICTIMS = [pytest.param(0, marks=pytest.mark.runs), 1, pytest.param(2, marks=pytest.mark.runs)]
 # Three ranks on two hosts; rank ``victim`` gets ``limit`` descriptors, or ``room`` KiB above what it has.
 RANK = """
 import resource, sys
@@ -56,7 +57,7 @@ def _outcomes(kind: str, victim: int, limit: int, folder: Path) -> List[str]:
             rank.wait()
 
 
-@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("victim", VICTIMS)
 def test_a_rank_without_descriptors_is_named_on_every_rank(victim: int, tmp_path: Path) -> None:
     verdicts = []
     for limit in range(7, 13):
@@ -71,7 +72,7 @@ def test_a_rank_without_descriptors_is_named_on_every_rank(victim: int, tmp_path
     assert verdicts == sorted(verdicts, reverse=True) and verdicts[0] == "raised" and verdicts[-1] == "done"
 
 
-@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("victim", VICTIMS)
 def test_a_rank_without_memory_is_named_on_every_rank(victim: int, tmp_path: Path) -> None:
     for room in (400, 300, 200, 100):  # what is free in the heap differs
         outcomes = _outcomes("memory", victim, room, tmp_path)

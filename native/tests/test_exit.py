@@ -36,6 +36,7 @@ def _end_together(endings: List[str]) -> None:
             assert "terminate called" not in outcome.err, (ending, outcome.err)
 
 
+@pytest.mark.runs
 def test_scripts_may_end_with_their_group_alive_and_operations_under_way() -> None:
     _end_together(list(ENDINGS))
 

@@ -75,6 +75,7 @@ def test_both_import_paths_lead_to_one_class_and_a_script_that_asks_trains_alone
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.runs
 def test_outside_a_launch_the_first_call_says_so() -> None:
     ran = alone(
         """
@@ -94,6 +95,7 @@ def test_outside_a_launch_the_first_call_says_so() -> None:
     assert "init_process_group() before" in wrapper
 
 
+@pytest.mark.runs
 def test_what_the_module_never_had_is_refused_with_where_it_is() -> None:
     ran = alone(
         """
@@ -181,6 +183,7 @@ def test_the_functions_give_what_they_promise_and_mix_with_torchs() -> None:
     )
 
 
+@pytest.mark.runs
 def test_all_to_all_single_splits_and_joins() -> None:
     launched(
         """
@@ -237,6 +240,7 @@ def test_training_equals_torchs_wrapper_and_one_process_with_the_whole_batch() -
     print(outcomes[0].out)
 
 
+@pytest.mark.runs
 @needs(2, 1, "multiplies no float16 on CPUs")
 def test_gradients_are_averaged_in_their_own_type() -> None:
     launched(
@@ -277,6 +281,7 @@ def test_autocast_trains_float32_parameters() -> None:
     )
 
 
+@pytest.mark.runs
 def test_ranks_may_finish_their_gradients_in_different_orders() -> None:
     outcomes = launched(
         """
@@ -357,6 +362,7 @@ def test_unused_parameters_neither_hang_nor_diverge() -> None:
     )
 
 
+@pytest.mark.runs
 def test_no_sync_adds_up_what_the_next_pass_averages() -> None:
     launched(
         """
@@ -436,6 +442,7 @@ def test_rank_0s_parameters_and_buffers_are_everyones_from_the_start() -> None:
     )
 
 
+@pytest.mark.runs
 def test_ranks_with_different_models_hear_what_differs_first() -> None:
     launched(
         """
@@ -475,6 +482,7 @@ def test_wrong_arguments_are_refused_with_the_reason() -> None:
     )
 
 
+@pytest.mark.runs
 @needs(2, 3, "has no GradScaler for CPUs")
 def test_an_infinite_gradient_of_one_rank_makes_all_skip_the_step() -> None:
     launched(
@@ -505,6 +513,7 @@ def test_an_infinite_gradient_of_one_rank_makes_all_skip_the_step() -> None:
     )
 
 
+@pytest.mark.runs
 def test_recomputed_parts_and_several_models_in_one_backward_pass() -> None:
     launched(
         """
@@ -658,6 +667,7 @@ def test_a_rank_without_a_backward_pass_is_named_when_the_others_time_is_over() 
     assert "rank 1 (host algo-2)" in said and "group 'gradients of model 0'" in said
 
 
+@pytest.mark.runs
 def test_it_works_under_torchs_debugging() -> None:
     launched(
         """

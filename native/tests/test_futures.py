@@ -40,19 +40,34 @@ NESTED = {
 }
 
 
-@pytest.mark.parametrize("nested", NESTED)
-def test_a_callback_may_wait(nested: str) -> None:
-    _run(
-        [2, 1],
+def _nested(code: str) -> str:
+    return textwrap.dedent(
         f"""
         def poll(work):
             while not work.is_completed(): time.sleep(0.001)
         # Large, so that the callback is there first and runs where futures are completed.
         first = dist.all_reduce(torch.ones(4_000_000), async_op=True).get_future()
-        seen = first.then(lambda future: {NESTED[nested]}).wait()
+        seen = first.then(lambda future: {code}).wait()
         assert (seen == 3).all(), seen
-        """,
+        """
     )
+
+
+@pytest.fixture(scope="module")
+def waiting_callbacks() -> List[ranks.Outcome]:
+    """What the ranks of the one job said."""
+    cases = {name: _nested(code) for name, code in NESTED.items()}
+    return ranks.start([2, 1], INIT + ranks.in_turn(cases)).finish()
+
+
+@pytest.mark.parametrize("nested", NESTED)
+def test_a_callback_may_wait(nested: str, waiting_callbacks: List[ranks.Outcome]) -> None:
+    for outcome in waiting_callbacks:
+        assert f"passed {nested}\n" in outcome.out, f"rank {outcome.rank}:\n{outcome.err}"
+
+
+def test_a_script_whose_callbacks_waited_exits_successfully(waiting_callbacks: List[ranks.Outcome]) -> None:
+    assert [outcome.code for outcome in waiting_callbacks] == [0, 0, 0], waiting_callbacks
 
 
 def test_many_callbacks_may_wait_at_once_for_what_comes_after_them_all() -> None:
@@ -187,10 +202,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_tensor_that_is_refused_leaves_those_before_it_their_memory(what: str) -> None:
-    _run(
-        [2],
+def _refused(tensor: str) -> str:
+    return textwrap.dedent(
         f"""
         backend = dist.group.WORLD._get_backend(torch.device("cpu"))
         options = dist.AllreduceCoalescedOptions()
@@ -199,7 +212,7 @@ def test_a_tensor_that_is_refused_leaves_those_before_it_their_memory(what: str)
             # Not contiguous: the engine works on a copy that belongs to the call.
             first = torch.ones(2000, 2000).t()
             try:
-                backend.allreduce_coalesced([first, {REFUSED[what]}], options)
+                backend.allreduce_coalesced([first, {tensor}], options)
                 raise SystemExit("not refused")
             except (RuntimeError, ValueError) as error:
                 assert "smddp" in str(error), error
@@ -207,8 +220,25 @@ def test_a_tensor_that_is_refused_leaves_those_before_it_their_memory(what: str)
         x = torch.ones(4)
         dist.all_reduce(x)
         assert (x == 2).all()
-        """,
+        """
     )
+
+
+@pytest.fixture(scope="module")
+def refusals() -> List[ranks.Outcome]:
+    """What the ranks of the one job said."""
+    cases = {name: _refused(tensor) for name, tensor in REFUSED.items()}
+    return ranks.start([2], INIT + ranks.in_turn(cases)).finish()
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_tensor_that_is_refused_leaves_those_before_it_their_memory(what: str, refusals: List[ranks.Outcome]) -> None:
+    for outcome in refusals:
+        assert f"passed {what}\n" in outcome.out, f"rank {outcome.rank}:\n{outcome.err}"
+
+
+def test_a_script_whose_tensors_were_refused_exits_successfully(refusals: List[ranks.Outcome]) -> None:
+    assert [outcome.code for outcome in refusals] == [0, 0], refusals
 
 
 def test_other_threads_run_while_one_waits() -> None:

@@ -67,6 +67,7 @@ def hosts() -> Iterator[List[str]]:
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("wire_dtype", ["", pytest.param("bfloat16", marks=pytest.mark.soak)])
 def test_each_host_sends_what_the_hierarchy_owes(hosts: List[str], wire_dtype: str) -> None:
     rounds = 5

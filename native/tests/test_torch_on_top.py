@@ -213,6 +213,7 @@ for dtype, tolerance in ((torch.float16, 5e-3), (torch.bfloat16, 5e-2)):
     )
 
 
+@pytest.mark.runs
 def test_debug_detail_checks_calls_and_names_differences() -> None:
     _run(
         """

@@ -69,6 +69,7 @@ def test_torchs_analyser_names_the_rank_that_made_no_call(lost_run: Path) -> Non
     assert "missing ranks: {3}" in said
 
 
+@pytest.mark.runs
 def test_torchs_analyser_names_the_rank_that_made_another_call(tmp_path: Path) -> None:
     ranks.run([4], OTHER_SIZE, env={"SMDP_TRACE_DIR": str(tmp_path)})
     said = analysed(tmp_path)
@@ -203,7 +204,7 @@ dist.barrier()
 """
 
 
-@pytest.mark.parametrize("hosts", [[4], [2, 2]])
+@pytest.mark.parametrize("hosts", [pytest.param([4], marks=pytest.mark.runs), [2, 2]])
 def test_a_stopped_rank_is_named_in_the_log_and_by_the_longest_bars(tmp_path: Path, hosts: List[int]) -> None:
     settings = {"SMDP_TIMELINE": str(tmp_path), "SMDP_WARN_S": "2"}
     job = ranks.start(hosts, SLOW_RANK, env=settings)

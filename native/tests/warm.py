@@ -22,7 +22,7 @@ import types
 from pathlib import Path
 from typing import IO, Dict, List, Optional, Sequence, Tuple
 
-TORCH = ("torch", "torch.distributed")
+TORCH = ("torch", "torch.distributed", "torch._dynamo")  # the last is what the first optimizer imports
 _LARGEST = 1 << 17  # bytes of a request
 _ENV = {**os.environ, "OMP_NUM_THREADS": "1"}  # of the Python that forks
 # What the loader, an allocator, the interpreter and torch ask for before a script begins.

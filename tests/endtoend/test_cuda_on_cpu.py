@@ -57,6 +57,7 @@ def losses(output: str, precision: str) -> list[float]:
     return [float(one) for one in told[0].split()]
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("first_generation", ["no", pytest.param("yes", marks=pytest.mark.soak)])
 def test_it_trains_to_the_loss_of_the_script_that_was_edited_for_cpus(job: Job, first_generation: str) -> None:
     settings = f"{{first-generation: '{first_generation}'}}"
@@ -74,6 +75,7 @@ def test_it_trains_to_the_loss_of_the_script_that_was_edited_for_cpus(job: Job, 
     assert output.count("took True peak 0") == 4
 
 
+@pytest.mark.runs
 def test_without_the_flag_the_script_refuses_to_start(job: Job) -> None:
     job.write(SCRIPT.read_text(), ("{epochs: 2}", "{first-generation: 'no'}"))
     ran = launch(job, hosts=1, workers=1)

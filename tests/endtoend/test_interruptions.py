@@ -91,6 +91,7 @@ def interrupt(folder: Path, data: Path, scripts: Path, whole: tuple[float, dict[
     return "went on, the checkpoint before was lost" if lost else "went on"
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [

@@ -123,6 +123,7 @@ def test_a_job_is_run_shown_and_packed(job: Job) -> None:
     assert ended["billable_seconds"] > 0
 
 
+@pytest.mark.runs
 def test_a_job_without_a_network_gets_its_source_all_the_same(job: Job) -> None:
     job.write(REPORTS, ("region: us-east-1", "region: us-east-1\nnetwork: {isolated: true}"))
     ran = launch(job)
@@ -130,6 +131,7 @@ def test_a_job_without_a_network_gets_its_source_all_the_same(job: Job) -> None:
     assert "result  accuracy 0.5" in ran.stdout.splitlines()
 
 
+@pytest.mark.runs
 def test_a_job_without_channels_runs_and_says_that_it_has_no_data(job: Job) -> None:
     script = "import os\nprint('data', os.environ.get('SM_CHANNELS'), os.path.exists('/opt/ml/input/data/train'))\n"
     job.write(
@@ -177,6 +179,7 @@ def test_ctrl_c_asks_once_and_stops_the_job(job: Job) -> None:
     assert job_state(job)["status"] == "Stopped"
 
 
+@pytest.mark.runs
 def test_ctrl_c_twice_stops_without_an_answer(job: Job) -> None:
     job.write(WAITS)
     with terminal(job, "launch", "--local", "--hosts", "1", "--workers-per-host", "1") as screen:
@@ -209,6 +212,7 @@ def test_a_job_that_was_left_goes_on_and_is_found_by_its_name(job: Job) -> None:
         assert "| done" in screen.text
 
 
+@pytest.mark.runs
 def test_a_job_goes_on_when_the_answer_is_to_continue(job: Job) -> None:
     job.write(
         "import os, time\nprint('waiting', flush=True)\n"
@@ -225,6 +229,7 @@ def test_a_job_goes_on_when_the_answer_is_to_continue(job: Job) -> None:
         assert screen.exit_code() == ExitCode.OK
 
 
+@pytest.mark.runs
 def test_ctrl_c_where_nobody_can_be_asked_stops_the_job(job: Job) -> None:
     job.write(WAITS)
     launching = [LAUNCHER, "launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
@@ -239,6 +244,7 @@ def test_ctrl_c_where_nobody_can_be_asked_stops_the_job(job: Job) -> None:
     assert job_state(job)["status"] == "Stopped"
 
 
+@pytest.mark.runs
 def test_a_job_outlives_a_client_that_is_killed(job: Job) -> None:
     job.write("import time\nprint('waiting', flush=True)\ntime.sleep(2)\n")
     launching = [LAUNCHER, "launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
@@ -251,6 +257,7 @@ def test_a_job_outlives_a_client_that_is_killed(job: Job) -> None:
     wait_for(lambda: job_state(job)["status"] == "Completed", "the end of the job")
 
 
+@pytest.mark.runs
 def test_the_maximum_run_time_ends_a_job_with_a_code_of_its_own(job: Job) -> None:
     job.write(WAITS, ("max_run: 600", "max_run: 2"))
     ran = launch(job, hosts=1, workers=1)
@@ -258,6 +265,7 @@ def test_the_maximum_run_time_ends_a_job_with_a_code_of_its_own(job: Job) -> Non
     assert "maximum run time" in ran.stdout
 
 
+@pytest.mark.runs
 def test_two_jobs_run_side_by_side_from_one_folder(job: Job) -> None:
     job.write(REPORTS)
     launching = [LAUNCHER, "launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
@@ -275,6 +283,7 @@ def test_two_jobs_run_side_by_side_from_one_folder(job: Job) -> None:
     assert sorted(one["job"] for one in lines if "ended" in one) == sorted({one["job"] for one in lines})
 
 
+@pytest.mark.runs
 def test_data_from_a_flag_replaces_what_an_earlier_run_uploaded(job: Job) -> None:
     job.write("import os\nprint('channel', sorted(os.listdir(os.environ['SM_CHANNEL_TRAIN'])))\n")
     assert "channel ['part-0']" in launch(job, hosts=1, workers=1).stdout
@@ -293,6 +302,7 @@ def test_a_folder_that_cannot_be_written_is_told(job: Job) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "setting",
     [
@@ -310,6 +320,7 @@ def test_the_persons_aws_settings_do_not_matter_here(job: Job, setting: dict[str
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.runs
 def test_it_needs_no_home(job: Job) -> None:
     job.write(REPORTS)
     ran = subprocess.run(
@@ -325,6 +336,7 @@ def test_it_needs_no_home(job: Job) -> None:
     assert Path(job.folder / ".smdp" / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.runs
 @pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root")
 def test_no_ending_leaves_a_port_or_a_process(tmp_path: Path) -> None:
     inside = f"ip link set lo up && exec {sys.executable} -m tests.endtoend.every_ending {tmp_path}"
@@ -338,6 +350,7 @@ def test_no_ending_leaves_a_port_or_a_process(tmp_path: Path) -> None:
     assert told["ports"] == told["before"] == []
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_an_interrupt_while_the_job_is_created_stops_it(job: Job, moment: str) -> None:
     """Sent by the process itself: right before the call, or between its answer and the first look at the job."""
@@ -370,6 +383,7 @@ main()
     assert job_state(job)["status"] == "Stopped"
 
 
+@pytest.mark.runs
 def test_a_local_job_that_nobody_reads_is_stopped(job: Job) -> None:
     job.write("import time\nfor _ in range(3000):\n    print('line', flush=True)\n    time.sleep(0.1)\n")
     piped = f"{LAUNCHER} launch --local --hosts 1 --workers-per-host 1 | grep -m 1 'line'"

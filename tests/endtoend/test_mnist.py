@@ -87,6 +87,7 @@ def trained(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return train(tmp_path_factory.mktemp("trained"), digits)
 
 
+@pytest.mark.runs
 def test_four_workers_train_a_model_that_knows_digits(trained: Ran, tmp_path: Path) -> None:
     result = trained.events("result")[0].fields
     assert result["accuracy"] >= 0.90
@@ -153,6 +154,7 @@ def leaving_at_once(folder: Path) -> Path:
     return scripts
 
 
+@pytest.mark.runs
 def test_smddp_trains_as_gloo_does(digits: Path, trained: Ran, tmp_path: Path) -> None:
     gloo = train(tmp_path, digits, leaving_at_once(tmp_path / "scripts"), steps=100, backend="gloo")
     theirs, ours = ([event.fields["loss"] for event in ran.events("step")[:100]] for ran in (gloo, trained))
@@ -162,6 +164,7 @@ def test_smddp_trains_as_gloo_does(digits: Path, trained: Ran, tmp_path: Path) -
     assert worst <= 1e-5
 
 
+@pytest.mark.runs
 def test_a_job_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path) -> None:
     """The script alone, as a spot restart would meet it: its checkpoint folder is as it left it."""
     command = [sys.executable, SCRIPTS / "mnist_ddp.py", "--train", digits / "train", "--test", digits / "test"]

@@ -56,7 +56,10 @@ step, began = 0, time.monotonic()
 while not os.path.exists(os.path.join(out, "go")):
     step += 1
     report(step)
-    if time.monotonic() < began + 2:
+    if began is not None and time.monotonic() >= began + 2:
+        print("saved enough", flush=True)
+        began = None
+    elif began is not None:
         save(step)
     time.sleep(0.1)
 save(step)
@@ -267,6 +270,7 @@ def every(story: Story, period: float, count: int) -> None:
             story.delete(f"{number - 2}.pt")
 
 
+@pytest.mark.runs
 def test_a_silence_is_told_once_and_so_is_its_end(story: Callable[..., Story]) -> None:
     made = story(is_followed=True)
     every(made, 10 * MINUTE, 6)
@@ -346,6 +350,7 @@ def test_who_comes_late_learns_the_rhythm_from_what_lies_there(story: Callable[.
     assert (stalled.newest, stalled.longest) == ("6.pt", pytest.approx(15 * MINUTE, abs=1))
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("origin", [-1e6, 1e9])
 def test_the_clock_of_this_machine_does_not_come_into_it(story: Callable[..., Story], origin: float) -> None:
     """Its calendar is never asked, and that of its clock which never goes back begins anywhere."""
@@ -357,6 +362,7 @@ def test_the_clock_of_this_machine_does_not_come_into_it(story: Callable[..., St
     assert when == pytest.approx(70 * MINUTE, abs=2 * MINUTE)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("skew", [-120.0, 120.0])
 def test_a_storage_service_that_is_two_minutes_off_only_shifts_the_beginning(
     story: Callable[..., Story], skew: float
@@ -484,10 +490,15 @@ def test_a_script_that_stops_saving_while_it_trains_is_told_of_with_its_steps(cl
     """With the thread, the clocks and the checkpoint sync as they are."""
     where = f"s3://{BUCKET}/kept/stops"
     cloud.start("stops", STOPS_SAVING, CheckpointConfig={"S3Uri": where})
-    out = cloud.state_dir / "jobs" / "stops" / "hosts" / "algo-1" / "ml" / "output" / "data"
+    ml = cloud.state_dir / "jobs" / "stops" / "hosts" / "algo-1" / "ml"
+    out = ml / "output" / "data"
+    # A busy machine may need longer to start the script, or to upload its files, than a silence lasts here.
+    cloud.await_log("stops", "saved enough")
+    wait_for(lambda: len(cloud.keys("kept/stops/")) == len(list((ml / "checkpoints").iterdir())), "the upload")
+    uploaded_by = sum('"event": "step"' in line for line in cloud.log("stops"))
     endpoint = cloud.endpoint
     clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
-    silence = Silence(interval=0.5, longest_interval=0.5, unknown=4.0, shortest=4.0, factor=1.0)
+    silence = Silence(interval=0.5, longest_interval=0.5, unknown=4.0, shortest=4.0, factor=3.0)
     seen: list[Seen] = []
     for one in follow(clients, "stops", CheckpointWatch(clients, silence)):
         seen.append(one)
@@ -505,8 +516,8 @@ def test_a_script_that_stops_saving_while_it_trains_is_told_of_with_its_steps(cl
     saved = int(stalled.newest.removeprefix("step-"))
     assert stalled.step_then is not None
     assert stalled.step_now is not None
-    # The time of a file is whole seconds, and the sync took it up to one later.
-    assert saved - 12 <= stalled.step_then <= saved + 25
+    # The time of a file is that of its upload, in whole seconds.
+    assert saved - 12 <= stalled.step_then <= uploaded_by + 12
     assert stalled.step_then + 20 < stalled.step_now
     assert kept.files == stalled.files + 1
     assert kept.lasted >= stalled.lasted - 1

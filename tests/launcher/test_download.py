@@ -110,18 +110,21 @@ def test_the_document_is_as_its_schema_says(ran_here: Path, smdp_launch: Command
     assert [one["bytes"] for one in document["files"]] == [(ran_here / one).stat().st_size for one in paths]
 
 
+@pytest.mark.runs
 def test_what_was_fetched_is_no_part_of_the_next_jobs_source(ran_here: Path, smdp_launch: Command) -> None:
     before = scan_source(ran_here).sha256
     assert smdp_launch("download").returncode == ExitCode.OK
     assert scan_source(ran_here).sha256 == before
 
 
+@pytest.mark.runs
 def test_placeholders_are_to_be_filled_in_next(ran_here: Path, smdp_launch: Command) -> None:
     (ran_here / "job.yaml").write_text(JOB.replace("123456789012", "0" * 12))
     wanted = "next: fill in image, role in job.yaml, then: smdp-launch launch\n"
     assert smdp_launch("download").stderr == wanted
 
 
+@pytest.mark.runs
 def test_a_python_job_is_found_by_its_name_and_fetched(ran_here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ran_here)
     seen: list[tuple[str, int]] = []
@@ -190,7 +193,13 @@ def test_a_launched_job_of_the_service_is_fetched_by_the_same_command(
     ("name", "script", "code", "told"),
     [
         ("failed", FAILS, ExitCode.JOB_FAILED, "failed and left nothing to fetch: AlgorithmError: ValueError: no such"),
-        ("empty", "pass\n", ExitCode.REFUSED, "completed and left nothing: its script wrote nothing to SM_MODEL_DIR"),
+        pytest.param(
+            "empty",
+            "pass\n",
+            ExitCode.REFUSED,
+            "completed and left nothing: its script wrote nothing to SM_MODEL_DIR",
+            marks=pytest.mark.runs,
+        ),
     ],
 )
 def test_a_job_that_left_nothing_says_why(
@@ -202,6 +211,7 @@ def test_a_job_that_left_nothing_says_why(
     assert told in the_document(ran, "error")["message"]
 
 
+@pytest.mark.runs
 def test_a_failed_jobs_output_is_fetched_all_the_same(
     service: Cloud, on_aws: dict[str, str], smdp_launch: Command, job_folder: Path
 ) -> None:

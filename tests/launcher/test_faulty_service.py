@@ -31,7 +31,13 @@ from tests.localcloud.cloud import Cloud
 from tests.localcloud.conftest import assert_nothing_runs
 
 SEEDS = 20
-_FAST = 4
+
+
+def _tier(seed: int) -> list[pytest.MarkDecorator]:
+    """A job that completes and one that is stopped in `make test`, two more in `make test-runs`."""
+    if seed < 2:
+        return []
+    return [pytest.mark.runs if seed < 4 else pytest.mark.soak]
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +46,18 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(one, marks=[pytest.mark.soak] if one >= _FAST else []) for one in range(SEEDS)]
-)
+@pytest.mark.parametrize("seed", [pytest.param(one, marks=_tier(one)) for one in range(SEEDS)])
 def test_three_failing_calls_in_ten_change_nothing(cloud: Cloud, tmp_path: Path, seed: int) -> None:
     told = run(cloud, tmp_path, seed)
     assert told.outcome.exit_code is (ExitCode.JOB_STOPPED if seed % 2 else ExitCode.OK)
     assert told.faults > 0
 
 
-@pytest.mark.parametrize("fault", Fault, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(one, marks=[] if one is Fault.RESET_AFTER else pytest.mark.runs) for one in Fault],
+    ids=lambda one: one.name,
+)
 def test_every_call_may_have_to_be_made_twice(cloud: Cloud, tmp_path: Path, fault: Fault) -> None:
     seed = 1001 + 2 * list(Fault).index(fault)
     assert run(cloud, tmp_path, seed, first_of_each_two(fault)).outcome.exit_code is ExitCode.JOB_STOPPED
@@ -99,6 +107,7 @@ def test_a_stop_that_is_refused_for_now_is_asked_for_again_while_the_job_is_foll
     assert proxy.accepted["StopTrainingJob"] == 1
 
 
+@pytest.mark.runs
 def test_jobs_that_are_older_than_the_launches_are_not_listed_for_them(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +121,7 @@ def test_jobs_that_are_older_than_the_launches_are_not_listed_for_them(
         assert proxy.accepted["ListTrainingJobs"] == 1
 
 
+@pytest.mark.runs
 def test_a_connection_that_is_made_anew_lets_go_of_the_one_before(tmp_path: Path) -> None:
     def held() -> int:
         links = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]

@@ -89,6 +89,7 @@ def test_a_job_that_the_service_does_not_know_is_not_said_to_be_there(
     assert "never-1 cannot be followed" in document["message"]
 
 
+@pytest.mark.runs
 def test_a_job_that_is_left_to_itself_gives_its_name_alone(here: Path, smdp_launch: Command) -> None:
     ran = smdp_launch(*RUN, "--detach")
     assert ran.returncode == ExitCode.OK
@@ -115,6 +116,7 @@ def test_an_interrupt_is_told_and_asks_nothing(here: Path) -> None:
     assert found[-1]["outcome"]["exit_code"] == ExitCode.JOB_STOPPED
 
 
+@pytest.mark.runs
 def test_what_is_resumed_comes_first(here: Path, smdp_launch: Command) -> None:
     write_job(here, CHECKPOINT, COUNTS)
     assert smdp_launch(*RUN, "--detach").returncode == ExitCode.OK

@@ -124,6 +124,7 @@ def test_a_home_folder_that_nobody_has_is_named(smdp_launch: Command, home: Path
     assert "SMDP_LOCAL_STATE is ~nobody-of-that-name/state, and nobody has that home folder" in ran.stderr
 
 
+@pytest.mark.runs
 def test_a_job_is_found_in_the_cloud_that_it_was_launched_into(smdp_launch: Command, home: Path) -> None:
     elsewhere = home / "elsewhere"
     assert smdp_launch(*RUN, env=clean_environment(SMDP_LOCAL_STATE=str(elsewhere))).returncode == ExitCode.OK
@@ -137,6 +138,7 @@ def test_a_job_is_found_in_the_cloud_that_it_was_launched_into(smdp_launch: Comm
     assert not elsewhere.exists()
 
 
+@pytest.mark.runs
 def test_a_list_asks_every_cloud_for_its_own_jobs(smdp_launch: Command, home: Path) -> None:
     for name in ("one", "two"):
         ran = smdp_launch(*RUN, "--detach", env=clean_environment(SMDP_LOCAL_STATE=str(home / name)))
@@ -148,6 +150,7 @@ def test_a_list_asks_every_cloud_for_its_own_jobs(smdp_launch: Command, home: Pa
         assert smdp_launch("follow", one["job"]).returncode == ExitCode.OK
 
 
+@pytest.mark.runs
 def test_a_folder_takes_its_jobs_along(smdp_launch: Command, home: Path) -> None:
     assert smdp_launch(*RUN).returncode == ExitCode.OK
     moved = home.rename(home.with_name("moved"))

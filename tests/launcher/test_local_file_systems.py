@@ -49,6 +49,7 @@ def name_folders(folder: Path, lustre: str) -> None:
     )
 
 
+@pytest.mark.runs
 def test_folders_that_are_named_for_the_channels(folder: Path, smdp_launch: Command) -> None:
     ran = smdp_launch(*RUN, "--data", "train=lustre/images", "--data", "notes=nfs")
     assert ran.returncode == ExitCode.OK, ran.stderr
@@ -116,6 +117,7 @@ def test_a_path_that_the_local_cloud_would_refuse_is_told_before_anything_is_mad
     assert problem in " ".join(ran.stderr.split())
 
 
+@pytest.mark.runs
 def test_a_path_may_begin_with_two_slashes(folder: Path, smdp_launch: Command) -> None:
     name_folders(folder, "../../lustre")
     job = folder / "job.yaml"
@@ -125,6 +127,7 @@ def test_a_path_may_begin_with_two_slashes(folder: Path, smdp_launch: Command) -
     assert ran.stdout.count("train ['one']") == 2
 
 
+@pytest.mark.runs
 def test_this_machine_needs_no_entry(folder: Path, smdp_launch: Command) -> None:
     job = folder / "job.yaml"
     written = job.read_text().replace("fs-0123456789abcdef0", "fs-00000000000000000").replace("/abcd1234", "/LUSTRE")

@@ -25,6 +25,7 @@ MISTAKE = JOB.replace("name: small", "nme: small")
 WORKS = "import os\nopen(os.path.join(os.environ['SM_MODEL_DIR'], 'model.txt'), 'w').write('trained')\n"
 FAILS = "raise ValueError('no such luck')\n"
 HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
+RUNS = pytest.mark.runs
 SMALL_REHEARSAL = ["--hosts", "2", "--workers-per-host", "1"]
 
 #: Arguments, the job file, the script, and what is named in the last lines.
@@ -44,8 +45,6 @@ ENDS = [
     (["launch", "--dry-run"], JOB, WORKS, "next: smdp-launch launch\n"),
     ([*HERE, "--dry-run"], JOB, WORKS, "next: smdp-launch launch --local --hosts 1 --workers-per-host 1\n"),
     (HERE, JOB, WORKS, "next   smdp-launch download\n"),
-    (HERE, JOB, "print('no model')\n", "next  smdp-launch launch\n"),
-    (HERE, JOB.replace("123456789012", "0" * 12), "print(1)\n", "image, role in job.yaml, then: smdp-launch launch\n"),
     ([*HERE, "--detach"], JOB, WORKS, "next: smdp-launch follow\n"),
     *[
         ([verb], JOB, WORKS, "give the name of one")
@@ -61,9 +60,14 @@ ENDS = [
     (["explain", "301"], JOB, WORKS, "next: smdp-launch validate"),
     (["catalog", "instances"], JOB, WORKS, "next: smdp-launch catalog frameworks"),
     (["rehearse", "late", *SMALL_REHEARSAL, "--for", "0"], JOB, WORKS, "next: smdp-launch plan"),
-    (["rehearse", "kill", *SMALL_REHEARSAL], JOB, WORKS, "rehearse kill --after 5\n"),  # it has no steps
     (["catalog", "frameworks"], JOB, WORKS, "next: smdp-launch catalog images"),
     (["catalog", "images", "--region", "us-east-1"], JOB, WORKS, "then: smdp-launch validate"),
+]
+#: Other ends of local runs.
+MORE_ENDS = [
+    (HERE, JOB, "print('no model')\n", "next  smdp-launch launch\n"),
+    (HERE, JOB.replace("123456789012", "0" * 12), "print(1)\n", "image, role in job.yaml, then: smdp-launch launch\n"),
+    (["rehearse", "kill", *SMALL_REHEARSAL], JOB, WORKS, "rehearse kill --after 5\n"),  # it has no steps
 ]
 
 
@@ -84,7 +88,11 @@ def state(cloud: Cloud) -> dict[str, str]:
     return {STATE: str(cloud.state_dir)}
 
 
-@pytest.mark.parametrize(("arguments", "job", "script", "named"), ENDS, ids=range(len(ENDS)))
+@pytest.mark.parametrize(
+    ("arguments", "job", "script", "named"),
+    [*ENDS, *(pytest.param(*one, marks=RUNS) for one in MORE_ENDS)],
+    ids=range(len(ENDS) + len(MORE_ENDS)),
+)
 def test_a_command_ends_by_naming_the_next_and_is_plain_in_a_pipe(
     smdp_launch: Command,
     job_folder: Path,
@@ -107,7 +115,9 @@ def test_an_inspection_ends_by_naming_the_next(smdp_launch: Command, server: Ser
     assert last_lines(ran).endswith("next: write the URI as `image:` into job.yaml, then: smdp-launch validate\n")
 
 
-@pytest.mark.parametrize(("script", "code"), [(WORKS, ExitCode.OK), (FAILS, ExitCode.JOB_FAILED)])
+@pytest.mark.parametrize(
+    ("script", "code"), [(WORKS, ExitCode.OK), pytest.param(FAILS, ExitCode.JOB_FAILED, marks=RUNS)]
+)
 def test_a_job_of_the_service_ends_by_naming_the_next(
     smdp_launch: Command, job_folder: Path, tmp_path: Path, cloud: Cloud, script: str, code: ExitCode
 ) -> None:
@@ -135,7 +145,7 @@ while not Path("/opt/ml/output/leave").exists():
     ("job", "then"),
     [
         (JOB, "smdp-launch launch --local"),
-        (f'{JOB}checkpoint: {{s3: "s3://bucket/checkpoints"}}\n', "smdp-launch resume"),
+        pytest.param(f'{JOB}checkpoint: {{s3: "s3://bucket/checkpoints"}}\n', "smdp-launch resume", marks=RUNS),
     ],
     ids=["no checkpoints", "checkpoints"],
 )
@@ -192,7 +202,14 @@ def test_a_slip_in_the_command_line_gets_a_guess(smdp_launch: Command, arguments
 
 @pytest.mark.parametrize(
     "arguments",
-    [["validate"], ["plan", "--origins"], ["explain", "301"], ["catalog", "instances"], ["launch", "--dry-run"], HERE],
+    [
+        ["validate"],
+        ["plan", "--origins"],
+        ["explain", "301"],
+        ["catalog", "instances"],
+        ["launch", "--dry-run"],
+        pytest.param(HERE, marks=RUNS),
+    ],
     ids=lambda one: " ".join(one)[:30],
 )
 def test_no_color_is_honoured_on_a_terminal(job_folder: Path, state: dict[str, str], arguments: list[str]) -> None:

@@ -116,6 +116,7 @@ def test_a_vpcs_default_group_lets_hosts_talk_but_for_efa(run: Callable[..., Ran
     assert states(the_document(ran, "preflight"))["hosts together"] == state
 
 
+@pytest.mark.runs
 @launches
 def test_what_may_not_be_asked_is_noted_and_refuses_nothing(run: Callable[..., Ran]) -> None:
     denied = "denied: ['iam:*', 'ecr:*', 'servicequotas:*', 'ec2:*', 'sts:*']"
@@ -166,6 +167,7 @@ def test_a_launch_goes_on_where_the_check_is_ignored(run: Callable[..., Ran]) ->
     assert ran.returncode == ExitCode.OK, ran.stderr
 
 
+@pytest.mark.runs
 @launches
 def test_from_python(cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job_folder)
@@ -187,6 +189,7 @@ def test_an_account_that_cannot_be_reached_is_told_so(run: Callable[..., Ran], m
     assert "the account cannot be asked: Could not connect" in the_document(ran, "error")["message"]
 
 
+@pytest.mark.runs
 @launches
 def test_running_jobs_count_against_the_quota(
     run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch

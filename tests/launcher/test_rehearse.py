@@ -72,6 +72,7 @@ for number in range(1, 31):
 KEEPS = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3')
 EVENT = Draft202012Validator(json.loads(SCHEMAS["event"].read_text()))
 TWO = ("--hosts", "2", "--workers-per-host", "1")
+RUNS = pytest.mark.runs
 
 
 @pytest.fixture(scope="module")
@@ -100,30 +101,55 @@ def verdict(output: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "more", "told"),
     [
-        (["spot", "--at", "@8", "--for", "1"], {}, "PASS  the job came back, went on at step "),
+        pytest.param(["spot", "--at", "@8", "--for", "1"], {}, "PASS  the job came back, went on at step ", marks=RUNS),
         (["spot", "--at", "@8", "--for", "1"], {"bad": "forgets"}, "FAIL  the script began again at step 1: its"),
-        (
+        pytest.param(
             ["spot", "--at", "@8", "--for", "1"],
             {"bad": "saves nothing"},
             "FAIL  no checkpoint had been kept when the hosts went, and all 8 steps were done again",
+            marks=RUNS,
         ),
-        (["spot", "--at", "@8", "--for", "1"], {"bad": "breaks"}, "FAIL  the job came back and failed"),
-        (["spot", "--for", "1"], {"text": JOB}, "FAIL  no checkpoint had been kept when the hosts went"),
-        (["spot", "--after", "60"], {}, "INCONCLUSIVE  the fault was not injected: the job completed after "),
+        pytest.param(
+            ["spot", "--at", "@8", "--for", "1"],
+            {"bad": "breaks"},
+            "FAIL  the job came back and failed",
+            marks=RUNS,
+        ),
+        pytest.param(
+            ["spot", "--for", "1"],
+            {"text": JOB},
+            "FAIL  no checkpoint had been kept when the hosts went",
+            marks=RUNS,
+        ),
+        pytest.param(
+            ["spot", "--after", "60"],
+            {},
+            "INCONCLUSIVE  the fault was not injected: the job completed after ",
+            marks=RUNS,
+        ),
         (["resume", "--at", "@8"], {}, "PASS  the job was resumed, went on at step "),
-        (
-            ["resume", "--at", "@8"],
-            {"bad": "saves nothing"},
-            "FAIL  the job could not be resumed: ",
+        pytest.param(
+            ["resume", "--at", "@8"], {"bad": "saves nothing"}, "FAIL  the job could not be resumed: ", marks=RUNS
         ),
         (["kill"], {}, "PASS  the job ended by itself, and its FailureReason names rank 1"),
-        (
+        pytest.param(
             ["kill", "--at", "@3"],
             {"bad": "leaves"},
             "INCONCLUSIVE  the fault was not injected: rank 1 had ended before",
+            marks=RUNS,
         ),
-        (["kill", "--within", "1"], {"bad": "stays"}, "FAIL  1 s after rank 1 was killed the job still ran, and would"),
-        (["slow", "--for", "1"], {}, "FAIL  nobody said that rank 1 stood still for 1 s: no other rank waited"),
+        pytest.param(
+            ["kill", "--within", "1"],
+            {"bad": "stays"},
+            "FAIL  1 s after rank 1 was killed the job still ran, and would",
+            marks=RUNS,
+        ),
+        pytest.param(
+            ["slow", "--for", "1"],
+            {},
+            "FAIL  nobody said that rank 1 stood still for 1 s: no other rank waited",
+            marks=RUNS,
+        ),
         (["late", "--for", "2"], {}, "PASS  the others waited 2 s for algo-2, and the job completed"),
     ],
 )
@@ -135,6 +161,7 @@ def test_a_job_comes_through_or_it_is_said_why_not(
     assert ran.returncode == (ExitCode.OK if told.startswith("PASS") else ExitCode.REHEARSAL_FAILED)
 
 
+@pytest.mark.runs
 def test_hosts_say_how_much_time_a_short_grace_leaves_them(rehearse: Command) -> None:
     ran = rehearse("spot", "--at", "@3", "--for", "1", "--grace", "3")
     assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
@@ -163,6 +190,7 @@ print(f"batch {batch}")
 """
 
 
+@pytest.mark.runs
 def test_a_failure_for_want_of_workers_names_the_smallest_number_that_is_enough(folder: Path) -> None:
     write_job(folder, JOB, WHOLE_HOSTS)
     run = command_in(folder)
@@ -182,8 +210,10 @@ def test_a_failure_for_want_of_workers_names_the_smallest_number_that_is_enough(
     ("arguments", "waits", "told"),
     [
         (["slow", "--for", "7"], 60, "PASS  the others named rank 1 while it stood still, and the job went on"),
-        (["slow", "--for", "7"], 3, "FAIL  the job failed after rank 1 had stood still for 7 s"),
-        (["late", "--for", "20"], 5, "FAIL  the job failed before algo-2 came, 20 s late"),
+        pytest.param(
+            ["slow", "--for", "7"], 3, "FAIL  the job failed after rank 1 had stood still for 7 s", marks=RUNS
+        ),
+        pytest.param(["late", "--for", "20"], 5, "FAIL  the job failed before algo-2 came, 20 s late", marks=RUNS),
     ],
 )
 def test_ranks_that_wait_for_each_other_do_so_as_long_as_they_may(
@@ -198,9 +228,18 @@ def test_ranks_that_wait_for_each_other_do_so_as_long_as_they_may(
     ("arguments", "bad", "told"),
     [
         (["throttle", "--for", "4"], "", "PASS  the job was followed to its end through the refusals, and completed"),
-        (["throttle", "--for", "4"], "asks once", "FAIL  the job failed when calls were refused"),
-        (["expire", "--for", "3"], "", "PASS  the job was followed to its end through the refusals, and completed"),
-        (["expire", "--for", "3"], "keeps its keys", "FAIL  the job failed when calls were refused"),
+        pytest.param(
+            ["throttle", "--for", "4"], "asks once", "FAIL  the job failed when calls were refused", marks=RUNS
+        ),
+        pytest.param(
+            ["expire", "--for", "3"],
+            "",
+            "PASS  the job was followed to its end through the refusals, and completed",
+            marks=RUNS,
+        ),
+        pytest.param(
+            ["expire", "--for", "3"], "keeps its keys", "FAIL  the job failed when calls were refused", marks=RUNS
+        ),
     ],
 )
 def test_a_job_whose_calls_are_refused_asks_again(folder: Path, arguments: list[str], bad: str, told: str) -> None:
@@ -244,6 +283,7 @@ def test_spot_tells_what_was_measured(rehearse: Command) -> None:
     assert rows["done again"].startswith(str(max(steps[:again]) - int(rows["step after"]) + 1))
 
 
+@pytest.mark.runs
 def test_the_new_job_of_a_resumption_meets_no_fault(rehearse: Command, folder: Path) -> None:
     assert rehearse("resume", "--at", "@5").returncode == ExitCode.OK
     requests = [json.loads(path.read_text()) for path in (state_folder(folder) / "local/jobs").glob("*/request.json")]

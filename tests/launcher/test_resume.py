@@ -109,6 +109,7 @@ def test_a_stopped_job_goes_on_from_its_checkpoints(here: Path, smdp_launch: Com
     assert "has completed" in again.stderr
 
 
+@pytest.mark.runs
 def test_a_job_that_cannot_go_on_is_refused_with_the_reason(here: Path, smdp_launch: Command) -> None:
     write_job(here, JOB, "import time\ntime.sleep(300)\n")
     assert smdp_launch(*HERE).returncode == ExitCode.OK
@@ -125,6 +126,7 @@ def test_a_job_that_cannot_go_on_is_refused_with_the_reason(here: Path, smdp_lau
     assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
 
 
+@pytest.mark.runs
 def test_from_python_too(here: Path, smdp_launch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
     old = attach(stopped_job(here, smdp_launch))

@@ -108,7 +108,13 @@ def refused(folder: Path, make: object, *arguments: str) -> str:
     return ran.stderr
 
 
-@pytest.mark.parametrize("make", FILES.values(), ids=FILES)
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=name, marks=[pytest.mark.runs] if number % 3 else [])
+        for number, (name, make) in enumerate(FILES.items())
+    ],
+)
 def test_large_and_strange_files_are_refused_within_bounds(job_folder: Path, make: object) -> None:
     shown = refused(job_folder, make)
     assert len(shown) < 200_000

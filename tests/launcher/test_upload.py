@@ -69,7 +69,7 @@ def test_an_interrupt_takes_away_what_was_sent(s3: Any) -> None:
     assert "Uploads" not in s3.list_multipart_uploads(Bucket="bucket")
 
 
-@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("columns", [80, pytest.param(140, marks=pytest.mark.runs)])
 def test_a_terminal_sees_a_large_archive_travel(tmp_path: Path, columns: int) -> None:
     write_job(tmp_path)
     (tmp_path / "src" / "weights").write_bytes(os.urandom(4 * PART))

@@ -140,6 +140,7 @@ def test_a_quiet_follower_shows_status_and_progress_alone(finished: Finished) ->
     assert "step 3/3  loss 0.5" in ran.stdout.splitlines()
 
 
+@pytest.mark.runs
 def test_a_job_is_waited_for_no_longer_than_was_asked(launched: Callable[[str], str], smdp_launch: Command) -> None:
     job = launched(WAITS)
     ran = smdp_launch("follow", "--timeout", "1")
@@ -314,6 +315,7 @@ def following(folder: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.runs
 def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
     launched: Callable[[str], str], job_folder: Path, smdp_launch: Command
 ) -> None:
@@ -327,6 +329,7 @@ def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
     assert "InProgress" in smdp_launch("list").stdout
 
 
+@pytest.mark.runs
 def test_a_follower_outlives_the_local_cloud(
     launched: Callable[[str], str], job_folder: Path, cloud_of_all: Path
 ) -> None:
@@ -347,6 +350,7 @@ def test_a_follower_outlives_the_local_cloud(
         assert lines == [f"line {number}\n" for number in range(60)]
 
 
+@pytest.mark.runs
 def test_the_python_job_has_the_same(
     launched: Callable[[str], str], job_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

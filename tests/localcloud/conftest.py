@@ -10,11 +10,11 @@ import pytest
 
 from smdp_launch.localcloud.client import private
 from tests.localcloud.cloud import BUCKET, Cloud, names_in, processes_with
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE, wait_for
 
 
 def open_cloud_on(state_dir: Path, stack: ExitStack) -> Cloud:
-    cloud = Cloud(stack.enter_context(private(state_dir)))
+    cloud = Cloud(stack.enter_context(private(state_dir, timeout=DEADLINE)))
     cloud.s3.create_bucket(Bucket=BUCKET)
     return cloud
 
@@ -28,7 +28,7 @@ def shared_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     assert_nothing_runs(str(state_dir))
 
 
-@pytest.fixture(scope="module", params=["namespaces", "tree"])
+@pytest.fixture(scope="module", params=["namespaces", pytest.param("tree", marks=pytest.mark.runs)])
 def both_clouds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """A server whose simulated hosts have namespaces, and one whose hosts are but folders."""
     state_dir = tmp_path_factory.mktemp(request.param) / "state"

@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.localcloud.cloud import BUCKET, Cloud, is_running, kill, processes_with
 from tests.waiting import wait_for
 
@@ -124,6 +126,7 @@ def test_a_job_outlives_the_server(open_cloud: Callable[[], Cloud]) -> None:
     assert second.keys("out/outlives") == ["out/outlives/output/model.tar.gz"]
 
 
+@pytest.mark.runs
 def test_a_job_that_ends_without_a_server_starts_one(open_cloud: Callable[[], Cloud]) -> None:
     script = """
         import os, pathlib, time
@@ -142,6 +145,7 @@ def test_a_job_that_ends_without_a_server_starts_one(open_cloud: Callable[[], Cl
     assert open_cloud().keys("out/alone") == ["out/alone/output/model.tar.gz"]
 
 
+@pytest.mark.runs
 def test_a_supervisor_that_died_with_the_server_is_noticed_by_the_next(open_cloud: Callable[[], Cloud]) -> None:
     first = open_cloud()
     started(first, "both", hosts=1)

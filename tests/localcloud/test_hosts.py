@@ -124,6 +124,7 @@ def test_a_host_finds_the_platforms_files_and_variables(either_cloud: Cloud) -> 
     assert mine == environment.get("SMDP_ML_ROOT", "/opt/ml") + "/mine"
 
 
+@pytest.mark.runs
 def test_packages_below_tmp_stay_importable(open_cloud: Callable[[], Cloud], monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="smdp-packages-") as folder:
         Path(folder, "below_tmp.py").write_text("NAME = 'found'")
@@ -148,7 +149,7 @@ def folder_in_shared_memory() -> Iterator[Path]:
 MINDFUL = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); time.sleep(600)"
 
 
-@pytest.mark.parametrize("isolated", [True, False])
+@pytest.mark.parametrize("isolated", [True, pytest.param(False, marks=pytest.mark.runs)])
 def test_a_stop_is_not_lost_at_any_moment_of_a_hosts_start(tmp_path: Path, isolated: bool) -> None:
     """The first process of a namespace loses a signal that it has no handler for, and it has none until it runs."""
     if isolated and namespaces.refusal():
@@ -173,6 +174,7 @@ def test_a_stop_is_not_lost_at_any_moment_of_a_hosts_start(tmp_path: Path, isola
             host.kill()
 
 
+@pytest.mark.runs
 def test_a_state_folder_in_shared_memory_is_as_good_as_any(folder_in_shared_memory: Path) -> None:
     script = """
         import os

@@ -73,6 +73,7 @@ def test_boto3s_default_session_is_anothers_only_within_the_block() -> None:
         boto3.DEFAULT_SESSION = None
 
 
+@pytest.mark.runs
 def test_two_blocks_are_two_accounts_and_a_named_folder_stays(tmp_path: Path) -> None:
     with local_cloud(tmp_path / "kept"):
         boto3.client("s3").create_bucket(Bucket="mine")
@@ -125,6 +126,7 @@ def test_a_job_runs_to_its_model_with_boto3_alone() -> None:
             sagemaker.describe_training_job(TrainingJobName="another")
 
 
+@pytest.mark.runs
 def test_the_launchers_own_local_runs_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_job(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -136,6 +138,7 @@ def test_the_launchers_own_local_runs_use_it(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / ".smdp" / "local").exists()
 
 
+@pytest.mark.runs
 def test_pytest_finds_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

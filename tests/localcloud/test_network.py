@@ -73,6 +73,7 @@ def at_the_switch(cloud: Cloud, job: str, host: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.runs
 @needs_links
 def test_a_launch_trains_over_such_links(smdp_launch: Command) -> None:
     command = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1", "--network", "1gbit"]

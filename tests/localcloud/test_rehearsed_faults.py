@@ -92,6 +92,7 @@ def test_what_is_saved_within_the_grace_is_kept(either_cloud: Cloud) -> None:
     assert begins.count(0) == 4 and len([count for count in begins if 6 <= count < 12]) == 4
 
 
+@pytest.mark.runs
 def test_an_end_without_notice_leaves_what_was_kept_before(either_cloud: Cloud) -> None:
     name = f"crash-{either_cloud.level}"
     run(either_cloud, name, spot(step=3, grace=0), Environment={"SAVE": "term"})
@@ -99,6 +100,7 @@ def test_an_end_without_notice_leaves_what_was_kept_before(either_cloud: Cloud) 
     assert sum("begins at 0" in line for line in either_cloud.log(name)) == 8
 
 
+@pytest.mark.runs
 def test_a_job_whose_capacity_does_not_come_back_in_time_gives_up(cloud: Cloud) -> None:
     limits = {"MaxRuntimeInSeconds": 10, "MaxWaitTimeInSeconds": 10}
     described = run(cloud, "gives-up", spot(after=0.5, seconds=600.0), StoppingCondition=limits)
@@ -119,12 +121,14 @@ def test_a_worker_is_struck_at_its_step(either_cloud: Cloud, kind: Kind, what: l
         assert events[1]["time"] - events[0]["time"] >= 1.0
 
 
+@pytest.mark.runs
 def test_a_fault_waits_for_the_worker_that_it_strikes(cloud: Cloud) -> None:
     described = run(cloud, "early", Fault("kill", "algo-2", 3, after=0.0))
     assert "rank 3 on algo-2" in described["FailureReason"]
     assert [one["what"] for one in told(cloud, "early", "fault")] == ["killed"]
 
 
+@pytest.mark.runs
 def test_a_job_that_is_stopped_has_no_worker_that_stands_still(cloud: Cloud) -> None:
     name = "stopped-slow"
     fault = Fault("slow", "algo-2", 3, after=0.0, seconds=600.0)

@@ -55,6 +55,7 @@ def test_going_down_ends_jobs_as_stopped(announced: Cloud) -> None:
     assert shared.look(announced.state_dir) == shared.Standing(announced.state_dir, None, False, (), 1)
 
 
+@pytest.mark.runs
 def test_a_script_that_does_not_mind_has_no_more_than_the_grace(announced: Cloud) -> None:
     announced.start("stubborn", STUBBORN)
     announced.await_log("stubborn", "asleep")
@@ -75,6 +76,7 @@ def test_no_job_slips_in_while_it_goes_down(announced: Cloud) -> None:
     assert not (announced.state_dir / "jobs/late").exists()
 
 
+@pytest.mark.runs
 def test_two_may_end_it_at_once(announced: Cloud) -> None:
     announced.start("asleep", SLEEPS)
     announced.await_log("asleep", "asleep")

@@ -53,6 +53,7 @@ def found_by(cloud: Cloud, job: str) -> dict[str, dict[str, Any]]:
     return {head.strip("[] "): json.loads(text) for head, _, text in lines}
 
 
+@pytest.mark.runs
 @pytest.mark.torch
 def test_the_request_of_a_stock_estimator_runs_unchanged(cloud: Cloud) -> None:
     request = json.loads(REQUEST.read_text())

@@ -91,8 +91,8 @@ PROGRAMS = {
 
 
 def _marked(program: str) -> Any:
-    """One in `make test`, the others in their tier."""
-    return program if program == "fsdp2" else pytest.param(program, marks=pytest.mark.programs)
+    """One needs PyTorch alone and is in `make test-runs`, the others are in their tier."""
+    return pytest.param(program, marks=pytest.mark.runs if program == "fsdp2" else pytest.mark.programs)
 
 
 @pytest.mark.parametrize("program", [_marked(program) for program in PROGRAMS])

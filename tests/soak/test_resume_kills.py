@@ -27,7 +27,12 @@ ROUNDS = int(os.environ.get("SMDP_SOAK_ROUNDS", "30"))
 
 
 @pytest.mark.parametrize(
-    "rounds", [1, pytest.param(ROUNDS, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])], ids=["one", "many"]
+    "rounds",
+    [
+        pytest.param(1, marks=pytest.mark.runs),
+        pytest.param(ROUNDS, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
+    ids=["one", "many"],
 )
 def test_a_resume_that_is_killed_and_asked_again_is_one_job(tmp_path: Path, rounds: int) -> None:
     seed = int(os.environ.get("SMDP_SOAK_SEED", str(random.SystemRandom().randrange(1 << 32))))
