@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -100,11 +100,6 @@ def _models(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
     from smdp_launch.scaling.inputs import MODELS
 
     return completing.starting(MODELS, incomplete)
-
-
-class CostsFile(NamedTuple):
-    name: str
-    costs: Mapping[str, float]
 
 
 @click.command("scale", short_help="How a job scales with hosts, and where more stop to pay.")
@@ -252,7 +247,7 @@ def _setting(
     everywhere: dict[str, float] = {}
     of_schedule: dict[str, dict[str, float]] = {}
     for schedule, name, value in costs:
-        _require_cost(name, defaults, "--cost")
+        _require_cost(name, value, defaults, "--cost")
         (everywhere if schedule is None else of_schedule.setdefault(schedule, {}))[name] = value
     return Setting(defaults, from_file, everywhere, of_schedule)
 
@@ -267,18 +262,22 @@ def _read_costs(file: Path, defaults: Mapping[str, float]) -> dict[str, float]:
         raise EnvironmentProblem(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise click.UsageError(f"--costs {file}: {error}") from error
-    for name in found:
-        _require_cost(name, defaults, f"--costs {file}")
+    for name, value in found.items():
+        _require_cost(name, value, defaults, f"--costs {file}")
     return found
 
 
-def _require_cost(name: str, known: Mapping[str, float], where: str) -> None:
+def _require_cost(name: str, value: float, known: Mapping[str, float], where: str) -> None:
     from smdp_launch.diagnostics import closest
+    from smdp_launch.scaling.question import cost_problem
 
     if name not in known:
         match = closest(name, list(known))
         hint = f"did you mean {match}?" if match else f"one of {', '.join(known)}"
         raise click.UsageError(f"{where}: the model has no cost {name!r}: {hint}")
+    problem = cost_problem(name, value)
+    if problem is not None:
+        raise click.UsageError(f"{where}: {problem}")
 
 
 def _measured(job_file: Path, given: Given, name: str | None) -> Measured | None:
@@ -341,12 +340,13 @@ def _prices(
 
 
 def _answers(program: Path, study: Study, timeout: float) -> dict[str, Answer]:
+    from smdp_launch.cli.following import terminated_like_interrupted
     from smdp_launch.cli.render.scale import ModelProgress
     from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.scaling.program import ProgramMissing, QuestionRefused, TookTooLong, ask_all
 
     try:
-        with ModelProgress() as progress:
+        with terminated_like_interrupted(), ModelProgress() as progress:
             return ask_all(program, study.questions(), progress.show, timeout=timeout)
     except QuestionRefused as error:
         raise click.UsageError(f"the model refuses this: {error}") from error

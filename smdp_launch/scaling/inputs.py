@@ -1,4 +1,4 @@
-"""What a study of scale rests on: flags before the job file, that before a run, that before defaults; each with its origin."""
+"""What a study of scale rests on, from flags, job file, run, catalogue and defaults; each value with its origin."""
 
 from __future__ import annotations
 
@@ -174,11 +174,9 @@ def _warnings(
         warnings = [f"the step of {run.run.job} {why}, so that the modelled steps are too long"]
     else:
         base, warnings = instance(spec.compute.instance_type), []
-    gpu = (
-        published.gpu
-        if published is not None and run is None and not given.step_s
-        else (base.gpu if base is not None else None)
-    )
+    gpu = base.gpu if base is not None else None
+    if published is not None and run is None and not given.step_s:
+        gpu = published.gpu
     others = [one.name for one in types if one.gpu != gpu and one.name not in given.step_s]
     if others and gpu is not None:
         warnings.append(
@@ -242,7 +240,6 @@ def _options(spec: JobSpec, given: Given) -> tuple[dict[str, str], list[Assumpti
     of_job = {name: value for name, value in sorted(variables.items()) if name in SCHEDULE_OPTIONS}
     of_job = {name: value for name, value in of_job.items() if name not in given.options}
     told = [Assumption("engine option", f"{name}={value}", Origin.JOB_FILE) for name, value in of_job.items()]
-    told += [
-        Assumption("engine option", f"{name}={value}", Origin.FLAG, "--option") for name, value in given.options.items()
-    ]
+    of_flags = given.options.items()
+    told += [Assumption("engine option", f"{name}={value}", Origin.FLAG, "--option") for name, value in of_flags]
     return {**of_job, **given.options}, told

@@ -30,6 +30,10 @@ class ProgramMissing(EnvironmentProblem):
     """The program is not here, or does not run."""
 
 
+class ProgramDied(EnvironmentProblem):
+    """It was ended by a signal, as where memory runs out."""
+
+
 class QuestionRefused(SmdpError):
     """The program does not take a value of the question, or has no answer to it."""
 
@@ -79,6 +83,7 @@ def ask_all(
     Raises:
         QuestionRefused: the program does not take one, or has no answer.
         ProgramMissing: the program does not run.
+        ProgramDied: it was ended by a signal.
         TookTooLong: the time is up.
     """
     different = {one.text(): one for one in questions}
@@ -150,7 +155,7 @@ class _Asker:
 
 def _answer(code: int, out: str, err: str) -> Answer:
     if code < 0:
-        raise ProgramMissing(f"{_NAME} was ended by signal {-code}")
+        raise ProgramDied(f"{_NAME} was ended by signal {-code}, as where memory runs out: ask for fewer hosts")
     if code != 0:
         message = " ".join(err.split())[:_LONGEST_MESSAGE] or f"exit code {code}"
         raise QuestionRefused(message)

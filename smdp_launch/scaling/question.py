@@ -1,8 +1,8 @@
-"""What the model of cost is asked, and what follows from its answers: from a step of a job to the seconds of an exchange.
+"""What the model of cost is asked about a step of a job, and the seconds of an exchange that follow from its answers.
 
-Every bucket of a step is modelled where that is quick. Where it is not, the model is asked for a single bucket, and the
-buckets of the step queue for as long as that one took (`Exchange`). A ring exchanges one bucket after the other, so that
-there the two are the same.
+Every bucket of a step is modelled where that is quick. Where it is not, the model is asked for a single bucket. Each
+bucket of the step then waits for those before it and takes as long as that one, in proportion to its bytes. A ring
+exchanges one bucket after the other in any case: one bucket of each size gives the same seconds as all buckets.
 """
 
 from __future__ import annotations
@@ -29,6 +29,19 @@ SCHEDULE_OPTIONS = frozenset(
         "SMDP_COPY_THREADS",
     }
 )
+#: Values beyond which the model is of no use, by the costs' names: it would count too much, or overflow.
+_BOUNDS = {
+    "cores": (1.0, 4096.0),
+    "cores_are_shared": (0.0, 1.0),
+    "link_rate": (1e3, 1e15),
+    "ring_local_rate": (1e3, 1e15),
+    "link_burst": (0.0, 1e12),
+    "link_quantum": (64.0, 1e12),
+    "ring_slice_bytes": (4096.0, 1e12),
+    "wire_overhead": (0.1, 100.0),
+}
+_SECONDS = (0.0, 60.0)  # of every other cost
+
 #: Of a file of costs, what belongs to the machine that was measured and not to the hosts that are modelled.
 OF_THE_MEASURED_MACHINE = frozenset({"link_rate", "link_burst", "link_latency", "cores", "cores_are_shared"})
 
@@ -133,6 +146,12 @@ def _smdistributed_costs(found: Instance, engine: Costs) -> dict[str, float]:
         "send_byte": 0.0,
         "receive_byte": 0.0,
     }
+
+
+def cost_problem(name: str, value: float) -> str | None:
+    """Why the model has no use for this value of a cost."""
+    least, most = _BOUNDS.get(name, _SECONDS)
+    return None if least <= value <= most else f"{name} is {value:g}, and has to be from {least:g} to {most:g}"
 
 
 def cores(found: Instance) -> int:

@@ -93,12 +93,13 @@ def verdicts(one: Hosts) -> Sequence[str]:
 
 
 def _verdict(name: str, points: Sequence[Point], found: Stop) -> str:
-    work = f"{100 * found.marginal:.0f} % of their work"
+    share = f"{100 * found.marginal:.0f} %"
     if found.stops is None:
-        return f"{name}: pays up to {_hosts(found.pays)}, the most modelled; those added last do {work}"
+        most = f"{_hosts(found.pays)}, the most modelled"
+        return f"{name}: pays up to {most}; the hosts added last do {share} of their work"
     if not found.pays:
-        return f"{name}: does not pay on {_hosts(found.stops)}, which do {work}"
-    told = f"{name}: pays up to {_hosts(found.pays)} and stops to pay at {found.stops}: those added do {work}"
+        return f"{name}: does not pay: {share} of the work is left on {_hosts(found.stops)}"
+    told = f"{name}: pays up to {_hosts(found.pays)}; at {found.stops} the hosts added do {share} of their work"
     before, after = (next(one for one in points if one.hosts == hosts) for hosts in (found.pays, found.stops))
     if before.usd is None or after.usd is None:
         return told

@@ -1,4 +1,4 @@
-"""A study of scale: what the model is asked for all types, schedules and host counts, and the report of its answers. Pure."""
+"""A study of scale: the questions for all types, schedules and host counts, and the report of the answers. Pure."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from smdp_launch.scaling.question import (
 from smdp_launch.scaling.report import Hosts, Report
 from smdp_launch.scaling.verdict import Point, Step, point, stop
 from smdp_launch.scaling.workload import Assumption, Origin
+from smdp_launch.units import count
 
 #: Answers by the text of their questions: when each bucket was done.
 Answers = Mapping[str, Sequence[float]]
@@ -123,7 +124,7 @@ class Study:
         if not told:
             return ""
         worst, hosts = max(told)
-        return f"; on {hosts} {'host' if hosts == 1 else 'hosts'} both ways differ by {worst:.1%} of a step at most"
+        return f"; on {count(hosts, 'host')} both ways differ by {100 * worst:.1f} % of a step at most"
 
     # -- What is told ---------------------------------------------------------------------------------------
 
@@ -193,7 +194,6 @@ class Study:
     def _shortened(self, answers: Answers) -> Iterator[Assumption]:
         short = {one.hosts for _, one in self.exchanges() if one.method is Method.ONE_BUCKET}
         if short:
-            value = f"on {min(short)} hosts and more one bucket is modelled, and stands for all in proportion to their bytes"
-            yield Assumption(
-                "shortened", value + self._deviation(answers), Origin.DEFAULT, "every bucket would take minutes"
-            )
+            value = f"on {min(short)} hosts and more one bucket stands for all, in proportion to their bytes"
+            source = "every bucket would take minutes"
+            yield Assumption("shortened", value + self._deviation(answers), Origin.DEFAULT, source)

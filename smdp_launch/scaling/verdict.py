@@ -1,4 +1,4 @@
-"""From the seconds of an exchange to what a user pays for: steps, efficiency, samples, money, and where hosts stop to pay."""
+"""From the seconds of an exchange to what a user pays for: steps, samples, money, and where more hosts stop to pay."""
 
 from __future__ import annotations
 
@@ -92,9 +92,7 @@ def stop(points: Sequence[Point], worth: float = WORTH) -> Stop:
 def marginals(points: Sequence[Point]) -> list[float]:
     """Of each point: the part of their work that the hosts do which the point before has not."""
     work = [(0, 0.0), *((one.hosts, one.hosts * one.efficiency) for one in points)]
-    return [
-        (done - done_before) / (hosts - hosts_before) for (hosts_before, done_before), (hosts, done) in pairwise(work)
-    ]
+    return [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(work)]
 
 
 def definition(worth: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -20,7 +20,6 @@ from smdp_launch.scaling.verdict import Point, definition
 
 #: Seconds after which a person wants to see that something happens.
 _SILENT = 2.0
-_GAP = "  "
 
 
 class ModelProgress:
@@ -110,71 +109,70 @@ def _say_next(report: Report, hosts: int) -> None:
 
 
 def _show_table(console: Console, one: Hosts) -> None:
-    """All schedules on one line of a wide terminal; else, and in a pipe, each on a line of its own."""
-    wide = list(_wide(one))
-    if not (console.is_terminal and max(map(len, wide)) <= console.width):
-        wide = list(_long(one))
-    for index, line in enumerate(wide):
-        console.print(Text(line, "cyan" if index == 0 or line.startswith(" " * 14 + ENGINE) else ""), soft_wrap=True)
+    """All schedules on one line of a terminal that is wide enough; else, and in a pipe, each on a line of its own."""
+    made, heads = _fitting(one, console.width) if console.is_terminal else (_long(one, "  "), 1)
+    for index, line in enumerate(made):
+        console.print(Text(line, "cyan" if index < heads else ""), soft_wrap=True)
 
 
-def _columns(points: Sequence[Point]) -> list[str]:
-    names = ["step ms", "efficiency"]
-    if points[0].samples_per_s is not None:
-        names.append("samples/s")
-    if points[0].epoch_s is not None:
-        names.append("epoch h")
-    if points[0].usd is not None:
-        names.append("USD/epoch")
-    return names
+def _fitting(one: Hosts, columns: int) -> tuple[list[str], int]:
+    """The lines, and how many of them are heads."""
+    wide = (_wide(one, "  "), _wide(one, " "), _wide(one, " ", leave_out="epoch h"))
+    for made, heads in (*((each, 2) for each in wide), (_long(one, "  "), 1)):
+        if max(map(len, made)) <= columns:
+            return made, heads
+    return _long(one, " "), 1
 
 
-def _cells(one: Point) -> list[str]:
-    cells = [_ms(one.step_s), f"{100 * one.efficiency:.0f} %"]
+def _cells(one: Point) -> dict[str, str]:
+    cells = {"step ms": _ms(one.step_s), "efficiency": f"{100 * one.efficiency:.0f} %"}
     if one.samples_per_s is not None:
-        cells.append(f"{one.samples_per_s:,.0f}" if one.samples_per_s >= 100 else f"{one.samples_per_s:.3g}")
+        cells["samples/s"] = f"{one.samples_per_s:,.0f}" if one.samples_per_s >= 100 else f"{one.samples_per_s:.3g}"
     if one.epoch_s is not None:
-        cells.append(f"{one.epoch_s / 3600:,.3g}" if one.epoch_s < 360000 else f"{one.epoch_s / 3600:,.0f}")
+        hours = one.epoch_s / 3600
+        cells["epoch h"] = f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
     if one.usd is not None:
-        cells.append(f"{one.usd:,.2f}")
+        cells["USD/epoch"] = f"{one.usd:,.2f}"
     return cells
 
 
-def _long(one: Hosts) -> Iterator[str]:
-    names = ["hosts", "ranks", "schedule", *_columns(one.points[ENGINE])]
+def _long(one: Hosts, gap: str) -> list[str]:
     rows = [
-        [str(points[index].hosts), str(points[index].ranks), name, *_cells(points[index])]
+        {"hosts": str(found.hosts), "ranks": str(found.ranks), "schedule": name, **_cells(found)}
         for index in range(len(one.points[ENGINE]))
-        for name, points in ((name, one.points[name]) for name in SCHEDULES)
+        for name, found in ((name, one.points[name][index]) for name in SCHEDULES)
     ]
-    yield from _aligned([names, *rows], left=2)
+    return _aligned([list(rows[0]), *(list(row.values()) for row in rows)], gap, left=2)
 
 
-def _wide(one: Hosts) -> Iterator[str]:
-    columns = _columns(one.points[ENGINE])
-    rows = [
-        [
-            str(first.hosts),
-            str(first.ranks),
-            *(cell for name in SCHEDULES for cell in _cells(one.points[name][index])),
-        ]
-        for index, first in enumerate(one.points[ENGINE])
-    ]
-    made = list(_aligned([["hosts", "ranks", *columns * len(SCHEDULES)], *rows]))
-    group = (len(made[0]) - len("hosts  ranks")) // len(SCHEDULES)
-    yield " " * len("hosts  ranks") + "".join(f"{name:>{group}}" for name in SCHEDULES)
-    yield from made
+def _wide(one: Hosts, gap: str, leave_out: str = "") -> list[str]:
+    """Two heads: the schedules, and the columns of each."""
+    rows = []
+    for index, first in enumerate(one.points[ENGINE]):
+        groups = [_cells(one.points[name][index]) for name in SCHEDULES]
+        cells = [cell for group in groups for name, cell in group.items() if name != leave_out]
+        rows.append([str(first.hosts), str(first.ranks), *cells])
+    names = [name for name in _cells(one.points[ENGINE][0]) if name != leave_out]
+    made = _aligned([["hosts", "ranks", *names * len(SCHEDULES)], *rows], gap)
+    ends = [made[0].rfind(names[-1]) + len(names[-1])]
+    for _ in SCHEDULES[1:]:
+        ends.append(made[0].rfind(names[-1], 0, ends[-1] - len(names[-1])) + len(names[-1]))
+    head = ""
+    for name, end in zip(SCHEDULES, reversed(ends), strict=True):
+        head += name.rjust(end - len(head))
+    return [head, *made]
 
 
-def _aligned(rows: Sequence[Sequence[str]], left: int = -1) -> Iterator[str]:
+def _aligned(rows: Sequence[Sequence[str]], gap: str, left: int = -1) -> list[str]:
     """In columns, to the right but for the ``left``th."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    for row in rows:
-        cells = (
+    return [
+        gap.join(
             cell.ljust(width) if index == left else cell.rjust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield _GAP.join(cells).rstrip()
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _ms(seconds: float) -> str:

@@ -125,5 +125,6 @@ def _curve(
     joined = " ".join(f"{x(at)},{y(one.efficiency)}" for at, one in enumerate(points))
     yield f'<polyline class="s{number}" points="{joined}"/>'
     for at, point in enumerate(points):
-        told = f"{name}, {count(point.hosts, 'host')}: {100 * point.efficiency:.1f} %, a step of {point.step_s * 1000:.4g} ms"
+        share, step = f"{100 * point.efficiency:.1f} %", f"a step of {point.step_s * 1000:.4g} ms"
+        told = f"{name}, {count(point.hosts, 'host')}: {share}, {step}"
         yield f'<circle class="m{number}" cx="{x(at)}" cy="{y(point.efficiency)}" r="3.5">{title_of(told)}</circle>'
