@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,22 +185,30 @@ def command(
     """
     from smdp_launch.checking.job import check_job
     from smdp_launch.cli.render.scale import show_report
+    from smdp_launch.errors import JobFileRefused
     from smdp_launch.scaling.inputs import Given, inputs
     from smdp_launch.scaling.program import default_costs
+    from smdp_launch.scaling.report import refused_json
     from smdp_launch.scaling.study import Study
     from smdp_launch.scaling.verdict import WORTH
 
     flags["engine_options"] = dict(flags["engine_options"])
     given = Given(options=flags.pop("engine_options"), **flags)
     checked = check_job(job_file, settings=settings)
-    spec, _ = checked.require()
+    try:
+        spec, _ = checked.require()
+    except JobFileRefused as refused:
+        if as_json:
+            told = refused_json(str(job_file), refused.diagnostics)
+            click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        raise
     program = _program()
     setting = _setting(default_costs(program), costs, costs_file)
     found = inputs(spec, given, _measured(job_file, given, run))
     table, hint = _prices(checked, prices, [one.name for one in found.types], given)
     file = str(costs_file) if costs_file is not None else None
     study = Study(str(job_file), found, setting, worth or WORTH, table, file, hint)
-    report = study.report(_answers(program, study, timeout))
+    report = replace(study.report(_answers(program, study, timeout)), diagnostics=checked.diagnostics)
     if svg is not None:
         from smdp_launch.cli.render.scale_plot import document
 

@@ -81,7 +81,7 @@ class Question:
             f"dtype {self.dtype}",
             *(f"cost {name} {value!r}" for name, value in sorted(self.costs.items())),
             *(f"option {name} {value}" for name, value in sorted(self.options.items())),
-            *(f"bucket {size + -size % _GRAIN} {ready!r}" for size, ready in self.buckets),
+            *(f"bucket {size + -size % _GRAIN} {round(ready, 9)!r}" for size, ready in self.buckets),
         ]
         return "\n".join(lines) + "\n"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.scaling.question import SCHEDULES
 from smdp_launch.scaling.verdict import Point, Stop, definition
 from smdp_launch.scaling.workload import Assumption, Workload
@@ -56,6 +57,7 @@ class Report:
     job_file: as it was named.
     worth: the part of their work that added hosts must do to pay.
     price_hint: why there is no money in it; None where there is.
+    diagnostics: of the job file, none of them an error.
     """
 
     job_file: str
@@ -65,6 +67,7 @@ class Report:
     assumptions: tuple[Assumption, ...]
     warnings: tuple[str, ...]
     price_hint: str | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         work = self.workload
@@ -84,7 +87,14 @@ class Report:
             "instance_types": [one.to_json() for one in self.hosts],
             "assumptions": [one.to_json() for one in self.assumptions],
             "warnings": list(self.warnings),
+            "diagnostics": [one.to_json() for one in self.diagnostics],
         }
+
+
+def refused_json(job_file: str, diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
+    """The same form of a job file that was refused."""
+    told = [one.to_json() for one in diagnostics]
+    return {"scale": SCALE_VERSION, "job_file": job_file, "instance_types": [], "diagnostics": told}
 
 
 def verdicts(one: Hosts) -> Sequence[str]:

@@ -140,7 +140,10 @@ class Study:
             "AWS's library itself is not modelled",
         )
         yield Assumption(
-            RING, "one ring of all GPUs, one bucket after the other; processors cost nothing", Origin.DEFAULT
+            RING,
+            "one ring of all GPUs, one bucket after the other",
+            Origin.DEFAULT,
+            "NCCL's trees, which may be faster on many GPUs, are not modelled",
         )
         yield from self._overrides()
         yield from self._shortened(answers)

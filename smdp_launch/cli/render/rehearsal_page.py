@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from smdp_launch.card import rows, text
 from smdp_launch.cli.render.rehearsal_plot import PLOT_STYLE, plot
-from smdp_launch.cli.render.svg import DARK, LIGHT, PRINT
+from smdp_launch.cli.render.svg import DARK, LIGHT, PRINT, properties
 from smdp_launch.jobs.rehearsal_report import Report, Timeline
 from smdp_launch.planning.rehearsed import REHEARSAL_VERSION
 from smdp_launch.units import count
@@ -18,9 +18,9 @@ from smdp_launch.units import count
 Row = tuple[str, str]
 
 _STYLE = (
-    f":root{{color-scheme:light dark;{LIGHT};--pass:#1a7f37;--fail:#c4262e}}\n"
+    f":root{{color-scheme:light dark;{properties(LIGHT)};--pass:#1a7f37;--fail:#c4262e}}\n"
     "@media (prefers-color-scheme:dark){\n"
-    f":root{{{DARK};--pass:#4ac26b;--fail:#ff7b72}}}}\n"
+    f":root{{{properties(DARK)};--pass:#4ac26b;--fail:#ff7b72}}}}\n"
     """\
 body{background:var(--ground);color:var(--ink);font:15px/1.45 system-ui,"DejaVu Sans",sans-serif;
 max-width:62em;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}
@@ -41,7 +41,7 @@ th,td{padding:.15em 1.4em .15em 0;border-bottom:1px solid var(--line);vertical-a
 th,td:not(:last-child){white-space:nowrap}
 .number{text-align:right;font-variant-numeric:tabular-nums}
 """
-    f"@media print{{:root{{color-scheme:light;{PRINT};--pass:#116329;--fail:#a40e26}}\n"
+    f"@media print{{:root{{color-scheme:light;{properties(PRINT)};--pass:#116329;--fail:#a40e26}}\n"
     """\
 body{max-width:none;margin:0;font-size:11px}h2{margin:.9em 0 .3em}svg{min-width:0}
 figure,tr{break-inside:avoid}h2{break-after:avoid}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from smdp_launch.card import text
-from smdp_launch.cli.render.svg import BASE_STYLE, DARK, LEFT, LIGHT, PRINT, WIDTH, line, text_at, title_of
+from smdp_launch.cli.render.svg import BASE_STYLE, DARK, LEFT, LIGHT, PRINT, WIDTH, line, resolved, text_at, title_of
 from smdp_launch.scaling.question import SCHEDULES
 from smdp_launch.scaling.report import Hosts, Report
 from smdp_launch.scaling.verdict import Point
@@ -18,18 +18,21 @@ _LETTERS = dict(zip(SCHEDULES, "esr", strict=True))
 _SEVERAL = "*"
 
 _RIGHT, _TOP, _HEIGHT, _PANEL = 190, 34, 200, 300
-_STYLE = (
-    f":root{{{LIGHT}}}\n@media (prefers-color-scheme:dark){{:root{{{DARK}}}}}\n@media print{{:root{{{PRINT}}}}}\n"
-    f"{BASE_STYLE}"
-    """\
-.plot{--a:#1a5fb4;--b:#a15c00;--c:#1a7f37;font-family:system-ui,"DejaVu Sans",sans-serif}
-.plot .ground{fill:var(--ground)}
-@media (prefers-color-scheme:dark){.plot{--a:#79b8ff;--b:#ffb454;--c:#4ac26b}}
-.plot polyline{fill:none;stroke-width:2}.plot .head{font-weight:bold}
-.plot .s0{stroke:var(--a)}.plot .s1{stroke:var(--b);stroke-dasharray:7 4}.plot .s2{stroke:var(--c);stroke-dasharray:2 3}
+_LIGHT = {**LIGHT, "a": "#1a5fb4", "b": "#a15c00", "c": "#1a7f37"}
+_DARK = {**DARK, "a": "#79b8ff", "b": "#ffb454", "c": "#4ac26b"}
+_RULES = (
+    BASE_STYLE
+    + """\
+.plot .ground{fill:var(--ground)}.plot .worth{stroke:var(--soft);stroke-dasharray:1 4}
+.plot .s0{stroke:var(--a)}.plot .s1{stroke:var(--b)}.plot .s2{stroke:var(--c)}
 .plot .m0{fill:var(--a)}.plot .m1{fill:var(--b)}.plot .m2{fill:var(--c)}
-.plot .worth{stroke:var(--soft);stroke-dasharray:1 4}
 """
+)
+_STYLE = (
+    '.plot{font-family:system-ui,"DejaVu Sans",sans-serif}.plot polyline{fill:none}.plot .head{font-weight:bold}\n'
+    ".s0,.s1,.s2{stroke-width:2}.s1{stroke-dasharray:7 4}.s2{stroke-dasharray:2 3}\n"
+    f"{resolved(_RULES, _LIGHT)}@media (prefers-color-scheme:dark){{\n{resolved(_RULES, _DARK)}}}\n"
+    f"@media print{{\n{resolved(_RULES, {**_LIGHT, **PRINT})}}}\n"
 )
 
 

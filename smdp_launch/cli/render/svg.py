@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from smdp_launch.card import text
 
 #: Units of a drawing's width, and to the left of what is drawn.
 WIDTH, LEFT = 960, 84
 LETTER = 6.9  # of the 12-unit text, about
 
-#: Properties of what is around a drawing: ground, text, lesser text and lines.
-LIGHT = "--ground:#fff;--ink:#1b1f24;--soft:#59636e;--line:#d1d9e0"
-DARK = "--ground:#14171c;--ink:#e6e9ed;--soft:#9aa4af;--line:#3a424b"
-PRINT = "--ground:#fff;--ink:#000;--soft:#444;--line:#bbb"
+Colours = Mapping[str, str]
+
+#: Of what is around a drawing: ground, text, lesser text and lines.
+LIGHT: Colours = {"ground": "#fff", "ink": "#1b1f24", "soft": "#59636e", "line": "#d1d9e0"}
+DARK: Colours = {"ground": "#14171c", "ink": "#e6e9ed", "soft": "#9aa4af", "line": "#3a424b"}
+PRINT: Colours = {"ground": "#fff", "ink": "#000", "soft": "#444", "line": "#bbb"}
 
 BASE_STYLE = """\
 .plot text{font-size:12px;fill:var(--ink)}.plot .soft{fill:var(--soft)}
 .plot .grid{stroke:var(--line)}.plot .axis{stroke:var(--soft)}
 """
+
+
+def properties(colours: Colours) -> str:
+    """For a page, whose style names them as variables."""
+    return ";".join(f"--{name}:{colour}" for name, colour in colours.items())
+
+
+def resolved(style: str, colours: Colours) -> str:
+    """The style with the colours in place of their variables: programs that draw a file alone know no variables."""
+    return re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]], style)
 
 
 def title_of(told: str) -> str:
