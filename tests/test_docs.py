@@ -79,7 +79,9 @@ def test_every_test_that_conformance_names_is_there() -> None:
     assert len(named) > 60
 
 
-@pytest.mark.parametrize("page", ["docs/plan.md", "docs/local-runs.md", "docs/jobs.md", "docs/local-cloud.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/plan.md", "docs/local-runs.md", "docs/jobs.md", "docs/local-cloud.md", "docs/scale.md"]
+)
 def test_the_commands_of_the_guides_run(page: str, tmp_path: Path) -> None:
     write_job(tmp_path)
     (script,) = blocks(page, "sh")
