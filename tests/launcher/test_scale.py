@@ -79,7 +79,7 @@ def test_a_job_and_flags_give_exactly_these_questions(tmp_path: Path) -> None:
     )
     assert smdistributed == (
         "hosts 2\nranks_per_host 8\nschedule engine\ndtype float32\n"
-        "cost copy_byte 0.0\ncost cores 48.0\ncost fold_byte 1.6666666666666668e-11\ncost link_rate 12125000000.0\n"
+        "cost copy_byte 0.0\ncost cores 48.0\ncost fold_byte 1.6666666666666667e-11\ncost link_rate 12125000000.0\n"
         "cost receive_byte 0.0\ncost send_byte 0.0\ncost wire_overhead 1.0\n"
         "option SMDP_PIECE_KIB 512\n"
         "bucket 1048576 0.104857548\nbucket 951432 0.2\n"
