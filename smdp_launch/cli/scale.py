@@ -106,7 +106,12 @@ def _models(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
 @click.command("scale", short_help="How a job scales with hosts, and where more stop to pay.")
 @options.job_file
 @options.settings
-@click.option("--hosts", metavar="N,N,...", callback=_parsed("host_counts"), help="Host counts, such as 1,2,4,8.")
+@click.option(
+    "--hosts",
+    metavar="N,N,...",
+    callback=_parsed("host_counts"),
+    help="Host counts. Default: 1,2,4,8,16 and the job's own.",
+)
 @click.option(
     "--instance-type",
     "instance_types",
@@ -114,7 +119,7 @@ def _models(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
     multiple=True,
     callback=_instance_types,
     shell_complete=_types,
-    help="In place of the job's; may be repeated.",
+    help="A GPU instance type in place of the job's; may be repeated.",
 )
 @click.option(
     "--step-time",
@@ -122,21 +127,45 @@ def _models(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
     metavar="[TYPE=]SECONDS",
     multiple=True,
     callback=_step_times,
-    help="A step of one GPU without exchange; TYPE=SECONDS for each instance type.",
+    help="Seconds of a step on one GPU without exchange; may be repeated for other types.",
 )
 @click.option(
-    "--from", "run", metavar="NAME", shell_complete=completing.launched_jobs, help="The run that gives the step."
+    "--from",
+    "run",
+    metavar="NAME",
+    shell_complete=completing.launched_jobs,
+    help="The run of this folder that gives the seconds of a step.",
 )
 @click.option(
-    "--trace", metavar="MODEL", callback=_trace, shell_complete=_models, help="Gradients of bert-large or mask-rcnn."
+    "--trace",
+    metavar="MODEL",
+    callback=_trace,
+    shell_complete=_models,
+    help="Gradients and published step of bert-large or mask-rcnn.",
 )
-@click.option("--parameters", metavar="N", callback=_parsed("parameters"), help="Of the model, such as 335M.")
-@click.option("--gradient-bytes", metavar="BYTES", callback=_parsed("gradient_bytes"), help="Of a step, such as 670MB.")
-@click.option("--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), help="Of the gradients; float32.")
-@click.option("--bucket-mib", type=click.IntRange(1, 1024), help="MiB of a bucket; 25.")
-@click.option("--backward-share", metavar="SHARE", callback=_parsed("share"), help="Of a step, such as 0.6; 2/3.")
-@click.option("--batch", type=click.IntRange(1, 10**9), help="Samples of one step on each GPU.")
-@click.option("--samples", type=click.IntRange(1, 10**15), help="Samples of an epoch.")
+@click.option(
+    "--parameters", metavar="N", callback=_parsed("parameters"), help="Number of parameters of the model, such as 335M."
+)
+@click.option(
+    "--gradient-bytes",
+    metavar="BYTES",
+    callback=_parsed("gradient_bytes"),
+    help="Bytes of gradients that a step exchanges, such as 670MB.",
+)
+@click.option(
+    "--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), help="Type of the gradients. Default: float32."
+)
+@click.option(
+    "--bucket-mib", type=click.IntRange(1, 1024), help="MiB that a bucket of gradients is filled to. Default: 25."
+)
+@click.option(
+    "--backward-share",
+    metavar="SHARE",
+    callback=_parsed("share"),
+    help="The share of the backward pass in a step. Default: 2/3.",
+)
+@click.option("--batch", type=click.IntRange(1, 10**9), help="Samples of one step on each GPU. Default: the job's.")
+@click.option("--samples", type=click.IntRange(1, 10**15), help="Samples of an epoch, for its hours and cost.")
 @click.option("--prices", type=click.Path(path_type=Path), help="Table of prices, in place of `budget.prices`.")
 @click.option(
     "--option",
@@ -158,9 +187,18 @@ def _models(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comp
     "--costs", "costs_file", type=click.Path(path_type=Path), help="Costs that calibrate.py printed or wrote."
 )
 @click.option(
-    "--worth", metavar="SHARE", callback=_parsed("share"), help="Of their work that added hosts must do to pay; 0.5."
+    "--worth",
+    metavar="SHARE",
+    callback=_parsed("share"),
+    help="The share of their work that added hosts must do to pay. Default: 0.5.",
 )
-@click.option("--timeout", type=click.FloatRange(min=1), default=_TIMEOUT, show_default=True, help="Seconds at most.")
+@click.option(
+    "--timeout",
+    type=click.IntRange(1, 86400),
+    default=_TIMEOUT,
+    show_default=True,
+    help="Seconds that the model may take.",
+)
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the efficiency into this file.")
 @click.option("--json", "as_json", is_flag=True, help="The same as one JSON document (docs/json.md).")
 def command(
@@ -171,7 +209,7 @@ def command(
     costs: list[tuple[str | None, str, float]],
     costs_file: Path | None,
     worth: float | None,
-    timeout: float,
+    timeout: int,
     svg: Path | None,
     as_json: bool,
     **flags: Any,

@@ -170,8 +170,10 @@ def _warnings(
                 f"a step of {run.run.job} was measured on CPUs of this machine: it says nothing about GPUs; "
                 "give --step-time with the seconds of a step on the GPU"
             ]
-        base, why = instance(run.run.instance_type), "includes what the exchange of that run took"
-        warnings = [f"the step of {run.run.job} {why}, so that the modelled steps are too long"]
+        base, warnings = instance(run.run.instance_type), []
+        if run.run.ranks != 1:
+            why = "includes what the exchange of that run took, so that the modelled steps are too long"
+            warnings.append(f"the step of {run.run.job} {why}")
     else:
         base, warnings = instance(spec.compute.instance_type), []
     gpu = base.gpu if base is not None else None
@@ -196,7 +198,7 @@ def _buckets(given: Given, run: Measured | None) -> tuple[tuple[Bucket, ...], As
             raise NotKnown(f"{size(total)} in buckets of {bucket} MiB are too many buckets: give a larger --bucket-mib")
         made = even_buckets(total, bucket * MIB)
     whole = sum(one.bytes for one in made)
-    value = f"{size(whole)} of {dtype} in {count(len(made), 'bucket')} of up to about {bucket} MiB"
+    value = f"{size(whole)} of {dtype} in {count(len(made), 'bucket')} that are filled to {bucket} MiB"
     return made, Assumption("gradients", value, origin, source)
 
 

@@ -43,7 +43,7 @@ ENDS = [
         ["scale", "--trace", "mask-rcnn", "--hosts", "1"],
         JOB,
         WORKS,
-        "next: smdp-launch plan --set compute.instance_count=1\n",
+        "plan --set compute.instance_count=1\n",
     ),
     (["scale"], JOB, WORKS, "give --step-time SECONDS"),
     (["schema"], JOB, WORKS, "next: smdp-launch schema --output"),
