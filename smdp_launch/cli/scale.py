@@ -230,8 +230,7 @@ def command(
     from smdp_launch.scaling.study import Study
     from smdp_launch.scaling.verdict import WORTH
 
-    flags["engine_options"] = dict(flags["engine_options"])
-    given = Given(options=flags.pop("engine_options"), **flags)
+    given = Given(options=dict(flags.pop("engine_options")), **flags)
     checked = check_job(job_file, settings=settings)
     try:
         spec, _ = checked.require()
@@ -334,9 +333,9 @@ def _measured(job_file: Path, given: Given, name: str | None) -> Measured | None
         Refused: no run has that name, or it reported too few steps.
     """
     from smdp_launch.cli.render.waiting import show_waiting
-    from smdp_launch.errors import Refused
+    from smdp_launch.errors import Interrupted, Refused, SmdpError
     from smdp_launch.jobs.history import meant
-    from smdp_launch.jobs.step_events import run_events, run_events_or_none, runs_of
+    from smdp_launch.jobs.step_events import run_events, runs_of
     from smdp_launch.scaling.measured import measured
 
     if name is not None:
@@ -350,8 +349,13 @@ def _measured(job_file: Path, given: Given, name: str | None) -> Measured | None
     if not given.needs_run:
         return None
     for launch in runs_of(job_file):
-        events = run_events_or_none(launch, show_waiting)
-        found = measured(events) if events is not None else None
+        try:
+            found = measured(run_events(launch, show_waiting))
+        except Interrupted:
+            raise
+        except SmdpError as error:
+            click.echo(f"{launch.job} is left out: {error}", err=True)
+            continue
         if found is not None:
             return found
     return None

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.asking import Waiting
 from smdp_launch.jobs.clients import Clients, connection, tell_nobody
 from smdp_launch.jobs.description import describe
@@ -56,21 +55,12 @@ def run_events(launch: Launch, tell: Callable[[Waiting], None] = tell_nobody) ->
         return _read(clients, launch)
 
 
-def run_events_or_none(launch: Launch, tell: Callable[[Waiting], None] = tell_nobody) -> RunEvents | None:
-    """None for a run that cannot be read any more."""
-    try:
-        return run_events(launch, tell)
-    except SmdpError:
-        return None
-
-
 def _read(clients: Clients, launch: Launch) -> RunEvents:
     described = describe(clients, launch.job)
     reading = _Reading([])
     for line in read_lines(clients, launch.job, Wanted(grep=_EVENT)):
-        event = read_line(line.host, f"[{line.host}:{line.rank}] {line.text}", line.time_ms)
-        if line.rank is None:
-            event = read_line(line.host, line.text, line.time_ms)
+        prefix = f"[{line.host}:{line.rank}] " if line.rank is not None else ""
+        event = read_line(line.host, f"{prefix}{line.text}", line.time_ms)
         if isinstance(event, JobEvent):
             reading.see(event)
     instance_type = None if launch.where == LOCAL else described.instance_type or "unknown instance type"

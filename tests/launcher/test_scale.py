@@ -587,3 +587,13 @@ def test_prices_stand_in_the_report_with_their_source(tmp_path: Path) -> None:
     )
     assert json.loads(json.dumps(report.to_json()))["instance_types"][0]["hourly_usd"] == 36.0
     assert report.hosts[0].points[ENGINE][0].usd == pytest.approx(36 * 10 / 3600)
+
+
+def test_a_run_that_cannot_be_read_is_left_out_and_named(smdp_launch: Command, job_folder: Path) -> None:
+    (job_folder / ".smdp").mkdir()
+    gone = {"job": "small-1", "where": "local", "job_file": "job.yaml", "plan_hash": "", "time": "", "state": "nowhere"}
+    (job_folder / ".smdp" / "history.jsonl").write_text(json.dumps(gone) + "\n")
+    ran = smdp_launch("scale")
+    assert ran.returncode == ExitCode.USAGE
+    assert ran.stderr.startswith("small-1 is left out: the local cloud that the job ran in is gone: there is no folder ")
+    assert "no run of this job says how long a step takes" in ran.stderr
