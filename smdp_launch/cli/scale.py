@@ -253,7 +253,7 @@ def command(
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        show_report(report, spec.compute.instance_count, svg)
+        show_report(report, spec, svg)
 
 
 def _program() -> Path:

@@ -182,7 +182,7 @@ def _warnings(
     others = [one.name for one in types if one.gpu != gpu and one.name not in given.step_s]
     if others and gpu is not None:
         warnings.append(
-            f"the step is taken to be that of a {gpu} on {', '.join(others)} too: "
+            f"the step of one {gpu} is taken for {', '.join(others)} too: "
             f"give --step-time {others[0]}=SECONDS for each type"
         )
     return warnings

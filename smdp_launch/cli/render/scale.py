@@ -14,7 +14,8 @@ from smdp_launch.cli.render.console import Console, without_controls
 from smdp_launch.cli.render.next import command_for, say_next
 from smdp_launch.cli.render.rows import print_rows, wrapped
 from smdp_launch.cli.render.scale_plot import lines
-from smdp_launch.scaling.question import ENGINE, SCHEDULES
+from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.scaling.question import ENGINE, SCHEDULES, SMDISTRIBUTED
 from smdp_launch.scaling.report import Hosts, Report, verdicts
 from smdp_launch.scaling.verdict import Point, definition
 
@@ -57,8 +58,8 @@ class ModelProgress:
         self._bar.update(self._task, completed=done)
 
 
-def show_report(report: Report, hosts: int, svg: Path | None) -> None:
-    """``hosts`` is the job's own number of them."""
+def show_report(report: Report, spec: JobSpec, svg: Path | None) -> None:
+    """``svg`` is the file of the drawing, if there is one."""
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
     for warning in report.warnings:
         _say(err, Text.assemble(("warning: ", "bold yellow"), without_controls(warning)))
@@ -80,7 +81,7 @@ def show_report(report: Report, hosts: int, svg: Path | None) -> None:
     out.print(Text("\nModelled, not measured.", "bold"))
     if svg is not None:
         _say(err, Text(f"{svg} written"))
-    _say_next(report, hosts)
+    _say_next(report, spec)
 
 
 def _say(console: Console, text: Text) -> None:
@@ -97,12 +98,17 @@ def _title(one: Hosts) -> str:
     return f"{one.instance_type}: {one.gpus} x {one.gpu} a host{price}; a step alone {_ms(one.step_s)} ms"
 
 
-def _say_next(report: Report, hosts: int) -> None:
-    pays = report.hosts[0].stops[ENGINE].pays
-    if pays and pays != hosts:
-        say_next(f"{command_for('plan', report.job_file)} --set compute.instance_count={pays}")
-    else:
-        say_next(command_for("plan", report.job_file))
+def _say_next(report: Report, spec: JobSpec) -> None:
+    """The plan of the first type on the most hosts that pay with the job's own engine."""
+    first = report.hosts[0]
+    pays = first.stops[SMDISTRIBUTED if spec.engine == "smdistributed" else ENGINE].pays
+    changed = {}
+    if first.instance_type != spec.compute.instance_type:
+        changed["compute.instance_type"] = first.instance_type
+    if pays and pays != spec.compute.instance_count:
+        changed["compute.instance_count"] = str(pays)
+    flags = "".join(f" --set {name}={value}" for name, value in changed.items())
+    say_next(f"{command_for('plan', report.job_file)}{flags}")
 
 
 # -- The table ------------------------------------------------------------------------------------------------
