@@ -1,18 +1,19 @@
 """Models the training of BERT-large and Mask R-CNN on hosts of eight V100, this engine beside NCCL's ring of 2020.
 
-Usage: ``python native/benchmarks/at_scale.py [--hosts 2,4,8] [--trace NAME] [--cost NAME=VALUE ...] [--json FILE]``.
-Nothing is measured: the model of cost (native/model) is asked for every bucket of a step. What is assumed is printed.
+Usage: ``python native/benchmarks/at_scale.py [--hosts 2,4,8] [--trace NAME] [--samples N] [--dtype float16] ...``.
+Nothing is measured: the model of cost (native/model) is asked for every bucket of a step. What is assumed is printed,
+and beside each claim of AWS for its library from which rate of the ring on it would not hold.
 """
 
 import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, Mapping, NamedTuple, Optional
 
 import contenders
 import cost_model
-from traces import TRACES, Bucket, buckets_of
+from traces import TRACES, buckets_of
 
 from smdp_launch.catalog.exchange import published_steps, ring_table
 
@@ -24,11 +25,22 @@ Costs = Dict[str, float]
 
 #: Of one V100 with 32 GB alone in mixed precision, as NVIDIA published them.
 STEPS = published_steps()
+SAMPLES = {name: step.samples for name, step in STEPS.items()}
 #: A backward pass costs twice the forward pass.
 BACKWARD_SHARE = 2 / 3
 
-#: ml.p3dn.24xlarge: 100 Gbit/s, 96 vCPU of two a core.
-HOST: Costs = {"link_rate": 100 * GBIT, "cores": 48}
+#: ml.p3dn.24xlarge: 100 Gbit/s, 96 vCPU of two a core. Its two processors with six channels of DDR4-2666 each move at
+#: most 256 GB/s, of which 180 are assumed. For each byte of a rank's gradients the model counts 3 that copies and sums
+#: read; the memory moves 5 for it: values and results once each, the device's copies of both, and what the kernel
+#: copies for TCP. The rest stays in the caches, since the engine holds 1 MiB a rank out to the others. So 180 x 3 / 5.
+HOST: Costs = {"link_rate": 100 * GBIT, "cores": 48, "memory_rate": 110e9}
+#: What the engine takes by itself on 96 processors and 8 ranks.
+COPY_THREADS = 4
+#: Of AWS's library over torch's DDP, by hosts (SageMaker's developer guide).
+CLAIMS: Dict[str, Dict[int, float]] = {
+    "bert-large": {2: 0.41, 4: 0.52, 8: 0.13},
+    "mask-rcnn": {2: 0.04, 4: 0.19, 8: 0.15},
+}
 #: A ring through NVLink, which does not bind.
 NVLINK: Costs = {"ring_local_rate": 120e9, "ring_local_latency": 5e-6, "wire_overhead": 1.0}
 
@@ -54,18 +66,42 @@ RINGS = [
 ]
 
 
-def exchange_s(schedule: str, hosts: int, buckets: List[Bucket], costs: Costs) -> float:
-    """Seconds from the beginning of the backward pass to the last sum on the last rank."""
-    # The model counts in elements of at most 8 bytes.
-    sizes = [(one.bytes + -one.bytes % 8, one.ready_us / 1e6) for one in buckets]
-    return float(max(cost_model.ask(hosts, RANKS, sizes, costs, schedule)["bucket_done"]))
+class Job(NamedTuple):
+    """A step as all the schedules have it."""
+
+    trace: str
+    alone_s: float
+    dtype: str
+    bucket_mib: int
+    options: Dict[str, str]  # of the engine
+
+    def step_s(self, schedule: str, hosts: int, costs: Costs) -> float:
+        backward = self.alone_s * BACKWARD_SHARE
+        width = 4 if self.dtype == "float32" else 2
+        buckets = buckets_of(TRACES[self.trace](), width, self.bucket_mib, round(backward * 1000))
+        # The model counts in elements of at most 8 bytes.
+        sizes = [(one.bytes + -one.bytes % 8, one.ready_us / 1e6) for one in buckets]
+        answer = cost_model.ask(hosts, RANKS, sizes, costs, schedule, self.dtype, self.options)
+        return self.alone_s + max(0.0, float(max(answer["bucket_done"])) - backward)
 
 
-def step_s(trace: str, schedule: str, hosts: int, costs: Costs) -> float:
-    alone = STEPS[trace].seconds
-    backward = alone * BACKWARD_SHARE
-    buckets = buckets_of(TRACES[trace](), 4, 25, round(backward * 1000))
-    return alone + max(0.0, exchange_s(schedule, hosts, buckets, costs) - backward)
+def fails_from(job: Job, hosts: int, engine_s: float, claim: float) -> Optional[float]:
+    """Bytes a second between hosts of a ring beside which the engine's step is not ahead by ``claim``.
+
+    None where no ring is so slow.
+    """
+    wanted = engine_s * (1 + claim)
+    slow, fast = 0.1e9, 100e9
+
+    def ring_s(rate: float) -> float:
+        return job.step_s("ring", hosts, {**HOST, **NVLINK, "link_rate": rate})
+
+    if ring_s(slow) < wanted or ring_s(fast) > wanted:
+        return None
+    while fast / slow > 1.01:
+        middle = (slow * fast) ** 0.5
+        slow, fast = (middle, fast) if ring_s(middle) > wanted else (slow, middle)
+    return slow
 
 
 def cost(word: str) -> "tuple[str, float]":
@@ -73,30 +109,64 @@ def cost(word: str) -> "tuple[str, float]":
     return name, float(value)
 
 
+def option(word: str) -> "tuple[str, str]":
+    name, _, value = word.partition("=")
+    return name, value
+
+
+def job_of(trace: str, options: argparse.Namespace) -> Job:
+    samples = SAMPLES[trace]
+    share = (options.samples or samples) / samples
+    engine = {"SMDP_COPY_THREADS": str(options.copy_threads), **dict(options.option)}
+    return Job(trace, STEPS[trace].seconds * share, options.dtype, options.bucket_mib, engine)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", default="2,4,8", metavar="N,N,...")
     parser.add_argument("--trace", choices=sorted(STEPS), action="append")
+    parser.add_argument("--samples", type=int, metavar="N", help="of a step on one GPU; its time is in proportion")
+    parser.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="of the gradients")
+    parser.add_argument("--bucket-mib", type=int, default=25, metavar="N")
+    parser.add_argument("--copy-threads", type=int, default=COPY_THREADS, metavar="N", help="of a rank")
+    parser.add_argument(
+        "--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the engine"
+    )
     parser.add_argument("--cost", type=cost, action="append", default=[], metavar="NAME=VALUE", help="of the engine")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     contenders.build()
     changed: Costs = dict(options.cost)
     rows = []
-    print(f"Hosts of {RANKS} V100, 100 Gbit/s, 48 cores. The engine: the model's default costs over TCP", changed or "")
+    print(
+        f"Hosts of {RANKS} V100, 100 Gbit/s, 48 cores, {HOST['memory_rate'] / 1e9:.0f} GB/s of copies and sums a host"
+    )
+    print(f"The engine over TCP, {options.copy_threads} copy threads a rank, the model's default costs", changed or "")
     for ring in RINGS:
         print(f"Ring over {ring.name}: {ring.source}; NVLink does not bind")
     for trace in options.trace or sorted(STEPS):
-        alone = STEPS[trace].seconds
-        print(f"{trace}: a step of {alone * 1000:.0f} ms alone, {STEPS[trace].source}; float32, buckets of 25 MiB")
+        job = job_of(trace, options)
+        alone = job.alone_s
+        print(
+            f"{trace}: a step of {alone * 1000:.0f} ms alone, {options.samples or SAMPLES[trace]} samples a GPU "
+            f"({STEPS[trace].source}); {job.dtype}, buckets of {job.bucket_mib} MiB"
+        )
         for hosts in (int(word) for word in options.hosts.split(",")):
-            engine = step_s(trace, "engine", hosts, {**HOST, **changed})
+            engine = job.step_s("engine", hosts, {**HOST, **changed})
             row: Dict[str, Optional[float]] = {"hosts": hosts, "engine_s": engine, "efficiency": alone / engine}
             text = f"  {hosts:4} hosts: engine {engine * 1000:6.0f} ms, efficiency {alone / engine:4.0%}"
             for ring in RINGS:
-                theirs = step_s(trace, "ring", hosts, ring.costs(hosts))
+                theirs = job.step_s("ring", hosts, ring.costs(hosts))
                 row[f"ring_{ring.name}_s"] = theirs
                 text += f"; {theirs / engine - 1:+4.0%} over the ring of {ring.name} ({theirs * 1000:.0f} ms)"
+            if claim := CLAIMS[trace].get(hosts):
+                least = fails_from(job, hosts, engine, claim)
+                row["claim"], row["ring_rate_where_it_fails"] = claim, least
+                text += f"; {claim:+.0%} holds " + (
+                    "at no rate of the ring"
+                    if least is None
+                    else f"where the ring has less than {least / 1e9:.1f} GB/s"
+                )
             rows.append({"trace": trace, **row})
             print(text, flush=True)
     if options.json:

@@ -1,5 +1,6 @@
 #include "engine.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -214,8 +215,25 @@ Status Engine::start() {
   network_->register_memory(arena_.bytes());
   executor_->set_exhausted([this] { exhausted(); });
   executor_->set_tick([this] { tick(); }, [this] { return work(); });
-  return executor_->start(static_cast<int>(config_.options.pin_cpu),
-                          std::chrono::microseconds(config_.options.spin_us));
+  Executor::Threads threads;
+  threads.pin_cpu = static_cast<int>(config_.options.pin_cpu);
+  threads.spin = std::chrono::microseconds(config_.options.spin_us);
+  threads.copy_threads = copy_threads();
+  return executor_->start(threads);
+}
+
+// By default half of this rank's share of the processors: the script and its data loader have the others.
+int Engine::copy_threads() const {
+  constexpr int kMost = 4;
+  if (config_.options.copy_threads >= 0) {
+    return static_cast<int>(config_.options.copy_threads);
+  }
+  cpu_set_t usable;
+  if (layout_.world_size() == 1 || ::sched_getaffinity(0, sizeof(usable), &usable) != 0) {
+    return 0;
+  }
+  const int ranks_here = static_cast<int>(peer_arenas_.size()) + 1;
+  return std::clamp(CPU_COUNT(&usable) / (2 * ranks_here) - 1, 0, kMost);
 }
 
 Engine::~Engine() { close(); }

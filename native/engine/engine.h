@@ -99,6 +99,7 @@ class Engine final : public GroupServices {
   void send(int job_rank, Message message) override;
   void cancel(std::uint64_t group, std::uint64_t operation) override;
   void later(std::function<void()> task) override { executor_->post(std::move(task)); }
+  Executor& executor() override { return *executor_; }
   std::shared_ptr<RegionTable> regions() override { return regions_; }
   std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) override;
   BulkBudget& budget() override { return budget_; }
@@ -124,6 +125,7 @@ class Engine final : public GroupServices {
 
   Engine(EngineConfig config, EngineParts parts);
   Status start();
+  [[nodiscard]] int copy_threads() const;
   // False when it was called before.
   bool begin_end(bool orderly);
   void end(bool orderly);

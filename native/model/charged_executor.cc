@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <utility>
 #include <vector>
+
+#include "counting_kernels.h"
+#include "net/loop.h"
 
 namespace smdp::model {
 
@@ -23,8 +27,14 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
     }
   };
 
-  Process(simulation::World& its_world, Processors& its_processors, const Costs& its_costs)
-      : world(its_world), processors(its_processors), costs(its_costs) {}
+  Process(simulation::World& its_world, Processors& its_processors, Memory& its_memory,
+          const Costs& its_costs)
+      : world(its_world), processors(its_processors), memory(its_memory), costs(its_costs) {}
+
+  struct Copying {
+    Task work;
+    Task done;
+  };
 
   // Another process may post while it is some way into its turn: what is posted later can have an earlier
   // time.
@@ -71,6 +81,7 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
     }
     const TimePoint began = world.now();
     inside = true;
+    const CountingKernels::On of_this_host(memory);
     while (!posted.empty() && posted.front().when <= world.now()) {
       take_first()();
     }
@@ -79,11 +90,52 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
     processors.occupy(began, busy_until - began);
     const Work under_way = work ? work() : Work::kNone;
     quiet_until = under_way == Work::kSeldom ? busy_until + kDoze : busy_until;
-    spin = under_way == Work::kSwift ? spin_while_swift : Clock::duration{};
+    const bool near = under_way == Work::kSwift || copying > 0 || !offloaded.empty();
+    spin = near ? spin_while_swift : Clock::duration{};
     planned = TimePoint::max();
     if (!posted.empty()) {
       turn_at(posted.front().when);
     }
+  }
+
+  // A copy thread that has nothing to do takes the first of what is offloaded.
+  void copy_next() {
+    if (offloaded.empty() || copying == copy_threads || !running) {
+      return;
+    }
+    ++copying;
+    Copying next = std::move(offloaded.front());
+    offloaded.pop_front();
+    copy_at(std::max(world.now() + seconds(costs.hand_over), processors.free_at()), std::move(next));
+  }
+
+  void copy_at(TimePoint when, Copying next) {
+    world.at(when, [self = weak_from_this(), next = std::move(next)]() mutable {
+      if (const auto process = self.lock(); process && process->running) {
+        process->copy(std::move(next));
+      }
+    });
+  }
+
+  void copy(Copying next) {
+    if (const TimePoint free = processors.free_at(); free > world.now()) {
+      copy_at(free, std::move(next));
+      return;
+    }
+    const TimePoint began = world.now();
+    {
+      const CountingKernels::On of_this_host(memory);
+      next.work();
+    }
+    processors.occupy(began, world.now() - began);
+    --copying;
+    // Later than now(), which is when the work is done.
+    world.at(world.now(), [self = weak_from_this(), done = std::move(next.done)]() mutable {
+      if (const auto process = self.lock()) {
+        process->put(std::move(done));
+        process->copy_next();
+      }
+    });
   }
 
   void plan_tick() {
@@ -98,6 +150,10 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
 
   simulation::World& world;
   Processors& processors;
+  Memory& memory;
+  int copy_threads = 0;
+  int copying = 0;  // of them, at work
+  std::deque<Copying> offloaded;
   const Costs& costs;
   std::vector<Posted> posted;  // a heap
   std::uint64_t next = 0;
@@ -112,14 +168,16 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
   bool inside = false;  // a turn is under way
 };
 
-ChargedExecutor::ChargedExecutor(simulation::World& world, Processors& processors, const Costs& costs)
-    : process_(std::make_shared<Process>(world, processors, costs)) {}
+ChargedExecutor::ChargedExecutor(simulation::World& world, Processors& processors, Memory& memory,
+                                 const Costs& costs)
+    : process_(std::make_shared<Process>(world, processors, memory, costs)) {}
 
 ChargedExecutor::~ChargedExecutor() { process_->running = false; }
 
-Status ChargedExecutor::start(int, std::chrono::microseconds spin) {
+Status ChargedExecutor::start(const Threads& threads) {
   process_->running = true;
-  process_->spin_while_swift = spin;
+  process_->copy_threads = threads.copy_threads;
+  process_->spin_while_swift = threads.spin;
   process_->turn_at(process_->world.now());
   process_->plan_tick();
   return {};
@@ -136,6 +194,19 @@ void ChargedExecutor::stop() {
 void ChargedExecutor::post(Task task) { process_->put(std::move(task)); }
 
 void ChargedExecutor::drive(const std::function<bool()>&, TimePoint) { std::abort(); }
+
+bool ChargedExecutor::offloads(std::uint64_t bytes) const {
+  return process_->copy_threads > 0 && bytes >= Loop::kLeastOffload;
+}
+
+void ChargedExecutor::offload(Task work, Task done) {
+  process_->offloaded.push_back({std::move(work), std::move(done)});
+  process_->world.at(process_->world.now(), [self = process_->weak_from_this()] {
+    if (const auto process = self.lock()) {
+      process->copy_next();
+    }
+  });
+}
 
 void ChargedExecutor::set_tick(Task tick, std::function<Work()> work) {
   process_->tick = std::move(tick);

@@ -5,6 +5,7 @@
 
 #include "base/executor.h"
 #include "costs.h"
+#include "memory.h"
 #include "processors.h"
 #include "world.h"
 
@@ -12,17 +13,20 @@ namespace smdp::model {
 
 class ChargedExecutor final : public Executor {
  public:
-  ChargedExecutor(simulation::World& world, Processors& processors, const Costs& costs);
+  // `memory`: of the host.
+  ChargedExecutor(simulation::World& world, Processors& processors, Memory& memory, const Costs& costs);
   ~ChargedExecutor() override;
   ChargedExecutor(const ChargedExecutor&) = delete;
   ChargedExecutor& operator=(const ChargedExecutor&) = delete;
 
-  Status start(int pin_cpu, std::chrono::microseconds spin) override;
+  Status start(const Threads& threads) override;
   void stop() override;
   void post(Task task) override;
   void post_before_drive(Task task) override { post(std::move(task)); }
   // Nobody waits in a world, whose one thread would wait for itself.
   [[noreturn]] void drive(const std::function<bool()>& done, TimePoint deadline) override;
+  [[nodiscard]] bool offloads(std::uint64_t bytes) const override;
+  void offload(Task work, Task done) override;
   void set_tick(Task tick, std::function<Work()> work) override;
   void set_exhausted(Task exhausted) override { (void)exhausted; }
 

@@ -28,8 +28,10 @@ struct Costs {
   double receive_frame = 4e-6;  // of the receiver's
   double receive_byte = 0.25e-9;
   double local_frame = 0.3e-6;  // a message through shared memory, each side
+  double hand_over = 1e-6;      // until a copy thread has what it was given
   double copy_byte = 0.2e-9;    // within a host's memory
   double fold_byte = 0.15e-9;   // of each source of a sum
+  double memory_rate = 0;       // bytes that all processors of a host copy or add in a second; 0: no bound
 
   // Of a ring's peer: what each rank spends on a slice that it passes on, and the size of a slice.
   double ring_slice = 10e-6;

@@ -4,10 +4,10 @@ namespace smdp::model {
 namespace {
 
 // A kernel is a function without an object.
-simulation::World* charged = nullptr;
+Memory* charged = nullptr;
 const Costs* costs_now = nullptr;
 
-void charge(double each, std::size_t bytes) { charged->spend(seconds(each * static_cast<double>(bytes))); }
+void charge(double each, std::size_t bytes) { charged->move(each, bytes); }
 
 template <std::size_t kWidth>
 void fold(const std::byte* const*, std::size_t sources, std::byte*, std::size_t count, std::uint32_t) {
@@ -44,15 +44,13 @@ constexpr KernelSet kSet = {reduce, convert, copy, copy};
 
 }  // namespace
 
-CountingKernels::CountingKernels(simulation::World& world, const Costs& costs) {
-  charged = &world;
-  costs_now = &costs;
-}
+CountingKernels::CountingKernels(const Costs& costs) { costs_now = &costs; }
 
-CountingKernels::~CountingKernels() {
-  charged = nullptr;
-  costs_now = nullptr;
-}
+CountingKernels::~CountingKernels() { costs_now = nullptr; }
+
+CountingKernels::On::On(Memory& memory) { charged = &memory; }
+
+CountingKernels::On::~On() { charged = nullptr; }
 
 const KernelSet& CountingKernels::set() { return kSet; }
 

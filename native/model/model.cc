@@ -43,7 +43,8 @@ class EngineModel {
   Wires wires_;
   std::vector<int> host_of_;
   Networks networks_;
-  std::vector<Processors> processors_;
+  std::vector<Processors> processors_;  // by machine, as the next
+  std::vector<Memory> memories_;
   Arena buffer_;                                    // of all ranks, which touch none of it
   std::vector<std::span<const std::byte>> arenas_;  // by rank
   std::vector<std::unique_ptr<Engine>> engines_;
@@ -73,7 +74,7 @@ std::uint64_t most_bytes(const Question& question) {
 
 EngineModel::EngineModel(const Question& question)
     : question_(question),
-      kernels_(world_, question.costs),
+      kernels_(question.costs),
       wires_(world_, question.costs, question.hosts),
       host_of_(hosts_of_ranks(question)),
       networks_(world_, wires_, question.costs, host_of_),
@@ -82,6 +83,7 @@ EngineModel::EngineModel(const Question& question)
   const bool shared = question.costs.cores_are_shared != 0;
   processors_.assign(static_cast<std::size_t>(shared ? 1 : question.hosts),
                      Processors(std::max<std::size_t>(1, static_cast<std::size_t>(question.costs.cores))));
+  memories_.assign(processors_.size(), Memory(world_, question.costs));
   answer_.bucket_done.resize(question.buckets.size());
 }
 
@@ -94,14 +96,16 @@ EngineModel::~EngineModel() {
 Result<std::unique_ptr<Engine>> EngineModel::make(int rank, const Layout& layout, Arena arena) {
   const auto index = static_cast<std::size_t>(rank);
   const auto host = static_cast<std::size_t>(host_of_[index]);
-  auto executor = std::make_unique<ChargedExecutor>(world_, processors_[processors_.size() == 1 ? 0 : host],
-                                                    question_.costs);
+  const std::size_t machine = processors_.size() == 1 ? 0 : host;
+  auto executor =
+      std::make_unique<ChargedExecutor>(world_, processors_[machine], memories_[machine], question_.costs);
   EngineConfig config;
   config.identity.rank = rank;
   config.identity.world_size = static_cast<int>(host_of_.size());
   config.identity.build = "model";
   config.options = question_.options;
   config.options.flight_records = 0;
+  config.options.copy_threads = std::max<std::int64_t>(0, question_.options.copy_threads);
   config.log = [](LogLevel, const std::string&) {};
   EngineParts parts;
   parts.layout = layout;

@@ -195,7 +195,7 @@ TEST(FaultTransport, AFrameThatIsCutOffAnywhereIsALossAndNotAFrame) {
     Heard heard;
     Line one = line(loop);
     one.transport->start(heard);
-    ASSERT_TRUE(loop.start(-1, std::chrono::microseconds(0)).ok());
+    ASSERT_TRUE(loop.start({}).ok());
     ASSERT_TRUE(send_all(one.far.get(), frame, after(1)).ok());
     ASSERT_TRUE(send_all(one.far.get(), std::span(frame).first(bytes), after(1)).ok());
     one.far.reset();

@@ -46,6 +46,7 @@ Options options_of(const JobPlan& plan) {
   options.small_kib = plan.small_kib;
   options.bulk_kib = plan.bulk_kib;
   options.buffers_in_flight = plan.buffers_in_flight;
+  options.copy_threads = plan.copy_threads;
   options.flight_records = 16;
   options.kernels = "portable";
   return options;
@@ -313,6 +314,7 @@ Call Job::call_of(Made& made, const PlannedCall& planned) {
 void Job::over(int rank, Made& made, const Status& status) {
   const Spared spared;
   made.ended = world_.now();
+  made.left_with = status.ok() ? 0 : made.values.digest();
   world_.note(rank, made.number << 8U | static_cast<std::uint64_t>(status.code()), [&] {
     return "call " + std::to_string(made.number) + " ends" + (status.ok() ? "" : ": " + status.message());
   });

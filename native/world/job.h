@@ -35,6 +35,7 @@ class Job {
     Status refused;
     TimePoint at{};
     TimePoint ended{};
+    std::size_t left_with = 0;  // digest of its values, where it failed
 
     [[nodiscard]] bool is_over() const { return !refused.ok() || handle->is_complete(); }
     [[nodiscard]] const Status& status() const { return refused.ok() ? handle->status() : refused; }

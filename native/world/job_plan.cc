@@ -96,8 +96,9 @@ std::string describe(const JobPlan& plan) {
     text += " " + std::to_string(ranks);
   }
   text += " ranks; pieces of " + std::to_string(plan.piece_kib) + " KiB, " +
-          std::to_string(plan.buffers_in_flight) + " buffers in flight, deadlines of " +
-          std::to_string(plan.timeout_s) + " s";
+          std::to_string(plan.buffers_in_flight) + " buffers in flight, " +
+          (plan.copy_threads > 0 ? "copy threads, " : "") + "deadlines of " + std::to_string(plan.timeout_s) +
+          " s";
   text += plan.buffer_kib > 0 ? ", " + std::to_string(plan.buffer_kib) + " KiB under way to a rank\n" : "\n";
   for (std::uint32_t group = 0; group < plan.groups.size(); ++group) {
     text += "  group " + std::to_string(group) + ": ranks";
@@ -266,6 +267,7 @@ JobPlan draw_plan(std::uint64_t seed) {
   plan.small_kib = 1 << chance.below(6);
   plan.bulk_kib = plan.piece_kib << chance.below(4);
   plan.buffers_in_flight = static_cast<int>(1 + chance.below(4));
+  plan.copy_threads = chance.chance(0.5) ? 1 : 0;
   plan.arena_mib = chance.chance(0.2) ? 1 : 4;
   plan.buffer_kib = chance.chance(0.3) ? 1 << chance.below(8) : 0;
   plan.timeout_s = chance.chance(0.3) ? 1 + static_cast<double>(chance.below(3)) : 20;

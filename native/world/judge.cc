@@ -76,6 +76,9 @@ void Job::judge() {
       } else if (!at(rank).is_gone) {
         ++verdict_.failures;
         judge_error(name, rank, *made);
+        if (made->refused.ok() && made->values.digest() != made->left_with) {
+          wrong(name + ": its memory was written to after it had failed");
+        }
       }
     }
     if (!at(rank).is_gone) {

@@ -108,6 +108,17 @@ Buffer whole_result(const JobPlan& plan, std::uint32_t number, const PlannedCall
 
 }  // namespace
 
+std::size_t Values::digest() const {
+  const auto of = [](const testing::Buffer& bytes) {
+    return std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  };
+  std::size_t all = of(input) * 31 + of(output);
+  for (const Message& message : messages) {
+    all = all * 31 + of(message.bytes);
+  }
+  return all;
+}
+
 void Values::lend(Call& call) {
   if (call.what.collective != Collective::kBarrier) {
     call.input = input;

@@ -26,6 +26,8 @@ struct Values {
 
   // Makes it the call's. `this` must outlive it.
   void lend(Call& call);
+  // Of all its bytes: equal while nobody writes to it.
+  [[nodiscard]] std::size_t digest() const;
 };
 
 // Before the call; results are zeros. `what` is the planned call's, or differs from it in the count.

@@ -57,6 +57,22 @@ struct VirtualExecutor::Process : std::enable_shared_from_this<Process> {
     }
   }
 
+  // Within that time, unless it ends before; a process that is held up does nothing on any of its threads.
+  void when_it_runs(Clock::duration most, Task task) {
+    world.at(std::max(world.now(), paused_until) + world.between(microseconds(0), most),
+             [self = weak_from_this(), most, task = std::move(task)]() mutable {
+               const auto process = self.lock();
+               if (!process || !process->running) {
+                 return;
+               }
+               if (process->world.now() < process->paused_until) {
+                 process->when_it_runs(most, std::move(task));
+               } else {
+                 task();
+               }
+             });
+  }
+
   void plan_tick() {
     world.at(std::max(world.now() + tick_period(work ? work() : Work::kNone), paused_until),
              [self = weak_from_this()] {
@@ -80,6 +96,7 @@ struct VirtualExecutor::Process : std::enable_shared_from_this<Process> {
   TimePoint paused_until{};
   Clock::duration ahead{};
   std::uint64_t allocations_left = 0;  // until one fails; 0: none does
+  int copy_threads = 0;
   bool running = false;
   bool awake = false;  // a turn is planned
 };
@@ -88,7 +105,8 @@ VirtualExecutor::VirtualExecutor(World& world) : process_(std::make_shared<Proce
 
 VirtualExecutor::~VirtualExecutor() { process_->running = false; }
 
-Status VirtualExecutor::start(int, microseconds) {
+Status VirtualExecutor::start(const Threads& threads) {
+  process_->copy_threads = threads.copy_threads;
   process_->running = true;
   process_->wake();
   process_->plan_tick();
@@ -110,6 +128,20 @@ void VirtualExecutor::post(Task task) {
 }
 
 void VirtualExecutor::drive(const std::function<bool()>&, TimePoint) { std::abort(); }
+
+bool VirtualExecutor::offloads(std::uint64_t bytes) const { return bytes > 0 && process_->copy_threads > 0; }
+
+void VirtualExecutor::offload(Task work, Task done) {
+  const Spared spared;
+  process_->when_it_runs(
+      microseconds(200), [process = process_, work = std::move(work), done = std::move(done)]() mutable {
+        work();
+        process->when_it_runs(microseconds(20), [process, done = std::move(done)]() mutable {
+          process->posted.push_back(std::move(done));
+          process->wake();
+        });
+      });
+}
 
 void VirtualExecutor::set_tick(Task tick, std::function<Work()> work) {
   process_->tick = std::move(tick);

@@ -17,12 +17,15 @@ class VirtualExecutor final : public Executor {
   VirtualExecutor(const VirtualExecutor&) = delete;
   VirtualExecutor& operator=(const VirtualExecutor&) = delete;
 
-  Status start(int pin_cpu, std::chrono::microseconds spin) override;
+  Status start(const Threads& threads) override;
   void stop() override;
   void post(Task task) override;
   void post_before_drive(Task task) override { post(std::move(task)); }
   // Nobody waits in a world, whose one thread would wait for itself.
   [[noreturn]] void drive(const std::function<bool()>& done, TimePoint deadline) override;
+  // However little it is, where there are copy threads.
+  [[nodiscard]] bool offloads(std::uint64_t bytes) const override;
+  void offload(Task work, Task done) override;
   void set_tick(Task tick, std::function<Work()> work) override;
   void set_exhausted(Task exhausted) override;
 

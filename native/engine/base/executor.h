@@ -3,6 +3,9 @@
 // An executor runs one thing at a time, so what is touched by its tasks alone needs no lock. The loop with
 // its threads and its epoll set stands behind it (net/loop.h); a simulation puts all executors of a job on
 // one thread and one clock, which it turns itself.
+//
+// Beside its tasks it may have threads that copy and add up bytes for them (offload()): what such work
+// touches stays as it is until the work is done.
 #pragma once
 
 #include <chrono>
@@ -28,11 +31,17 @@ class Executor {
     return std::chrono::milliseconds(under_way == Work::kNone ? 250 : 20);
   }
 
+  struct Threads {
+    int pin_cpu = -1;  // the processor that tasks run on; -1: any
+    std::chrono::microseconds spin{
+        0};                // how long it looks for more while there is swift work, before it sleeps
+    int copy_threads = 0;  // for what is offloaded
+  };
+
   virtual ~Executor() = default;
 
-  // Starts to run tasks; `pin_cpu` >= 0 binds them to that processor. `spin`: how long it looks for more
-  // while there is swift work, before it sleeps.
-  virtual Status start(int pin_cpu, std::chrono::microseconds spin) = 0;
+  // Starts to run tasks.
+  virtual Status start(const Threads& threads) = 0;
   // Runs what is posted already, then ends. From outside only; safe to call twice.
   virtual void stop() = 0;
 
@@ -43,6 +52,12 @@ class Executor {
   // Runs tasks, or waits for another thread that does, until `done` or the deadline. `done` is asked on the
   // calling thread.
   virtual void drive(const std::function<bool()>& done, TimePoint deadline) = 0;
+
+  // Whether to offload() work on so many bytes: there are threads for it, and it takes longer than that.
+  [[nodiscard]] virtual bool offloads(std::uint64_t bytes) const = 0;
+  // From a task: `work` runs on another thread, at the same time as tasks and other such work; then `done`
+  // runs as a task. `work` neither throws nor takes memory.
+  virtual void offload(Task work, Task done) = 0;
 
   // `tick` runs about every tick_period() of what `work` returns.
   virtual void set_tick(Task tick, std::function<Work()> work) = 0;

@@ -45,6 +45,7 @@ const std::array kRows = {
     Row{{"SMDP_WIRE_DTYPE", "text", "", "", "bfloat16 or float16: sums and averages of float32 travel between hosts in it, at half the bytes; empty: as they are"}, &Options::wire_dtype, 0, 0},
     Row{{"SMDP_CONGESTION", "text", "", "cubic", "TCP congestion control between hosts; empty: the system's"}, &Options::congestion, 0, 0},
     Row{{"SMDP_PIN_CPU", "integer", "", "-1", "processor for the engine's thread; -1: no pinning"}, &Options::pin_cpu, -1, 4095},
+    Row{{"SMDP_COPY_THREADS", "integer", "", "-1", "threads of a rank that copy and sum beside the one that sends; -1: by the processors, 0 where these are few and at most 4"}, &Options::copy_threads, -1, 64},
     Row{{"SMDP_SPIN_US", "integer", "us", "100", "how long a thread with operations under way looks for work before it sleeps; it yields the processor meanwhile"}, &Options::spin_us, 0, 1000000},
     Row{{"SMDP_KERNELS", "text", "", "auto", "auto, portable, avx2, avx512 or neon; all give the same bits"}, &Options::kernels, 0, 0},
     Row{{"SMDP_HOST_ID", "text", "", "", "names the host; ranks with different names never share memory; empty: boot id and network namespace"}, &Options::host_id, 0, 0},

@@ -35,6 +35,7 @@ struct Options {
   std::string wire_dtype;
   std::string congestion = "cubic";
   std::int64_t pin_cpu = -1;
+  std::int64_t copy_threads = -1;
   std::int64_t spin_us = 100;
   std::string kernels = "auto";
   std::string host_id;

@@ -55,6 +55,13 @@ void Group::send_network(int group_rank, Message message) {
   services_.send(members_[static_cast<std::size_t>(group_rank)], std::move(message));
 }
 
+void Group::resume(const std::function<void()>& task) {
+  const auto self = shared_from_this();
+  inside_ = true;
+  task();
+  reap();
+}
+
 std::unique_ptr<LocalJob> Group::make_local_job(LocalSpec spec, std::uint64_t operation,
                                                 LocalJob::Events& events) {
   const auto& mates =

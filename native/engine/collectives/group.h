@@ -36,6 +36,7 @@ class GroupServices {
   virtual void send(int job_rank, Message message) = 0;
   virtual void cancel(std::uint64_t group, std::uint64_t operation) = 0;
   virtual void later(std::function<void()> task) = 0;
+  virtual Executor& executor() = 0;
   virtual std::shared_ptr<RegionTable> regions() = 0;
   virtual std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) = 0;
   [[nodiscard]] virtual const Layout& layout() const = 0;
@@ -85,6 +86,8 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
 
   // OperationHost
   void send_network(int group_rank, Message message) override;
+  Executor& executor() override { return services_.executor(); }
+  void resume(const std::function<void()>& task) override;
   std::unique_ptr<LocalJob> make_local_job(LocalSpec spec, std::uint64_t operation,
                                            LocalJob::Events& events) override;
   void finished(std::uint64_t operation) override;

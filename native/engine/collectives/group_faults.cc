@@ -161,7 +161,8 @@ void Group::end_active(const Status& why, std::optional<std::uint64_t> subject) 
   services_.later([dying] {});
   while (!active_.empty()) {
     const auto first = active_.begin();
-    const Operation& running = *first->second;
+    Operation& running = *first->second;
+    running.abandon();
     services_.cancel(id_, first->first);
     const std::string where =
         first->first == subject ? "" : " [" + describe_wait(running, running.waiting_for().ranks) + "]";

@@ -25,7 +25,13 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
       kernels_(kernels),
       deadline_(deadline),
       warn_at_(warn_at),
-      trace_(trace) {
+      trace_(trace),
+      offload_(host.executor(), trace.marks, [this](const Offload::Task& done) {
+        host_.resume([this, &done] {
+          done();
+          advance();
+        });
+      }) {
   const bool average = call_.what.op == ReduceOp::kAvg;
   if (call_.what.dtype == DType::kFloat32 && (average || call_.what.op == ReduceOp::kSum) && hosts_ > 1) {
     wire_dtype_ = options.wire_dtype;
@@ -40,11 +46,15 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
       plan_.pieces, [&](const Piece& p) { return p.round == 0 && layout.agent(my_host_, p.lane) == rank; });
   round_ = std::max(static_cast<std::uint32_t>(hosts_), static_cast<std::uint32_t>(first_round));
   summed_.assign(plan_.pieces.size(), 0);
+  published_.assign(plan_.pieces.size(), 0);
   waits_.assign(plan_.pieces.size(), 0);
 }
 
 // Of a failed group, the group may be gone by now.
-Operation::~Operation() { budget_.used -= in_flight_bytes_; }
+Operation::~Operation() {
+  abandon();
+  budget_.used -= in_flight_bytes_;
+}
 
 // This rank adds the hosts' sums of the piece up.
 bool Operation::adds_hosts(std::uint32_t piece) const {
@@ -80,7 +90,7 @@ void Operation::start() {
   spec.output = call_.output;
   spec.fold = folding_.fold;
   spec.kernels = &kernels_;
-  spec.marks = marks();
+  spec.offload = &offload_;
   local_ = host_.make_local_job(spec, number_, *this);
   pieces_left_ = plan_.pieces.size();
   for (std::uint32_t piece = 0; piece < plan_.pieces.size(); ++piece) {
@@ -202,37 +212,53 @@ bool Operation::sum_next() {
     return false;
   }
   const std::uint32_t piece = ready_.front();
-  const auto sum = local_->sum(piece);
-  if (sum.data() == nullptr) {
+  if (!local_->may_sum(piece)) {
     return false;
   }
   ready_.pop_front();
   ++in_flight_;
   in_flight_bytes_ += wire_bytes(piece);
   budget_.used += wire_bytes(piece);
-  summed_[piece] = 1;
-  const Piece& p = at(piece);
-  const bool to_every_host = p.owner_host == Piece::kEveryHost && hosts_ > 1;
-  std::shared_ptr<std::byte[]> copy;  // NOLINT(modernize-avoid-c-arrays)
-  if (narrowed(piece)) {
-    copy = narrow(sum);
-  } else if (to_every_host) {
-    // Small: a copy travels, for the result may be written over the sum before the kernel has taken it.
-    copy = std::make_shared_for_overwrite<std::byte[]>(sum.size());  // NOLINT(modernize-avoid-c-arrays)
-    kernels_.copy(sum, {copy.get(), sum.size()});
-  }
-  const std::span<const std::byte> payload = copy ? std::span(copy.get(), wire_bytes(piece)) : sum;
-  if (to_every_host) {
-    for (int turn = 1; turn < hosts_; ++turn) {
-      send(layout_.agent((my_host_ + turn) % hosts_, p.lane), FrameType::kHostSum, piece, payload, copy);
-    }
-  } else if (p.owner_host != Piece::kEveryHost && p.owner_host != my_host_) {
-    send(layout_.agent(p.owner_host, p.lane), FrameType::kHostSum, piece, payload, copy);
-    return true;
-  }
-  flight(piece).keep = copy;
-  add_sum(piece, my_host_, payload.data(), {});
+  local_->sum(piece);
   return true;
+}
+
+void Operation::summed(std::uint32_t piece, std::span<const std::byte> sum) {
+  summed_[piece] = 1;
+  if (narrowed(piece)) {
+    std::shared_ptr<std::byte[]> halves =  // NOLINT(modernize-avoid-c-arrays)
+        std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));
+    offload_.run(
+        Phase::kCopy, sum.size(),
+        [this, sum, to = halves.get()] {
+          conversion_.narrow(reinterpret_cast<const float*>(sum.data()), to, sum.size() / sizeof(float));
+        },
+        [this, piece, halves] { send_sum(piece, {halves.get(), wire_bytes(piece)}, halves); });
+  } else if (at(piece).owner_host == Piece::kEveryHost && hosts_ > 1) {
+    // Small: a copy travels, for the result may be written over the sum before the kernel has taken it.
+    const std::shared_ptr<std::byte[]> copy =  // NOLINT(modernize-avoid-c-arrays)
+        std::make_shared_for_overwrite<std::byte[]>(sum.size());
+    kernels_.copy(sum, {copy.get(), sum.size()});
+    send_sum(piece, {copy.get(), sum.size()}, copy);
+  } else {
+    send_sum(piece, sum, nullptr);
+  }
+}
+
+// To those that add the hosts' sums up.
+void Operation::send_sum(std::uint32_t piece, std::span<const std::byte> payload,
+                         const std::shared_ptr<const void>& keep) {
+  const Piece& p = at(piece);
+  if (p.owner_host == Piece::kEveryHost) {
+    for (int turn = 1; turn < hosts_; ++turn) {
+      send(layout_.agent((my_host_ + turn) % hosts_, p.lane), FrameType::kHostSum, piece, payload, keep);
+    }
+  } else if (p.owner_host != my_host_) {
+    send(layout_.agent(p.owner_host, p.lane), FrameType::kHostSum, piece, payload, keep);
+    return;
+  }
+  flight(piece).keep = keep;
+  add_sum(piece, my_host_, payload.data(), {});
 }
 
 // Whole before it is found by others: memory may be lost on the way.
@@ -261,31 +287,37 @@ bool Operation::try_combine(std::uint32_t piece) {
   if (result.data() == nullptr) {
     return false;
   }
-  const auto halves = add_hosts_up(piece, result);
-  flights_.erase(piece);
-  settle(piece);
-  publish_combined(piece, halves ? std::span<const std::byte>(halves.get(), wire_bytes(piece)) : result,
-                   halves);
+  std::shared_ptr<std::byte[]>
+      merged;  // NOLINT(modernize-avoid-c-arrays): what travels instead of the result
+  if (narrowed(piece)) {
+    merged =
+        std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));  // NOLINT(modernize-avoid-c-arrays)
+  }
+  offload_.run(
+      Phase::kReduce, wire_bytes(piece) * static_cast<std::uint64_t>(hosts_),
+      [this, piece, sums = flight(piece).sums.data(), merged = merged.get(), result = result.data()] {
+        add_hosts_up(piece, sums, merged, result);
+      },
+      [this, piece, result, merged] {
+        flights_.erase(piece);
+        settle(piece);
+        publish_combined(piece, merged ? std::span<const std::byte>(merged.get(), wire_bytes(piece)) : result,
+                         merged);
+      });
   return true;
 }
 
-// Into `result`. What travels instead of it, where that is narrower; else null.
-std::shared_ptr<std::byte[]> Operation::add_hosts_up(std::uint32_t piece,  // NOLINT
-                                                     std::span<std::byte> result) {
-  const Working working(marks(), Phase::kReduce);
-  const InFlight& state = flight(piece);
+// On any thread. `merged`: null where the result travels itself.
+void Operation::add_hosts_up(std::uint32_t piece, const std::byte* const* sums, std::byte* merged,
+                             std::byte* result) const {
   const std::size_t count = at(piece).bytes / size_of(call_.what.dtype);
-  if (narrowed(piece)) {
-    const auto merged =
-        std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));  // NOLINT(modernize-avoid-c-arrays)
-    folding_.merge(state.sums.data(), state.sums.size(), merged.get(), count, folding_.divisor);
-    put_result(piece, merged.get(), result.data());
-    return merged;
-  }
   if (count > 0) {
-    folding_.merge(state.sums.data(), state.sums.size(), result.data(), count, folding_.divisor);
+    folding_.merge(sums, static_cast<std::size_t>(hosts_), merged == nullptr ? result : merged, count,
+                   folding_.divisor);
   }
-  return nullptr;
+  if (merged != nullptr) {
+    put_result(piece, merged, result);
+  }
 }
 
 bool Operation::narrowed(std::uint32_t piece) const {
@@ -297,22 +329,9 @@ std::uint64_t Operation::wire_bytes(std::uint32_t piece) const {
   return narrowed(piece) ? bytes / size_of(call_.what.dtype) * size_of(*wire_dtype_) : bytes;
 }
 
-std::shared_ptr<std::byte[]> Operation::narrow(std::span<const std::byte> sum) const {  // NOLINT
-  const std::size_t count = sum.size() / size_of(call_.what.dtype);
-  const Working working(marks(), Phase::kCopy);
-  auto halves = std::make_shared_for_overwrite<std::byte[]>(
-      count * size_of(*wire_dtype_));  // NOLINT(modernize-avoid-c-arrays)
-  conversion_.narrow(reinterpret_cast<const float*>(sum.data()), halves.get(), count);
-  return halves;
-}
-
-// `from`: a piece's bytes as they travelled.
+// On any thread. `from`: a piece's bytes as they travelled.
 void Operation::put_result(std::uint32_t piece, const std::byte* from, std::byte* to) const {
   const Piece& p = at(piece);
-  if (p.bytes == 0 || from == to) {
-    return;
-  }
-  const Working working(marks(), Phase::kCopy);
   if (narrowed(piece)) {
     conversion_.widen(from, reinterpret_cast<float*>(to), p.bytes / size_of(call_.what.dtype));
   } else {
@@ -363,14 +382,17 @@ bool Operation::publish_next() {
   }
   to_publish_.pop_front();
   ++publishing_;
-  if (!source.empty() && result.data() != source.data()) {
-    const Working working(marks(), Phase::kCopy);
-    kernels_.copy(source, result.first(source.size()));
-  }
   for (int turn = 1; turn < hosts_; ++turn) {
     send(layout_.agent((my_host_ + turn) % hosts_, p.lane), FrameType::kPublish, piece, source, nullptr);
   }
-  local_->deliver(piece);
+  if (source.empty() || result.data() == source.data()) {
+    local_->deliver(piece);
+    return true;
+  }
+  offload_.run(
+      Phase::kCopy, source.size(),
+      [copy = kernels_.copy, source, to = result.first(source.size())] { copy(source, to); },
+      [this, piece] { local_->deliver(piece); });
   return true;
 }
 

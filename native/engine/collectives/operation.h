@@ -8,6 +8,9 @@
 // Each piece counts the events this rank still waits for; the operation is complete when no piece waits and
 // the kernel has taken every byte of ours. No rank completes before every rank of the group has made the same
 // call: either the result depends on all, or the plan carries a barrier piece.
+//
+// Copies and sums may run on other threads (offload.h). What follows from them is in the function that is
+// handed over with them, so that a step reads the same whether its bytes were moved at once or meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +27,7 @@
 #include "base/status.h"
 #include "collectives/budget.h"
 #include "collectives/call.h"
+#include "collectives/offload.h"
 #include "collectives/plan.h"
 #include "net/transport.h"
 #include "shm/local_reducer.h"
@@ -36,6 +40,9 @@ class OperationHost {
  public:
   virtual ~OperationHost() = default;
   virtual void send_network(int group_rank, Message message) = 0;
+  virtual Executor& executor() = 0;
+  // Runs what goes on in an operation without a frame that came.
+  virtual void resume(const std::function<void()>& task) = 0;
   virtual std::unique_ptr<LocalJob> make_local_job(LocalSpec spec, std::uint64_t operation,
                                                    LocalJob::Events& events) = 0;
   // The operation is complete; called once, the operation must be destroyed later than during this call.
@@ -76,6 +83,8 @@ class Operation final : public LocalJob::Events {
   bool local_frame(int from, const FrameHeader& header);
   // Retries what waits for memory.
   void advance();
+  // Nothing of the call's memory is touched any more. For an operation that ends before it is complete.
+  void abandon() { offload_.cancel(); }
 
   [[nodiscard]] const Call& call() const { return call_; }
   [[nodiscard]] std::uint64_t number() const { return number_; }
@@ -115,6 +124,7 @@ class Operation final : public LocalJob::Events {
 
   // LocalJob::Events
   void contributed(std::uint32_t piece) override;
+  void summed(std::uint32_t piece, std::span<const std::byte> sum) override;
   void handed_over(std::uint32_t piece) override;
   void delivered(std::uint32_t piece) override;
   void taken(std::uint32_t piece) override;
@@ -145,13 +155,17 @@ class Operation final : public LocalJob::Events {
   // What travels for a piece between hosts, where that is not the call's own type.
   [[nodiscard]] bool narrowed(std::uint32_t piece) const;
   [[nodiscard]] std::uint64_t wire_bytes(std::uint32_t piece) const;
-  [[nodiscard]] std::shared_ptr<std::byte[]> narrow(std::span<const std::byte> sum) const;      // NOLINT
-  std::shared_ptr<std::byte[]> add_hosts_up(std::uint32_t piece, std::span<std::byte> result);  // NOLINT
+  void send_sum(std::uint32_t piece, std::span<const std::byte> payload,
+                const std::shared_ptr<const void>& keep);
+  void add_hosts_up(std::uint32_t piece, const std::byte* const* sums, std::byte* merged,
+                    std::byte* result) const;
   void put_result(std::uint32_t piece, const std::byte* from, std::byte* to) const;
   bool try_combine(std::uint32_t piece);
   void publish_combined(std::uint32_t piece, std::span<const std::byte> payload,
                         const std::shared_ptr<const void>& keep);
   bool settle_published(std::uint32_t piece, Landing landing);
+  template <class Done>
+  void put_landed(std::uint32_t piece, Landing landing, std::byte* to, Done done);
   void send(int to, FrameType type, std::uint32_t piece, std::span<const std::byte> payload,
             std::shared_ptr<const void> keep);
 
@@ -173,13 +187,15 @@ class Operation final : public LocalJob::Events {
   TimePoint deadline_;
   TimePoint warn_at_;
   OperationTrace trace_;
+  Offload offload_;
   std::set<int> suspects_;
   std::set<int> witnesses_;
   std::optional<Told> told_;
   std::unique_ptr<LocalJob> local_;
 
-  std::vector<std::uint8_t> summed_;  // by piece: this agent's host sum was made
-  std::vector<std::uint32_t> waits_;  // by piece: events still to come
+  std::vector<std::uint8_t> summed_;     // by piece: this agent's host sum was made
+  std::vector<std::uint8_t> published_;  // by piece: its final bytes have come from another host
+  std::vector<std::uint32_t> waits_;     // by piece: events still to come
   std::uint64_t pieces_left_ = 0;
   std::uint32_t in_flight_ = 0;  // reducing pieces between sum and settlement
   std::uint64_t in_flight_bytes_ = 0;

@@ -1,5 +1,5 @@
 // What an operation does with what the other ranks send.
-#include <cstring>
+#include <utility>
 
 #include "collectives/operation.h"
 
@@ -51,11 +51,12 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
       return true;
     }
     case FrameType::kPublish: {
-      const bool from_owner =
-          p.origin == Piece::kReducing
-              ? p.owner_host >= 0 && from == layout_.agent(p.owner_host, p.lane) && host != my_host_
-              : from == p.origin && is_agent(piece);
-      if (!from_owner || header.payload != wire_bytes(piece) || waits_[piece] == 0) {
+      const bool from_owner = p.origin == Piece::kReducing
+                                  ? p.owner_host >= 0 && from == layout_.agent(p.owner_host, p.lane) &&
+                                        host != my_host_ &&
+                                        (rank_ == p.target || (p.to_all() && is_agent(piece)))
+                                  : from == p.origin && is_agent(piece);
+      if (!from_owner || header.payload != wire_bytes(piece) || std::exchange(published_[piece], 1) != 0) {
         return false;
       }
       if (p.origin == Piece::kReducing && is_agent(piece) && p.owner_host != my_host_) {
@@ -94,8 +95,8 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
 bool Operation::settle_published(std::uint32_t piece, Landing landing) {
   const Piece& p = at(piece);
   if (p.origin == Piece::kReducing && !p.to_all()) {  // straight to the root
-    put_result(piece, landing.data, call_.output.data() + p.out_offset);
-    account(piece);
+    put_landed(piece, std::move(landing), call_.output.data() + p.out_offset,
+               [this, piece] { account(piece); });
     return true;
   }
   const auto memory = local_->result(piece);
@@ -103,9 +104,20 @@ bool Operation::settle_published(std::uint32_t piece, Landing landing) {
     to_deliver_.emplace_back(piece, std::move(landing));
     return false;
   }
-  put_result(piece, landing.data, memory.data());
-  local_->deliver(piece);
+  put_landed(piece, std::move(landing), memory.data(), [this, piece] { local_->deliver(piece); });
   return true;
+}
+
+template <class Done>
+void Operation::put_landed(std::uint32_t piece, Landing landing, std::byte* to, Done done) {
+  if (at(piece).bytes == 0 || landing.data == to) {
+    done();
+    return;
+  }
+  const auto held = std::make_shared<Landing>(std::move(landing));
+  offload_.run(
+      Phase::kCopy, at(piece).bytes, [this, piece, held, to] { put_result(piece, held->data, to); },
+      std::move(done));
 }
 
 bool Operation::local_frame(int from, const FrameHeader& header) {

@@ -1,6 +1,5 @@
 #include "net/loop.h"
 
-#include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -10,10 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <new>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
+#include "base/arithmetic.h"
 #include "base/ready_to_throw.h"
 #include "base/signals_blocked.h"
 
@@ -25,31 +22,6 @@ constexpr std::chrono::milliseconds kHoldBack{2};
 // Who waits for the baton looks again so often.
 constexpr std::chrono::milliseconds kLook{20};
 constexpr std::chrono::milliseconds kDoze{1};
-
-// The floating-point modes of the kernels, whatever the thread's own are: a script that flushes subnormals
-// must not change sums.
-class Arithmetic {
- public:
-#if defined(__x86_64__)
-  Arithmetic() : before_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
-  ~Arithmetic() { _mm_setcsr(before_); }
-
- private:
-  unsigned before_;
-#else
-  Arithmetic() {
-    ::fegetenv(&before_);
-    ::fesetenv(FE_DFL_ENV);
-  }
-  ~Arithmetic() { ::fesetenv(&before_); }
-
- private:
-  fenv_t before_{};
-#endif
- public:
-  Arithmetic(const Arithmetic&) = delete;
-  Arithmetic& operator=(const Arithmetic&) = delete;
-};
 
 }  // namespace
 
@@ -66,26 +38,32 @@ Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_NO
 
 Loop::~Loop() { stop(); }
 
-Status Loop::start(int pin_cpu, std::chrono::microseconds spin) {
+Status Loop::start(const Threads& threads) {
   if (!made_.ok()) {
     return made_;
   }
-  spin_ = spin;
+  spin_ = threads.spin;
   last_tick_ = last_work_ = Clock::now();
   {
     const SignalsBlocked of_the_program;
     thread_ = std::thread([this] { run(); });
   }
   ::pthread_setname_np(thread_.native_handle(), "smdp-loop");
-  if (pin_cpu >= 0) {
+  if (threads.pin_cpu >= 0) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(static_cast<unsigned>(pin_cpu), &set);
+    CPU_SET(static_cast<unsigned>(threads.pin_cpu), &set);
     if (const int error = ::pthread_setaffinity_np(thread_.native_handle(), sizeof(set), &set); error != 0) {
-      return system_error("SMDP_PIN_CPU=" + std::to_string(pin_cpu), error);
+      return system_error("SMDP_PIN_CPU=" + std::to_string(threads.pin_cpu), error);
     }
   }
-  return {};
+  return copy_threads_.start(threads.copy_threads, spin_, [this](std::unique_ptr<CopyThreads::Job> job) {
+    {
+      const std::lock_guard lock(mutex_);
+      finished_.push(std::move(job));
+    }
+    came();
+  });
 }
 
 void Loop::stop() {
@@ -99,6 +77,7 @@ void Loop::stop() {
   baton_.notify_all();
   wake();
   thread_.join();
+  copy_threads_.stop();
 }
 
 // --- From any thread ---
@@ -112,7 +91,7 @@ void Loop::wake() {
 
 bool Loop::has_posted() {
   const std::lock_guard lock(mutex_);
-  return !posted_.empty();
+  return !posted_.empty() || !finished_.empty();
 }
 
 void Loop::post_before_drive(Task task) {
@@ -122,6 +101,10 @@ void Loop::post_before_drive(Task task) {
 
 void Loop::post(Task task) {
   post_before_drive(std::move(task));
+  came();
+}
+
+void Loop::came() {
   bool idle = false;
   {
     const std::lock_guard lock(baton_mutex_);
@@ -197,21 +180,44 @@ void Loop::set_tick(Task tick, std::function<Work()> work) {
   work_ = std::move(work);
 }
 
+bool Loop::offloads(std::uint64_t bytes) const { return bytes >= kLeastOffload && copy_threads_.any(); }
+
+void Loop::offload(Task work, Task done) {
+  auto job = std::make_unique<CopyThreads::Job>();
+  job->work = std::move(work);
+  job->done = std::move(done);
+  ++offloaded_;
+  copy_threads_.add(std::move(job));
+}
+
+// The tasks behind one that has no memory are somebody's calls, which must hear how they end.
+void Loop::run_here(const Task& task) {
+  try {
+    task();
+  } catch (const std::bad_alloc&) {
+    exhausted_();
+  }
+}
+
 bool Loop::run_posted() {
   std::vector<Task> tasks;
+  CopyThreads::Queue finished;
   {
     const std::lock_guard lock(mutex_);
     tasks.swap(posted_);
+    finished.swap(finished_);
+  }
+  bool ran = !tasks.empty();
+  while (const std::unique_ptr<CopyThreads::Job> job = finished.pop()) {
+    --offloaded_;
+    run_here(job->done);
+    ran = true;
   }
   for (Task& task : tasks) {
-    try {
-      task();
-    } catch (const std::bad_alloc&) {
-      exhausted_();  // the tasks behind it are somebody's calls, which must hear how they end
-    }
+    run_here(task);
     task = nullptr;
   }
-  return !tasks.empty();
+  return ran;
 }
 
 bool Loop::take_events(int timeout_ms) {
@@ -245,7 +251,7 @@ bool Loop::sleep(TimePoint until, bool ringable) {
 
 void Loop::find_nothing(TimePoint now, TimePoint until) {
   const Work under_way = work();
-  if (under_way == Work::kSwift && now - last_work_ < spin_) {
+  if ((under_way == Work::kSwift || offloaded_ > 0) && now - last_work_ < spin_) {
     ::sched_yield();
   } else if (under_way == Work::kSeldom && !std::exchange(dozed_, true)) {
     sleep(std::min(until, now + kDoze), false);

@@ -2,7 +2,8 @@
 //
 // Ownership rule of the whole engine: the state of groups, operations, links and shared memory is touched on
 // the loop only. Other threads hand it work with post(); it hands results back through OperationHandle alone.
-// So none of that state has a lock, and none of the loop's functions may block.
+// So none of that state has a lock, and none of the loop's functions may block. Large copies and sums run on
+// copy threads of their own (collectives/offload.h), which touch bytes and no state.
 //
 // The loop is turned by whoever holds the baton. That is the loop's own thread, unless somebody waits for an
 // operation: then the waiting thread turns it (drive()), and a small message costs no change of threads. The
@@ -12,7 +13,7 @@
 // While there is swift work, a turn that finds nothing to do is repeated for a moment, giving the processor
 // away each time, before the holder of the baton goes to sleep in the kernel. While there is seldom something
 // to do it dozes first: for a millisecond the others of the host need not ring, which would cost both sides
-// more than what they have to say.
+// more than what they have to say. While copy threads are at work it looks again, as with swift work.
 #pragma once
 
 #include <array>
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/copy_threads.h"
 #include "base/executor.h"
 #include "base/fd.h"
 #include "base/status.h"
@@ -38,6 +40,9 @@ namespace smdp {
 class Loop final : public Executor {
  public:
   using Ready = std::function<void(std::uint32_t events)>;
+
+  // What takes less is done before another thread has seen it.
+  static constexpr std::uint64_t kLeastOffload = 16U << 10U;  // bytes
 
   // What is asked in every turn beside the descriptors: mailboxes in shared memory.
   class Poller {
@@ -56,11 +61,13 @@ class Loop final : public Executor {
   ~Loop() override;
 
   // Executor
-  Status start(int pin_cpu, std::chrono::microseconds spin) override;
+  Status start(const Threads& threads) override;
   void stop() override;
   void post(Task task) override;
   void post_before_drive(Task task) override;
   void drive(const std::function<bool()>& done, TimePoint deadline) override;
+  [[nodiscard]] bool offloads(std::uint64_t bytes) const override;
+  void offload(Task work, Task done) override;
   void set_tick(Task tick, std::function<Work()> work) override;
   void set_exhausted(Task exhausted) override { exhausted_ = std::move(exhausted); }
 
@@ -85,6 +92,8 @@ class Loop final : public Executor {
   bool run_posted();
   // True when something came. `ringable`: the others ring when they have something for the poller.
   bool sleep(TimePoint until, bool ringable);
+  void run_here(const Task& task);
+  void came();  // something was posted
   void wake();
   [[nodiscard]] bool has_posted();
   [[nodiscard]] Work work() const { return work_ ? work_() : Work::kNone; }
@@ -95,7 +104,8 @@ class Loop final : public Executor {
   Status made_;
   std::thread thread_;
   std::mutex mutex_;
-  std::vector<Task> posted_;  // guarded by mutex_
+  std::vector<Task> posted_;     // guarded by mutex_
+  CopyThreads::Queue finished_;  // guarded by mutex_: offloaded work that has run
 
   std::mutex baton_mutex_;
   std::condition_variable baton_;  // the baton is free, or somebody's operation may be complete
@@ -118,6 +128,9 @@ class Loop final : public Executor {
   TimePoint last_tick_{};
   TimePoint last_work_{};
   bool dozed_ = false;  // since there was something to do
+  int offloaded_ = 0;   // work that is not done
+
+  CopyThreads copy_threads_;  // end first
 };
 
 }  // namespace smdp

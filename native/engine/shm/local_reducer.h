@@ -1,5 +1,7 @@
 // The seam for the step inside a host: bring the values of its ranks together, and hand results out to them.
 //
+// Copies and sums may run beside the loop (LocalSpec::offload): what they make is there with the event.
+//
 // Shared memory stands behind it now (shm_reducer.h). On hosts whose GPUs are linked a device reducer comes
 // later: reduce-scatter on the GPUs, each rank copying out its own lane of the host's sum. The operation
 // above is the same.
@@ -11,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "collectives/offload.h"
 #include "collectives/plan.h"
 #include "kernels/reduce.h"
 #include "net/frame.h"
-#include "trace/marks.h"
 
 namespace smdp {
 
@@ -26,6 +28,8 @@ class LocalJob {
     virtual ~Events() = default;
     // On the piece's agent: every rank of the host has contributed, sum() may be called.
     virtual void contributed(std::uint32_t piece) = 0;
+    // On the agent, after sum(): the host's sum.
+    virtual void summed(std::uint32_t piece, std::span<const std::byte> sum) = 0;
     // On a rank that is not the agent: its values of the piece are no longer read from the input.
     virtual void handed_over(std::uint32_t piece) = 0;
     // The piece's final bytes are in this rank's output (or this rank has none).
@@ -37,10 +41,11 @@ class LocalJob {
   virtual ~LocalJob() = default;
 
   virtual void start() = 0;
-  // On the agent: the host's sum. Empty data() means "no memory now, ask again" (zero bytes have a data()
-  // too).
-  virtual std::span<const std::byte> sum(std::uint32_t piece) = 0;
-  // Where the final bytes must be written before deliver(); may be the sum's own memory. Empty as above.
+  // On the agent: makes the host's sum, for which may_sum() must have found memory. False: ask again.
+  virtual bool may_sum(std::uint32_t piece) = 0;
+  virtual void sum(std::uint32_t piece) = 0;
+  // Where the final bytes must be written before deliver(); may be the sum's own memory. Empty data() means
+  // "no memory now, ask again" (zero bytes have a data() too).
   virtual std::span<std::byte> result(std::uint32_t piece) = 0;
   // Hands result(piece) to the ranks of this host that get it.
   virtual void deliver(std::uint32_t piece) = 0;
@@ -65,7 +70,7 @@ struct LocalSpec {
   std::span<std::byte> output;  // empty where this rank gets nothing
   ReduceFn fold = nullptr;      // of the host's values
   const KernelSet* kernels = nullptr;
-  Marks marks;
+  Offload* offload = nullptr;  // of the operation, which outlives the job
 };
 
 }  // namespace smdp

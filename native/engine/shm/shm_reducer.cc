@@ -50,6 +50,11 @@ bool ShmJob::stays_here(std::uint32_t piece) const {
   return at.origin == Piece::kReducing && at.target == spec_.rank && is_agent(piece) && at.bytes > 0;
 }
 
+std::span<const std::byte> ShmJob::input_of(std::uint32_t piece) const {
+  const Piece& at = piece_at(piece);
+  return at.bytes == 0 ? std::span<const std::byte>() : spec_.input.subspan(at.in_offset, at.bytes);
+}
+
 std::span<std::byte> ShmJob::output_of(std::uint32_t piece) const {
   const Piece& at = piece_at(piece);
   if (at.bytes == 0 || spec_.output.empty() || !gets(local_, piece)) {
@@ -58,16 +63,16 @@ std::span<std::byte> ShmJob::output_of(std::uint32_t piece) const {
   return spec_.output.subspan(at.out_offset, at.bytes);
 }
 
-void ShmJob::copy_out(std::span<const std::byte> result, std::span<std::byte> output) const {
+template <class Done>
+void ShmJob::copy_out(std::span<const std::byte> result, std::span<std::byte> output, Done done) const {
   if (output.empty()) {
+    done();
     return;
   }
-  const Working working(spec_.marks, Phase::kCopy);
-  if (spec_.output.size() >= kStreamingBytes) {
-    spec_.kernels->copy_streaming(result, output);
-  } else {
-    spec_.kernels->copy(result, output);
-  }
+  const auto copy =
+      spec_.output.size() >= kStreamingBytes ? spec_.kernels->copy_streaming : spec_.kernels->copy;
+  spec_.offload->run(
+      Phase::kCopy, output.size(), [copy, result, output] { copy(result, output); }, std::move(done));
 }
 
 // Whole before it is found by others: memory may be lost on the way.
@@ -79,7 +84,7 @@ ShmJob::Values& ShmJob::values_of(std::uint32_t piece) {
   values.of.assign(locals_, nullptr);
   values.offsets.assign(locals_, 0);
   const Piece& at = piece_at(piece);
-  values.of[static_cast<std::size_t>(local_)] = at.bytes == 0 ? &nothing : spec_.input.data() + at.in_offset;
+  values.of[static_cast<std::size_t>(local_)] = at.bytes == 0 ? &nothing : input_of(piece).data();
   values.count = 1;
   return values_.emplace(piece, std::move(values)).first->second;
 }
@@ -110,19 +115,33 @@ void ShmJob::pump() {
     if (!offset) {
       return;  // tried again when something is freed, and on the next tick
     }
-    if (at.bytes > 0) {
-      const Working working(spec_.marks, Phase::kCopy);
-      spec_.kernels->copy(spec_.input.subspan(at.in_offset, at.bytes), regions_->at(*offset, at.bytes));
-    }
     ++next_;
     outstanding_ += std::max<std::uint64_t>(at.bytes, 1);
+    Contribution& contribution = contributions_.emplace_back(piece, *offset);
+    spec_.offload->run(
+        Phase::kCopy, at.bytes,
+        [copy = spec_.kernels->copy, from = input_of(piece), to = regions_->at(*offset, at.bytes)] {
+          copy(from, to);
+        },
+        [this, &contribution] {
+          contribution.copied = true;
+          contribute_copied();
+        });
+  }
+}
+
+// In the plan's order, whichever copy was done first: the agents' windows count on it (plan.h).
+void ShmJob::contribute_copied() {
+  while (!contributions_.empty() && contributions_.front().copied) {
+    const Piece& at = piece_at(contributions_.front().piece);
     FrameHeader header;
     header.type = FrameType::kContribute;
-    header.piece = piece;
-    header.offset = *offset;
+    header.piece = contributions_.front().piece;
+    header.offset = contributions_.front().offset;
     header.bytes = at.bytes;
+    contributions_.pop_front();
     send_(static_cast<int>(at.lane % locals_), header);
-    events_.handed_over(piece);
+    events_.handed_over(header.piece);
   }
 }
 
@@ -145,32 +164,42 @@ bool ShmJob::on_contribution(int sender, const FrameHeader& header) {
   return true;
 }
 
-std::span<const std::byte> ShmJob::sum(std::uint32_t piece) {
+void ShmJob::sum(std::uint32_t piece) {
   const Piece& at = piece_at(piece);
-  Values& values = values_of(piece);
+  const Values& values = values_of(piece);
   if (locals_ == 1) {
-    return {values.of[0], at.bytes};
+    events_.summed(piece, {values.of[0], at.bytes});
+    return;
   }
   const auto memory = result(piece);
-  if (memory.data() == nullptr) {
-    return {};
-  }
-  if (at.bytes > 0) {
-    const Working working(spec_.marks, Phase::kReduce);
-    spec_.fold(values.of.data(), locals_, memory.data(), at.bytes / size_of(spec_.call.dtype), 1);
-  }
+  const std::size_t count = at.bytes / size_of(spec_.call.dtype);
+  spec_.offload->run(
+      Phase::kReduce, at.bytes * locals_,
+      [fold = spec_.fold, of = values.of.data(), locals = locals_, to = memory.data(), count] {
+        if (count > 0) {
+          fold(of, locals, to, count, 1);
+        }
+      },
+      [this, piece, memory] {
+        give_back_values(piece);
+        events_.summed(piece, memory);
+      });
+}
+
+// The sum of this host is made.
+void ShmJob::give_back_values(std::uint32_t piece) {
+  const auto found = values_.find(piece);
   for (std::size_t other = 0; other < locals_; ++other) {
     if (other != static_cast<std::size_t>(local_)) {
       FrameHeader header;
       header.type = FrameType::kConsumed;
       header.piece = piece;
-      header.offset = values.offsets[other];
-      header.bytes = at.bytes;
+      header.offset = found->second.offsets[other];
+      header.bytes = piece_at(piece).bytes;
       send_(static_cast<int>(other), header);
     }
   }
-  values_.erase(piece);
-  return memory;
+  values_.erase(found);
 }
 
 std::span<std::byte> ShmJob::result(std::uint32_t piece) {
@@ -212,11 +241,10 @@ std::shared_ptr<const void> ShmJob::keep(std::uint32_t piece) {
 
 void ShmJob::deliver(std::uint32_t piece) {
   const Piece& at = piece_at(piece);
-  std::vector<int> takers;
   if (locals_ > 1 && !stays_here(piece)) {
+    std::vector<int> takers;
     const auto found = results_.find(piece);
     const std::uint64_t offset = found->second;
-    copy_out(regions_->at(offset, at.bytes), output_of(piece));
     for (int other = 0; other < static_cast<int>(locals_); ++other) {
       if (other != local_ && gets(other, piece)) {
         takers.push_back(other);
@@ -233,10 +261,19 @@ void ShmJob::deliver(std::uint32_t piece) {
       send_(other, header);
     }
     results_.erase(found);
-    regions_->release(offset);
+    copy_out(regions_->at(offset, at.bytes), output_of(piece),
+             [this, piece, offset, is_taken = takers.empty()] {
+               regions_->release(offset);
+               delivered(piece, is_taken);
+             });
+    return;
   }
+  delivered(piece, true);
+}
+
+void ShmJob::delivered(std::uint32_t piece, bool is_taken) {
   events_.delivered(piece);
-  if (takers.empty()) {
+  if (is_taken) {
     events_.taken(piece);
   }
 }
@@ -247,14 +284,15 @@ bool ShmJob::on_offer(int sender, const FrameHeader& header) {
   if (header.bytes != at.bytes || memory.data() == nullptr || !gets(local_, header.piece)) {
     return false;
   }
-  copy_out(memory, output_of(header.piece));
   FrameHeader reply;
   reply.type = FrameType::kTaken;
   reply.piece = header.piece;
   reply.offset = header.offset;
   reply.bytes = header.bytes;
-  send_(sender, reply);
-  events_.delivered(header.piece);
+  copy_out(memory, output_of(header.piece), [this, sender, reply] {
+    send_(sender, reply);
+    events_.delivered(reply.piece);
+  });
   return true;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <map>
 #include <unordered_map>
 
@@ -31,7 +32,8 @@ class ShmJob final : public LocalJob {
   ShmJob& operator=(const ShmJob&) = delete;
 
   void start() override;
-  std::span<const std::byte> sum(std::uint32_t piece) override;
+  bool may_sum(std::uint32_t piece) override { return locals_ == 1 || result(piece).data() != nullptr; }
+  void sum(std::uint32_t piece) override;
   std::span<std::byte> result(std::uint32_t piece) override;
   void deliver(std::uint32_t piece) override;
   std::shared_ptr<const void> keep(std::uint32_t piece) override;
@@ -46,13 +48,24 @@ class ShmJob final : public LocalJob {
     std::vector<std::uint64_t> offsets;
     std::size_t count = 0;
   };
+  // A copy of this rank's values that the piece's agent is to read.
+  struct Contribution {
+    std::uint32_t piece = 0;
+    std::uint64_t offset = 0;
+    bool copied = false;
+  };
 
   [[nodiscard]] const Piece& piece_at(std::uint32_t piece) const { return spec_.plan->pieces[piece]; }
   [[nodiscard]] bool is_agent(std::uint32_t piece) const;
   [[nodiscard]] bool gets(int local_rank, std::uint32_t piece) const;
   [[nodiscard]] bool stays_here(std::uint32_t piece) const;
+  [[nodiscard]] std::span<const std::byte> input_of(std::uint32_t piece) const;
   [[nodiscard]] std::span<std::byte> output_of(std::uint32_t piece) const;
-  void copy_out(std::span<const std::byte> result, std::span<std::byte> output) const;
+  template <class Done>
+  void copy_out(std::span<const std::byte> result, std::span<std::byte> output, Done done) const;
+  void contribute_copied();
+  void give_back_values(std::uint32_t piece);
+  void delivered(std::uint32_t piece, bool is_taken);
   Values& values_of(std::uint32_t piece);
   bool on_contribution(int sender, const FrameHeader& header);
   bool on_offer(int sender, const FrameHeader& header);
@@ -66,8 +79,9 @@ class ShmJob final : public LocalJob {
   int local_ = 0;
   std::size_t locals_ = 1;
   const std::vector<int>* host_ranks_ = nullptr;
-  std::size_t next_ = 0;           // into the plan's order
-  std::uint64_t outstanding_ = 0;  // bytes held out
+  std::size_t next_ = 0;                   // into the plan's order
+  std::uint64_t outstanding_ = 0;          // bytes held out
+  std::list<Contribution> contributions_;  // not sent yet, in the plan's order
   std::unordered_map<std::uint32_t, Values> values_;
   std::unordered_map<std::uint32_t, std::uint64_t> results_;  // piece to offset of our region
   std::unordered_map<std::uint32_t, std::unique_ptr<std::byte[]>>
