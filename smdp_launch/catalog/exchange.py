@@ -72,6 +72,13 @@ def rate_within_host(found: Instance) -> Rate:
     return Rate(known[found.fabric]["bytes_per_second"], known["source"])
 
 
+def memory_rate(found: Instance) -> Rate | None:
+    """What all processors of a host together copy and add up; None for a type without an assumption."""
+    known = table("exchange")["memory"]
+    one = known.get(found.name)
+    return Rate(one["bytes_per_second"], known["source"]) if one is not None else None
+
+
 def published_steps() -> dict[str, PublishedStep]:
     """By the name of the model's trace."""
     return {

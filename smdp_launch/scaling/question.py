@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from smdp_launch.catalog.exchange import efa_rate, link_rate, rate_within_host, ring_rate
+from smdp_launch.catalog.exchange import efa_rate, link_rate, memory_rate, rate_within_host, ring_rate
 from smdp_launch.catalog.instances import Instance
 from smdp_launch.scaling.workload import Workload
 
@@ -35,6 +35,7 @@ _BOUNDS = {
     "cores_are_shared": (0.0, 1.0),
     "link_rate": (1e3, 1e15),
     "ring_local_rate": (1e3, 1e15),
+    "memory_rate": (0.0, 1e15),
     "link_burst": (0.0, 1e12),
     "link_quantum": (64.0, 1e12),
     "ring_slice_bytes": (4096.0, 1e12),
@@ -117,7 +118,11 @@ class Setting:
 
 def costs_of(schedule: str, found: Instance, hosts: int, setting: Setting) -> dict[str, float]:
     """What ``schedule`` costs on ``hosts`` hosts of a type, beyond the model's defaults."""
-    costs = {"link_rate": link_rate(found), "cores": float(cores(found)), **setting.measured()}
+    costs = {"link_rate": link_rate(found), "cores": float(cores(found))}
+    memory = memory_rate(found)
+    if memory is not None and "memory_rate" in setting.defaults:
+        costs["memory_rate"] = memory.bytes_per_second
+    costs |= setting.measured()
     if schedule == SMDISTRIBUTED:
         costs |= _smdistributed_costs(found, {**setting.defaults, **costs})
     if schedule == RING:
@@ -136,6 +141,8 @@ def _smdistributed_costs(found: Instance, engine: Costs) -> dict[str, float]:
     adds up, n are sums within the host, so that 1 / (n + 1) of the price is left.
     """
     costs = {"copy_byte": 0.0, "fold_byte": engine["fold_byte"] / (found.gpus + 1)}
+    if "memory_rate" in engine:
+        costs["memory_rate"] = 0.0  # no bound: the model would count the bytes that the GPUs add up and copy
     efa = efa_rate(found)
     if efa is None:
         return costs
@@ -152,6 +159,17 @@ def cost_problem(name: str, value: float) -> str | None:
     """Why the model has no use for this value of a cost."""
     least, most = _BOUNDS.get(name, _SECONDS)
     return None if least <= value <= most else f"{name} is {value:g}, and has to be from {least:g} to {most:g}"
+
+
+def default_options(found: Instance, setting: Setting) -> dict[str, str]:
+    """What the engine decides by the host that it finds itself on, which the model cannot see.
+
+    By default a rank has as many copy threads as half of its share of the processors, less the one that sends, and at
+    most 4 (``Engine::copy_threads``).
+    """
+    if "hand_over" not in setting.defaults:
+        return {}  # a model of before there were copy threads
+    return {"SMDP_COPY_THREADS": str(min(4, max(0, found.vcpus // (2 * found.gpus) - 1)))}
 
 
 def cores(found: Instance) -> int:
@@ -219,7 +237,7 @@ def exchange(
     ready = tuple((one.bytes, one.ready * backward) for one in workload.buckets)
     if method is None:
         method = _method(schedule, hosts, len(ready))
-    options = {} if schedule == RING else dict(workload.options or {})
+    options = {} if schedule == RING else {**default_options(found, setting), **(workload.options or {})}
     costs = costs_of(schedule, found, hosts, setting)
 
     def question(buckets: Sequence[tuple[int, float]]) -> Question:

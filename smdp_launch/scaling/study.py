@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from smdp_launch.catalog.exchange import checked, efa_rate, rate_within_host, ring_rate
+from smdp_launch.catalog.exchange import checked, efa_rate, memory_rate, rate_within_host, ring_rate
 from smdp_launch.catalog.instances import Instance
 from smdp_launch.catalog.tables import table
 from smdp_launch.scaling.inputs import Inputs
@@ -20,6 +20,7 @@ from smdp_launch.scaling.question import (
     Question,
     Setting,
     cores,
+    default_options,
     exchange,
 )
 from smdp_launch.scaling.report import Hosts, Report
@@ -157,6 +158,15 @@ class Study:
         day = table("instances")["checked"]
         hardware = f"{found.gpus} x {found.gpu}, {found.network_gbit} Gbit/s, {cores(found)} cores"
         yield Assumption("host", f"{found.name}: {hardware}", Origin.CATALOGUE, f"instances, {day}")
+        memory = memory_rate(found)
+        if memory is not None and "memory_rate" in self.setting.defaults:
+            value = f"{found.name}: {memory.bytes_per_second / 1e9:.3g} GB/s that copies and sums read"
+            yield Assumption("memory", value, Origin.CATALOGUE, memory.source)
+        for name, threads in default_options(found, self.setting).items():
+            if name not in (self.inputs.workload.options or {}):
+                yield Assumption(
+                    "engine option", f"{found.name}: {name}={threads}", Origin.DEFAULT, "as the engine has it"
+                )
         efa = efa_rate(found)
         if efa is not None:
             value = f"{found.name}: {efa.bytes_per_second / 1e9:.3g} GB/s between hosts, of {SMDISTRIBUTED}"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -113,6 +114,16 @@ def test_costs_of_a_schedule_go_before_those_of_all_and_those_before_a_files() -
     assert costs_of(RING, found, 2, setting)["wake"] == 2e-6
     smdistributed = costs_of(SMDISTRIBUTED, found, 2, setting)
     assert (smdistributed["copy_byte"], smdistributed["fold_byte"]) == (5e-11, pytest.approx(1e-11))
+
+
+def test_a_model_with_copy_threads_is_asked_as_the_engine_would_decide() -> None:
+    found = gpu_instance(P3DN)
+    knowing = Setting({**DEFAULTS, "hand_over": 1e-6, "memory_rate": 0.0})
+    asked = exchange(workload(0.3, 1 << 20), found, ENGINE, 2, knowing).question
+    assert (asked.options, asked.costs["memory_rate"]) == ({"SMDP_COPY_THREADS": "4"}, 110e9)
+    chosen = replace(workload(0.3, 1 << 20), options={"SMDP_COPY_THREADS": "1"})
+    assert exchange(chosen, found, ENGINE, 2, knowing).question.options == {"SMDP_COPY_THREADS": "1"}
+    assert exchange(chosen, found, RING, 2, knowing).question.options == {}
 
 
 def test_a_type_without_efa_pays_the_kernel_for_each_byte() -> None:
