@@ -239,6 +239,9 @@ def exchange(
         method = _method(schedule, hosts, len(ready))
     options = {} if schedule == RING else {**default_options(found, setting), **(workload.options or {})}
     costs = costs_of(schedule, found, hosts, setting)
+    if options.get("SMDP_COPY_THREADS") == "0" and "memory_rate" not in setting.overrides(schedule):
+        # Copies within a turn reserve the memory ahead of its time: ranks would wait for each other's whole turns.
+        costs.pop("memory_rate", None)
 
     def question(buckets: Sequence[tuple[int, float]]) -> Question:
         kind = RING if schedule == RING else ENGINE

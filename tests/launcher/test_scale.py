@@ -124,6 +124,8 @@ def test_a_model_with_copy_threads_is_asked_as_the_engine_would_decide() -> None
     chosen = replace(workload(0.3, 1 << 20), options={"SMDP_COPY_THREADS": "1"})
     assert exchange(chosen, found, ENGINE, 2, knowing).question.options == {"SMDP_COPY_THREADS": "1"}
     assert exchange(chosen, found, RING, 2, knowing).question.options == {}
+    none = replace(workload(0.3, 1 << 20), options={"SMDP_COPY_THREADS": "0"})
+    assert "memory_rate" not in exchange(none, found, ENGINE, 2, knowing).question.costs
 
 
 def test_a_type_without_efa_pays_the_kernel_for_each_byte() -> None:
