@@ -84,6 +84,7 @@ def test_every_test_that_conformance_names_is_there() -> None:
     [
         "docs/plan.md",
         "docs/local-runs.md",
+        "docs/scale.md",
         pytest.param("docs/jobs.md", marks=pytest.mark.runs),
         pytest.param("docs/local-cloud.md", marks=pytest.mark.runs),
     ],

@@ -9,11 +9,13 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, Mapping, NamedTuple, Optional
 
 import contenders
 import cost_model
 from traces import TRACES, buckets_of
+
+from smdp_launch.catalog.exchange import published_steps, ring_table
 
 RANKS = 8
 GBIT = 1e9 / 8
@@ -21,18 +23,9 @@ GBIT = 1e9 / 8
 Costs = Dict[str, float]
 
 
-class Step(NamedTuple):
-    """Of one V100 with 32 GB alone in mixed precision, as NVIDIA published it."""
-
-    seconds: float
-    source: str
-
-
-STEPS = {
-    "bert-large": Step(64 / 171.52, "171.52 sequences/s, 64 of 128 tokens a step (NVIDIA, DGX-1 32G, PyTorch 19.07)"),
-    "mask-rcnn": Step(4 / 13.14, "13.14 images/s, 4 a step (NVIDIA, DGX-1 32G, PyTorch 19.02)"),
-}
-SAMPLES = {"bert-large": 64, "mask-rcnn": 4}
+#: Of one V100 with 32 GB alone in mixed precision, as NVIDIA published them.
+STEPS = published_steps()
+SAMPLES = {name: step.samples for name, step in STEPS.items()}
 #: A backward pass costs twice the forward pass.
 BACKWARD_SHARE = 2 / 3
 
@@ -56,7 +49,7 @@ NVLINK: Costs = {"ring_local_rate": 120e9, "ring_local_latency": 5e-6, "wire_ove
 class Ring:
     name: str
     source: str
-    bytes_per_second: Dict[int, float]  # from so many hosts on
+    bytes_per_second: Mapping[int, float]  # from so many hosts on
 
     def costs(self, hosts: int) -> Costs:
         rate = self.bytes_per_second[max(least for least in self.bytes_per_second if least <= hosts)]
@@ -64,11 +57,11 @@ class Ring:
 
 
 RINGS = [
-    Ring("TCP", "4.7 GB/s between p3dn, 2020 (github.com/NVIDIA/nccl/issues/398)", {1: 4.7e9}),
+    Ring("TCP", "4.7 GB/s between p3dn, 2020 (github.com/NVIDIA/nccl/issues/398)", ring_table()["TCP"]),
     Ring(
         "EFA",
         "10 GB/s on 2 p3dn, 8 on 4, 7 on 8 and more, 2019 (github.com/NVIDIA/nccl/issues/235: 6 to 8 on 8 to 32)",
-        {1: 10e9, 4: 8e9, 8: 7e9},
+        ring_table()["EFA"],
     ),
 ]
 

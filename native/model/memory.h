@@ -1,5 +1,9 @@
 // The memory of a host, whose bandwidth all its processors share: a queue of the bytes that copies and sums
 // read and write.
+//
+// A turn of a process is one event of the world, however long it takes, so what others move meanwhile is
+// asked for later with an earlier time. The queue is therefore kept as what is left of it, not as when it is
+// free.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +22,19 @@ class Memory {
   void move(double each, std::size_t bytes) {
     const auto alone = seconds(each * static_cast<double>(bytes));
     if (costs_->memory_rate > 0) {
-      free_ = std::max(free_, world_->now()) + seconds(static_cast<double>(bytes) / costs_->memory_rate);
+      const TimePoint now = world_->now();
+      left_ -= std::clamp(now - seen_, Clock::duration{}, left_);
+      seen_ = std::max(seen_, now);
+      left_ += seconds(static_cast<double>(bytes) / costs_->memory_rate);
     }
-    world_->spend(std::max(alone, free_ - world_->now()));
+    world_->spend(std::max(alone, left_));
   }
 
  private:
   simulation::World* world_;
   const Costs* costs_;
-  TimePoint free_{};
+  Clock::duration left_{};  // of the queue, when it was last seen
+  TimePoint seen_{};
 };
 
 }  // namespace smdp::model

@@ -31,6 +31,7 @@ COMMANDS = {
     "schema": "Print the job file's schema, for editors.",
     "preflight": "Ask AWS what would stand in a launch's way.",
     "launch": "Run a job here (--local) or on SageMaker, and follow it to its end.",
+    "scale": "Model how the job scales with hosts, and where more stop to pay.",
     "rehearse": "Try here how a job meets a fault: spot, kill, throttle and others.",
     "follow": "Show a job from its first line to its end.",
     "status": "Tell how far a job is, and how it ended.",

@@ -115,6 +115,27 @@ def test_every_folder_that_the_dockerfiles_copy_is_staged(tmp_path: Path) -> Non
         assert [one for one in copied if not (folder / one).is_dir()] == []
 
 
+def test_every_source_that_cmake_names_is_staged(tmp_path: Path) -> None:
+    """Also those of targets that an image does without: CMake looks for the sources of every target."""
+    native = staged(tmp_path / "a").folder / "native"
+    listed = [native / "CMakeLists.txt", *native.glob("adapters/*/CMakeLists.txt")]
+    for file in listed:
+        named = re.findall(r"(?<![\w/])[\w./-]+\.(?:cc|h|pth|py)\b", file.read_text())
+        assert named
+        assert [one for one in named if not (file.parent / one.lstrip("/")).is_file()] == []
+    assert "model/main.cc" in listed[0].read_text()
+
+
+def test_every_folder_of_sources_that_cmake_adds_is_staged_or_optional(tmp_path: Path) -> None:
+    native = staged(tmp_path / "a").folder / "native"
+    text = (native / "CMakeLists.txt").read_text()
+    added = set(re.findall(r"^ *add_subdirectory\((\S+)\)", text, re.MULTILINE))
+    missing = {one for one in added if not (native / one).is_dir()}
+    assert missing == {"tests", "fuzz", "benchmarks"}
+    for one in missing:
+        assert re.search(rf"^if\(SMDP_[^)]*\)\n(?:  .*\n)*  add_subdirectory\({one}\)", text, re.MULTILINE)
+
+
 def test_nothing_that_was_built_here_is_staged(tmp_path: Path) -> None:
     folder = staged(tmp_path / "a").folder
     odd = [path for path in folder.rglob("*") if path.suffix in (".so", ".pyc", ".o") or path.name == "__pycache__"]

@@ -35,6 +35,7 @@ SOUND = [
     (["catalog", "frameworks"], "catalog-frameworks"),
     (["catalog", "images", "--region", "eu-west-1"], "catalog-images"),
     (["catalog", "images", "--version", "2.0.1", "--framework", "pytorch"], "catalog-images"),
+    (["scale", "--trace", "mask-rcnn", "--instance-type", "ml.p3dn.24xlarge", "--hosts", "1,2"], "scale"),
 ]
 REFUSED = [
     (["validate"], "validate"),
@@ -43,6 +44,7 @@ REFUSED = [
     (["plan"], "plan"),
     (["plan", "--origins"], "plan"),
     (["plan", "nowhere.yaml"], "plan"),
+    (["scale"], "scale"),
     (["preflight"], "preflight"),
 ]
 IMPOSSIBLE = [
@@ -56,6 +58,10 @@ IMPOSSIBLE = [
     (["catalog", "instances", "--policy", "lax"], ExitCode.USAGE),
     (["catalog", "frameworks", "--engine", "gloo"], ExitCode.USAGE),
     (["catalog", "images"], ExitCode.USAGE),
+    (["scale"], ExitCode.USAGE),
+    (["scale", "--hosts", "0"], ExitCode.USAGE),
+    (["scale", "--trace", "mask-rcnn", "--cost", "copy_bite=1"], ExitCode.USAGE),
+    (["scale", "--trace", "mask-rcnn", "--costs", "nowhere"], ExitCode.ENVIRONMENT),
     (["preflight", "--ignore", "E501"], ExitCode.USAGE),
     (["local", "status", "--usr"], ExitCode.USAGE),
     (["local", "down", "--grace", "-1"], ExitCode.USAGE),

@@ -40,6 +40,13 @@ ENDS = [
     (["plan", "--origins"], JOB, WORKS, "next: smdp-launch launch"),
     (["plan", "--out", "plan.json"], JOB, WORKS, "next: smdp-launch launch plan.json"),
     (["plan"], MISTAKE, WORKS, "smdp-launch explain SMDP"),
+    (
+        ["scale", "--trace", "mask-rcnn", "--hosts", "1"],
+        JOB,
+        WORKS,
+        "plan --set compute.instance_count=1\n",
+    ),
+    (["scale"], JOB, WORKS, "give --step-time SECONDS"),
     (["schema"], JOB, WORKS, "next: smdp-launch schema --output"),
     (["schema", "--output", "job.schema.json"], JOB, WORKS, "next: name it in a job file's first line"),
     (["launch", "--dry-run"], JOB, WORKS, "next: smdp-launch launch\n"),

@@ -45,8 +45,7 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
   const auto first_round = std::ranges::count_if(
       plan_.pieces, [&](const Piece& p) { return p.round == 0 && layout.agent(my_host_, p.lane) == rank; });
   round_ = std::max(static_cast<std::uint32_t>(hosts_), static_cast<std::uint32_t>(first_round));
-  summed_.assign(plan_.pieces.size(), 0);
-  published_.assign(plan_.pieces.size(), 0);
+  passed_.assign(plan_.pieces.size(), 0);
   waits_.assign(plan_.pieces.size(), 0);
 }
 
@@ -224,7 +223,7 @@ bool Operation::sum_next() {
 }
 
 void Operation::summed(std::uint32_t piece, std::span<const std::byte> sum) {
-  summed_[piece] = 1;
+  passed_[piece] |= kSummed;
   if (narrowed(piece)) {
     std::shared_ptr<std::byte[]> halves =  // NOLINT(modernize-avoid-c-arrays)
         std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));

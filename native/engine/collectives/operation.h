@@ -140,6 +140,9 @@ class Operation final : public LocalJob::Events {
   [[nodiscard]] bool is_agent(std::uint32_t piece) const {
     return layout_.agent(my_host_, at(piece).lane) == rank_;
   }
+  [[nodiscard]] bool has_passed(std::uint32_t piece, std::uint8_t what) const {
+    return (passed_[piece] & what) != 0;
+  }
   [[nodiscard]] std::vector<int> receivers_of(std::uint32_t piece) const;
   [[nodiscard]] bool adds_hosts(std::uint32_t piece) const;
   [[nodiscard]] bool gets_result(std::uint32_t piece) const;
@@ -193,9 +196,11 @@ class Operation final : public LocalJob::Events {
   std::optional<Told> told_;
   std::unique_ptr<LocalJob> local_;
 
-  std::vector<std::uint8_t> summed_;     // by piece: this agent's host sum was made
-  std::vector<std::uint8_t> published_;  // by piece: its final bytes have come from another host
-  std::vector<std::uint32_t> waits_;     // by piece: events still to come
+  // By piece: what has happened to it.
+  static constexpr std::uint8_t kSummed = 1;     // this agent made its host's sum
+  static constexpr std::uint8_t kPublished = 2;  // its final bytes have come from another host
+  std::vector<std::uint8_t> passed_;
+  std::vector<std::uint32_t> waits_;  // by piece: events still to come
   std::uint64_t pieces_left_ = 0;
   std::uint32_t in_flight_ = 0;  // reducing pieces between sum and settlement
   std::uint64_t in_flight_bytes_ = 0;

@@ -20,7 +20,7 @@ std::optional<Landing> Operation::place(int from, const FrameHeader& header) {
     }
     // An agent that has not sent its own sum cannot be sent a result: checked before its memory is handed
     // out.
-    const bool expected = p.origin == Piece::kReducing ? summed_[header.piece] != 0 : from == p.origin;
+    const bool expected = p.origin == Piece::kReducing ? has_passed(header.piece, kSummed) : from == p.origin;
     if (!direct && expected && is_agent(header.piece) && waits_[header.piece] > 0) {
       if (const auto memory = local_->result(header.piece); memory.data() != nullptr) {
         return Landing::into(memory.data());
@@ -56,9 +56,10 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
                                         host != my_host_ &&
                                         (rank_ == p.target || (p.to_all() && is_agent(piece)))
                                   : from == p.origin && is_agent(piece);
-      if (!from_owner || header.payload != wire_bytes(piece) || std::exchange(published_[piece], 1) != 0) {
+      if (!from_owner || header.payload != wire_bytes(piece) || has_passed(piece, kPublished)) {
         return false;
       }
+      passed_[piece] |= kPublished;
       if (p.origin == Piece::kReducing && is_agent(piece) && p.owner_host != my_host_) {
         settle(piece);
       }
@@ -75,7 +76,8 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
         if (waits_[piece] == 0) {
           --publishing_;
         }
-      } else if (p.origin == Piece::kReducing && !p.to_all() && summed_[piece] != 0 && is_agent(piece)) {
+      } else if (p.origin == Piece::kReducing && !p.to_all() && has_passed(piece, kSummed) &&
+                 is_agent(piece)) {
         settle(piece);
         if (!gets_result(piece)) {
           account(piece);

@@ -17,7 +17,7 @@ Operation::Wait Operation::waiting_for() const {
       return receivers.empty() ? Wait{"waiting for the data", {p.origin}}
                                : Wait{"waiting for the receivers", receivers};
     }
-    if (is_agent(piece) && summed_[piece] == 0) {
+    if (is_agent(piece) && !has_passed(piece, kSummed)) {
       Wait wait{"waiting for the values of the host's ranks", {}};
       for (const int local : local_->missing(piece)) {
         wait.ranks.push_back(

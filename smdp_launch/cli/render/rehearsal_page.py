@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from smdp_launch.card import rows, text
 from smdp_launch.cli.render.rehearsal_plot import PLOT_STYLE, plot
+from smdp_launch.cli.render.svg import DARK, LIGHT, PRINT, properties
 from smdp_launch.jobs.rehearsal_report import Report, Timeline
 from smdp_launch.planning.rehearsed import REHEARSAL_VERSION
 from smdp_launch.units import count
@@ -17,10 +18,10 @@ from smdp_launch.units import count
 Row = tuple[str, str]
 
 _STYLE = (
+    f":root{{color-scheme:light dark;{properties(LIGHT)};--pass:#1a7f37;--fail:#c4262e}}\n"
+    "@media (prefers-color-scheme:dark){\n"
+    f":root{{{properties(DARK)};--pass:#4ac26b;--fail:#ff7b72}}}}\n"
     """\
-:root{color-scheme:light dark;--ground:#fff;--ink:#1b1f24;--soft:#59636e;--line:#d1d9e0;--pass:#1a7f37;--fail:#c4262e}
-@media (prefers-color-scheme:dark){
-:root{--ground:#14171c;--ink:#e6e9ed;--soft:#9aa4af;--line:#3a424b;--pass:#4ac26b;--fail:#ff7b72}}
 body{background:var(--ground);color:var(--ink);font:15px/1.45 system-ui,"DejaVu Sans",sans-serif;
 max-width:62em;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}
 h1{font-size:1.35em;margin:0}h2{font-size:1.05em;margin:1.6em 0 .4em;padding-bottom:.2em;
@@ -39,11 +40,12 @@ th{color:var(--soft);font-weight:normal;text-align:left}
 th,td{padding:.15em 1.4em .15em 0;border-bottom:1px solid var(--line);vertical-align:top}
 th,td:not(:last-child){white-space:nowrap}
 .number{text-align:right;font-variant-numeric:tabular-nums}
-@media print{:root{color-scheme:light;--ground:#fff;--ink:#000;--soft:#444;--line:#bbb;--pass:#116329;--fail:#a40e26}
+"""
+    f"@media print{{:root{{color-scheme:light;{properties(PRINT)};--pass:#116329;--fail:#a40e26}}\n"
+    """\
 body{max-width:none;margin:0;font-size:11px}h2{margin:.9em 0 .3em}svg{min-width:0}
 figure,tr{break-inside:avoid}h2{break-after:avoid}}
-"""
-    + PLOT_STYLE
+""" + PLOT_STYLE
 )
 
 

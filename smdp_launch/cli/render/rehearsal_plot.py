@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from smdp_launch.card import text
+from smdp_launch.cli.render.svg import BASE_STYLE, LEFT, LETTER, WIDTH, text_at, title_of
 from smdp_launch.cli.render.timeline import ticks
 from smdp_launch.jobs.rehearsal_report import Moment, Status, Timeline
 
 #: Units of the drawing. To the right there is room for the name of the status that the job ended with.
-WIDTH, LEFT, RIGHT = 960, 84, 132
+RIGHT = 132
 _BAND, _GAP, _LINE, _STEPS = 30, 10, 18, 150
-_LETTER = 6.9  # of the 12-unit text, about
 
-PLOT_STYLE = """\
-.plot text{font-size:12px;fill:var(--ink)}.plot .soft{fill:var(--soft)}
+PLOT_STYLE = (
+    BASE_STYLE
+    + """\
 .plot{--wait:#dfe3e8;--load:#b6d4f5;--train:#a6dcb3;--gone:#ffc9a3;--store:#d9c8f2;--strike:#c4262e;--step:#1a5fb4}
 @media (prefers-color-scheme:dark){.plot{--wait:#3b424b;--load:#234a75;--train:#1f5c33;--gone:#7a3d12;--store:#4f3a78;
 --strike:#ff7b72;--step:#79b8ff}}
@@ -29,11 +29,11 @@ PLOT_STYLE = """\
 -webkit-print-color-adjust:exact}
 .plot .Downloading{fill:var(--load)}.plot .Training{fill:var(--train)}.plot .Interrupted{fill:var(--gone)}
 .plot .Uploading{fill:var(--store)}
-.plot .grid{stroke:var(--line)}.plot .axis{stroke:var(--soft)}
 .plot .strike{stroke:var(--strike);stroke-width:1.5;stroke-dasharray:5 3}.plot text.struck{fill:var(--strike)}
 .plot .restored{fill:var(--step)}.plot .end{stroke:var(--ink);stroke-width:2}
 .plot polyline{fill:none;stroke:var(--step);stroke-width:1.5}.plot circle{fill:var(--step)}
 """
+)
 
 _STATUSES = {"Downloading", "Training", "Interrupted", "Uploading"}
 
@@ -69,15 +69,15 @@ def _seconds(timeline: Timeline, x: X, top: int, bottom: int) -> Iterator[str]:
     for tick in ticks(timeline.length_ms / 1000, 10):
         at = x(tick * 1000)
         yield f'<line class="grid" x1="{at}" x2="{at}" y1="{top}" y2="{bottom}"/>'
-        yield _text(at, bottom + 16, f"{tick:g}", "soft second", "middle")
+        yield text_at(at, bottom + 16, f"{tick:g}", "soft second", "middle")
     yield f'<line class="axis" x1="{LEFT}" x2="{x(timeline.length_ms)}" y1="{bottom}" y2="{bottom}"/>'
-    yield _text(x(timeline.length_ms / 2), bottom + 36, "seconds", "soft", "middle")
+    yield text_at(x(timeline.length_ms / 2), bottom + 36, "seconds", "soft", "middle")
 
 
 def _attempts(timeline: Timeline, x: X, top: int) -> Iterator[str]:
     for index, statuses in enumerate(timeline.attempts):
         y = top + index * (_BAND + _GAP) + _GAP // 2
-        yield _text(LEFT - 10, y + 19, f"attempt {index + 1}", "soft", "end")
+        yield text_at(LEFT - 10, y + 19, f"attempt {index + 1}", "soft", "end")
         for one in statuses:
             yield from _status(one, x, y)
         first, last = statuses[0].start_ms, statuses[-1].end_ms
@@ -90,15 +90,15 @@ def _status(status: Status, x: X, y: int) -> Iterator[str]:
     start, end = x(status.start_ms), x(status.end_ms)
     if status.end_ms <= status.start_ms:
         told = f"{status.name} at {_seconds_of(status.start_ms)} s"
-        yield f'<line class="end" x1="{start}" x2="{start}" y1="{y - 2}" y2="{y + _BAND + 2}">{_title(told)}</line>'
-        yield _text(start + 8, y + 19, status.name, "", "start")
+        yield f'<line class="end" x1="{start}" x2="{start}" y1="{y - 2}" y2="{y + _BAND + 2}">{title_of(told)}</line>'
+        yield text_at(start + 8, y + 19, status.name, "", "start")
         return
     told = f"{status.name}: {status.seconds:.3f} s, from {_seconds_of(status.start_ms)} s"
     width = round(end - start, 2)
     place = f'x="{start}" y="{y}" width="{width}" height="{_BAND}"'
-    yield f'<rect class="{_style(status.name)}" {place}>{_title(told)}</rect>'
-    if width > len(status.name) * _LETTER + 8:
-        yield _text(start + width / 2, y + 19, status.name, "name", "middle")
+    yield f'<rect class="{_style(status.name)}" {place}>{title_of(told)}</rect>'
+    if width > len(status.name) * LETTER + 8:
+        yield text_at(start + width / 2, y + 19, status.name, "name", "middle")
 
 
 def _legend(timeline: Timeline, y: int) -> Iterator[str]:
@@ -110,11 +110,11 @@ def _legend(timeline: Timeline, y: int) -> Iterator[str]:
     for style, names in of_style.items():
         name = ", ".join(names)
         yield f'<rect class="{style}" x="{at}" y="{y}" width="14" height="14"/>'
-        yield _text(at + 20, y + 11, name, "soft", "start")
-        at = round(at + len(name) * _LETTER + 38, 2)
+        yield text_at(at + 20, y + 11, name, "soft", "start")
+        at = round(at + len(name) * LETTER + 38, 2)
     if timeline.restored:
         yield f'<polygon class="restored" points="{at},{y + 12} {at + 10},{y + 12} {at + 5},{y + 2}"/>'
-        yield _text(at + 16, y + 11, "checkpoints restored", "soft", "start")
+        yield text_at(at + 16, y + 11, "checkpoints restored", "soft", "start")
 
 
 def _style(name: str) -> str:
@@ -124,7 +124,7 @@ def _style(name: str) -> str:
 def _restored(moment: Moment, at: float, y: int) -> str:
     points = f"{at - 5},{y + _BAND + 6} {at + 5},{y + _BAND + 6} {at},{y + _BAND - 4}"
     told = f"{moment.host}: {moment.text}, at {_seconds_of(moment.at_ms)} s"
-    return f'<polygon class="restored" points="{points}">{_title(told)}</polygon>'
+    return f'<polygon class="restored" points="{points}">{title_of(told)}</polygon>'
 
 
 def _strikes(strikes: Sequence[Moment], x: X, bottom: int) -> Iterator[str]:
@@ -133,8 +133,8 @@ def _strikes(strikes: Sequence[Moment], x: X, bottom: int) -> Iterator[str]:
         at, y = x(one.at_ms), _LINE * (index + 1) - 4
         told = f"{one.text}, at {_seconds_of(one.at_ms)} s"
         is_left = at < WIDTH / 2
-        yield f'<line class="strike" x1="{at}" x2="{at}" y1="{y - 10}" y2="{bottom}">{_title(told)}</line>'
-        yield _text(at + (6 if is_left else -6), y, told, "struck", "start" if is_left else "end")
+        yield f'<line class="strike" x1="{at}" x2="{at}" y1="{y - 10}" y2="{bottom}">{title_of(told)}</line>'
+        yield text_at(at + (6 if is_left else -6), y, told, "struck", "start" if is_left else "end")
 
 
 def _step_lines(timeline: Timeline, x: X, top: int, bottom: int) -> Iterator[str]:
@@ -147,13 +147,14 @@ def _step_lines(timeline: Timeline, x: X, top: int, bottom: int) -> Iterator[str
     for tick in ticks(most, 4):
         if tick == int(tick):
             yield f'<line class="grid" x1="{LEFT}" x2="{x(timeline.length_ms)}" y1="{y(tick)}" y2="{y(tick)}"/>'
-            yield _text(LEFT - 10, y(tick) + 4, f"{tick:.0f}", "soft", "end")
-    yield _text(LEFT - 48, (top + bottom) / 2 + 4, "step", "soft", "end")
+            yield text_at(LEFT - 10, y(tick) + 4, f"{tick:.0f}", "soft", "end")
+    yield text_at(LEFT - 48, (top + bottom) / 2 + 4, "step", "soft", "end")
     for points in _by_attempt(timeline):
         line = " ".join(f"{x(at)},{y(step)}" for at, step in points)
         yield f'<polyline points="{line}"/>'
         for at, step in points:
-            yield f'<circle cx="{x(at)}" cy="{y(step)}" r="2">{_title(f"step {step} at {_seconds_of(at)} s")}</circle>'
+            told = f"step {step} at {_seconds_of(at)} s"
+            yield f'<circle cx="{x(at)}" cy="{y(step)}" r="2">{title_of(told)}</circle>'
 
 
 def _by_attempt(timeline: Timeline) -> Iterator[list[tuple[int, int]]]:
@@ -168,11 +169,3 @@ def _by_attempt(timeline: Timeline) -> Iterator[list[tuple[int, int]]]:
 
 def _seconds_of(ms: int) -> str:
     return f"{ms / 1000:.3f}"
-
-
-def _title(told: str) -> str:
-    return f"<title>{text(told)}</title>"
-
-
-def _text(x: float, y: float, told: str, style: str, anchor: str) -> str:
-    return f'<text class="{style}" x="{round(x, 2)}" y="{round(y, 2)}" text-anchor="{anchor}">{text(told)}</text>'
