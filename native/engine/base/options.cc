@@ -40,7 +40,7 @@ const std::array kRows = {
     Row{{"SMDP_SMALL_KIB", "integer", "KiB", "96", "up to so much for each host to send, up to four hosts exchange whole sums instead of shards"}, &Options::small_kib, 0, 65536},
     Row{{"SMDP_BULK_KIB", "integer", "KiB", "4096", "bulk data that a host has in flight to others; small operations wait behind no more; with more than 16 hosts an eighth of it for each host"}, &Options::bulk_kib, 64, 1 << 20},
     Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight, at least two per host"}, &Options::window, 1, 4096},
-    Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once"}, &Options::buffers_in_flight, 1, 1024},
+    Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once; with more than 16 hosts twice as many"}, &Options::buffers_in_flight, 1, 1024},
     Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; pages are taken when used"}, &Options::arena_mib, 16, 1 << 20},
     Row{{"SMDP_WIRE_DTYPE", "text", "", "", "bfloat16 or float16: sums and averages of float32 travel between hosts in it, at half the bytes; empty: as they are"}, &Options::wire_dtype, 0, 0},
     Row{{"SMDP_CONGESTION", "text", "", "cubic", "TCP congestion control between hosts; empty: the system's"}, &Options::congestion, 0, 0},

@@ -146,17 +146,18 @@ Executor::Work Group::work() const {
 }
 
 void Group::admit() {
+  const std::size_t most = settings_.buffers_in_flight * (layout_.hosts.size() > kFewHosts ? 2 : 1);
   const auto running = [this](bool named) {
     return static_cast<std::size_t>(std::ranges::count_if(
         active_, [&](const auto& entry) { return ((entry.first & kNamed) != 0) == named; }));
   };
-  while (failed_.ok() && !queue_.empty() && running(false) < settings_.buffers_in_flight) {
+  while (failed_.ok() && !queue_.empty() && running(false) < most) {
     Waiting next = std::move(queue_.front());
     queue_.pop_front();
     begun_ = next.number + 1;
     begin(std::move(next));
   }
-  while (failed_.ok() && !named_.empty() && running(true) < settings_.buffers_in_flight) {
+  while (failed_.ok() && !named_.empty() && running(true) < most) {
     const auto first = named_.find(kNamed | next_step_ << 32U | next_index_);
     if (first == named_.end()) {
       return;  // an earlier buffer has not been submitted on this rank

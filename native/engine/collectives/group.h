@@ -52,7 +52,7 @@ struct GroupSettings {
   PlanOptions plan;
   const KernelSet* kernels = nullptr;  // which outlives the group
   std::uint32_t window = 16;
-  std::size_t buffers_in_flight = 4;
+  std::size_t buffers_in_flight = 4;  // on a few hosts; twice as many on more
   double timeout_s = 1800;
   double warn_s = 4.5;
 };

@@ -95,11 +95,13 @@ void plan_reduction(std::vector<Piece>& pieces, const Descriptor& call, const Gr
   const std::uint64_t owners = std::clamp<std::uint64_t>(bytes / kLeastShard, 1, hosts);
   const std::uint64_t shard = round_up(divide_up(bytes, owners), kCut);
   const std::uint64_t step = piece_size(shard, layout, options);
+  // The agents that add the pieces of one operation's shard up are not those of the next.
+  const std::uint32_t first_lane = rotation * static_cast<std::uint32_t>(divide_up(shard, step));
   for (std::uint64_t index = 0; index * shard < bytes; ++index) {
     piece.in_offset = piece.out_offset = index * shard;
     // From shard to shard another agent begins: where a shard has few pieces, all agents are at work all the
     // same.
-    piece.lane = rotation + static_cast<std::uint32_t>(index);
+    piece.lane = first_lane + static_cast<std::uint32_t>(index);
     piece.owner_host = static_cast<int>((index + (owners < hosts ? rotation : 0)) % hosts);
     cut(pieces, piece, std::min(shard, bytes - index * shard), step);
   }

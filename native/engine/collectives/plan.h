@@ -36,6 +36,9 @@ struct GroupLayout {
 
 GroupLayout make_group_layout(const std::vector<int>& job_hosts_of_members);
 
+// With more hosts a sum takes longer, as all wait for all: then more has to be under way.
+inline constexpr std::size_t kFewHosts = 16;
+
 struct PlanOptions {
   std::uint64_t piece_bytes = 256U << 10U;
   std::uint64_t small_bytes = 96U << 10U;
@@ -46,8 +49,7 @@ struct PlanOptions {
   // be under way for all to be supplied. Modelled with 64 hosts of 8 ranks at 100 Gbit/s: 4 MiB take twice as
   // long.
   [[nodiscard]] std::uint64_t in_flight(std::size_t hosts) const {
-    constexpr std::size_t kFew = 16;
-    return hosts > kFew ? bulk_bytes * hosts / (kFew / 2) : bulk_bytes;
+    return hosts > kFewHosts ? bulk_bytes * hosts / (kFewHosts / 2) : bulk_bytes;
   }
 };
 
