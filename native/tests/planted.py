@@ -142,6 +142,13 @@ BUGS = (
         "    results_.erase(found);\n    regions_->release(offset);\n    copy_out(",
         "another result than the reference",
     ),
+    Bug(
+        "a window gets no room where the others have a piece before its origin",
+        "collectives/operation.cc",
+        "at(piece).origin == rank_ ? 1 : 0;",
+        "at(piece).origin == rank_ && credited_.contains(piece) ? 1 : 0;",
+        "failed, and nothing was wrong: .*deadline passed",
+    ),
 )
 
 

@@ -46,6 +46,7 @@ Options options_of(const JobPlan& plan) {
   options.small_kib = plan.small_kib;
   options.bulk_kib = plan.bulk_kib;
   options.buffers_in_flight = plan.buffers_in_flight;
+  options.window = plan.window;
   options.copy_threads = plan.copy_threads;
   options.flight_records = 16;
   options.kernels = "portable";

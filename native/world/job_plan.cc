@@ -181,6 +181,8 @@ void draw_calls(World& chance, JobPlan& plan) {
       call.what.count = draw_count(chance);
       plan.calls.push_back(call);
     }
+  } else if (ranks <= 8 && chance.chance(0.1)) {
+    call.what.count *= 16;  // more pieces than a window has
   }
   plan.calls.push_back(call);
 }
@@ -267,6 +269,7 @@ JobPlan draw_plan(std::uint64_t seed) {
   plan.small_kib = 1 << chance.below(6);
   plan.bulk_kib = plan.piece_kib << chance.below(4);
   plan.buffers_in_flight = static_cast<int>(1 + chance.below(4));
+  plan.window = static_cast<int>(1 + chance.below(16));
   plan.copy_threads = chance.chance(0.5) ? 1 : 0;
   plan.arena_mib = chance.chance(0.2) ? 1 : 4;
   plan.buffer_kib = chance.chance(0.3) ? 1 << chance.below(8) : 0;

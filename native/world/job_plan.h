@@ -74,6 +74,7 @@ struct JobPlan {
   int small_kib = 4;
   int bulk_kib = 64;
   int buffers_in_flight = 4;
+  int window = 16;
   int copy_threads = 0;  // any: copies and sums take time, and are done in any order
   int arena_mib = 4;
   int buffer_kib = 0;  // what two ranks may have under way, as NetworkCosts::buffer; 0: as much as they like

@@ -112,6 +112,7 @@ void Operation::account(std::uint32_t piece) {
     --waits_[piece];
     if (waits_[piece] == 0) {
       --pieces_left_;
+      publishing_ -= at(piece).origin == rank_ ? 1 : 0;
     }
   }
   check_complete();
@@ -361,7 +362,8 @@ void Operation::publish_combined(std::uint32_t piece, std::span<const std::byte>
   }
   if (target_host == my_host_) {
     local_->deliver(piece);
-  } else if (!gets_result(piece)) {
+  } else {
+    local_->discard(piece);
     account(piece);
   }
 }
@@ -404,9 +406,6 @@ void Operation::taken(std::uint32_t piece) {
     send(p.origin, FrameType::kCredit, piece, {}, nullptr);
   }
   account(piece);
-  if (p.origin == rank_ && waits_[piece] == 0) {
-    --publishing_;
-  }
 }
 
 void Operation::delivered(std::uint32_t piece) {

@@ -73,12 +73,10 @@ bool Operation::arrived(int from, const FrameHeader& header, Landing landing) {
           return false;
         }
         account(piece);
-        if (waits_[piece] == 0) {
-          --publishing_;
-        }
       } else if (p.origin == Piece::kReducing && !p.to_all() && has_passed(piece, kSummed) &&
                  is_agent(piece)) {
         settle(piece);
+        local_->discard(piece);  // the one that adds the hosts' sums has this one
         if (!gets_result(piece)) {
           account(piece);
         }

@@ -49,6 +49,8 @@ class LocalJob {
   virtual std::span<std::byte> result(std::uint32_t piece) = 0;
   // Hands result(piece) to the ranks of this host that get it.
   virtual void deliver(std::uint32_t piece) = 0;
+  // Instead of deliver(), where no rank of this host gets result(piece): gives its memory back.
+  virtual void discard(std::uint32_t piece) = 0;
   // The memory of result(piece) is read by somebody until the returned object dies.
   virtual std::shared_ptr<const void> keep(std::uint32_t piece) = 0;
   // A frame from a rank of this host. False when it is no frame of this job's plan.

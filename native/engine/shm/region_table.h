@@ -32,6 +32,8 @@ class RegionTable {
       arena_.free(offset);
     }
   }
+  // Bytes of all regions together, at most.
+  [[nodiscard]] std::uint64_t capacity() const { return arena_.bytes().size(); }
   [[nodiscard]] std::span<std::byte> at(std::uint64_t offset, std::uint64_t bytes) const {
     return arena_.bytes().subspan(offset, bytes);
   }

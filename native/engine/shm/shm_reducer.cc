@@ -14,6 +14,8 @@ constexpr std::size_t kStreamingBytes = 2U << 20U;
 // larger caches. Modelled with 64 hosts of 8 ranks: 1 MiB takes a third longer.
 constexpr std::uint64_t kHeldOutBytes = 1U << 20U;
 constexpr std::uint64_t kHeldOutToThreads = 4U << 20U;
+// Of a small arena, so that operations that run at once leave room for results.
+constexpr std::uint64_t kHeldOutShare = 16;
 
 std::byte nothing{};  // the address of no bytes
 
@@ -29,7 +31,8 @@ ShmJob::ShmJob(LocalSpec spec, std::shared_ptr<RegionTable> regions, Send send, 
   host_ranks_ = &spec_.layout->hosts[static_cast<std::size_t>(spec_.layout->host_of[rank])];
   local_ = spec_.layout->local_of[rank];
   locals_ = host_ranks_->size();
-  held_out_ = spec_.offload->has_threads() ? kHeldOutToThreads : kHeldOutBytes;
+  held_out_ = std::min(spec_.offload->has_threads() ? kHeldOutToThreads : kHeldOutBytes,
+                       regions_->capacity() / kHeldOutShare);
 }
 
 ShmJob::~ShmJob() {
@@ -218,7 +221,7 @@ std::span<std::byte> ShmJob::result(std::uint32_t piece) {
     }
     auto& memory = scratch_[piece];
     if (!memory) {
-      memory = std::make_unique_for_overwrite<std::byte[]>(at.bytes);  // NOLINT(modernize-avoid-c-arrays)
+      memory = std::make_shared_for_overwrite<std::byte[]>(at.bytes);  // NOLINT(modernize-avoid-c-arrays)
     }
     return {memory.get(), at.bytes};
   }
@@ -234,6 +237,9 @@ std::span<std::byte> ShmJob::result(std::uint32_t piece) {
 }
 
 std::shared_ptr<const void> ShmJob::keep(std::uint32_t piece) {
+  if (const auto lone = scratch_.find(piece); lone != scratch_.end()) {
+    return lone->second;
+  }
   const auto found = results_.find(piece);
   if (found == results_.end()) {
     return nullptr;
@@ -241,6 +247,14 @@ std::shared_ptr<const void> ShmJob::keep(std::uint32_t piece) {
   const std::uint64_t offset = found->second;
   regions_->hold(offset, 1);
   return {&nothing, [regions = regions_, offset](const void*) { regions->release(offset); }};
+}
+
+void ShmJob::discard(std::uint32_t piece) {
+  scratch_.erase(piece);
+  if (const auto found = results_.find(piece); found != results_.end()) {
+    regions_->release(found->second);
+    results_.erase(found);
+  }
 }
 
 void ShmJob::deliver(std::uint32_t piece) {

@@ -36,6 +36,7 @@ class ShmJob final : public LocalJob {
   void sum(std::uint32_t piece) override;
   std::span<std::byte> result(std::uint32_t piece) override;
   void deliver(std::uint32_t piece) override;
+  void discard(std::uint32_t piece) override;
   std::shared_ptr<const void> keep(std::uint32_t piece) override;
   bool on_frame(int local_sender, const FrameHeader& header) override;
   void pump() override;
@@ -85,7 +86,7 @@ class ShmJob final : public LocalJob {
   std::list<Contribution> contributions_;  // not sent yet, in the plan's order
   std::unordered_map<std::uint32_t, Values> values_;
   std::unordered_map<std::uint32_t, std::uint64_t> results_;  // piece to offset of our region
-  std::unordered_map<std::uint32_t, std::unique_ptr<std::byte[]>>
+  std::unordered_map<std::uint32_t, std::shared_ptr<std::byte[]>>
       scratch_;  // NOLINT(modernize-avoid-c-arrays)
   std::unordered_map<std::uint32_t, std::vector<int>> takers_;
 };
