@@ -46,7 +46,7 @@ class CopyThreads {
       }
       return job;
     }
-    void swap(Queue& other) {
+    void swap(Queue& other) noexcept {
       std::swap(first_, other.first_);
       std::swap(last_, other.last_);
     }
