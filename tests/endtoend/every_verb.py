@@ -201,6 +201,11 @@ VERBS = {
     "init": Verb(["src", "--yes", "--force"], ["nowhere", "--yes"], ExitCode.USAGE, torch_script),
     "validate": Verb([], ["nowhere.yaml"], ExitCode.JOB_FILE_REFUSED),
     "plan": Verb([], ["--set", "compute.max_rnu=1"], ExitCode.JOB_FILE_REFUSED),
+    "scale": Verb(
+        ["--step-time", "0.373", "--parameters", "335M", "--batch", "64", "--hosts", "1,2"],
+        ["--hosts", "0"],
+        ExitCode.USAGE,
+    ),
     "schema": Verb([], ["--output", "nowhere/schema.json"], ExitCode.ENVIRONMENT),
     "preflight": Verb(["--ignore", "SMDP815"], ["nowhere.yaml"], ExitCode.JOB_FILE_REFUSED, cloud),
     "launch": Verb([*HERE], [*HERE, "--data", "train=nowhere"], ExitCode.JOB_FILE_REFUSED),
