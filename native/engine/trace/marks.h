@@ -103,16 +103,4 @@ class Marks {
   std::uint32_t operation_ = 0;
 };
 
-// While it lives, the loop works for the operation.
-class Working {
- public:
-  Working(const Marks& marks, Phase phase) : marks_(marks) { marks_.work_on(phase); }
-  ~Working() { marks_.rest(); }
-  Working(const Working&) = delete;
-  Working& operator=(const Working&) = delete;
-
- private:
-  const Marks marks_;
-};
-
 }  // namespace smdp
