@@ -11,19 +11,21 @@
 #include "base/ready_to_throw.h"
 #include "engine.h"
 
+// A thread may be in a wait, or on its way into a call, when another closes the engine, so what those use
+// holds it too. Operations alone do not keep its memory: with it they are over.
 struct smdp_engine {
-  std::unique_ptr<smdp::Engine> engine;
+  std::shared_ptr<smdp::Engine> engine;
 };
 
 struct smdp_group {
-  smdp::Engine* engine = nullptr;
+  std::shared_ptr<smdp::Engine> engine;
   std::uint64_t id = 0;
   int size = 0;
   int rank = 0;
 };
 
 struct smdp_operation {
-  smdp::Engine* engine = nullptr;
+  std::weak_ptr<smdp::Engine> engine;
   std::shared_ptr<smdp::OperationHandle> handle;
 };
 
@@ -202,7 +204,9 @@ int smdp_engine_open(const smdp_engine_config* config, smdp_engine** engine, smd
 
 void smdp_engine_close(smdp_engine* engine) {
   std::unique_ptr<smdp_engine> owned(engine);
-  if (owned && !owned->engine->is_own()) {
+  if (owned && owned->engine->is_own()) {
+    owned->engine->close();
+  } else {
     // A forked child: threads and memory are its parent's.
     [[maybe_unused]] const smdp_engine* parents = owned.release();
   }
@@ -254,7 +258,7 @@ int smdp_group_create(smdp_engine* engine, const int* members, int count, const 
     }
     const auto rank = std::ranges::find(ranks, engine->engine->rank()) - ranks.begin();
     *group =
-        std::make_unique<smdp_group>(smdp_group{engine->engine.get(), *id, count, static_cast<int>(rank)})
+        std::make_unique<smdp_group>(smdp_group{engine->engine, *id, count, static_cast<int>(rank)})
             .release();
     return {};
   });
@@ -273,11 +277,12 @@ int smdp_submit(smdp_group* group, const smdp_call* call, smdp_operation** opera
 
 int smdp_operation_wait(smdp_operation* operation, double timeout_s, smdp_error* error) {
   return guarded(error, [&] {
-    if (operation->handle->is_complete()) {
-      return operation->handle->status();  // its engine may be closed
+    const std::shared_ptr<smdp::Engine> engine = operation->engine.lock();
+    if (!engine || operation->handle->is_complete()) {
+      return operation->handle->status();
     }
     // A deadline of its own ends every operation, without a limit of the caller's too.
-    return operation->engine->wait(*operation->handle, timeout_s);
+    return engine->wait(*operation->handle, timeout_s);
   });
 }
 

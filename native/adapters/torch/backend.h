@@ -206,7 +206,7 @@ class EngineBackend final : public c10d::Backend {
     return false;
   }
 
-  WorkPtr begin(smdp_group* group, Request request, double timeout_s, bool at_once) {
+  WorkPtr begin(const GroupPtr& group, Request request, double timeout_s, bool at_once) {
     if (request.staging) {
       request.staging->follow_caller();  // what the caller does with the outputs until now comes before
     }
@@ -217,11 +217,11 @@ class EngineBackend final : public c10d::Backend {
 
   template <class CallOptions>
   WorkPtr launch(Request request, const CallOptions& options) {
-    TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
+    const GroupPtr group = own_group();
     const bool at_once = waits_at_once(options);
     const double timeout_s = seconds_of(options.timeout);
     ++sequence_;
-    auto work = begin(group_, std::move(request), timeout_s > 0 ? timeout_s : timeout_s_.load(), at_once);
+    auto work = begin(group, std::move(request), timeout_s > 0 ? timeout_s : timeout_s_.load(), at_once);
     coalesce(work);
     if (at_once) {
       work->wait(kNoTimeout);  // the call has its own deadline
@@ -246,21 +246,28 @@ class EngineBackend final : public c10d::Backend {
   void gather_arrivals(std::chrono::milliseconds timeout, bool wait_all_ranks);
   void report_arrival(std::chrono::milliseconds timeout);
 
-  smdp_group* create_group(const std::string& name) {
+  GroupPtr create_group(const std::string& name) {
     smdp_group* group = nullptr;
     smdp_error error{};
     if (smdp_group_create(session_->engine, members_.data(), static_cast<int>(members_.size()), name.c_str(),
                           timeout_s_, &group, &error) != SMDP_OK) {
       raise(error);
     }
-    return group;
+    return {group, smdp_group_destroy};
+  }
+
+  // Another thread may close the backend meanwhile.
+  GroupPtr own_group() {
+    const std::lock_guard lock(groups_mutex_);
+    TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
+    return group_;
   }
 
   // A group of the same ranks beside the backend's own; it ends with it.
-  smdp_group* lane_group(const std::string& lane) {
-    const std::lock_guard lock(close_mutex_);
+  GroupPtr lane_group(const std::string& lane) {
+    const std::lock_guard lock(groups_mutex_);
     TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
-    smdp_group*& group = lanes_[lane];
+    GroupPtr& group = lanes_[lane];
     if (group == nullptr) {
       group = create_group(lane);
     }
@@ -268,37 +275,40 @@ class EngineBackend final : public c10d::Backend {
   }
 
   void close() {
-    const std::lock_guard lock(close_mutex_);
+    std::shared_ptr<Session> session;
+    GroupPtr own;
+    std::map<std::string, GroupPtr> lanes;
+    {
+      const std::lock_guard lock(groups_mutex_);
+      session.swap(session_);
+      own.swap(group_);
+      lanes.swap(lanes_);
+    }
     launcher_.close();
-    for (const auto& lane : lanes_) {
-      smdp_group_destroy(lane.second);
-    }
-    lanes_.clear();
-    if (group_ != nullptr) {
-      smdp_group_destroy(group_);
-      group_ = nullptr;
-    }
-    if (session_) {
+    lanes.clear();
+    own.reset();
+    if (session) {
       // Closing waits for other ranks, and Python may hold its lock here.
       if (PyGILState_Check() != 0) {
         const pybind11::gil_scoped_release release;
-        session_.reset();
+        session.reset();
       } else {
-        session_.reset();
+        session.reset();
       }
     }
   }
 
+  std::mutex groups_mutex_;
+  // Guarded by groups_mutex_; null once closed.
   std::shared_ptr<Session> session_;
+  GroupPtr group_;
+  std::map<std::string, GroupPtr> lanes_;
   std::vector<int> members_;  // as ranks of the engine
   std::atomic<double> timeout_s_;
-  smdp_group* group_ = nullptr;
   std::atomic<uint64_t> sequence_ = 0;
   std::mutex coalescing_mutex_;
   std::map<std::thread::id, std::vector<WorkPtr>> coalescing_;
-  std::map<std::string, smdp_group*> lanes_;  // guarded by close_mutex_
   Launcher launcher_;
-  std::mutex close_mutex_;
 };
 
 }  // namespace smdp_torch

@@ -47,9 +47,9 @@ class Launcher {
   //
   // A call that does not reach the engine would leave a hole in the numbers of its group's calls, which the
   // next one would take for its own and meet other ranks' in. So none follows it.
-  void launch(const WorkPtr& work, smdp_group* group, double timeout_s, bool at_once) {
-    if (!must_queue(work, group)) {
-      work->start(group, timeout_s, at_once);
+  void launch(const WorkPtr& work, const GroupPtr& group, double timeout_s, bool at_once) {
+    if (!must_queue(work, group.get())) {
+      work->start(group.get(), timeout_s, at_once);
       return;
     }
     const std::lock_guard lock(mutex_);
@@ -82,12 +82,12 @@ class Launcher {
  private:
   struct Departure {
     WorkPtr work;
-    smdp_group* group;
+    GroupPtr group;
     double timeout_s;
     std::chrono::steady_clock::time_point made;
   };
 
-  bool must_queue(const WorkPtr& work, smdp_group* group) {
+  bool must_queue(const WorkPtr& work, const smdp_group* group) {
     const std::lock_guard lock(mutex_);
     const auto broken = broken_.find(group);
     if (broken != broken_.end()) {
@@ -116,12 +116,12 @@ class Launcher {
 
   void start(const Departure& departure) {
     try {
-      departure.work->start(departure.group, departure.timeout_s, false,
+      departure.work->start(departure.group.get(), departure.timeout_s, false,
                             [&](const Staging* staging, std::size_t call) {
                               const smdp_error error = await_turn(departure, staging, call);
                               if (error.code != SMDP_OK) {
                                 const std::lock_guard lock(mutex_);
-                                broken_.emplace(departure.group, error);
+                                broken_.emplace(departure.group.get(), error);
                               }
                               return error;
                             });
@@ -150,7 +150,7 @@ class Launcher {
     }
     {
       const std::lock_guard lock(mutex_);
-      const auto broken = broken_.find(departure.group);
+      const auto broken = broken_.find(departure.group.get());
       if (broken != broken_.end()) {
         return broken->second;
       }
@@ -177,7 +177,7 @@ class Launcher {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Departure> queue_;  // guarded by mutex_; but for its first, once that is being started
-  std::map<smdp_group*, smdp_error> broken_;  // guarded by mutex_: the groups of calls that did not begin
+  std::map<const smdp_group*, smdp_error> broken_;  // guarded by mutex_: the groups of calls that did not begin
   std::atomic<bool> closing_ = false;
   std::thread thread_;
 };
