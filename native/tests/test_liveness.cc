@@ -1,5 +1,6 @@
 // When a link counts as lost, and when it does not.
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -87,6 +88,51 @@ TEST(Liveness, OnlyAPeerThatWasSilentIsAsked) {
     std::byte received{};
     const bool came = receive_all(ends.theirs.get(), {&received, 1}, after(asked ? 5 : 0.2)).ok();
     EXPECT_EQ(came, asked) << heartbeat_s;
+  }
+}
+
+// Drops what comes in on the socket before TCP sees it, so that nothing is acknowledged any more.
+void mute(int fd) {
+  sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_fprog program = {1, &drop};
+  ASSERT_EQ(::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)), 0);
+}
+
+// The ways of a network are chosen by connection, so one may die alone.
+TEST(Liveness, EachConnectionWithBytesUnderWayIsJudged) {
+  constexpr double kHeartbeat = 0.4;
+  for (const bool bulk_is_dead : {false, true}) {
+    SCOPED_TRACE(bulk_is_dead);
+    Ends small = connected();
+    Ends bulk = connected();
+    if (bulk_is_dead) {
+      mute(bulk.theirs.get());
+    }
+    std::map<int, std::vector<UniqueFd>> connections;
+    connections[1].push_back(std::move(small.ours));
+    connections[1].push_back(std::move(bulk.ours));
+    Loop loop;
+    NoEvents events;
+    {
+      StreamTransport transport(loop, 0, kHeartbeat, std::move(connections));
+      transport.start(events);
+      const std::vector<std::byte> payload(64U << 10U);
+      FrameHeader sum;
+      sum.type = FrameType::kHostSum;
+      sum.call = {Collective::kAllReduce, DType::kUInt8, ReduceOp::kSum, 0, payload.size() * 1024};
+      transport.post(1, {sum, payload, nullptr, nullptr});
+      // Several heartbeats, in which the other side's kernel acknowledges what it can.
+      const TimePoint until = after(bulk_is_dead ? 20 : 4 * kHeartbeat);
+      while (events.losses.empty() && Clock::now() < until) {
+        transport.tick();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    }
+    ASSERT_EQ(events.losses.size(), bulk_is_dead ? 1U : 0U);
+    if (bulk_is_dead) {
+      EXPECT_NE(events.losses.front().find("on a connection for bulk data"), std::string::npos)
+          << events.losses.front();
+    }
   }
 }
 

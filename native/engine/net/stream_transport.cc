@@ -21,6 +21,7 @@ struct StreamTransport::Rail final : Stream::Events {
   StreamTransport& owner;
   Peer& peer;
   Stream stream;
+  TimePoint heard = Clock::now();  // as of the last look; of bulk also when nothing was left to acknowledge
   bool goodbye = false;
   bool ended = false;
 };
@@ -28,7 +29,6 @@ struct StreamTransport::Rail final : Stream::Events {
 struct StreamTransport::Peer {
   int rank = 0;
   std::vector<std::unique_ptr<Rail>> rails;
-  TimePoint heard = Clock::now();  // as of the last ping
   bool lost = false;
 };
 
@@ -138,31 +138,39 @@ void StreamTransport::tick() {
   // A process that was itself paused has sent nothing that could have been acknowledged: it judges nobody
   // this time, and begins to count anew. So it does at the start, when a link may have been idle for long.
   const bool attentive = now - next_ping_ < seconds(heartbeat_s_ / 2);
-  const auto period = seconds(heartbeat_s_ / 4);
-  next_ping_ = now + period;
+  next_ping_ = now + seconds(heartbeat_s_ / 4);
   for (auto& [rank, peer] : peers_) {
-    if (peer->lost) {
-      continue;
+    for (auto& rail : peer->rails) {
+      if (!peer->lost) {
+        look_after(*rail, now, attentive);
+      }
     }
-    Stream& small = peer->rails.front()->stream;
-    tcp_info info{};
-    socklen_t size = sizeof(info);
-    (void)::getsockopt(small.fd(), IPPROTO_TCP, TCP_INFO, &info, &size);  // all zero elsewhere than over TCP
-    const TimePoint spoke = now - std::chrono::milliseconds(info.tcpi_last_ack_recv);
-    peer->heard = attentive ? std::max(peer->heard, spoke) : now;
-    const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes > 0;  // probes: its window was full
-    if (asked && now - peer->heard > seconds(heartbeat_s_)) {
-      peer->lost = true;
-      const auto silent_s = std::chrono::duration_cast<std::chrono::seconds>(now - peer->heard).count();
-      events_->lost(peer->rank, false,
-                    {Code::kPeerLost,
-                     "its host or the link acknowledged nothing for " + std::to_string(silent_s) + " s"});
-    } else if (now - spoke >= period) {
-      FrameHeader ping;
-      ping.type = FrameType::kPing;
-      ping.sender = static_cast<std::uint32_t>(rank_);
-      small.post({ping, {}, nullptr, nullptr});
-    }
+  }
+}
+
+// Bulk data is its own question: a connection for it that has none under way owes no answer, and gets no
+// ping.
+void StreamTransport::look_after(Rail& rail, TimePoint now, bool attentive) {
+  const bool is_small = &rail == rail.peer.rails.front().get();
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  (void)::getsockopt(rail.stream.fd(), IPPROTO_TCP, TCP_INFO, &info,
+                     &size);  // all zero elsewhere than over TCP
+  const TimePoint spoke = now - std::chrono::milliseconds(info.tcpi_last_ack_recv);
+  const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes > 0;  // probes: its window was full
+  rail.heard = attentive && (asked || is_small) ? std::max(rail.heard, spoke) : now;
+  if (asked && now - rail.heard > seconds(heartbeat_s_)) {
+    rail.peer.lost = true;
+    const auto silent_s = std::chrono::duration_cast<std::chrono::seconds>(now - rail.heard).count();
+    events_->lost(rail.peer.rank, false,
+                  {Code::kPeerLost,
+                   "its host or the link acknowledged nothing for " + std::to_string(silent_s) + " s" +
+                       (is_small ? "" : " on a connection for bulk data")});
+  } else if (is_small && now - spoke >= seconds(heartbeat_s_ / 4)) {
+    FrameHeader ping;
+    ping.type = FrameType::kPing;
+    ping.sender = static_cast<std::uint32_t>(rank_);
+    rail.stream.post({ping, {}, nullptr, nullptr});
   }
 }
 

@@ -4,7 +4,8 @@
 // Over TCP each peer has one connection for small frames and SMDP_STREAMS for bulk data. Two kinds of
 // connection keep a barrier from waiting behind 100 MB of gradients. A bulk frame takes the connection with
 // the least queued bytes. Liveness: the small connection carries a ping where nothing was heard for a quarter
-// of SMDP_HEARTBEAT_S, and the kernel is asked (TCP_INFO) when the peer's kernel last acknowledged anything.
+// of SMDP_HEARTBEAT_S, and the kernel is asked (TCP_INFO) when the peer's kernel last acknowledged anything
+// on it, and on each other connection that has bytes to be acknowledged.
 // A paused process is therefore alive (its kernel answers) and left to the operation's deadline; a lost host
 // or link is not.
 #pragma once
@@ -36,6 +37,7 @@ class StreamTransport final : public Transport {
   struct Rail;
 
   void rail_ended(Peer& peer, bool orderly, Status why);
+  void look_after(Rail& rail, TimePoint now, bool attentive);
 
   Loop& loop_;
   int rank_;
