@@ -15,18 +15,39 @@ namespace {
 
 constexpr std::chrono::milliseconds kDoze{1};  // as the loop does it (net/loop.h)
 
-}  // namespace
+// Tasks by the time from which on they can run.
+class Inbox {
+ public:
+  void put(TimePoint when, Executor::Task task) {
+    tasks_.push_back({when, next_++, std::move(task)});
+    std::push_heap(tasks_.begin(), tasks_.end());
+  }
+  Executor::Task take_first() {
+    std::pop_heap(tasks_.begin(), tasks_.end());
+    Executor::Task task = std::move(tasks_.back().task);
+    tasks_.pop_back();
+    return task;
+  }
+  [[nodiscard]] bool empty() const { return tasks_.empty(); }
+  [[nodiscard]] TimePoint first_at() const { return tasks_.empty() ? TimePoint::max() : tasks_.front().when; }
 
-struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
+ private:
   struct Posted {
     TimePoint when;
     std::uint64_t number = 0;
-    Task task;
+    Executor::Task task;
     friend bool operator<(const Posted& one, const Posted& other) {
       return one.when != other.when ? one.when > other.when : one.number > other.number;
     }
   };
 
+  std::vector<Posted> tasks_;  // a heap
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace
+
+struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
   Process(simulation::World& its_world, Processors& its_processors, Memory& its_memory,
           const Costs& its_costs)
       : world(its_world), processors(its_processors), memory(its_memory), costs(its_costs) {}
@@ -38,20 +59,20 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
 
   // Another process may post while it is some way into its turn: what is posted later can have an earlier
   // time.
-  void put(Task task) {
+  void put(Inbox& inbox, Task task) {
     const TimePoint when = world.now();
-    posted.push_back({when, next++, std::move(task)});
-    std::push_heap(posted.begin(), posted.end());
+    inbox.put(when, std::move(task));
     if (running && !inside) {
       turn_at(when);
     }
   }
 
-  Task take_first() {
-    std::pop_heap(posted.begin(), posted.end());
-    Task task = std::move(posted.back().task);
-    posted.pop_back();
-    return task;
+  // What the host's ranks and the copy threads say goes before what the network brings (net/loop.cc).
+  Inbox* next_inbox() {
+    if (posted.first_at() <= world.now()) {
+      return &posted;
+    }
+    return received.first_at() <= world.now() ? &received : nullptr;
   }
 
   // The thread sleeps until it is woken, unless it was at work a moment ago and looks for more.
@@ -82,8 +103,8 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
     const TimePoint began = world.now();
     inside = true;
     const CountingKernels::On of_this_host(memory);
-    while (!posted.empty() && posted.front().when <= world.now()) {
-      take_first()();
+    while (Inbox* inbox = next_inbox()) {
+      inbox->take_first()();
     }
     inside = false;
     busy_until = world.now();
@@ -93,8 +114,8 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
     const bool near = under_way == Work::kSwift || copying > 0 || !offloaded.empty();
     spin = near ? spin_while_swift : Clock::duration{};
     planned = TimePoint::max();
-    if (!posted.empty()) {
-      turn_at(posted.front().when);
+    if (const TimePoint first = std::min(posted.first_at(), received.first_at()); first < TimePoint::max()) {
+      turn_at(first);
     }
   }
 
@@ -132,7 +153,7 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
     // Later than now(), which is when the work is done.
     world.at(world.now(), [self = weak_from_this(), done = std::move(next.done)]() mutable {
       if (const auto process = self.lock()) {
-        process->put(std::move(done));
+        process->put(process->posted, std::move(done));
         process->copy_next();
       }
     });
@@ -155,8 +176,8 @@ struct ChargedExecutor::Process : std::enable_shared_from_this<Process> {
   int copying = 0;  // of them, at work
   std::deque<Copying> offloaded;
   const Costs& costs;
-  std::vector<Posted> posted;  // a heap
-  std::uint64_t next = 0;
+  Inbox posted;
+  Inbox received;  // from the network
   Task tick;
   std::function<Work()> work;
   TimePoint planned = TimePoint::max();  // the next turn
@@ -186,12 +207,17 @@ Status ChargedExecutor::start(const Threads& threads) {
 void ChargedExecutor::stop() {
   if (std::exchange(process_->running, false)) {
     while (!process_->posted.empty()) {
-      process_->take_first()();
+      process_->posted.take_first()();
+    }
+    while (!process_->received.empty()) {
+      process_->received.take_first()();
     }
   }
 }
 
-void ChargedExecutor::post(Task task) { process_->put(std::move(task)); }
+void ChargedExecutor::post(Task task) { process_->put(process_->posted, std::move(task)); }
+
+void ChargedExecutor::post_received(Task task) { process_->put(process_->received, std::move(task)); }
 
 void ChargedExecutor::drive(const std::function<bool()>&, TimePoint) { std::abort(); }
 

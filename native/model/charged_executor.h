@@ -22,6 +22,8 @@ class ChargedExecutor final : public Executor {
   Status start(const Threads& threads) override;
   void stop() override;
   void post(Task task) override;
+  // What the network brings: behind what the host has for it.
+  void post_received(Task task);
   void post_before_drive(Task task) override { post(std::move(task)); }
   // Nobody waits in a world, whose one thread would wait for itself.
   [[noreturn]] void drive(const std::function<bool()>& done, TimePoint deadline) override;

@@ -83,7 +83,7 @@ class Networks::Between final : public Transport {
     Rank& to = networks_.ranks_[static_cast<std::size_t>(peer)];
     // The tasks may outlive this, where engines end one after the other.
     auto arrived = [&networks = networks_, from = rank_, &to, header = message.header] {
-      to.executor->post([&networks, from, &to, header] {
+      to.executor->post_received([&networks, from, &to, header] {
         const Costs& spent = networks.costs_;
         networks.world_.spend(
             seconds(spent.receive_frame + static_cast<double>(header.payload) * spent.receive_byte));

@@ -119,10 +119,11 @@ void Operation::account(std::uint32_t piece) {
 }
 
 bool Operation::is_leisurely(TimePoint now) const {
-  constexpr std::chrono::milliseconds kBetweenPieces{1};
+  constexpr std::chrono::milliseconds kBetweenSteps{1};
   constexpr std::uint64_t kNearTheEnd = 16;  // pieces
-  const std::uint64_t done = plan_.pieces.size() - pieces_left_;
-  return pieces_left_ > kNearTheEnd && now - started_at_ > (done + 1) * kBetweenPieces;
+  // Not pieces alone: hundreds of hosts are at work for long before the first piece is done.
+  const std::uint64_t steps = plan_.pieces.size() - pieces_left_ + sums_seen_;
+  return pieces_left_ > kNearTheEnd && now - started_at_ > (steps + 1) * kBetweenSteps;
 }
 
 void Operation::check_complete() {
@@ -225,6 +226,7 @@ bool Operation::sum_next() {
 
 void Operation::summed(std::uint32_t piece, std::span<const std::byte> sum) {
   passed_[piece] |= kSummed;
+  ++sums_seen_;
   if (narrowed(piece)) {
     std::shared_ptr<std::byte[]> halves =  // NOLINT(modernize-avoid-c-arrays)
         std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));
@@ -273,6 +275,7 @@ Operation::InFlight& Operation::flight(std::uint32_t piece) {
 }
 
 void Operation::add_sum(std::uint32_t piece, int host, const std::byte* data, Landing landing) {
+  ++sums_seen_;
   InFlight& state = flight(piece);
   const auto index = static_cast<std::size_t>(host);
   state.sums[index] = data == nullptr ? &no_bytes : data;
@@ -293,30 +296,62 @@ bool Operation::try_combine(std::uint32_t piece) {
     merged =
         std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));  // NOLINT(modernize-avoid-c-arrays)
   }
-  offload_.run(
-      Phase::kReduce, wire_bytes(piece) * static_cast<std::uint64_t>(hosts_),
-      [this, piece, sums = flight(piece).sums.data(), merged = merged.get(), result = result.data()] {
-        add_hosts_up(piece, sums, merged, result);
-      },
-      [this, piece, result, merged] {
-        flights_.erase(piece);
-        settle(piece);
-        publish_combined(piece, merged ? std::span<const std::byte>(merged.get(), wire_bytes(piece)) : result,
-                         merged);
-      });
+  InFlight& state = flight(piece);
+  std::vector<Part> parts = parts_of(piece, state.sums);
+  state.parts_left = parts.size();
+  for (Part& part : parts) {
+    const std::uint64_t reads = part.count * element_on_wire(piece) * static_cast<std::uint64_t>(hosts_);
+    offload_.run(
+        Phase::kReduce, reads,
+        [this, piece, part = std::move(part), merged = merged.get(), result = result.data()] {
+          add_hosts_up(piece, part, merged, result);
+        },
+        [this, piece, result, merged] {
+          if (--flight(piece).parts_left > 0) {
+            return;
+          }
+          flights_.erase(piece);
+          settle(piece);
+          publish_combined(
+              piece, merged ? std::span<const std::byte>(merged.get(), wire_bytes(piece)) : result, merged);
+        });
+  }
   return true;
 }
 
+// One part where this thread adds it up, else as many as keep the copy threads busy.
+std::vector<Operation::Part> Operation::parts_of(std::uint32_t piece,
+                                                 const std::vector<const std::byte*>& sums) const {
+  constexpr std::size_t kPartReads = 1U << 20U;  // bytes
+  constexpr std::size_t kCacheLine = 64;         // bytes; also elements, of whatever size
+  const std::size_t elements = at(piece).bytes / size_of(call_.what.dtype);
+  const std::size_t wide = element_on_wire(piece);
+  if (!offload_.has_threads() || elements * wide * sums.size() <= kPartReads) {
+    return {Part{0, elements, sums}};
+  }
+  const std::size_t step =
+      std::max<std::size_t>(1, kPartReads / (wide * sums.size() * kCacheLine)) * kCacheLine;
+  std::vector<Part> parts;
+  for (std::size_t first = 0; first < elements; first += step) {
+    Part part{first, std::min(step, elements - first), sums};
+    for (const std::byte*& begin : part.sums) {
+      begin += first * wide;
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
 // On any thread. `merged`: null where the result travels itself.
-void Operation::add_hosts_up(std::uint32_t piece, const std::byte* const* sums, std::byte* merged,
+void Operation::add_hosts_up(std::uint32_t piece, const Part& part, std::byte* merged,
                              std::byte* result) const {
-  const std::size_t count = at(piece).bytes / size_of(call_.what.dtype);
-  if (count > 0) {
-    folding_.merge(sums, static_cast<std::size_t>(hosts_), merged == nullptr ? result : merged, count,
-                   folding_.divisor);
+  std::byte* const here = result + part.first * size_of(call_.what.dtype);
+  std::byte* const to = merged == nullptr ? here : merged + part.first * element_on_wire(piece);
+  if (part.count > 0) {
+    folding_.merge(part.sums.data(), part.sums.size(), to, part.count, folding_.divisor);
   }
   if (merged != nullptr) {
-    put_result(piece, merged, result);
+    put_result(piece, part.count, to, here);
   }
 }
 
@@ -325,17 +360,21 @@ bool Operation::narrowed(std::uint32_t piece) const {
 }
 
 std::uint64_t Operation::wire_bytes(std::uint32_t piece) const {
-  const std::uint64_t bytes = at(piece).bytes;
-  return narrowed(piece) ? bytes / size_of(call_.what.dtype) * size_of(*wire_dtype_) : bytes;
+  return at(piece).bytes / size_of(call_.what.dtype) * element_on_wire(piece);
 }
 
-// On any thread. `from`: a piece's bytes as they travelled.
-void Operation::put_result(std::uint32_t piece, const std::byte* from, std::byte* to) const {
-  const Piece& p = at(piece);
+std::size_t Operation::element_on_wire(std::uint32_t piece) const {
+  return size_of(narrowed(piece) ? *wire_dtype_ : call_.what.dtype);
+}
+
+// On any thread. `from`: elements of a piece as they travelled.
+void Operation::put_result(std::uint32_t piece, std::size_t count, const std::byte* from,
+                           std::byte* to) const {
   if (narrowed(piece)) {
-    conversion_.widen(from, reinterpret_cast<float*>(to), p.bytes / size_of(call_.what.dtype));
+    conversion_.widen(from, reinterpret_cast<float*>(to), count);
   } else {
-    kernels_.copy({from, p.bytes}, {to, p.bytes});
+    const std::size_t bytes = count * size_of(call_.what.dtype);
+    kernels_.copy({from, bytes}, {to, bytes});
   }
 }
 

@@ -91,8 +91,8 @@ class Operation final : public LocalJob::Events {
   [[nodiscard]] TimePoint deadline() const { return deadline_; }
   [[nodiscard]] TimePoint warn_at() const { return warn_at_; }
   void warn_again_at(TimePoint when) { warn_at_ = when; }
-  // Its pieces have come so slowly until now that to look every millisecond is soon enough, and it is not
-  // near its end, where each look would count.
+  // So little has happened until now that to look every millisecond is soon enough, and it is not near its
+  // end, where each look would count.
   [[nodiscard]] bool is_leisurely(TimePoint now) const;
   [[nodiscard]] const OperationTrace& trace() const { return trace_; }
   // Ranks that somebody waits for, and ranks that said so: a rank in the first set and not in the second is
@@ -120,6 +120,13 @@ class Operation final : public LocalJob::Events {
     std::vector<Landing> landings;
     std::shared_ptr<const void> keep;  // of this host's own sum, where it was narrowed
     std::size_t count = 0;
+    std::size_t parts_left = 0;  // of the addition, once all are there
+  };
+  // Elements of a piece, of which each host's sum begins at one of `sums`.
+  struct Part {
+    std::size_t first = 0;
+    std::size_t count = 0;
+    std::vector<const std::byte*> sums;
   };
 
   // LocalJob::Events
@@ -158,11 +165,13 @@ class Operation final : public LocalJob::Events {
   // What travels for a piece between hosts, where that is not the call's own type.
   [[nodiscard]] bool narrowed(std::uint32_t piece) const;
   [[nodiscard]] std::uint64_t wire_bytes(std::uint32_t piece) const;
+  [[nodiscard]] std::size_t element_on_wire(std::uint32_t piece) const;
   void send_sum(std::uint32_t piece, std::span<const std::byte> payload,
                 const std::shared_ptr<const void>& keep);
-  void add_hosts_up(std::uint32_t piece, const std::byte* const* sums, std::byte* merged,
-                    std::byte* result) const;
-  void put_result(std::uint32_t piece, const std::byte* from, std::byte* to) const;
+  [[nodiscard]] std::vector<Part> parts_of(std::uint32_t piece,
+                                           const std::vector<const std::byte*>& sums) const;
+  void add_hosts_up(std::uint32_t piece, const Part& part, std::byte* merged, std::byte* result) const;
+  void put_result(std::uint32_t piece, std::size_t count, const std::byte* from, std::byte* to) const;
   bool try_combine(std::uint32_t piece);
   void publish_combined(std::uint32_t piece, std::span<const std::byte> payload,
                         const std::shared_ptr<const void>& keep);
@@ -202,6 +211,7 @@ class Operation final : public LocalJob::Events {
   std::vector<std::uint8_t> passed_;
   std::vector<std::uint32_t> waits_;  // by piece: events still to come
   std::uint64_t pieces_left_ = 0;
+  std::uint64_t sums_seen_ = 0;  // of hosts, made here or received
   std::uint32_t in_flight_ = 0;  // reducing pieces between sum and settlement
   std::uint64_t in_flight_bytes_ = 0;
   std::uint32_t publishing_ = 0;          // own publishing pieces not yet credited

@@ -116,7 +116,10 @@ void Operation::put_landed(std::uint32_t piece, Landing landing, std::byte* to, 
   }
   const auto held = std::make_shared<Landing>(std::move(landing));
   offload_.run(
-      Phase::kCopy, at(piece).bytes, [this, piece, held, to] { put_result(piece, held->data, to); },
+      Phase::kCopy, at(piece).bytes,
+      [this, piece, held, to] {
+        put_result(piece, at(piece).bytes / size_of(call_.what.dtype), held->data, to);
+      },
       std::move(done));
 }
 

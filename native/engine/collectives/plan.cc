@@ -31,7 +31,7 @@ std::size_t most_local(const GroupLayout& layout) {
 
 // Bytes per piece of a range: at most the option; of what a host may have in flight, two pieces for each of
 // its ranks and each host, four for a rank alone on its host, to which a piece costs less; and the number of
-// pieces a multiple of the local size where that does not make them tiny.
+// pieces a multiple of the local size where that does not make them tiny, or messages of many hosts too many.
 std::uint64_t piece_size(std::uint64_t bytes, const GroupLayout& layout, const PlanOptions& options) {
   const std::size_t local = most_local(layout);
   const std::size_t hosts = layout.hosts.size();
@@ -41,7 +41,7 @@ std::uint64_t piece_size(std::uint64_t bytes, const GroupLayout& layout, const P
     most = std::min(most, std::max(kLeastMessage, options.in_flight(hosts) / (rounds * hosts * local)));
   }
   std::uint64_t count = std::max<std::uint64_t>(1, divide_up(bytes, most));
-  if (bytes / local >= kLeastPiece) {
+  if (bytes / local >= (hosts > kFewHosts ? kLeastMessage / 2 : kLeastPiece)) {
     count = round_up(count, local);
   }
   return std::max(kCut, round_up(divide_up(bytes, count), kCut));

@@ -61,6 +61,7 @@ Status Loop::start(const Threads& threads) {
     {
       const std::lock_guard lock(mutex_);
       finished_.push(std::move(job));
+      has_finished_ = true;
     }
     came();
   });
@@ -199,25 +200,44 @@ void Loop::run_here(const Task& task) {
   }
 }
 
-bool Loop::run_posted() {
-  std::vector<Task> tasks;
+bool Loop::run_finished() {
+  if (!has_finished_) {
+    return false;
+  }
   CopyThreads::Queue finished;
   {
     const std::lock_guard lock(mutex_);
-    tasks.swap(posted_);
     finished.swap(finished_);
+    has_finished_ = false;
   }
-  bool ran = !tasks.empty();
   while (const std::unique_ptr<CopyThreads::Job> job = finished.pop()) {
     --offloaded_;
     run_here(job->done);
-    ran = true;
   }
+  return true;
+}
+
+bool Loop::run_posted() {
+  std::vector<Task> tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks.swap(posted_);
+  }
+  const bool ran = run_finished() || !tasks.empty();
   for (Task& task : tasks) {
     run_here(task);
     task = nullptr;
   }
   return ran;
+}
+
+// Between two connections: the host's other ranks wait for what this one gives them, and the network for what
+// they make of it together, while bytes that have come can lie for a moment.
+void Loop::look_inside() {
+  run_finished();
+  if (poller_ != nullptr) {
+    poller_->poll();
+  }
 }
 
 bool Loop::take_events(int timeout_ms) {
@@ -231,6 +251,7 @@ bool Loop::take_events(int timeout_ms) {
     }
     const auto ready = found->second;  // stays alive if it forgets itself
     (*ready)(event.events);
+    look_inside();
   }
   return count > 0;
 }

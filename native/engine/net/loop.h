@@ -90,6 +90,8 @@ class Loop final : public Executor {
   void find_nothing(TimePoint now, TimePoint until);
   bool take_events(int timeout_ms);
   bool run_posted();
+  bool run_finished();
+  void look_inside();
   // True when something came. `ringable`: the others ring when they have something for the poller.
   bool sleep(TimePoint until, bool ringable);
   void run_here(const Task& task);
@@ -106,6 +108,7 @@ class Loop final : public Executor {
   std::mutex mutex_;
   std::vector<Task> posted_;     // guarded by mutex_
   CopyThreads::Queue finished_;  // guarded by mutex_: offloaded work that has run
+  std::atomic<bool> has_finished_ = false;
 
   std::mutex baton_mutex_;
   std::condition_variable baton_;  // the baton is free, or somebody's operation may be complete
