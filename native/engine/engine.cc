@@ -59,10 +59,13 @@ Status check_buffers(const Call& call, int group_size, int group_rank) {
   const std::byte* out = call.output.data();
   const bool overlap =
       !call.input.empty() && !call.output.empty() && in < out + out_bytes && out < in + bytes;
-  const std::byte* same = scatters ? in + one * static_cast<std::uint64_t>(group_rank) : in;
-  if (overlap && !gathers && same != out) {
-    return {Code::kInvalid,
-            describe(call.what) + ": input and output overlap; they must be the same or apart"};
+  const std::uint64_t own = one * static_cast<std::uint64_t>(group_rank);  // of a scattered or gathered buffer
+  const bool same = scatters ? in + own == out : in == (gathers ? out + own : out);
+  if (overlap && !same) {
+    const std::string rule = gathers    ? "the input must be this rank's part of the output, or apart from it"
+                             : scatters ? "the output must be this rank's part of the input, or apart from it"
+                                        : "they must be the same or apart";
+    return {Code::kInvalid, describe(call.what) + ": input and output overlap; " + rule};
   }
   return {};
 }

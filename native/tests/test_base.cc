@@ -46,6 +46,8 @@ TEST(Options, ReadTheEnvironmentAndRefuseWhatIsNoValue) {
                                     {"SMDP_IPV6", "yes"},
                                     {"SMDP_KERNELS", "sse"},
                                     {"SMDP_WARN_S", "nan"},
+                                    {"SMDP_OPERATION_TIMEOUT_S", "1e11"},
+                                    {"SMDP_HEARTBEAT_S", "3601"},
                                     {"SMDP_JOB_TOKEN", "abc"}}) {
     const auto refused = with(name, value);
     EXPECT_FALSE(refused.ok()) << name;
@@ -57,6 +59,12 @@ TEST(Options, ReadTheEnvironmentAndRefuseWhatIsNoValue) {
       EXPECT_TRUE(with(std::string(info.name), std::string(info.default_text)).ok()) << info.name;
     }
   }
+}
+
+TEST(Clock, SecondsBeyondItsReachAreLong) {
+  EXPECT_GT(seconds(1e300), seconds(1e8));
+  EXPECT_LT(seconds(-1e300), seconds(-1e8));
+  EXPECT_GT(after(1e300), Clock::now());
 }
 
 TEST(Frame, SurvivesTheWireAndRefusesWhatIsNoFrame) {

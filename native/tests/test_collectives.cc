@@ -350,5 +350,26 @@ TEST(Collectives, BuffersNamedByStepIndexAndCountMayComeInAnyOrder) {
   }
 }
 
+// The other ranks' parts are written while the input is still being read.
+TEST(Overlap, AnInputInAForeignPartOfTheOutputIsRefused) {
+  constexpr std::size_t kBytes = 400;
+  Cluster cluster({.hosts = {2}});
+  ASSERT_TRUE(cluster.ok());
+  const std::uint64_t group = cluster.group({0, 1}, "all");
+  Buffer memory(2 * kBytes);
+  const auto gathered = [&](int rank, std::size_t from) {
+    Call call;
+    call.what = {Collective::kAllGather, DType::kFloat32, ReduceOp::kSum, 0, kBytes / sizeof(float)};
+    call.input = std::span(memory).subspan(from, kBytes);
+    call.output = memory;
+    call.handle = std::make_shared<OperationHandle>(nullptr);
+    return cluster.engine(rank).submit(group, 2, rank, std::move(call)).code();
+  };
+  EXPECT_EQ(gathered(0, kBytes), Code::kInvalid);
+  EXPECT_EQ(gathered(1, 0), Code::kInvalid);
+  EXPECT_EQ(gathered(0, kBytes / 2), Code::kInvalid);
+  EXPECT_EQ(gathered(0, 0), Code::kOk);
+}
+
 }  // namespace
 }  // namespace smdp::testing

@@ -1,6 +1,7 @@
 // Time as the engine knows it: a monotonic clock, and points in it after which nobody waits any more.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace smdp {
@@ -30,8 +31,11 @@ class Clock {
 
 using TimePoint = Clock::time_point;
 
+// What is longer than the clock can count with is a generation.
 inline Clock::duration seconds(double value) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
+  constexpr double kGeneration = 1e9;
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::clamp(value, -kGeneration, kGeneration)));
 }
 
 inline TimePoint after(double value) { return Clock::now() + seconds(value); }

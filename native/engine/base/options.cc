@@ -22,6 +22,8 @@ struct Row {
 };
 
 constexpr double kNoBound = 9e15;
+constexpr double kLongest = 30 * 86400.0;  // seconds: more than a job of SageMaker may take, and as the job file
+constexpr double kLongestSilence = 3600;   // has it
 
 // clang-format off
 const std::array kRows = {
@@ -29,12 +31,12 @@ const std::array kRows = {
     Row{{"SMDP_PORT_RANGE", "text", "", "0", "ports to listen on, as first-last; 0: any free port"}, &Options::port_range, 0, 0},
     Row{{"SMDP_IPV6", "switch", "", "0", "advertise IPv6 addresses beside IPv4"}, &Options::ipv6, 0, 0},
     Row{{"SMDP_RENDEZVOUS_PORT", "integer", "", "7592", "port of rank 0's rendezvous when no store carries its address"}, &Options::rendezvous_port, 1, 65535},
-    Row{{"SMDP_RENDEZVOUS_TIMEOUT_S", "number", "s", "300", "how long ranks wait for each other at the start"}, &Options::rendezvous_timeout_s, 0.01, kNoBound},
-    Row{{"SMDP_REFUSAL_GRACE_S", "number", "s", "5", "how long the others wait, once complete, for a rank that was refused"}, &Options::refusal_grace_s, 0, kNoBound},
-    Row{{"SMDP_OPERATION_TIMEOUT_S", "number", "s", "1800", "deadline of an operation that brings none of its own"}, &Options::operation_timeout_s, 0.01, kNoBound},
-    Row{{"SMDP_WARN_S", "number", "s", "4.5", "a wait longer than this prints one line naming the ranks waited for"}, &Options::warn_s, 0.01, kNoBound},
-    Row{{"SMDP_HEARTBEAT_S", "number", "s", "10", "a link on which nothing was acknowledged for so long is lost"}, &Options::heartbeat_s, 0.1, kNoBound},
-    Row{{"SMDP_CLOSE_TIMEOUT_S", "number", "s", "5", "how long closing waits for the other ranks to close too"}, &Options::close_timeout_s, 0, kNoBound},
+    Row{{"SMDP_RENDEZVOUS_TIMEOUT_S", "number", "s", "300", "how long ranks wait for each other at the start"}, &Options::rendezvous_timeout_s, 0.01, kLongest},
+    Row{{"SMDP_REFUSAL_GRACE_S", "number", "s", "5", "how long the others wait, once complete, for a rank that was refused"}, &Options::refusal_grace_s, 0, kLongest},
+    Row{{"SMDP_OPERATION_TIMEOUT_S", "number", "s", "1800", "deadline of an operation that brings none of its own"}, &Options::operation_timeout_s, 0.01, kLongest},
+    Row{{"SMDP_WARN_S", "number", "s", "4.5", "a wait longer than this prints one line naming the ranks waited for"}, &Options::warn_s, 0.01, kLongest},
+    Row{{"SMDP_HEARTBEAT_S", "number", "s", "10", "a link on which nothing was acknowledged for so long is lost"}, &Options::heartbeat_s, 0.1, kLongestSilence},
+    Row{{"SMDP_CLOSE_TIMEOUT_S", "number", "s", "5", "how long closing waits for the other ranks to close too"}, &Options::close_timeout_s, 0, kLongest},
     Row{{"SMDP_STREAMS", "integer", "", "1", "connections for bulk data between two ranks of different hosts, beside the one for small frames"}, &Options::streams, 1, 16},
     Row{{"SMDP_PIECE_KIB", "integer", "KiB", "256", "unit in which buffers are reduced and sent"}, &Options::piece_kib, 4, 65536},
     Row{{"SMDP_SMALL_KIB", "integer", "KiB", "96", "up to so much for each host to send, up to four hosts exchange whole sums instead of shards"}, &Options::small_kib, 0, 65536},
@@ -56,7 +58,7 @@ const std::array kRows = {
     Row{{"SMDP_TRACE_SIGNAL", "text", "", "", "signal at which a process writes its flight records to SMDP_TRACE_DIR: USR1, USR2, QUIT, HUP or empty"}, &Options::trace_signal, 0, 0},
     Row{{"SMDP_TIMELINE", "text", "", "", "folder for the timeline, one file a rank; empty: none is kept"}, &Options::timeline, 0, 0},
     Row{{"SMDP_TIMELINE_MIB", "integer", "MiB", "64", "size at which a rank's timeline ends"}, &Options::timeline_mib, 1, 1 << 20},
-    Row{{"SMDP_COUNTERS_S", "number", "s", "0", "how often a rank reports what its engine did, as an event line; 0: never"}, &Options::counters_s, 0, kNoBound},
+    Row{{"SMDP_COUNTERS_S", "number", "s", "0", "how often a rank reports what its engine did, as an event line; 0: never"}, &Options::counters_s, 0, kLongest},
     Row{{"SMDP_VERBOSE", "switch", "", "0", "also print information, not only warnings"}, &Options::verbose, 0, 0},
 };
 // clang-format on
