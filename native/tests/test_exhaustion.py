@@ -1,8 +1,11 @@
 """A rank that has no descriptors or no memory left says so, and every other rank hears it from that rank."""
 
+import contextlib
 import re
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import List
 
@@ -23,7 +26,7 @@ options = c_interface.options_of(f"host-{rank // 2}", port, more)
 values = np.ones(8_000_000, np.float32)
 
 try:
-    if kind == "descriptors" and rank == victim:
+    if kind in ("descriptors", "strangers") and rank == victim:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     engine = c_interface.Engine(library, rank, 3, options)
     group = engine.group([0, 1, 2], "all")
@@ -38,17 +41,21 @@ except c_interface.EngineError as error:
 """
 
 
+def _start(kind: str, rank: int, port: int, victim: int, limit: int, folder: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", RANK, kind, *map(str, (rank, port, victim, limit, folder))],
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 def _outcomes(kind: str, victim: int, limit: int, folder: Path) -> List[str]:
     port = free_port()
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, kind, *map(str, (rank, port, victim, limit, folder))],
-            cwd=Path(__file__).parent,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(3)
-    ]
+    return _told([_start(kind, rank, port, victim, limit, folder) for rank in range(3)])
+
+
+def _told(ranks: "List[subprocess.Popen[str]]") -> List[str]:
     try:
         return [rank.communicate(timeout=120)[0].strip() for rank in ranks]
     finally:
@@ -82,3 +89,24 @@ def test_a_rank_without_memory_is_named_on_every_rank(victim: int, tmp_path: Pat
     named = re.compile(f"raised (group 'all' failed before: )?rank {victim} \\(host [^)]+\\) has no memory left ")
     for outcome in outcomes:
         assert named.match(outcome), (room, outcomes)
+
+
+def test_strangers_get_no_descriptor_that_a_rank_needs(tmp_path: Path) -> None:
+    port = free_port()
+    ranks = [_start("strangers", 0, port, victim=0, limit=24, folder=tmp_path)]
+    with contextlib.ExitStack() as strangers:
+        for _ in range(60):
+            strangers.enter_context(_connected(port))
+        ranks += [_start("strangers", rank, port, victim=0, limit=24, folder=tmp_path) for rank in (1, 2)]
+        assert _told(ranks) == ["done 9.0"] * 3
+
+
+def _connected(port: int) -> socket.socket:
+    """Says nothing, once rank 0 listens."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline, "rank 0 does not listen"
+            time.sleep(0.01)

@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,12 +19,23 @@ constexpr double kConversation = 60;
 constexpr auto kCaller = std::chrono::seconds(2);
 constexpr auto kWaking = std::chrono::milliseconds(50);
 constexpr auto kLookUp = std::chrono::milliseconds(500);
+// Descriptors that callers may hold before they have proved themselves, beside the ranks that are expected.
 constexpr std::size_t kMostStrangers = 256;
+constexpr std::size_t kStrangersShare = 8;  // of all that this process may have
+
+std::size_t most_strangers() {
+  rlimit limit{};
+  const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return known ? std::min<std::size_t>(kMostStrangers, limit.rlim_cur / kStrangersShare) : kMostStrangers;
+}
 
 }  // namespace
 
 Greeter::Greeter(Hello self, std::vector<std::byte> token, TimePoint deadline)
-    : self_(std::move(self)), token_(std::move(token)), deadline_(deadline) {
+    : self_(std::move(self)),
+      token_(std::move(token)),
+      deadline_(deadline),
+      most_strangers_(most_strangers()) {
   self_.protocol = self_.protocol == 0 ? std::uint16_t{1} : self_.protocol;
 }
 
@@ -56,6 +68,9 @@ void Greeter::begin(Conversation& talk) {
     return;
   }
   Result<UniqueFd> fd = begin_connect(talk.addresses[talk.next], congestion_);
+  while (!fd.ok() && fd.status().code() == Code::kExhausted && hang_up_on_a_stranger()) {
+    fd = begin_connect(talk.addresses[talk.next], congestion_);
+  }
   if (!fd.ok()) {
     if (fd.status().code() == Code::kExhausted) {
       fatal_ = fd.status();
@@ -92,20 +107,37 @@ void Greeter::begin_again(Conversation& talk) {
   }
 }
 
+// Of the callers that have proved nothing, the one that is here longest. A rank that was it calls again.
+bool Greeter::hang_up_on_a_stranger() {
+  const auto found = std::ranges::find_if(
+      talks_, [](const auto& talk) { return talk->addresses.empty() && talk->fd.valid(); });
+  if (found == talks_.end()) {
+    return false;
+  }
+  (*found)->fd.reset();
+  (*found)->out.clear();
+  (*found)->state = Conversation::State::kOver;
+  return true;
+}
+
 void Greeter::accept_all(int listener) {
   for (;;) {
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid()) {
-      if (Status failed = system_error("answering a call", errno); failed.code() == Code::kExhausted) {
+      Status failed = system_error("answering a call", errno);
+      if (failed.code() == Code::kExhausted && hang_up_on_a_stranger()) {
+        continue;
+      }
+      if (failed.code() == Code::kExhausted) {
         fatal_ =
             std::move(failed);  // the caller stays in the queue: asking again would keep a processor busy
       }
       return;
     }
-    const auto callers =
-        std::ranges::count_if(talks_, [](const auto& talk) { return talk->addresses.empty(); });
-    if (!fd.valid() || static_cast<std::size_t>(callers) > kMostStrangers + expected_.size()) {
-      return;
+    const auto callers = std::ranges::count_if(
+        talks_, [](const auto& talk) { return talk->addresses.empty() && talk->fd.valid(); });
+    if (static_cast<std::size_t>(callers) >= most_strangers_ + expected_.size()) {
+      hang_up_on_a_stranger();
     }
     auto talk = std::make_unique<Conversation>();
     talk->fd = std::move(fd);

@@ -84,6 +84,7 @@ class Greeter {
   void on_welcome(Conversation& talk);
   void refuse(Conversation& talk, const std::string& why, bool proved);
   void accept_all(int listener);
+  bool hang_up_on_a_stranger();
   void take(Attended& attended, short events);
   void end_overdue(std::size_t conversations, TimePoint now);
   [[nodiscard]] bool complete() const;
@@ -92,6 +93,7 @@ class Greeter {
   Hello self_;
   std::vector<std::byte> token_;
   TimePoint deadline_;
+  std::size_t most_strangers_;
   double refusal_grace_s_ = 1e9;
   std::function<Result<std::vector<Address>>()> lookup_;
   std::string congestion_;
