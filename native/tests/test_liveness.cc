@@ -3,7 +3,9 @@
 #include <linux/filter.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <thread>
 #include <vector>
@@ -134,6 +136,90 @@ TEST(Liveness, EachConnectionWithBytesUnderWayIsJudged) {
           << events.losses.front();
     }
   }
+}
+
+// What happened, in order.
+class Journal final : public Transport::Events {
+ public:
+  std::optional<Landing> place(int, const FrameHeader&) override { return Landing{}; }
+  void arrived(int, const FrameHeader& header, Landing) override {
+    entries.push_back(header.type == FrameType::kAbort ? "abort" : "other");
+  }
+  void lost(int, bool orderly, Status) override { entries.emplace_back(orderly ? "gone" : "lost"); }
+
+  std::vector<std::string> entries;
+};
+
+void say_abort(int fd) {
+  FrameHeader abort;
+  abort.type = FrameType::kAbort;
+  abort.sender = 1;
+  std::array<std::byte, kFrameBytes> bytes{};
+  encode(abort, bytes);
+  ASSERT_TRUE(send_all(fd, bytes, after(1)).ok());
+}
+
+// As a process does that ends: what it did not read makes its kernel reset the connection.
+void reset(UniqueFd& fd) {
+  const linger at_once{1, 0};
+  ASSERT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+  fd.reset();
+}
+
+std::vector<std::string> journal_of(std::map<int, std::vector<UniqueFd>> connections,
+                                    const std::function<void(StreamTransport&)>& first) {
+  Loop loop;
+  Journal journal;
+  StreamTransport transport(loop, 0, 10, std::move(connections));
+  transport.start(journal);
+  first(transport);
+  const auto over = [&] {
+    transport.tick();
+    return !journal.entries.empty() && journal.entries.back() != "abort";
+  };
+  loop.drive(over, after(20));
+  return journal.entries;
+}
+
+// The rank that notices a failure first tells all and ends, and is not at fault for it.
+TEST(Liveness, LastWordsAreHeardThoughAnotherConnectionEndedBefore) {
+  Ends small = connected();
+  Ends bulk = connected();
+  std::map<int, std::vector<UniqueFd>> connections;
+  connections[1].push_back(std::move(small.ours));
+  connections[1].push_back(std::move(bulk.ours));
+  reset(bulk.theirs);
+  const auto entries = journal_of(std::move(connections), [&](StreamTransport&) {
+    say_abort(small.theirs.get());
+    reset(small.theirs);
+  });
+  EXPECT_EQ(entries, (std::vector<std::string>{"abort", "lost"}));
+}
+
+TEST(Liveness, LastWordsAreHeardThoughNothingCanBeSentAnyMore) {
+  Ends ends = connected();
+  std::map<int, std::vector<UniqueFd>> connections;
+  connections[1].push_back(std::move(ends.ours));
+  say_abort(ends.theirs.get());
+  reset(ends.theirs);
+  const auto entries = journal_of(std::move(connections), [](StreamTransport& transport) {
+    FrameHeader word;
+    word.type = FrameType::kPing;
+    for (int again = 0; again < 2; ++again) {
+      transport.post(1, {word, {}, nullptr, nullptr});
+    }
+  });
+  EXPECT_EQ(entries, (std::vector<std::string>{"abort", "lost"}));
+}
+
+TEST(Liveness, ALonelyConnectionThatEndsIsALoss) {
+  Ends small = connected();
+  Ends bulk = connected();
+  std::map<int, std::vector<UniqueFd>> connections;
+  connections[1].push_back(std::move(small.ours));
+  connections[1].push_back(std::move(bulk.ours));
+  reset(bulk.theirs);
+  EXPECT_EQ(journal_of(std::move(connections), [](StreamTransport&) {}), std::vector<std::string>{"lost"});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "cluster.h"
 
@@ -305,6 +306,27 @@ TEST(Mail, WhoDoesNotReceiveIsNamedAtTheDeadline) {
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(status.message().find("waiting for the receiver of rank 1"), std::string::npos)
       << status.message();
+}
+
+// Rank 0 waits for 1, which waits for 2, which makes no call; whoever comes to its deadline first.
+TEST(Mail, WhoIsWaitedForAtTheEndOfAChainIsNamedAtTheDeadline) {
+  for (const std::vector<int>& hosts : {std::vector<int>{3}, {1, 1, 1}}) {
+    for (const bool first_comes_first : {false, true}) {
+      Post post({.hosts = hosts}, 0.6);
+      std::vector<std::unique_ptr<Posted>> calls;
+      for (const int rank : first_comes_first ? std::vector{0, 1} : std::vector{1, 0}) {
+        calls.push_back(post.call(rank, Collective::kRecv, {{rank + 1, true, Buffer(64)}}));
+        std::this_thread::sleep_for(100ms);
+      }
+      for (const auto& call : calls) {
+        const Status status = call->finish();
+        EXPECT_EQ(status.code(), Code::kTimeout);
+        const std::string head = status.message().substr(0, status.message().find(" ["));
+        EXPECT_NE(head.find(" of rank 2 "), std::string::npos) << head;
+        EXPECT_EQ(head.find(" of rank 1 "), std::string::npos) << head;
+      }
+    }
+  }
 }
 
 TEST(Mail, ALostRankEndsWhatWaits) {

@@ -126,6 +126,9 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   std::uint64_t number_of(const Call& call);
   void submit_exchange(Waiting waiting);
   void tick_mail(TimePoint now);
+  void tell_waits(TimePoint now);
+  void hear_waits(int from, int awaited, TimePoint now);
+  [[nodiscard]] std::vector<int> mail_culprits(const std::vector<int>& awaited, TimePoint now) const;
   void end_calls(const Status& why, bool tell, std::optional<std::uint64_t> subject);
   void end_active(const Status& why, std::optional<std::uint64_t> subject);
   void fail_mail(const Status& why, std::optional<std::uint64_t> subject);
@@ -202,6 +205,13 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
     std::set<int> suspects;
   };
   std::map<int, Hearsay> hearsay_;       // by rank of the group
+  // What ranks said when somebody had waited for a message until the deadline: whom they wait for themselves.
+  struct ToldWait {
+    std::set<int> ranks;
+    TimePoint at{};
+  };
+  std::map<int, ToldWait> told_waits_;  // by rank of the group
+  TimePoint told_own_waits_{};
   std::optional<std::uint64_t> warned_;  // the last operation that a warning told of
   bool inside_ = false;                  // an entry function is running and will reap
 };

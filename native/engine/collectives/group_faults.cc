@@ -45,6 +45,10 @@ bool Group::hear_suspicion(int from, const FrameHeader& header) {
     return false;
   }
   const auto suspect = static_cast<int>(header.piece);
+  if (is_mail(header.operation)) {
+    hear_waits(from, suspect, Clock::now());
+    return true;
+  }
   const auto found = active_.find(header.operation);
   if (found != active_.end()) {
     found->second->witnesses().insert(from);

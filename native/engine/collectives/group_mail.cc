@@ -7,6 +7,8 @@ namespace smdp {
 namespace {
 
 constexpr double kArrivalGrace = 0.5;  // seconds that what a rank sent before it left may still be under way
+constexpr double kAnswerPause = 0.25;  // seconds for the others to say whom they wait for
+constexpr double kNews = 0.5;          // seconds for which what they said holds
 
 bool is_collective(Collective collective) {
   return collective != Collective::kSend && collective != Collective::kRecv;
@@ -89,8 +91,14 @@ void Group::tick_mail(TimePoint now) {
       continue;
     }
     Exchange& exchange = found->second;
-    if (now >= exchange.deadline) {
-      fail({Code::kTimeout, "the deadline passed " + describe_wait(exchange)}, true, number);
+    if (now >= exchange.deadline && !exchange.asked_at) {
+      exchange.asked_at = now;
+      tell_waits(now);
+    } else if (exchange.asked_at && now >= *exchange.asked_at + seconds(kAnswerPause)) {
+      const Operation::Wait wait = mail_.waiting_for(number);
+      fail({Code::kTimeout, "the deadline passed " + describe_wait(exchange.call.what, number, wait.phase,
+                                                                   mail_culprits(wait.ranks, now))},
+           true, number);
       return;
     }
     if (now >= exchange.warn_at) {
@@ -99,6 +107,61 @@ void Group::tick_mail(TimePoint now) {
     }
     check_who_left(exchange, now);
   }
+}
+
+// The one that a rank waits for may itself wait for another. Told to all: each of them finds the end of such a
+// chain.
+void Group::tell_waits(TimePoint now) {
+  std::set<int> awaited;
+  const auto add = [&awaited](const std::vector<int>& ranks) { awaited.insert(ranks.begin(), ranks.end()); };
+  for (const auto& [number, exchange] : mail_.under_way()) {
+    add(mail_.waiting_for(number).ranks);
+  }
+  for (const auto& [number, operation] : active_) {
+    add(operation->waiting_for().ranks);
+  }
+  told_own_waits_ = now;
+  for (const int rank : awaited) {
+    FrameHeader header;
+    header.type = FrameType::kSuspect;
+    header.operation = kMail;
+    header.piece = static_cast<std::uint32_t>(rank);
+    tell_all(header, nullptr);
+  }
+}
+
+void Group::hear_waits(int from, int awaited, TimePoint now) {
+  ToldWait& told = told_waits_[from];
+  if (now - told.at > seconds(kNews)) {
+    told.ranks.clear();
+  }
+  told.at = now;
+  told.ranks.insert(awaited);
+  if (awaited == rank_ && now - told_own_waits_ > seconds(kAnswerPause / 2)) {
+    tell_waits(now);
+  }
+}
+
+// Those at the ends of the chains that begin with the ranks waited for here.
+std::vector<int> Group::mail_culprits(const std::vector<int>& awaited, TimePoint now) const {
+  std::set<int> seen = {rank_};
+  std::vector<int> next = awaited;
+  std::vector<int> ends;
+  while (!next.empty()) {
+    const int rank = next.back();
+    next.pop_back();
+    if (!seen.insert(rank).second) {
+      continue;
+    }
+    const auto told = told_waits_.find(rank);
+    if (told == told_waits_.end() || now - told->second.at > seconds(kNews)) {
+      ends.push_back(rank);
+    } else {
+      next.insert(next.end(), told->second.ranks.begin(), told->second.ranks.end());
+    }
+  }
+  std::ranges::sort(ends);
+  return ends.empty() ? awaited : ends;  // they wait for each other
 }
 
 // A rank that left owes nothing to those that do not wait for it, nor what is on its way; somebody that any

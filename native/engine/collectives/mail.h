@@ -37,6 +37,7 @@ struct Exchange {
   std::optional<std::uint32_t> sequence;  // of a collective: instead of the order of messages
   TimePoint deadline{};
   TimePoint warn_at{};
+  std::optional<TimePoint> asked_at;  // when the others were asked whom they wait for themselves
   OperationTrace trace;
   std::size_t parts_left = 0;
 };

@@ -35,7 +35,7 @@ void Stream::start() {
 }
 
 void Stream::post(Message message) {
-  if (failed_ || finishing_) {
+  if (failed_ || finishing_ || mute_) {
     return;
   }
   Out& out = out_.emplace_back();
@@ -125,7 +125,7 @@ void Stream::write_some() {
         want_writable(true);
         return;
       }
-      fail(system_error("sending failed", errno));
+      fall_mute(system_error("sending failed", errno));
       return;
     }
     queued_bytes_ -= static_cast<std::uint64_t>(sent);
@@ -150,10 +150,25 @@ void Stream::write_some() {
   }
 }
 
-void Stream::read_some() {
+// What the other side said before it went is still to be read: maybe why. Later, as in fail().
+void Stream::fall_mute(Status why) {
+  mute_ = true;
+  out_.clear();
+  queued_bytes_ = 0;
+  want_writable(false);
+  loop_.post([this, why = std::move(why)] {
+    while (read_some()) {
+    }
+    fail(why);
+  });
+}
+
+// False when there was no more to read.
+bool Stream::read_some() {
   std::size_t budget = kReadBudget;
+  bool drained = false;
   const std::span<std::byte> staging = loop_.scratch();
-  while (budget > 0 && !failed_) {
+  while (budget > 0 && !failed_ && !drained) {
     std::array<iovec, 2> parts{};
     std::size_t used = 0;
     const std::size_t wanted = in_payload_ ? static_cast<std::size_t>(current_.payload) - landed_ : 0;
@@ -167,7 +182,7 @@ void Stream::read_some() {
     const ssize_t got = ::recvmsg(fd_.get(), &call, MSG_DONTWAIT);
     if (got == 0) {
       fail({Code::kPeerLost, "the connection was closed"});
-      return;
+      return false;
     }
     if (got < 0) {
       if (errno == EINTR) {
@@ -177,10 +192,11 @@ void Stream::read_some() {
         Status why = system_error("receiving failed", errno);
         fail({Code::kPeerLost, why.message()});
       }
+      drained = true;
       break;
     }
     const auto bytes = static_cast<std::size_t>(got);
-    const bool drained = bytes < wanted + staging.size();
+    drained = bytes < wanted + staging.size();
     budget -= std::min(budget, bytes);
     const std::size_t direct = std::min(bytes, wanted);
     if (direct > 0) {
@@ -192,13 +208,11 @@ void Stream::read_some() {
     if (!consume(staging.first(bytes - direct))) {
       fail({Code::kPeerLost, "a frame broke the protocol"});
     }
-    if (drained) {
-      break;
-    }
   }
   if (!failed_) {
     wait_for_much();
   }
+  return !drained && !failed_;
 }
 
 // In the middle of a payload the kernel need not wake us for every packet.

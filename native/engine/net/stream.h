@@ -75,13 +75,14 @@ class Stream {
 
   void ready(std::uint32_t events);
   void write_some();
-  void read_some();
+  bool read_some();
   void wait_for_much();
   // Takes what it can use of `data`; false after a breach of the protocol.
   bool consume(std::span<const std::byte> data);
   bool begin_payload();
   void end_payload();
   void fail(Status why);
+  void fall_mute(Status why);
   void want_writable(bool wanted);
 
   Loop& loop_;
@@ -92,6 +93,7 @@ class Stream {
   bool writable_wanted_ = false;
   bool finishing_ = false;
   bool failed_ = false;
+  bool mute_ = false;  // sending failed; what came before is being read
 
   std::array<std::byte, kFrameBytes> head_{};
   std::size_t head_bytes_ = 0;

@@ -5,9 +5,16 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <utility>
 
 namespace smdp {
+namespace {
+
+constexpr std::chrono::milliseconds kLastWords{100};  // for what was sent on other connections to arrive
+
+}  // namespace
 
 // One connection. It tells goodbye from death: a stream that ends after kGoodbye ended orderly.
 struct StreamTransport::Rail final : Stream::Events {
@@ -30,6 +37,8 @@ struct StreamTransport::Peer {
   int rank = 0;
   std::vector<std::unique_ptr<Rail>> rails;
   bool lost = false;
+  std::optional<Status> torn;  // a connection ended without a goodbye: why
+  TimePoint judged_at{};       // then
 };
 
 std::optional<Landing> StreamTransport::Rail::place(const FrameHeader& header) {
@@ -119,19 +128,30 @@ void StreamTransport::finish() {
   }
 }
 
-// A peer is lost with its first connection that ends without a goodbye, and gone with its last that ends
-// after one.
+// A peer is gone with its last connection, and lost soon after the first that ended without a goodbye: what it
+// said on the others, of a failure maybe, is heard before.
 void StreamTransport::rail_ended(Peer& peer, bool orderly, Status why) {
-  const bool all = std::ranges::all_of(peer.rails, [](const auto& rail) { return rail->ended; });
-  if (peer.lost || (orderly && !all)) {
+  if (peer.lost) {
     return;
   }
-  peer.lost = true;
-  events_->lost(peer.rank, orderly, std::move(why));
+  if (!orderly && !peer.torn) {
+    peer.torn = why;
+    peer.judged_at = Clock::now() + kLastWords;
+  }
+  if (std::ranges::all_of(peer.rails, [](const auto& rail) { return rail->ended; })) {
+    peer.lost = true;
+    events_->lost(peer.rank, !peer.torn, peer.torn.value_or(std::move(why)));
+  }
 }
 
 void StreamTransport::tick() {
   const TimePoint now = Clock::now();
+  for (auto& [rank, peer] : peers_) {
+    if (!peer->lost && peer->torn && now >= peer->judged_at) {
+      peer->lost = true;
+      events_->lost(rank, false, *peer->torn);
+    }
+  }
   if (now < next_ping_) {
     return;
   }
@@ -141,7 +161,7 @@ void StreamTransport::tick() {
   next_ping_ = now + seconds(heartbeat_s_ / 4);
   for (auto& [rank, peer] : peers_) {
     for (auto& rail : peer->rails) {
-      if (!peer->lost) {
+      if (!peer->lost && !rail->ended) {
         look_after(*rail, now, attentive);
       }
     }
