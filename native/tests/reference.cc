@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <utility>
 
 namespace smdp::testing {
 namespace {
@@ -223,22 +224,45 @@ std::uint16_t narrow(DType type, float value) {
   return static_cast<std::uint16_t>(sign | std::min(base + steps, infinity));
 }
 
-Buffer reference_reduce(DType type, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts) {
-  std::vector<Buffer> host_sums;
+namespace {
+
+// Of an average that is rounded to 16 bits on its way: by what each host's sum is divided before, and the sum
+// of these after. So none is larger than the largest value.
+std::pair<int, int> divisors(const std::vector<std::vector<Buffer>>& hosts) {
   int ranks = 0;
+  int most = 0;
+  for (const auto& host : hosts) {
+    ranks += static_cast<int>(host.size());
+    most = std::max(most, static_cast<int>(host.size()));
+  }
+  int by = most;
+  while (ranks % by != 0) {
+    ++by;
+  }
+  return {by, ranks / by};
+}
+
+}  // namespace
+
+Buffer reference_reduce(DType type, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts) {
+  const bool narrow = type == DType::kFloat16 || type == DType::kBFloat16;
+  auto [of_host, of_all] = op == ReduceOp::kAvg ? divisors(hosts) : std::pair(1, 1);
+  if (!narrow) {
+    of_all *= std::exchange(of_host, 1);
+  }
+  std::vector<Buffer> host_sums;
   for (const auto& host : hosts) {
     std::vector<const Buffer*> sources;
     for (const Buffer& buffer : host) {
       sources.push_back(&buffer);
-      ++ranks;
     }
-    host_sums.push_back(fold(type, op, sources, 1));
+    host_sums.push_back(fold(type, op, sources, of_host));
   }
   std::vector<const Buffer*> sources;
   for (const Buffer& buffer : host_sums) {
     sources.push_back(&buffer);
   }
-  return fold(type, op, sources, op == ReduceOp::kAvg ? ranks : 1);
+  return fold(type, op, sources, of_all);
 }
 
 namespace {
@@ -281,11 +305,14 @@ Buffer random_buffer(DType type, std::size_t count, std::uint32_t seed) {
 }
 
 Buffer reference_reduce_narrowed(DType wire, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts) {
+  const auto [of_host, of_all] = op == ReduceOp::kAvg ? divisors(hosts) : std::pair(1, 1);
   std::vector<Buffer> sums;
-  std::size_t ranks = 0;
   for (const auto& inputs : hosts) {
-    sums.push_back(reference_reduce(DType::kFloat32, ReduceOp::kSum, {inputs}));
-    ranks += inputs.size();
+    std::vector<const Buffer*> sources;
+    for (const Buffer& buffer : inputs) {
+      sources.push_back(&buffer);
+    }
+    sums.push_back(fold(DType::kFloat32, ReduceOp::kSum, sources, of_host));
   }
   const auto travelled = [&](const Buffer& from, std::size_t i) {
     return widen(wire, narrow(wire, get<float>(from, i)));
@@ -296,7 +323,7 @@ Buffer reference_reduce_narrowed(DType wire, ReduceOp op, const std::vector<std:
     for (std::size_t host = 1; host < sums.size(); ++host) {
       sum += travelled(sums[host], i);
     }
-    sum = op == ReduceOp::kAvg ? sum / static_cast<float>(ranks) : sum;
+    sum = of_all > 1 ? sum / static_cast<float>(of_all) : sum;
     put(out, i, widen(wire, narrow(wire, sum)));
   }
   return out;

@@ -12,12 +12,13 @@ namespace smdp::testing {
 using Buffer = std::vector<std::byte>;
 
 // Within a host by local rank, in fp32 (fp64 for fp64, the type itself for integers), rounded to the type;
-// then the hosts in order, in fp32, rounded once more; an average divides before that last rounding. A NaN
-// has one pattern. `hosts[h][l]` is the input of local rank l on host h.
+// then the hosts in order, in fp32, rounded once more; an average divides before that last rounding, and one
+// of 16 bits before both, by factors of the number of ranks: a host's sum by the least that is not below the
+// most ranks of a host. A NaN has one pattern. `hosts[h][l]` is the input of local rank l on host h.
 Buffer reference_reduce(DType type, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts);
 
 // The same for fp32 sums that travel between hosts in `wire`: each host's sum is rounded to it, they are
-// added in order in fp32, the result is rounded to it.
+// added in order in fp32, the result is rounded to it. An average divides as one of `wire` does.
 Buffer reference_reduce_narrowed(DType wire, ReduceOp op, const std::vector<std::vector<Buffer>>& hosts);
 
 // Random elements: ordinary values, and some of zero, infinity, NaN and subnormal for floating types.

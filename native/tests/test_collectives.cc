@@ -371,5 +371,38 @@ TEST(Overlap, AnInputInAForeignPartOfTheOutputIsRefused) {
   EXPECT_EQ(gathered(0, 0), Code::kOk);
 }
 
+// The sum of eight such values is beyond float16, their average is one of them.
+TEST(Average, OverflowsOnlyWhereItIsItselfTooLarge) {
+  constexpr float kLarge = 20000;
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{8}, {4, 4}, {5, 2, 1}, {1, 1, 1}}) {
+    for (const bool narrowed : {false, true}) {
+      SCOPED_TRACE(::testing::PrintToString(hosts) + (narrowed ? " float32 in float16" : " float16"));
+      Cluster cluster({.hosts = hosts, .options = {{"SMDP_WIRE_DTYPE", narrowed ? "float16" : ""}}});
+      ASSERT_TRUE(cluster.ok());
+      std::vector<int> members(static_cast<std::size_t>(cluster.size()));
+      std::iota(members.begin(), members.end(), 0);
+      const std::uint64_t group = cluster.group(members, "all");
+      std::vector<Job> jobs(members.size());
+      for (const int rank : members) {
+        Job& job = jobs[static_cast<std::size_t>(rank)];
+        job.what = {Collective::kAllReduce, narrowed ? DType::kFloat32 : DType::kFloat16, ReduceOp::kAvg, 0, 4};
+        job.input.resize(4 * size_of(job.what.dtype));
+        for (std::size_t i = 0; i < 4; ++i) {
+          const float value = kLarge;
+          const std::uint16_t half = narrow(DType::kFloat16, value);
+          std::memcpy(job.input.data() + i * size_of(job.what.dtype),
+                      narrowed ? static_cast<const void*>(&value) : &half, size_of(job.what.dtype));
+        }
+        start(cluster, rank, group, members, job);
+      }
+      for (Job& job : jobs) {
+        const Status status = finish(job);
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_EQ(job.output, job.input);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace smdp::testing

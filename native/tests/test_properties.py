@@ -100,17 +100,22 @@ def expected(inputs: List["np.ndarray"], hosts: List[int], dtype: str, op: str) 
     if dtype == "bool":
         inputs = [(data != 0).astype(np.uint8) for data in inputs]
         op = {"sum": "bor", "max": "bor", "product": "band", "min": "band"}.get(op, op)
+    order = list(dict.fromkeys(hosts))
+    size, by = len(inputs), 1
+    if op == "avg" and dtype in ("float16", "bfloat16"):
+        # Each host's sum by the least factor of the ranks that is not below the most of a host: no sum overflows.
+        by = next(one for one in range(max(map(hosts.count, order)), size + 1) if size % one == 0)
+
+    def divided(total: "np.ndarray", divisor: int) -> "np.ndarray":
+        return (total / total.dtype.type(divisor)).astype(total.dtype) if divisor > 1 else total
+
     with np.errstate(all="ignore"):
-        order = list(dict.fromkeys(hosts))
-        sums = [
-            rounded(reduce(FOLDS[op], [wide(d, dtype) for d, h in zip(inputs, hosts) if h == host]), dtype)
-            for host in order
-        ]
-        total = reduce(FOLDS[op], [wide(host_sum, dtype) for host_sum in sums])
+        sums = [reduce(FOLDS[op], [wide(d, dtype) for d, h in zip(inputs, hosts) if h == host]) for host in order]
+        total = reduce(FOLDS[op], [wide(rounded(divided(one, by), dtype), dtype) for one in sums])
         if op == "avg" and dtype in FLOATS:
-            total = (total / total.dtype.type(len(inputs))).astype(total.dtype)
+            total = divided(total, size // by)
         elif op == "avg":
-            total = np.array([int(abs(int(t)) // len(inputs)) * (1 if t >= 0 else -1) for t in total], total.dtype)
+            total = np.array([int(abs(int(t)) // size) * (1 if t >= 0 else -1) for t in total], total.dtype)
     return rounded(total, dtype)
 
 

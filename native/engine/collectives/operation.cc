@@ -7,6 +7,16 @@ namespace {
 
 constexpr std::byte no_bytes{};  // stands for a sum without bytes: null is one that has not come
 
+// By what each host divides its sum of 16 bits for an average: a factor of the number of ranks, and no less
+// than the most that add up on a host, so that no sum is beyond the largest value.
+std::uint32_t host_divisor(const GroupLayout& layout) {
+  std::size_t divisor = std::ranges::max(layout.hosts, {}, &std::vector<int>::size).size();
+  while (static_cast<std::size_t>(layout.size()) % divisor != 0) {
+    ++divisor;
+  }
+  return static_cast<std::uint32_t>(divisor);
+}
+
 }  // namespace
 
 Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const GroupLayout& layout,
@@ -36,9 +46,13 @@ Operation::Operation(OperationHost& host, std::uint64_t number, Call call, const
   if (call_.what.dtype == DType::kFloat32 && (average || call_.what.op == ReduceOp::kSum) && hosts_ > 1) {
     wire_dtype_ = options.wire_dtype;
   }
-  folding_ = {kernels_.reduce(call_.what.dtype, call_.what.op),
-              kernels_.reduce(wire_dtype_.value_or(call_.what.dtype), call_.what.op),
-              average ? static_cast<std::uint32_t>(layout.size()) : 1U};
+  const DType between_hosts = wire_dtype_.value_or(call_.what.dtype);
+  folding_.fold = kernels_.reduce(call_.what.dtype, call_.what.op);
+  folding_.merge = kernels_.reduce(between_hosts, call_.what.op);
+  if (average) {
+    folding_.host_divisor = size_of(between_hosts) == 2 && is_float(between_hosts) ? host_divisor(layout) : 1;
+    folding_.divisor = static_cast<std::uint32_t>(layout.size()) / folding_.host_divisor;
+  }
   if (wire_dtype_) {
     conversion_ = kernels_.convert(*wire_dtype_);
   }
@@ -88,6 +102,7 @@ void Operation::start() {
   spec.input = call_.input;
   spec.output = call_.output;
   spec.fold = folding_.fold;
+  spec.divisor = folding_.host_divisor;
   spec.kernels = &kernels_;
   spec.offload = &offload_;
   local_ = host_.make_local_job(spec, number_, *this);
@@ -227,12 +242,32 @@ bool Operation::sum_next() {
 void Operation::summed(std::uint32_t piece, std::span<const std::byte> sum) {
   passed_[piece] |= kSummed;
   ++sums_seen_;
+  const bool is_alone = layout_.hosts[static_cast<std::size_t>(my_host_)].size() == 1;
+  if (!is_alone || folding_.host_divisor == 1 || sum.empty()) {
+    send_summed(piece, sum, nullptr);
+    return;
+  }
+  // Nobody made this sum: it is the input.
+  const std::shared_ptr<std::byte[]> divided =  // NOLINT(modernize-avoid-c-arrays)
+      std::make_shared_for_overwrite<std::byte[]>(sum.size());
+  offload_.run(
+      Phase::kReduce, sum.size(),
+      [this, sum, to = divided.get()] {
+        const std::byte* const only = sum.data();
+        folding_.fold(&only, 1, to, sum.size() / size_of(call_.what.dtype), folding_.host_divisor);
+      },
+      [this, piece, divided, bytes = sum.size()] { send_summed(piece, {divided.get(), bytes}, divided); });
+}
+
+// `keep`: owner of the sum; null: it is in this host's own memory.
+void Operation::send_summed(std::uint32_t piece, std::span<const std::byte> sum,
+                            const std::shared_ptr<const void>& keep) {
   if (narrowed(piece)) {
     std::shared_ptr<std::byte[]> halves =  // NOLINT(modernize-avoid-c-arrays)
         std::make_shared_for_overwrite<std::byte[]>(wire_bytes(piece));
     offload_.run(
         Phase::kCopy, sum.size(),
-        [this, sum, to = halves.get()] {
+        [this, sum, keep, to = halves.get()] {
           conversion_.narrow(reinterpret_cast<const float*>(sum.data()), to, sum.size() / sizeof(float));
         },
         [this, piece, halves] { send_sum(piece, {halves.get(), wire_bytes(piece)}, halves); });
@@ -243,7 +278,7 @@ void Operation::summed(std::uint32_t piece, std::span<const std::byte> sum) {
     kernels_.copy(sum, {copy.get(), sum.size()});
     send_sum(piece, {copy.get(), sum.size()}, copy);
   } else {
-    send_sum(piece, sum, nullptr);
+    send_sum(piece, sum, keep);
   }
 }
 

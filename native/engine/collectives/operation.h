@@ -63,6 +63,7 @@ struct OperationTrace {
 struct Folding {
   ReduceFn fold = nullptr;   // of the ranks' values within a host
   ReduceFn merge = nullptr;  // of the hosts' sums as they travel
+  std::uint32_t host_divisor = 1;  // of an average: the two together are the number of ranks
   std::uint32_t divisor = 1;
 };
 
@@ -166,6 +167,8 @@ class Operation final : public LocalJob::Events {
   [[nodiscard]] bool narrowed(std::uint32_t piece) const;
   [[nodiscard]] std::uint64_t wire_bytes(std::uint32_t piece) const;
   [[nodiscard]] std::size_t element_on_wire(std::uint32_t piece) const;
+  void send_summed(std::uint32_t piece, std::span<const std::byte> sum,
+                   const std::shared_ptr<const void>& keep);
   void send_sum(std::uint32_t piece, std::span<const std::byte> payload,
                 const std::shared_ptr<const void>& keep);
   [[nodiscard]] std::vector<Part> parts_of(std::uint32_t piece,

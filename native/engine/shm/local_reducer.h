@@ -71,6 +71,7 @@ struct LocalSpec {
   std::span<const std::byte> input;
   std::span<std::byte> output;  // empty where this rank gets nothing
   ReduceFn fold = nullptr;      // of the host's values
+  std::uint32_t divisor = 1;    // ... where more than one rank has some
   const KernelSet* kernels = nullptr;
   Offload* offload = nullptr;  // of the operation, which outlives the job
 };

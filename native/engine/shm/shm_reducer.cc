@@ -182,9 +182,10 @@ void ShmJob::sum(std::uint32_t piece) {
   const std::size_t count = at.bytes / size_of(spec_.call.dtype);
   spec_.offload->run(
       Phase::kReduce, at.bytes * locals_,
-      [fold = spec_.fold, of = values.of.data(), locals = locals_, to = memory.data(), count] {
+      [fold = spec_.fold, by = spec_.divisor, of = values.of.data(), locals = locals_, to = memory.data(),
+       count] {
         if (count > 0) {
-          fold(of, locals, to, count, 1);
+          fold(of, locals, to, count, by);
         }
       },
       [this, piece, memory] {
