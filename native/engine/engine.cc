@@ -18,7 +18,7 @@ constexpr std::uint64_t kMaxUnclaimedBytes = 256U << 20U;
 
 bool is_local_frame(FrameType type) {
   return type == FrameType::kContribute || type == FrameType::kConsumed || type == FrameType::kOffer ||
-         type == FrameType::kTaken;
+         type == FrameType::kTaken || type == FrameType::kReleased;
 }
 
 bool is_network_frame(FrameType type) {
@@ -187,9 +187,9 @@ Engine::Engine(EngineConfig config, EngineParts parts)
       owner_(::getpid()),
       layout_(std::move(parts.layout)),
       arena_(std::move(parts.arena)),
+      permanent_regions_(arena_.regions_in_use()),
       peer_arenas_(std::move(parts.peer_arenas)),
       mappings_(std::move(parts.mappings)),
-      regions_(std::make_shared<RegionTable>(arena_)),
       executor_(std::move(parts.executor)),
       network_side_(*this, false),
       local_side_(*this, true),
@@ -415,7 +415,7 @@ Status Engine::wait(OperationHandle& handle, double timeout_s) {
 
 Holdings Engine::holdings() const {
   Holdings held;
-  held.regions = arena_.regions_in_use();
+  held.regions = regions_in_use();
   held.in_flight_bytes = budget_.used;
   held.parked_bytes = unclaimed_.bytes();
   for (const auto& [id, group] : groups_) {
@@ -497,8 +497,12 @@ void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
   if (handle_clock(peer, header)) {
     return;
   }
+  if (header.type == FrameType::kReleased) {
+    let_go(peer, header.group);
+    return;
+  }
   if (header.type == FrameType::kConsumed || header.type == FrameType::kTaken) {
-    regions_->release(header.offset);
+    release(header);
   }
   const auto found = groups_.find(header.group);
   if (found != groups_.end()) {
@@ -514,6 +518,66 @@ void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
       throw;
     }
   }
+}
+
+void Engine::release(const FrameHeader& header) {
+  if (const auto found = groups_.find(header.group); found != groups_.end()) {
+    found->second->release(header.offset);
+  } else if (const auto failed = retired_.find(header.group); failed != retired_.end()) {
+    failed->second.regions->release(header.offset);
+  }
+}
+
+// Memory may be lost on the way: then it is called again.
+void Engine::retire(std::uint64_t group, std::shared_ptr<RegionTable> regions,
+                    const std::vector<int>& readers) {
+  if (regions->count() > 0) {
+    Retired& retired = retired_[group];
+    retired.regions = std::move(regions);
+    const auto said = releases_.find(group);
+    for (const int reader : readers) {
+      if (!gone_.contains(reader) && (said == releases_.end() || !said->second.contains(reader))) {
+        retired.readers.insert(reader);
+      }
+    }
+    clear_unread(group);
+  }
+  releases_.erase(group);
+}
+
+// It reads nothing of the group's any more.
+void Engine::let_go(int peer, std::uint64_t group) {
+  const auto found = retired_.find(group);
+  if (found == retired_.end()) {
+    if (!destroyed_.contains(group)) {
+      releases_[group].insert(peer);
+    }
+    return;
+  }
+  found->second.readers.erase(peer);
+  clear_unread(group);
+}
+
+void Engine::clear_unread(std::uint64_t group) {
+  const auto found = retired_.find(group);
+  if (found->second.readers.empty()) {
+    found->second.regions->clear();
+    retired_.erase(found);
+  }
+}
+
+bool Engine::is_held_by_failures() const {
+  std::size_t held = 0;
+  for (const auto& [group, retired] : retired_) {
+    held += retired.regions->count();
+  }
+  if (held == 0) {
+    return false;
+  }
+  for (const auto& [id, group] : groups_) {
+    held += group->is_starved() ? group->regions_held() : 0;
+  }
+  return held == regions_in_use();
 }
 
 std::optional<Landing> Engine::place_unclaimed(const FrameHeader& header) {
@@ -541,6 +605,13 @@ void Engine::lost(int peer, bool orderly, const Status& why) {
   }
   for (auto& [id, group] : groups_) {
     group->peer_lost(peer, orderly, why);
+  }
+  std::vector<std::uint64_t> read_by_it;
+  for (const auto& [group, retired] : retired_) {
+    read_by_it.push_back(group);
+  }
+  for (const std::uint64_t group : read_by_it) {
+    let_go(peer, group);
   }
   if (gone_.size() + 1 == layout_.host_of.size()) {
     {

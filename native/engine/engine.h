@@ -100,7 +100,10 @@ class Engine final : public GroupServices {
   void cancel(std::uint64_t group, std::uint64_t operation) override;
   void later(std::function<void()> task) override { executor_->post(std::move(task)); }
   Executor& executor() override { return *executor_; }
-  std::shared_ptr<RegionTable> regions() override { return regions_; }
+  Arena& arena() override { return arena_; }
+  void retire(std::uint64_t group, std::shared_ptr<RegionTable> regions,
+              const std::vector<int>& readers) override;
+  [[nodiscard]] bool is_held_by_failures() const override;
   std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) override;
   BulkBudget& budget() override { return budget_; }
   void log(LogLevel level, const std::string& text) override { log_(level, text); }
@@ -152,6 +155,10 @@ class Engine final : public GroupServices {
   void send_clock(int peer, FrameType type, std::uint64_t asked, std::uint64_t theirs);
   // False when the frame is about something else.
   bool handle_clock(int peer, const FrameHeader& header);
+  void release(const FrameHeader& header);
+  void let_go(int peer, std::uint64_t group);
+  void clear_unread(std::uint64_t group);
+  [[nodiscard]] std::size_t regions_in_use() const { return arena_.regions_in_use() - permanent_regions_; }
   [[nodiscard]] Executor::Work work() const;
 
   EngineConfig config_;
@@ -160,9 +167,9 @@ class Engine final : public GroupServices {
   pid_t owner_;
   Layout layout_;
   Arena arena_;
+  std::size_t permanent_regions_;  // of it: the transport's
   std::map<int, std::span<const std::byte>> peer_arenas_;
   std::vector<Mapping> mappings_;
-  std::shared_ptr<RegionTable> regions_;
   BulkBudget budget_;
   std::unique_ptr<Executor> executor_;
   Side network_side_;
@@ -188,6 +195,13 @@ class Engine final : public GroupServices {
     Status why;
   };
   std::map<int, Loss> gone_;
+  // Of groups that have failed: regions, and who may still read them.
+  struct Retired {
+    std::shared_ptr<RegionTable> regions;
+    std::set<int> readers;
+  };
+  std::map<std::uint64_t, Retired> retired_;
+  std::map<std::uint64_t, std::set<int>> releases_;  // of groups that have not failed here: who reads no more
   FlightRecorder flight_;
   std::unique_ptr<Tracer> tracer_;  // null: nobody asked for timelines or counters
   std::uint64_t dumps_seen_ = 0;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "cluster.h"
@@ -406,6 +407,71 @@ TEST(Faults, WhatIsNotOfferedIsSaidAtOnce) {
   job.input = random_buffer(DType::kFloat32, 4, 1);
   start(cluster, 0, group, {0}, job);
   EXPECT_EQ(finish(job).code(), Code::kUnsupported);
+}
+
+// A call of a group of ranks 0 and `other`, which rank 0 alone makes.
+Status make_alone(Cluster& cluster, int other, int number) {
+  const std::vector<int> members = {0, other};
+  const std::uint64_t group = cluster.group(members, "unmet " + std::to_string(number));
+  Job job;
+  job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 1U << 20U};
+  job.input.resize(4U << 20U);
+  start(cluster, 0, group, members, job, 0.05);
+  return finish(job);
+}
+
+// A call that both make.
+std::vector<Status> make_together(Cluster& cluster, const std::string& name) {
+  const std::vector<int> members = {0, 1};
+  const std::uint64_t group = cluster.group(members, name);
+  std::vector<Job> jobs(2);
+  for (const int rank : members) {
+    Job& job = jobs[static_cast<std::size_t>(rank)];
+    job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, 1U << 20U};
+    job.input.resize(4U << 20U);
+    start(cluster, rank, group, members, job, 20);
+  }
+  return {finish(jobs[0]), finish(jobs[1])};
+}
+
+constexpr int kFill = 24;  // such calls that fail have more memory than the least arena
+
+TEST(Memory, OfCallsThatFailedComesBack) {
+  Cluster cluster({.hosts = {2}, .options = {{"SMDP_ARENA_MIB", "16"}}});
+  ASSERT_TRUE(cluster.ok());
+  for (int i = 0; i < kFill; ++i) {
+    ASSERT_EQ(make_alone(cluster, 1, i).code(), Code::kTimeout);
+  }
+  for (const Status& status : make_together(cluster, "together")) {
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+TEST(Memory, ThatARankDoesNotLetGoOfIsMissedAtOnceAndNobodyIsBlamedForIt) {
+  Cluster cluster({.hosts = {3}, .options = {{"SMDP_ARENA_MIB", "16"}}});
+  ASSERT_TRUE(cluster.ok());
+  // Rank 2's loop stands still.
+  std::promise<void> go_on;
+  const std::uint64_t own = cluster.group({2}, "own");
+  Call call;
+  call.what = {Collective::kBarrier, DType::kUInt8, ReduceOp::kSum, 0, 0};
+  call.handle = std::make_shared<OperationHandle>(
+      [stopped = go_on.get_future().share()](const Status&) { stopped.wait(); });
+  ASSERT_TRUE(cluster.engine(2).submit(own, 1, 0, std::move(call)).ok());
+  for (int i = 0; i < kFill; ++i) {
+    ASSERT_EQ(make_alone(cluster, 2, i).code(), Code::kTimeout);
+  }
+  for (const Status& status : make_together(cluster, "too early")) {
+    EXPECT_EQ(status.code(), Code::kExhausted) << status.message();
+    EXPECT_NE(status.message().find("rank 0"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("SMDP_ARENA_MIB"), std::string::npos) << status.message();
+  }
+  go_on.set_value();
+  std::vector<Status> ended;
+  for (int again = 0; again < 200 && (ended.empty() || !ended[0].ok()); ++again) {
+    ended = make_together(cluster, "later " + std::to_string(again));
+  }
+  EXPECT_TRUE(ended[0].ok()) << ended[0].message();
 }
 
 }  // namespace

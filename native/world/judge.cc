@@ -166,8 +166,8 @@ void Job::judge_time(const std::string& name, int rank, const Made& made) {
   }
 }
 
-// What calls and messages had in use is free again. Regions of a failed call others may still read, and to
-// one that has closed its engine nobody says that they did.
+// What calls and messages had in use is free again; of failed calls too, since all say that they read it no
+// more. What a rank that has gone, or left the group, did not take is kept until the group ends here.
 void Job::judge_holdings(int rank) {
   const Holdings held = at(rank).engine->holdings();
   const auto is_left = [&](std::uint64_t count, const char* what) {
@@ -179,7 +179,11 @@ void Job::judge_holdings(int rank) {
   is_left(held.calls, "calls");
   is_left(held.in_flight_bytes, "bytes of its share of the network");
   is_left(held.parked_bytes, "bytes of frames that wait for their call");
-  if (!is_struck_ && !plan_.closes_early) {
+  const bool all_stay = std::ranges::none_of(ranks_, &Rank::is_gone) &&
+                        std::ranges::none_of(plan_.faults, [](const Fault& fault) {
+                          return fault.kind == FaultKind::kEarlyDestroy;
+                        });
+  if (!plan_.closes_early && all_stay) {
     is_left(held.regions, "regions of shared memory");
   }
 }

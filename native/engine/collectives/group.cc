@@ -32,6 +32,7 @@ Group::Group(GroupServices& services, std::uint64_t id, std::string name, std::v
       traced_(std::make_shared<TracedGroup>(TracedGroup{id_, name_, members_})),
       rank_(rank_of(me).value_or(0)),
       settings_(settings),
+      regions_(std::make_shared<RegionTable>(services_.arena())),
       mail_(*this, rank_, static_cast<int>(members_.size())) {
   std::vector<int> hosts;
   hosts.reserve(members_.size());
@@ -78,7 +79,7 @@ std::unique_ptr<LocalJob> Group::make_local_job(LocalSpec spec, std::uint64_t op
   auto peek = [this, job_rank](int local, std::uint64_t offset, std::uint64_t bytes) {
     return services_.peek(job_rank(local), offset, bytes);
   };
-  return std::make_unique<ShmJob>(spec, services_.regions(), std::move(send), std::move(peek), events);
+  return std::make_unique<ShmJob>(spec, regions_, std::move(send), std::move(peek), events);
 }
 
 // --- Submission ---

@@ -37,7 +37,12 @@ class GroupServices {
   virtual void cancel(std::uint64_t group, std::uint64_t operation) = 0;
   virtual void later(std::function<void()> task) = 0;
   virtual Executor& executor() = 0;
-  virtual std::shared_ptr<RegionTable> regions() = 0;
+  virtual Arena& arena() = 0;
+  // The group has failed: its regions go once these ranks of the job do not read them any more.
+  virtual void retire(std::uint64_t group, std::shared_ptr<RegionTable> regions,
+                      const std::vector<int>& readers) = 0;
+  // Groups that have failed hold the arena, beside those that lack memory: none will be given back soon.
+  [[nodiscard]] virtual bool is_held_by_failures() const = 0;
   virtual std::span<const std::byte> peek(int job_rank, std::uint64_t offset, std::uint64_t bytes) = 0;
   [[nodiscard]] virtual const Layout& layout() const = 0;
   virtual BulkBudget& budget() = 0;
@@ -69,6 +74,11 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   // False: the frame broke the protocol.
   bool arrived(int from, const FrameHeader& header, Landing landing);
   void tick(TimePoint now);
+  // An operation lacks shared memory.
+  [[nodiscard]] bool is_starved() const;
+  [[nodiscard]] std::size_t regions_held() const { return regions_->count(); }
+  // This rank's memory at `offset` was read by one that it had been offered to.
+  void release(std::uint64_t offset) { regions_->release(offset); }
   // Fails every call. `tell`: on all ranks. `subject`: the call that `why` places already.
   void fail(const Status& why, bool tell, std::optional<std::uint64_t> subject = std::nullopt);
   // This rank destroys the group.
@@ -116,7 +126,7 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   // MailHost
   void post(int group_rank, Message message) override { send_network(group_rank, std::move(message)); }
   [[nodiscard]] bool shares_host(int group_rank) const override;
-  RegionTable& regions() override { return *services_.regions(); }
+  RegionTable& regions() override { return *regions_; }
   std::span<const std::byte> peek(int group_rank, std::uint64_t offset, std::uint64_t bytes) override;
   void disagree(const Exchange& exchange, int with, const std::string& how) override;
   void overrun(int by) override;
@@ -131,6 +141,8 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   [[nodiscard]] std::vector<int> mail_culprits(const std::vector<int>& awaited, TimePoint now) const;
   void end_calls(const Status& why, bool tell, std::optional<std::uint64_t> subject);
   void end_active(const Status& why, std::optional<std::uint64_t> subject);
+  void give_up_memory();
+  bool check_memory(TimePoint now);
   void fail_mail(const Status& why, std::optional<std::uint64_t> subject);
   void check_who_left(const Exchange& exchange, TimePoint now);
   [[nodiscard]] std::string describe_wait(const Exchange& exchange) const;
@@ -178,6 +190,7 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   int rank_ = 0;
   GroupLayout layout_;
   GroupSettings settings_;
+  std::shared_ptr<RegionTable> regions_;
   Status failed_;
   std::uint64_t next_number_ = 0;  // of the next call
   std::uint64_t begun_ = 0;        // operations by order of calls that have begun

@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kLeaveGrace = 0.5;     // seconds that operations may go on after a member closed unsaid
 constexpr double kWitnessPause = 0.25;  // seconds for the other ranks' suspicions to arrive
+constexpr double kReleaseGrace = 0.5;   // seconds for the host's other ranks to let go of a failed call's memory
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
 
@@ -143,6 +144,7 @@ void Group::end_calls(const Status& why, bool tell, std::optional<std::uint64_t>
   record_failures(why);
   end_active(why, subject);
   fail_mail(why, subject);
+  give_up_memory();
   const auto end_waiting = [&](const Waiting& waiting) {
     if (!waiting.call.handle->is_complete()) {
       waiting.call.handle->complete(
@@ -175,6 +177,44 @@ void Group::end_active(const Status& why, std::optional<std::uint64_t> subject) 
     active_.erase(first);
   }
   finished_.clear();
+}
+
+// No call reads or writes any more. Each rank of the host says so to the others, whose memory it may have been
+// reading.
+void Group::give_up_memory() {
+  std::vector<int> mates;
+  for (const int mate : layout_.hosts[static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)])]) {
+    if (mate != rank_) {
+      mates.push_back(members_[static_cast<std::size_t>(mate)]);
+      FrameHeader header;
+      header.type = FrameType::kReleased;
+      header.group = id_;
+      services_.send(mates.back(), {header, {}, nullptr, nullptr});
+    }
+  }
+  services_.retire(id_, regions_, mates);
+}
+
+bool Group::is_starved() const {
+  return std::ranges::any_of(active_, [](const auto& entry) { return entry.second->starved_since().has_value(); });
+}
+
+// A call that has no memory waits for what other calls give back. Where only failed ones have any, whose
+// readers say nothing, there is nothing to wait for.
+bool Group::check_memory(TimePoint now) {
+  const auto starved = std::ranges::find_if(active_, [now](const auto& entry) {
+    const auto since = entry.second->starved_since();
+    return since && now - *since > seconds(kReleaseGrace);
+  });
+  if (starved == active_.end() || !services_.is_held_by_failures()) {
+    return false;
+  }
+  fail({Code::kExhausted,
+        describe_rank(rank_) + " has no shared memory left for " + describe(starved->second->call().what) +
+            ", " + name_operation(starved->first) +
+            ": other ranks of its host have not let go of that of calls that failed (SMDP_ARENA_MIB)"},
+       true, starved->first);
+  return true;
 }
 
 std::uint64_t Group::first_open(bool named) const {
@@ -262,7 +302,7 @@ void Group::tick(TimePoint now) {
   }
   reap();
   check_departures();
-  if (!failed_.ok()) {
+  if (!failed_.ok() || check_memory(now)) {
     return;
   }
   check_closed(now);

@@ -95,6 +95,10 @@ class Operation final : public LocalJob::Events {
   // So little has happened until now that to look every millisecond is soon enough, and it is not near its
   // end, where each look would count.
   [[nodiscard]] bool is_leisurely(TimePoint now) const;
+  // Since when there has been no shared memory for what it has to do.
+  [[nodiscard]] std::optional<TimePoint> starved_since() const {
+    return local_ ? local_->starved_since() : std::nullopt;
+  }
   [[nodiscard]] const OperationTrace& trace() const { return trace_; }
   // Ranks that somebody waits for, and ranks that said so: a rank in the first set and not in the second is
   // the one.

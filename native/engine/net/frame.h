@@ -14,7 +14,7 @@
 
 namespace smdp {
 
-inline constexpr std::uint16_t kProtocolVersion = 4;
+inline constexpr std::uint16_t kProtocolVersion = 5;
 inline constexpr std::uint32_t kFrameMagic = 0x50444d53;  // "SMDP"
 inline constexpr std::size_t kFrameBytes = 72;
 
@@ -44,8 +44,10 @@ enum class FrameType : std::uint8_t {
   kAnnounce = 15,  // a message of `bytes` bytes waits for its receiver
   kReady = 16,     // the receiver has memory for it
   kSend = 17,      // part of a message, with a payload, between hosts; within a host kOffer and kTaken
+  // Within a host: the group has failed at the sender, which reads no shared memory of its calls any more.
+  kReleased = 18,
 };
-inline constexpr std::uint8_t kFrameTypes = 18;
+inline constexpr std::uint8_t kFrameTypes = 19;
 
 // What a rank called. Two ranks of a group must have equal ones under the same operation number.
 struct Descriptor {

@@ -57,6 +57,8 @@ class LocalJob {
   virtual bool on_frame(int local_sender, const FrameHeader& header) = 0;
   // Contributions that were held back for want of memory are tried again.
   virtual void pump() = 0;
+  // Since when there has been no memory whenever it was asked for.
+  [[nodiscard]] virtual std::optional<TimePoint> starved_since() const = 0;
   // Local ranks whose contribution to `piece` has not come.
   [[nodiscard]] virtual std::vector<int> missing(std::uint32_t piece) const = 0;
   // Local ranks that were handed `piece` and have not taken it.

@@ -1,7 +1,9 @@
-// The regions of a rank's arena that others are reading, each with the number of readers still to come.
+// The regions of a rank's arena that the calls of one group use: each with the number of those who still read
+// it.
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -18,7 +20,12 @@ class RegionTable {
   std::optional<std::uint64_t> take(std::uint64_t bytes) {
     const auto offset = arena_.allocate(bytes);
     if (offset) {
-      holders_[*offset] = 1;
+      try {
+        holders_[*offset] = 1;
+      } catch (const std::bad_alloc&) {
+        arena_.free(*offset);
+        throw;
+      }
     }
     return offset;
   }
@@ -32,7 +39,15 @@ class RegionTable {
       arena_.free(offset);
     }
   }
-  // Bytes of all regions together, at most.
+  // Of all that are left, whoever holds them.
+  void clear() {
+    for (const auto& [offset, holders] : holders_) {
+      arena_.free(offset);
+    }
+    holders_.clear();
+  }
+  [[nodiscard]] std::size_t count() const { return holders_.size(); }
+  // Bytes of the regions of all groups together, at most.
   [[nodiscard]] std::uint64_t capacity() const { return arena_.bytes().size(); }
   [[nodiscard]] std::span<std::byte> at(std::uint64_t offset, std::uint64_t bytes) const {
     return arena_.bytes().subspan(offset, bytes);

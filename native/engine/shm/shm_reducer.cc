@@ -42,6 +42,16 @@ ShmJob::~ShmJob() {
   }
 }
 
+std::optional<std::uint64_t> ShmJob::take(std::uint64_t bytes) {
+  const auto offset = regions_->take(bytes);
+  if (offset) {
+    starved_since_.reset();
+  } else if (!starved_since_) {
+    starved_since_ = Clock::now();
+  }
+  return offset;
+}
+
 bool ShmJob::is_agent(std::uint32_t piece) const {
   return piece_at(piece).lane % locals_ == static_cast<std::size_t>(local_);
 }
@@ -118,7 +128,7 @@ void ShmJob::pump() {
       ++next_;
       continue;
     }
-    const auto offset = regions_->take(at.bytes);
+    const auto offset = take(at.bytes);
     if (!offset) {
       return;  // tried again when something is freed, and on the next tick
     }
@@ -228,7 +238,7 @@ std::span<std::byte> ShmJob::result(std::uint32_t piece) {
   }
   auto found = results_.find(piece);
   if (found == results_.end()) {
-    const auto offset = regions_->take(at.bytes);
+    const auto offset = take(at.bytes);
     if (!offset) {
       return {};
     }

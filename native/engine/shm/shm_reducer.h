@@ -40,6 +40,7 @@ class ShmJob final : public LocalJob {
   std::shared_ptr<const void> keep(std::uint32_t piece) override;
   bool on_frame(int local_sender, const FrameHeader& header) override;
   void pump() override;
+  [[nodiscard]] std::optional<TimePoint> starved_since() const override { return starved_since_; }
   [[nodiscard]] std::vector<int> missing(std::uint32_t piece) const override;
   [[nodiscard]] std::vector<int> takers(std::uint32_t piece) const override;
 
@@ -56,6 +57,7 @@ class ShmJob final : public LocalJob {
     bool copied = false;
   };
 
+  std::optional<std::uint64_t> take(std::uint64_t bytes);
   [[nodiscard]] const Piece& piece_at(std::uint32_t piece) const { return spec_.plan->pieces[piece]; }
   [[nodiscard]] bool is_agent(std::uint32_t piece) const;
   [[nodiscard]] bool gets(int local_rank, std::uint32_t piece) const;
@@ -83,6 +85,7 @@ class ShmJob final : public LocalJob {
   std::size_t next_ = 0;                   // into the plan's order
   std::uint64_t held_out_ = 0;             // bytes: how many may be held out at a time
   std::uint64_t outstanding_ = 0;          // bytes held out
+  std::optional<TimePoint> starved_since_;
   std::list<Contribution> contributions_;  // not sent yet, in the plan's order
   std::unordered_map<std::uint32_t, Values> values_;
   std::unordered_map<std::uint32_t, std::uint64_t> results_;  // piece to offset of our region
