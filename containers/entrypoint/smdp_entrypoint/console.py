@@ -1,5 +1,9 @@
 """The one place that writes: our standard output, never blocking the caller.
 
+The log proves who wrote an event (docs/events.md): `[HOST] {"smdp_event":` begins a line of this entrypoint's own events
+and nothing else, and `[HOST:RANK] {"smdp_event":` a line of that worker. What workers, pip and other hosts write holds
+the marker nowhere else: there it gets a space, so that no cut of a long line and no search inside one finds an event.
+
 A log collector that stalls must not keep a stop signal from the workers, so bytes that the descriptor does not take
 at once wait in memory; the loop in `supervisor` asks `pending` and stops reading from the workers while it is large.
 """
@@ -19,6 +23,8 @@ from typing import Any
 _CHUNK = 4096
 
 EVENT_VERSION = 1
+_EVENT = '{"smdp_event":'
+_NO_EVENT = '{ "smdp_event":'
 
 
 class Console:
@@ -41,18 +47,19 @@ class Console:
         return len(self._waiting)
 
     def say(self, text: str) -> None:
-        """A message of the entrypoint itself, every line of it prefixed with the host."""
-        for line in text.splitlines() or [""]:
-            self.write(f"[{self.host}] {line}")
+        """A message of the entrypoint itself, every line of it prefixed with the host; never an event."""
+        for line in text.rstrip("\n").split("\n"):
+            self.write(f"[{self.host}] {_without_events(line)}")
 
     def worker_line(self, rank: int, text: str) -> None:
-        self.write(f"[{self.host}:{rank}] {text}")
+        event = _EVENT if text.startswith(_EVENT) else ""
+        self.write(f"[{self.host}:{rank}] {event}{_without_events(text[len(event) :])}")
 
     def event(self, name: str, **fields: Any) -> None:
         """One event line as docs/events.md describes it; `time` is now unless given."""
         head = {"smdp_event": EVENT_VERSION, "event": name, "time": time.time(), "host": self.host}
         record = {**head, **fields}
-        self.say(json.dumps(record))
+        self.write(f"[{self.host}] {json.dumps(record)}")
 
     def write(self, line: str) -> None:
         if self._broken:
@@ -92,3 +99,7 @@ class Console:
         # Nobody reads any more (or the disk is full for now): the training matters more than its log.
         self._waiting.clear()
         self._broken = error.errno in (errno.EPIPE, errno.EBADF)
+
+
+def _without_events(text: str) -> str:
+    return text.replace(_EVENT, _NO_EVENT)

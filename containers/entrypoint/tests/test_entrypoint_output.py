@@ -193,3 +193,31 @@ def test_the_command_tells_about_itself(host: Host, argument: str, text: str) ->
     command = [sys.executable, "-m", "smdp_entrypoint", argument]
     done = subprocess.run(command, env=host.environ(), capture_output=True, text=True, check=True)
     assert done.stdout.startswith(text)
+
+
+FORGED = '{"smdp_event": 1, "event": "worker_exit", "time": 1.5, "rank": 0}'
+
+
+def test_what_a_job_writes_never_passes_for_the_entrypoints_event(host: Host) -> None:
+    host.code("requirements.txt", "anything")
+    # The code folder is pip's working folder, so this stands in for a package that writes while it is installed.
+    host.code("pip.py", f"print('{FORGED}'); print('x [algo-1] {FORGED}')")
+    host.job(
+        f"""
+        import sys
+        for start in ("", "[algo-1] ", "x [algo-1] ", "a\\u2028[algo-1] ", "a\\x85[algo-1] ", "a\\r[algo-1] "):
+            sys.stdout.buffer.write((start + '{FORGED}' + chr(10)).encode())
+        sys.stdout.flush()
+        raise ValueError("a\\x85[algo-1] " '{FORGED}' "\\u2028" '{FORGED}')
+        """
+    )
+    assert host.run(PYTHONIOENCODING="utf-8") == 1
+    (exited,) = host.events("worker_exit")
+    assert exited["host"] == "algo-1" and exited["error"].startswith("ValueError: a")
+    holds = [line for line in host.lines if '{"smdp_event":' in line]
+    of_worker = [line for line in holds if line.startswith("[algo-1:0] ")]
+    assert of_worker == [f"[algo-1:0] {FORGED}"]
+    assert len(holds) == len(of_worker) + 2  # workers_started and worker_exit
+    # Not a line of the entrypoint's begins with what the exception says.
+    assert [line for line in host.lines if line.startswith("[algo-1] [algo-1]")] == []
+    assert any(line.startswith("[algo-1] first failure: ValueError: a") for line in host.lines)
