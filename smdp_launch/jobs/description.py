@@ -11,6 +11,7 @@ from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
 from smdp_launch.jobs.unknown import never_created_told
+from smdp_launch.plain_text import without_controls
 
 
 @dataclass(frozen=True)
@@ -104,4 +105,5 @@ def _steps(transitions: Sequence[Mapping[str, Any]], now: datetime | None) -> It
     for one, end in zip(transitions, [*following, now], strict=False):
         began = one["StartTime"]
         seconds = ((end or one.get("EndTime", began)) - began).total_seconds()
-        yield Step(str(one["Status"]), str(one.get("StatusMessage", "")), began, max(0.0, seconds))
+        message = without_controls(str(one.get("StatusMessage", "")))
+        yield Step(str(one["Status"]), message, began, max(0.0, seconds))

@@ -7,7 +7,6 @@ an outage is told and waited for.
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,19 +14,18 @@ from datetime import datetime, timezone
 from typing import Any
 
 from smdp_launch.errors import ServiceProblem, WaitTimedOut
+from smdp_launch.event_lines import Line, event_of, split_line
 from smdp_launch.jobs.asking import Outage, Waiting
 from smdp_launch.jobs.checkpoints import CheckpointNews, CheckpointWatch
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.description import Description, description
-from smdp_launch.jobs.fields import read_fields
 from smdp_launch.jobs.merge import WINDOW, Merge
 from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
 from smdp_launch.jobs.streams import Streams
 from smdp_launch.jobs.troubles import Trouble
 from smdp_launch.jobs.unknown import never_created_told
+from smdp_launch.plain_text import with_colours, without_controls
 
-_PREFIX = re.compile(r"\[[^\]:\s]+(?::(?P<rank>\d{1,9}))?\] ?")
-_EVENT = '{"smdp_event":'
 #: Pages that one look reads of each stream at most: a person may want to say something in between.
 _PAGES = 4
 #: Seconds that the last lines of a job may need to CloudWatch after it has ended.
@@ -58,6 +56,8 @@ class LogLine:
 
     Args:
         rank: None for what no worker wrote.
+        text: without what a terminal would obey.
+        coloured: the same with the colours that its writer gave it; empty where it gave none.
         late: it came when a later line of another host had been shown, which is held back up to two seconds for it.
     """
 
@@ -66,12 +66,14 @@ class LogLine:
     text: str
     time_ms: int
     late: bool = False
+    coloured: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class JobEvent:
-    """An event line (docs/events.md). ``fields`` are all its members, NaN and infinities by their names; ``worker`` is
-    the rank that wrote it, None for the host and the platform."""
+    """An event line (docs/events.md) whose writer may send it. ``fields`` are all its members, NaN and infinities by
+    their names, texts without what a terminal would obey; ``worker`` is the rank that wrote it, None for the host and
+    the platform."""
 
     host: str
     name: str
@@ -97,24 +99,26 @@ Seen = StatusChanged | LogLine | JobEvent | Waiting | Reached | CheckpointNews |
 
 
 def read_line(host: str, message: str, time_ms: int) -> LogLine | JobEvent:
-    """A log message as its writer meant it: the entrypoint's ``[host:rank]`` taken off, event lines parsed."""
-    line = plain_line(host, message, time_ms)
-    if line.text.startswith(_EVENT):
-        try:
-            fields = read_fields(line.text)
-        except (ValueError, RecursionError):  # whatever a script may print, it is at least a line
-            fields = None
-        if isinstance(fields, dict) and isinstance(fields.get("event"), str):
-            return JobEvent(host, fields["event"], fields, time_ms, worker=line.rank)
-    return line
+    """A log message as its writer meant it: the entrypoint's ``[host:rank]`` taken off, event lines parsed.
+
+    An event that its writer may not send is the text that it is.
+    """
+    line = split_line(host, message)
+    fields = event_of(line)
+    if fields is None:
+        return _log_line(host, line, time_ms)
+    return JobEvent(host, fields["event"], fields, time_ms, worker=line.rank)
 
 
 def plain_line(host: str, message: str, time_ms: int) -> LogLine:
     """The same, with event lines as the lines that they are."""
-    prefix = _PREFIX.match(message)
-    text = message[prefix.end() :] if prefix else message
-    rank = int(prefix["rank"]) if prefix and prefix["rank"] is not None else None
-    return LogLine(host, rank, text, time_ms)
+    return _log_line(host, split_line(host, message), time_ms)
+
+
+def _log_line(host: str, line: Line, time_ms: int) -> LogLine:
+    text = without_controls(line.text)
+    coloured = with_colours(line.text) if text != line.text else ""
+    return LogLine(host, line.rank, text, time_ms, coloured=coloured if coloured != text else "")
 
 
 class _BrokenOff(Exception):
@@ -275,7 +279,7 @@ def _change(transition: Mapping[str, Any], before: Mapping[str, Any] | None) -> 
     began = transition["StartTime"]
     return StatusChanged(
         str(transition["Status"]),
-        str(transition.get("StatusMessage", "")),
+        without_controls(str(transition.get("StatusMessage", ""))),
         int(began.timestamp() * 1000),
         str(before["Status"]) if before is not None else None,
         (began - before["StartTime"]).total_seconds() if before is not None else None,

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from smdp_launch.plain_text import without_controls
 from smdp_launch.request.names import S3Location
 
 
@@ -17,7 +18,7 @@ class Checkpoints:
 
     Args:
         newest: when S3 last took a file, by its own clock.
-        name: of that file, below ``where``.
+        name: of that file, below ``where``, without what a terminal would obey.
         size: bytes of all files.
         age: seconds since ``newest`` at the time of the look, by the same clock; None from a service without one.
     """
@@ -65,7 +66,8 @@ def list_checkpoints(s3: Any, where: str) -> Listing:
     if newest is None:
         return Listing(None, (), at, pages)
     age = max(0.0, (at - newest[0]).total_seconds()) if at is not None else None
-    kept = Checkpoints(where, len(times), newest[0], newest[1].removeprefix(prefix), size, age)
+    name = without_controls(newest[1].removeprefix(prefix))
+    kept = Checkpoints(where, len(times), newest[0], name, size, age)
     return Listing(kept, tuple(times), at, pages)
 
 

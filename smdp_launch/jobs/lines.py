@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
-from smdp_launch.jobs.follow import LogLine, plain_line
-from smdp_launch.jobs.merge import Merge
+from smdp_launch.jobs.follow import JobEvent, LogLine, plain_line, read_line
+from smdp_launch.jobs.merge import Merge, Timed
 from smdp_launch.jobs.streams import Streams
+
+_Read = TypeVar("_Read", bound=Timed)
 
 
 @dataclass(frozen=True)
@@ -48,16 +51,21 @@ def read_lines(clients: Clients, job: str, wanted: Wanted) -> Iterator[LogLine]:
         ServiceProblem: the service refused, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
-    found = (line for line in _all(clients, job, wanted) if wanted.takes(line))
+    found = (line for line in _all(clients, job, wanted, plain_line) if wanted.takes(line))
     return iter(deque(found, wanted.tail)) if wanted.tail is not None else found
 
 
-def _all(clients: Clients, job: str, wanted: Wanted) -> Iterator[LogLine]:
+def read_events(clients: Clients, job: str) -> Iterator[JobEvent]:
+    """The events among them; raises as `read_lines` does."""
+    return (one for one in _all(clients, job, Wanted(), read_line) if isinstance(one, JobEvent))
+
+
+def _all(clients: Clients, job: str, wanted: Wanted, read: Callable[[str, str, int], _Read]) -> Iterator[_Read]:
     since = int(wanted.since.timestamp() * 1000) if wanted.since is not None else None
     streams = Streams(clients, job, partial(ask, clients), wanted.host, since, int(time.time() * 1000))
-    merge: Merge[LogLine] = Merge(window=0)
+    merge: Merge[_Read] = Merge(window=0)
     streams.look()
     while (page := streams.page()) is not None:
-        merge.add(page.stream, (plain_line(page.host, text, at) for at, text in page.messages))
+        merge.add(page.stream, (read(page.host, text, at) for at, text in page.messages))
         yield from merge.take(streams.behind)
     yield from merge.rest()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smdp_launch.errors import ExitCode
+from smdp_launch.plain_text import plain_lines
 
 ENDED = frozenset({"Completed", "Failed", "Stopped", "Deleting"})
 
@@ -22,7 +23,7 @@ class Outcome:
     """Args:
     status: the service's TrainingJobStatus.
     summary: one line for the person.
-    reason: FailureReason, whole; empty unless the job failed.
+    reason: FailureReason, whole but for what a terminal would obey; empty unless the job failed.
     model: S3 address of model.tar.gz, if there is one.
     training_seconds, billable_seconds: as the service counts them; None if it never trained.
     checkpoints: S3 location of its checkpoints, if it has one.
@@ -52,7 +53,7 @@ def outcome(described: Mapping[str, Any]) -> Outcome:
         status,
         code,
         summary,
-        str(described.get("FailureReason", "")),
+        plain_lines(str(described.get("FailureReason", ""))),
         described.get("ModelArtifacts", {}).get("S3ModelArtifacts") if status != "Failed" else None,
         described.get("TrainingTimeInSeconds"),
         described.get("BillableTimeInSeconds"),

@@ -143,9 +143,9 @@ class Rehearsal:
         return sorted({one.time_ms for one in self.changes if one.status == "Training"})
 
     def _hear(self, event: JobEvent) -> None:
-        if event.name == EVENT and event.worker is None:
+        if event.name == EVENT:
             self.struck.append(event)
-        elif event.name == "checkpoints_restored" and event.worker is None and self.struck:
+        elif event.name == "checkpoints_restored" and self.struck:
             self.restored = _count(event.fields.get("files")) or 0
             self.restorations.append(event)
         elif event.name == "step":

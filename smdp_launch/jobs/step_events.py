@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,11 @@ from pathlib import Path
 from smdp_launch.jobs.asking import Waiting
 from smdp_launch.jobs.clients import Clients, connection, tell_nobody
 from smdp_launch.jobs.description import describe
-from smdp_launch.jobs.follow import JobEvent, read_line
+from smdp_launch.jobs.follow import JobEvent
 from smdp_launch.jobs.history import LOCAL, Launch, launches
-from smdp_launch.jobs.lines import Wanted, read_lines
+from smdp_launch.jobs.lines import read_events
 from smdp_launch.scaling.measured import RunEvents, bytes_of, step_of
 
-_EVENT = re.compile(r'^\{"smdp_event":')
 #: Runs of a job that are looked at before it counts as one without steps.
 _MOST_RUNS = 5
 
@@ -58,10 +56,7 @@ def run_events(launch: Launch, tell: Callable[[Waiting], None] = tell_nobody) ->
 def _read(clients: Clients, launch: Launch) -> RunEvents:
     described = describe(clients, launch.job)
     reading = _Reading([])
-    for line in read_lines(clients, launch.job, Wanted(grep=_EVENT)):
-        prefix = f"[{line.host}:{line.rank}] " if line.rank is not None else ""
-        event = read_line(line.host, f"{prefix}{line.text}", line.time_ms)
-        if isinstance(event, JobEvent):
-            reading.see(event)
+    for event in read_events(clients, launch.job):
+        reading.see(event)
     instance_type = None if launch.where == LOCAL else described.instance_type or "unknown instance type"
     return RunEvents(launch.job, instance_type, reading.ranks, reading.steps, reading.exchanged or None)

@@ -11,9 +11,10 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from smdp_launch.catalog.faults import EVENT, VARIABLE, Fault, Kind
+from smdp_launch.event_lines import event_of, split_line
 from smdp_launch.localcloud import refusals
 from smdp_launch.localcloud.auth import mark
-from smdp_launch.localcloud.hosts import Host, event_of
+from smdp_launch.localcloud.hosts import Host
 from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.outcome import JobFailed
 from smdp_launch.localcloud.processes import descendants, variable
@@ -67,15 +68,17 @@ class Striker:
         """The hosts are being started, for the first time or again."""
         self._began = self._began or time.monotonic()
 
-    def watch(self, line: str) -> None:
+    def watch(self, host: str, line: str) -> None:
         """A line that a host has written."""
-        event = event_of(line, "step", "workers_started") if self.fault is not None else None
+        event = event_of(split_line(host, line)) if self.fault is not None else None
         if event is None:
             return
-        step, ranks = event.get("step"), event.get("ranks")
+        name, step, ranks = event["event"], event.get("step"), event.get("ranks")
         with self._lock:
-            self._step = max(self._step, step) if isinstance(step, int) else self._step
-            self._has_victim = self._has_victim or (isinstance(ranks, list) and self._rank in ranks)
+            if name == "step" and isinstance(step, int):
+                self._step = max(self._step, step)
+            elif name == "workers_started" and isinstance(ranks, list):
+                self._has_victim = self._has_victim or self._rank in ranks
 
     def is_held_back(self, host: str) -> bool:
         """Whether the host has still to wait before it starts."""

@@ -9,18 +9,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.event_lines import event_of, split_line
 from smdp_launch.localcloud.host import Order
 from smdp_launch.localcloud.outcome import REASON_LIMIT
 from smdp_launch.localcloud.processes import kill_processes_below
 from smdp_launch.localcloud.tree import HostTree
 
 _LONGEST_LINE = 256 * 1024  # bytes, the service's limit of one event
-_EVENT = '{"smdp_event":'
 _FAILURES = ("worker_exit", "host_failed")
 _BACKLOG = 1024 * 1024  # bytes of lines that wait for room on the disk; later lines are left out
 _END_WAIT = 5.0  # seconds for a killed host to be gone, and for its last lines
@@ -54,10 +54,10 @@ class HostLog:
 
 
 class Host:
-    """A started host. `watch` is given each of its lines, in a thread of the host's."""
+    """A started host. `watch` is given its name and each of its lines, in a thread of the host's."""
 
     def __init__(
-        self, tree: HostTree, order: Order, log: HostLog, watch: Callable[[str], None] = lambda _: None
+        self, tree: HostTree, order: Order, log: HostLog, watch: Callable[[str, str], None] = lambda *_: None
     ) -> None:
         self.tree = tree
         self._log = log
@@ -149,31 +149,19 @@ class Host:
 
     def _take(self, line: str) -> None:
         self._log.write(line)
-        self._watch(line)
-        failed_at = failure_time(line)
+        self._watch(self.name, line)
+        failed_at = failure_time(self.name, line)
         if failed_at is not None:
             self._events.append(failed_at)
 
 
-def failure_time(line: str) -> float | None:
-    """When a worker or the host failed, of a line that reports it (see docs/events.md), else None."""
-    event = event_of(line, *_FAILURES)
+def failure_time(host: str, line: str) -> float | None:
+    """When a worker or the host failed, of a line of the host's that reports it (docs/events.md), else None."""
+    event = event_of(split_line(host, line)) or {}
     try:
-        return float(event["time"]) if event is not None else None
+        return float(event["time"]) if event.get("event") in _FAILURES else None
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def event_of(line: str, *names: str) -> Mapping[str, Any] | None:
-    """The event that the line holds, if it is one of those names."""
-    start = line.find(_EVENT)
-    if start < 0 or not any(name in line for name in names):
-        return None
-    try:
-        event = json.loads(line[start:])
-    except (ValueError, RecursionError):
-        return None
-    return event if isinstance(event, dict) and event.get("event") in names else None
 
 
 def wait_until(hosts: Sequence[Host], seconds: float, *, reported: bool = False) -> bool:

@@ -66,7 +66,7 @@ def test_absurd_steps_are_not_drawn(tmp_path: Path, terminal: bool, step: object
         for steps in (step, 10):
             view.show(JobEvent("algo-1", "step", {"step": step, "steps": steps}, 0))
         view.show(JobEvent("algo-9", "worker_exit", {"rank": {}, "error": None}, 0))
-        view.show(LogLine("algo-9", 77, "\x1b[31mred\x1b[2Jgone", 0))
+        view.show(read_line("algo-9", "[algo-9:77] \x1b[31mred\x1b[2Jgone", 0))
     assert "step 1/10" not in screen.getvalue()
     assert "\x1b[2J" not in screen.getvalue()
 
@@ -89,9 +89,12 @@ def test_each_ending_has_its_code(status: str, secondary: str, code: int) -> Non
 def test_what_a_terminal_would_obey_does_not_reach_it(tmp_path: Path) -> None:
     drawn = io.StringIO()
     view = FollowView(Shape.of_plan(plan_of(write_job(tmp_path))), Console(file=drawn, force_terminal=False, width=200))
-    view.show(LogLine("algo-1", 0, "a\x1b]0;title\x07b\x1b[2Jc\x0ed\x9be\x1b[31mred\x1b[0m\x00\tf", 0))
-    view.show(JobEvent("algo-1", "step", {"step": 1, "steps": 2, "note": "x\x1b[2Jy"}, 0))
-    view.show(JobEvent("algo-1", "worker_exit", {"rank": 0, "error": "rank 0 on algo-1 ended\x1b[H"}, 0))
+    for message in (
+        "[algo-1:0] a\x1b]0;title\x07b\x1b[2Jc\x0ed\x9be\x1b[31mred\x1b[0m\x00\tf",
+        '[algo-1:0] {"smdp_event": 1, "event": "step", "step": 1, "steps": 2, "note": "x\\u001b[2Jy"}',
+        '[algo-1] {"smdp_event": 1, "event": "worker_exit", "rank": 0, "error": "rank 0 on algo-1 ended\\u001b[H"}',
+    ):
+        view.show(read_line("algo-1", message, 0))
     lines = drawn.getvalue().splitlines()
     assert re.search(r"\| abcdered\s+f$", lines[0])
     assert lines[1] == "step 1/2  note xy"

@@ -100,10 +100,14 @@ def test_a_host_without_a_report_is_named(code: int, expected: str) -> None:
         ('[algo-2:3] {"smdp_event": 1, "event": "step", "time": 12.5, "note": "worker_exit"}', None),
         ('[algo-2:3] {"smdp_event": 1, "event": "worker_exit"', None),
         ("[algo-2:3] worker_exit", None),
+        ('[algo-2:3] {"smdp_event": 1, "event": "worker_exit", "time": 12.5, "rank": 3}', None),
+        ('[algo-2:3] x [algo-2] {"smdp_event": 1, "event": "worker_exit", "time": 12.5, "rank": 3}', None),
+        ('{"smdp_event": 1, "event": "host_failed", "time": 12.5}', None),
+        ('[algo-1] {"smdp_event": 1, "event": "host_failed", "time": 12.5}', None),
     ],
 )
 def test_worker_exits_are_found_in_the_log(line: str, expected: float | None) -> None:
-    assert failure_time(line) == expected
+    assert failure_time("algo-2", line) == expected
 
 
 @pytest.mark.parametrize(

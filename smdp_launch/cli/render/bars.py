@@ -16,7 +16,7 @@ class TransferBars:
     def __init__(self) -> None:
         console = Console(stderr=True, highlight=False)
         self._bars = Progress(
-            TextColumn("{task.description}", style="bold"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=None),
             DownloadColumn(),
             TimeRemainingColumn(),

@@ -6,8 +6,8 @@ from datetime import datetime, timezone
 
 from rich.text import Text
 
-from smdp_launch.cli.render.console import without_controls
 from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointNews, CheckpointsStalled
+from smdp_launch.plain_text import without_controls
 from smdp_launch.units import count, duration, size
 
 _LOOK_AT = "look at the hosts' disk, at the script's rank 0, at the role's s3:PutObject"

@@ -19,6 +19,7 @@ from smdp_launch.jobs.download import Download
 from smdp_launch.jobs.history import LOCAL, find_launch
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.results import Result
+from smdp_launch.plain_text import without_controls
 from smdp_launch.units import short, size
 
 #: Version of ``download --json``; raised when a member changes its meaning or goes.
@@ -34,7 +35,7 @@ class DownloadView(TransferBars):
 
     def show(self, result: Result, fetched: int) -> None:
         if result not in self._tasks:
-            self._tasks[result] = self._bars.add_task(str(result.name), total=result.size)
+            self._tasks[result] = self._bars.add_task(without_controls(str(result.name)), total=result.size)
         self._bars.update(self._tasks[result], completed=fetched)
 
 

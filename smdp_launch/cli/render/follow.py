@@ -16,7 +16,7 @@ from rich.text import Text
 from smdp_launch.catalog.faults import EVENT as FAULT
 from smdp_launch.catalog.instances import instance
 from smdp_launch.cli.render.checkpoints import told_news
-from smdp_launch.cli.render.console import Console, without_controls
+from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import command_for_job, say_next
 from smdp_launch.jobs.asking import Waiting
 from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
@@ -24,6 +24,7 @@ from smdp_launch.jobs.description import Description
 from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, Seen, StatusChanged
 from smdp_launch.jobs.rehearsal import told_fault
 from smdp_launch.jobs.troubles import Trouble
+from smdp_launch.plain_text import without_controls
 from smdp_launch.planning.plan import Plan
 from smdp_launch.units import duration
 
@@ -90,9 +91,9 @@ class FollowView:
         self._task: TaskID | None = None
         if self._console.is_terminal and self._console.color_system is not None:
             self._bar = Progress(
-                TextColumn("{task.description}", style="bold"),
+                TextColumn("{task.description}", style="bold", markup=False),
                 BarColumn(bar_width=None),
-                TextColumn("{task.fields[told]}"),
+                TextColumn("{task.fields[told]}", markup=False),
                 TimeElapsedColumn(),
                 console=self._console,
                 transient=True,
@@ -152,7 +153,7 @@ class FollowView:
     def _line(self, line: LogLine) -> None:
         mark = f"late, {clock_time(line.time_ms)} | " if line.late else ""
         text = Text(f"{self.shape.name(line.host, line.rank)} | {mark}", self.shape.style(line.host, line.rank))
-        text.append_text(Text.from_ansi(without_controls(line.text)))
+        text.append_text(Text.from_ansi(line.coloured or line.text))
         self._console.print(text)
 
     def _status(self, change: StatusChanged) -> None:
@@ -189,9 +190,9 @@ class FollowView:
         elif event.name == "worker_exit":
             who, error = f"rank {event.fields.get('rank')} on {event.host}", str(event.fields.get("error"))
             told = error if error.startswith(who) else f"{who} failed: {error}"
-            self._console.print(Text(without_controls(told), "bold red"))
-        elif event.name == FAULT and event.worker is None:
-            self._console.print(Text(without_controls(f"rehearsal: {told_fault(event)}"), "bold magenta"))
+            self._console.print(Text(told, "bold red"))
+        elif event.name == FAULT:
+            self._console.print(Text(f"rehearsal: {told_fault(event)}", "bold magenta"))
         elif event.name == "workers_started" and not self._quiet:
             ranks = event.fields.get("ranks")
             master = event.fields.get("master")
@@ -223,7 +224,7 @@ def _is_count(value: object) -> TypeGuard[int]:
 def metrics(fields: Mapping[str, Any]) -> list[str]:
     """``name value`` for each field of an event that is not the envelope's."""
     return [
-        without_controls(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}")
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in fields.items()
         if name not in _ENVELOPE
     ]

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 import click
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console, without_controls
+from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import Shape
 from smdp_launch.cli.render.next import command_for_job, next_for, say_next
 from smdp_launch.jobs.description import Description
@@ -26,7 +26,7 @@ def show_lines(job: Job, found: Description, lines: Iterable[LogLine], utc: bool
     for line in lines:
         text = Text(f"{_time(line.time_ms, utc)} ", "dim")
         text.append(f"{shape.name(line.host, line.rank)} | ", shape.style(line.host, line.rank))
-        text.append_text(Text.from_ansi(without_controls(line.text)))
+        text.append_text(Text.from_ansi(line.coloured or line.text))
         console.print(text)
     then = next_for(job, found)
     these = command_for_job("logs", job.name, job.region)

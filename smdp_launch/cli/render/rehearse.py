@@ -10,11 +10,12 @@ import click
 from rich.text import Text
 
 from smdp_launch.catalog.faults import Fault
-from smdp_launch.cli.render.console import Console, without_controls
+from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.rows import print_rows, wrapped
 from smdp_launch.cli.render.timeline import drawn, legend
 from smdp_launch.jobs.rehearsal import Result, announced, platform
 from smdp_launch.jobs.rehearsal_report import Report, Timeline
+from smdp_launch.plain_text import without_controls
 from smdp_launch.planning.plan import Plan
 from smdp_launch.units import count
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console, without_controls
+from smdp_launch.cli.render.console import Console
+from smdp_launch.plain_text import without_controls
 
 _GAP = 2
 _NARROWEST = 20

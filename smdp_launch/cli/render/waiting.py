@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from smdp_launch.cli.render.console import without_controls
 from smdp_launch.jobs.asking import Waiting
+from smdp_launch.plain_text import without_controls
 
 
 def show_waiting(waiting: Waiting) -> None:
