@@ -50,6 +50,9 @@ class Supervisor:
         if state is None:
             raise FileNotFoundError(folder.state)
         self._state = state
+        # The limits of the job's time are judged by the clock that nobody sets.
+        self._created = time.monotonic() - max(0.0, time.time() - state.created)
+        self._started = math.inf
         self._hosts: list[Host] = []
         names = host_names(self._request["ResourceConfig"]["InstanceCount"])
         self._trees = [HostTree(name, folder.hosts / name) for name in names]
@@ -95,7 +98,7 @@ class Supervisor:
     def _run(self) -> Ending:
         self._proceed()
         self._striker = Striker(faults.asked(self._request), self._folder)
-        self._state.started = time.time()
+        self._state.started, self._started = time.time(), time.monotonic()
         buckets = self._open_buckets()
         artifacts = Artifacts(self._request, buckets, self._folder.hosts)
         held = lease.take(self._folder.name)
@@ -241,9 +244,9 @@ class Supervisor:
         limit = self._request["StoppingCondition"].get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME)
         if self._folder.stop.exists():
             return self._stop(outcome.STOPPED, "Stopping the training job")
-        if time.time() > (self._state.started or math.inf) + self._state.away + limit:
+        if time.monotonic() > self._started + self._state.away + limit:
             return self._stop(outcome.OUT_OF_TIME, "MaxRuntimeInSeconds is over; stopping the training job")
-        if time.time() > self._last_wait:
+        if time.monotonic() > self._last_wait:
             return self._stop(outcome.NO_CAPACITY, "MaxWaitTimeInSeconds is over; stopping the training job")
         return None
 
@@ -268,9 +271,9 @@ class Supervisor:
 
     @property
     def _last_wait(self) -> float:
-        """Seconds since 1970: of spot training, waiting and running together."""
+        """By the monotonic clock: of spot training, waiting and running together."""
         limit: float = self._request["StoppingCondition"].get("MaxWaitTimeInSeconds", math.inf)
-        return self._state.created + limit
+        return self._created + limit
 
     def _interrupt(self, grace: float) -> Ending:
         """Take the hosts away as the platform takes spot instances: SIGTERM to all, SIGKILL when the grace is over, and
@@ -292,15 +295,15 @@ class Supervisor:
         self._enter("Interrupted", "Training job interrupted: its spot capacity was taken away")
         self._hosts, self._mounts = [], []
         remove_tree(self._folder.hosts)
-        began = time.time()
+        began = time.monotonic()
         back = began + seconds
         last = self._last_wait
         try:
-            while time.time() < min(back, last):
+            while time.monotonic() < min(back, last):
                 self._proceed()
                 time.sleep(_TICK)
         finally:
-            self._state.away += time.time() - began
+            self._state.away += time.monotonic() - began
         if back > last:
             return False
         self._enter("Starting", "Preparing the simulated hosts for training")

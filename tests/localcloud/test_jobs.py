@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,12 @@ WAITS = """
     print("waiting", os.getpid(), flush=True)
     while True:
         time.sleep(0.1)
+"""
+WAITS_FOR_GO = """
+    import os, time
+    print("waiting", flush=True)
+    while not os.path.exists(os.environ["SM_OUTPUT_DIR"] + "/go"):
+        time.sleep(0.05)
 """
 NOTES = "print('done')"
 
@@ -146,6 +154,33 @@ def test_the_maximum_runtime_stops_a_job(cloud: Cloud) -> None:
         if any("waiting" in line for line in cloud.log(name)):
             break
     assert members(cloud.object(f"out/{name}/output/model.tar.gz")) == ["saved"]
+
+
+#: Read by every Python of the server: lets the supervisor's wall clock go a day forward once the file is there.
+DAY_LATER = """
+import os, pathlib, time
+if b"smdp_launch.localcloud.supervisor" in pathlib.Path("/proc/self/cmdline").read_bytes():
+    time.time = lambda now=time.time: now() + (86400 if os.path.exists({path!r}) else 0)
+"""
+
+
+def test_the_maximum_runtime_is_no_matter_of_the_wall_clock(
+    open_cloud: Callable[[], Cloud], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_forward = tmp_path / "set-forward"
+    (site := tmp_path / "site").mkdir()
+    (site / "sitecustomize.py").write_text(DAY_LATER.format(path=str(set_forward)))
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    cloud = open_cloud()
+    limits = {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200}
+    cloud.start("clock", WAITS_FOR_GO, StoppingCondition=limits, EnableManagedSpotTraining=True)
+    cloud.await_log("clock", "waiting")
+    set_forward.touch()
+    time.sleep(1)  # some twenty looks of the supervisor
+    (cloud.output("clock") / "go").touch()
+    job = cloud.wait("clock")
+    assert job["TrainingJobStatus"] == "Completed"
+    assert job["TrainingTimeInSeconds"] > 80_000  # the clock was set: times that are shown are the wall's
 
 
 def test_a_channel_without_objects_fails_the_job(cloud: Cloud) -> None:
