@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 #: What it is, and the form of it; the first group, where there is one, is the secret.
@@ -76,22 +76,38 @@ def masked(name: str, text: str) -> str:
     return "*" * SHORTEST if says_secret(name) and not NO_LITERAL.match(text) else without_forms(text)
 
 
+def name_of(keys: Iterable[str]) -> str:
+    """The name of a value below these keys of mappings: all that stands below a secret's name is secret."""
+    name = ""
+    for key in keys:
+        name = name if says_secret(name) else key
+    return name
+
+
+def is_number(value: object) -> bool:
+    """A number is a secret as a text is; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def named_secrets(value: Any, name: str = "") -> set[str]:
-    """The texts below ``value`` whose names say that they are secret."""
+    """The texts and numbers, as texts, below ``value`` whose names, or names above them, say that they are secret."""
     if isinstance(value, dict):
-        return {text for key, one in value.items() for text in named_secrets(one, str(key))}
+        return {text for key, one in value.items() for text in named_secrets(one, name_of((name, str(key))))}
     if isinstance(value, list):
         return {text for one in value for text in named_secrets(one, name)}
-    is_secret = isinstance(value, str) and len(value) >= SHORTEST and says_secret(name) and not NO_LITERAL.match(value)
-    return {value} if is_secret else set()
+    text = str(value) if isinstance(value, str) or is_number(value) else ""
+    return {text} if len(text) >= SHORTEST and says_secret(name) and not NO_LITERAL.match(text) else set()
 
 
 def starred(value: Any, secrets: set[str], name: str = "") -> Any:
-    """``value`` without ``secrets``, and without what has a secret's name or form."""
+    """``value`` without ``secrets``, and without what has a secret's form, or stands at or below a secret's name."""
     if isinstance(value, dict):
-        return {key: starred(one, secrets, str(key)) for key, one in value.items()}
+        return {key: starred(one, secrets, name_of((name, str(key)))) for key, one in value.items()}
     if isinstance(value, list):
         return [starred(one, secrets, name) for one in value]
+    if is_number(value):
+        text = str(value)
+        return "*" * SHORTEST if text in secrets or says_secret(name) else value
     if not isinstance(value, str):
         return value
     for one in sorted(secrets, key=len, reverse=True):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from smdp_launch.diagnostics import Span
 from smdp_launch.jobfile.document import Document, Location
 from smdp_launch.rules.facts import Facts, Finding, rule
-from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, known_secrets, says_secret
+from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, is_number, known_secrets, name_of, says_secret
 
 
 class Secret(NamedTuple):
@@ -50,15 +50,15 @@ def _texts(value: Any, at: Location) -> Iterator[tuple[Location, str]]:
             yield from _texts(one, (*at, index))
     elif isinstance(value, str):
         yield at, value
-    elif isinstance(value, int | float) and not isinstance(value, bool) and at[:1] == ("environment",):
-        yield at, str(value)  # no text, which is another mistake, and secret all the same
+    elif is_number(value):
+        yield at, str(value)
 
 
 def _secrets(document: Document, at: Location, value: str) -> Iterator[Secret]:
     entry = document.entry(at)
     found = list(_of_known_form(at, value, entry.value))
     yield from found
-    name = next((one for one in reversed(at) if isinstance(one, str)), "")
+    name = name_of(one for one in at if isinstance(one, str))
     # A variable of this machine is no way out: what it holds would stand in the request.
     if not found and not NO_LITERAL.match(value) and len(value) >= SHORTEST and says_secret(name):
         yield Secret(at, name, value, entry.value, by_name=True)

@@ -10,7 +10,7 @@ import pytest
 from smdp_launch.checking.job import check_job
 from smdp_launch.cli.render.diagnostics import told
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.secret_forms import says_secret
+from smdp_launch.secret_forms import named_secrets, says_secret, starred
 from tests.conftest import JOB, Command, write_job
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\\nMIIEowIBAAKCAQEA1234567890\\n-----END RSA PRIVATE KEY-----"
@@ -144,6 +144,52 @@ def test_a_secret_that_yaml_reads_as_a_number_is_not_shown(tmp_path: Path) -> No
     )
     assert found
     assert "1234567890" not in everything(found)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "tags: {DB_PASSWORD: %s}",
+        "environment: {DB_PASSWORD: %s}",
+        "overlay: {Nested: [{apiKey: %s}]}",
+        "overlay: {credentials: {user: %s}}",
+        "overlay: {apiKey: {values: [{first: %s}]}}",
+        "nothing: {hfToken: {value: %s}}",
+    ],
+)
+@pytest.mark.parametrize("secret", ["9081726354", "90817263.54", "correct-horse-battery"])
+def test_a_number_and_what_stands_below_a_secrets_name_are_secret(tmp_path: Path, place: str, secret: str) -> None:
+    found = told_about(tmp_path, f"{place % secret}\n")
+    assert "SMDP702" in [one.code for one in found]
+    assert secret not in everything(found)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"password": 9081726354},
+        {"password": 908172.6354},
+        {"credentials": {"user": "ana-the-first", "pin": 9081726354, "hosts": ["first-host", {"second": "host-two"}]}},
+        {"outer": [{"apiKey": {"value": "correct-horse-battery"}}]},
+        {"pin": {"secret": [[12345678]]}},
+    ],
+)
+def test_numbers_and_nested_values_are_starred(value: dict[str, object]) -> None:
+    def leaves(one: object) -> list[str]:
+        if isinstance(one, dict | list):
+            return [leaf for each in (one.values() if isinstance(one, dict) else one) for leaf in leaves(each)]
+        return [str(one)]
+
+    assert named_secrets(value) == set(leaves(value))
+    assert set(leaves(starred(value, set()))) == {"********"}
+    text = starred({"told": json.dumps(value), "more": [*leaves(value), 5, True]}, named_secrets(value))
+    assert not any(leaf in json.dumps(text) for leaf in leaves(value))
+
+
+def test_numbers_that_are_no_secrets_stay() -> None:
+    value = {"steps": 1234567890, "pad_token": 12345678, "use_password": True, "password": None, "max_tokens": 512}
+    assert named_secrets(value) == set()
+    assert starred(value, set()) == value
 
 
 def test_a_secret_in_a_flag_is_not_shown(smdp_launch: Command) -> None:
