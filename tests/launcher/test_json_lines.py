@@ -60,7 +60,7 @@ def test_a_job_is_told_from_its_name_to_its_outcome(here: Path, smdp_launch: Com
     statuses = [one["status"] for one in seen(found, "status")]
     assert statuses == ["Pending", "Downloading", "Training", "Uploading", "Failed"]
     (line,) = (one for one in seen(found, "line") if one["text"].startswith("caf"))
-    assert (line["text"], line["host"], line["rank"]) == ("caf\u00e9 \u2028 x", "algo-1", 0)
+    assert (line["text"], line["host"], line["rank"]) == ("caf\u00e9  x", "algo-1", 0)
     assert {one["name"] for one in seen(found, "event")} >= {"workers_started", "result", "worker_exit"}
     last = found[-1]
     assert last["seen"] == "ended"

@@ -1,8 +1,8 @@
 """The one place that writes: our standard output, never blocking the caller.
 
-The log proves who wrote an event (docs/events.md): `[HOST] {"smdp_event":` begins an event of the entrypoint and nothing
-else, `[HOST:RANK] {"smdp_event":` one of that worker. Elsewhere in what workers, pip and other hosts write this marker
-gets a space, so that no cut of a long line and no search inside one finds an event.
+The log proves who wrote an event (docs/events.md): `[HOST] {"smdp_event":` begins an event of the entrypoint and
+nothing else, `[HOST:RANK] {"smdp_event":` one of that worker. Elsewhere in what workers, pip and other hosts write
+this marker gets a space, so that no cut of a long line and no search inside one finds an event.
 
 A log collector that stalls must not keep a stop signal from the workers, so bytes that the descriptor does not take
 at once wait in memory; the loop in `supervisor` asks `pending` and stops reading from the workers while it is large.
