@@ -16,6 +16,7 @@
 #include <deque>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -25,6 +26,9 @@
 #include "work.h"
 
 namespace smdp_torch {
+
+// Destroyed when the last thread that makes a call on it has let go.
+using GroupPtr = std::shared_ptr<smdp_group>;
 
 class Launcher {
  public:

@@ -139,9 +139,6 @@ struct Session {
   }
 };
 
-// Destroyed when the last thread that makes a call on it has let go.
-using GroupPtr = std::shared_ptr<smdp_group>;
-
 inline std::mutex session_mutex;
 inline std::weak_ptr<Session> current_session;
 
