@@ -138,6 +138,33 @@ TEST(Liveness, EachConnectionWithBytesUnderWayIsJudged) {
   }
 }
 
+// Its kernel has no room for more, and answers what is sent again with that.
+TEST(Liveness, WhoTakesNoBulkDataIsNotLost) {
+  constexpr double kHeartbeat = 0.4;
+  Ends small = connected();
+  Ends bulk = connected();
+  std::map<int, std::vector<UniqueFd>> connections;
+  connections[1].push_back(std::move(small.ours));
+  connections[1].push_back(std::move(bulk.ours));
+  Loop loop;
+  NoEvents events;
+  const std::vector<std::byte> payload(16U << 20U);
+  {
+    StreamTransport transport(loop, 0, kHeartbeat, std::move(connections));
+    transport.start(events);
+    FrameHeader sum;
+    sum.type = FrameType::kHostSum;
+    sum.call = {Collective::kAllReduce, DType::kUInt8, ReduceOp::kSum, 0, payload.size()};
+    transport.post(1, {sum, payload, nullptr, nullptr});
+    const auto look = [&] {
+      transport.tick();
+      return !events.losses.empty();
+    };
+    loop.drive(look, after(15 * kHeartbeat));
+  }
+  EXPECT_EQ(events.losses, std::vector<std::string>());
+}
+
 // What happened, in order.
 class Journal final : public Transport::Events {
  public:

@@ -177,7 +177,10 @@ void StreamTransport::look_after(Rail& rail, TimePoint now, bool attentive) {
   (void)::getsockopt(rail.stream.fd(), IPPROTO_TCP, TCP_INFO, &info,
                      &size);  // all zero elsewhere than over TCP
   const TimePoint spoke = now - std::chrono::milliseconds(info.tcpi_last_ack_recv);
-  const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes > 0;  // probes: its window was full
+  // Probes: its window was full. A paused process takes no bulk data: what is sent again, or asks for room, ever
+  // more rarely, is answered by its kernel, which passes over a question that comes soon after another.
+  const bool is_answered = !is_small && info.tcpi_last_ack_recv <= info.tcpi_last_data_sent;
+  const bool asked = (info.tcpi_unacked > 0 && !is_answered) || info.tcpi_probes > (is_small ? 0 : 2);
   rail.heard = attentive && (asked || is_small) ? std::max(rail.heard, spoke) : now;
   if (asked && now - rail.heard > seconds(heartbeat_s_)) {
     rail.peer.lost = true;
