@@ -156,6 +156,7 @@ def _write(output: Path, text: str, mode: Literal["x", "w", "a"]) -> None:
     Raises:
         EnvironmentProblem: it cannot be written.
     """
+    from smdp_launch.disk import why
     from smdp_launch.errors import EnvironmentProblem
 
     try:
@@ -164,7 +165,7 @@ def _write(output: Path, text: str, mode: Literal["x", "w", "a"]) -> None:
     except FileExistsError:
         _refuse_to_overwrite(output, force=False)
     except OSError as error:
-        raise EnvironmentProblem(f"{output} cannot be written: {error.strerror}") from error
+        raise EnvironmentProblem(f"{output} cannot be written: {why(error, output)}") from error
 
 
 def _write_schema(output: Path) -> None:

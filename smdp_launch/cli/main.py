@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from smdp_launch import __version__
 from smdp_launch.cli.groups import Group
+from smdp_launch.disk import is_full, why
 from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
 
 if TYPE_CHECKING:
@@ -122,13 +123,20 @@ def _show_unforeseen(error: Exception) -> ExitCode:
 
 def _of_this_machine(error: Exception) -> str | None:
     """In words, if it is a full disk or a working directory that is gone, which can meet any line of ours."""
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return f"the output cannot be written: {error.strerror}"
+    if isinstance(error, OSError) and is_full(error):
+        path = Path(error.filename) if isinstance(error.filename, str) else _output_file()
+        return why(error, path) if path is not None else "disk full: the output cannot be written"
     try:
         os.getcwd()  # noqa: PTH109 - pathlib would make a Path of it first
     except FileNotFoundError:
         return "the current directory does not exist any more; change to another"
     return None
+
+
+def _output_file() -> Path | None:
+    """The file that standard output is redirected to; an error of writing to it has no file name."""
+    path = Path("/proc/self/fd/1").resolve()
+    return path if path.is_file() else None
 
 
 def _show(error: SmdpError) -> None:

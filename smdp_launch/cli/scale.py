@@ -408,9 +408,10 @@ def _answers(program: Path, study: Study, timeout: float) -> dict[str, Answer]:
 
 
 def _write(path: Path, text: str) -> None:
+    from smdp_launch.disk import why
     from smdp_launch.errors import EnvironmentProblem
 
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
+        raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error

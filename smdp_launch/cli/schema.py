@@ -13,6 +13,7 @@ def command(output: Path | None) -> None:
     A job file names it in its first line:  # yaml-language-server: $schema=job.schema.json
     """
     from smdp_launch.cli.render.next import say_next
+    from smdp_launch.disk import why
     from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.jobfile.editor import schema_text
 
@@ -23,6 +24,6 @@ def command(output: Path | None) -> None:
     try:
         output.write_text(schema_text(), encoding="utf-8")
     except OSError as error:
-        raise EnvironmentProblem(f"{output} cannot be written: {error.strerror}") from error
+        raise EnvironmentProblem(f"{output} cannot be written: {why(error, output)}") from error
     click.echo(f"{output} written", err=True)
     say_next(f"name it in a job file's first line: # yaml-language-server: $schema={output}")

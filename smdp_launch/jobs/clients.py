@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -54,12 +54,20 @@ class Clients:
     interrupted: SignalFlag = field(default_factory=SignalFlag)
 
     def renew(self, trouble: Trouble) -> None:
-        """Make the clients anew if that may help; if they cannot be, the next question says why."""
+        """Make the clients anew if that may help.
+
+        Raises:
+            EnvironmentProblem: a local cloud that died cannot be started again.
+        """
         if self.again is None or trouble not in self.lost:
             return
-        with suppress(EnvironmentProblem):
+        try:
             made = self.again()
-            self.sagemaker, self.s3, self.logs, self.service = made.sagemaker, made.s3, made.logs, made.service
+        except EnvironmentProblem:
+            if trouble is Trouble.CREDENTIALS:
+                return  # the next question says why
+            raise
+        self.sagemaker, self.s3, self.logs, self.service = made.sagemaker, made.s3, made.logs, made.service
 
 
 #: Opens what a job is reached through, and leaves it again: a private local cloud lives no longer than it is needed.

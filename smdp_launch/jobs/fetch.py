@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobs.asking import told
 from smdp_launch.jobs.clients import Clients
@@ -43,7 +44,7 @@ def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> P
             os.fsync(file.fileno())
             return part
     except OSError as error:
-        raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
+        raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
 
 
 def publish(part: Path, path: Path) -> None:
@@ -55,7 +56,7 @@ def publish(part: Path, path: Path) -> None:
     try:
         part.replace(path)
     except OSError as error:
-        raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
+        raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
 
 
 @contextmanager

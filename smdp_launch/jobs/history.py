@@ -5,6 +5,7 @@ A job has a line that is written before it is submitted, and one more when someb
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -16,6 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ def state_folder(beside: Path | None = None) -> Path:
             ignore.write_text("*\n")
     except OSError as error:
         raise EnvironmentProblem(
-            f"{folder} cannot be made ({error.strerror}): run from a folder that you can write to"
+            f"{folder} cannot be made ({why(error, folder)}): run from a folder that you can write to"
         ) from error
     return folder
 
@@ -137,8 +139,12 @@ def remember_resumption(job: str, resumes: str, where: str, plan_hash: str, now:
 
 
 def _write(entry: Launch) -> None:
-    with _opened(state_folder() / _FILE) as file:
-        _append(file, entry)
+    path = state_folder() / _FILE
+    try:
+        with _opened(path) as file:
+            _append(file, entry)
+    except OSError as error:
+        raise EnvironmentProblem(f"the launch cannot be recorded in {path}: {why(error, path)}") from error
 
 
 def remember_end(job: str, outcome: Outcome, now: datetime) -> None:
@@ -240,7 +246,9 @@ def _append(file: int, entry: Launch | End) -> None:
     known: dict[str, Any] = {name: value for name, value in asdict(entry).items() if value is not None}
     size = os.fstat(file).st_size
     torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-    os.write(file, ("\n" * torn + json.dumps(known) + "\n").encode())
+    line = ("\n" * torn + json.dumps(known) + "\n").encode()
+    if os.write(file, line) < len(line):  # the first part of it had room
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _usd(launched: Launch, billable: int | None) -> float | None:

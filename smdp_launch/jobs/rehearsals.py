@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.history import STATE_FOLDER, state_folder
 from smdp_launch.planning.plan import Plan
@@ -31,7 +32,7 @@ def remember_rehearsal(report: Report) -> None:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise EnvironmentProblem(f"{folder} cannot be made: {error.strerror}") from error
+        raise EnvironmentProblem(f"{folder} cannot be made: {why(error, folder)}") from error
     write_whole(folder / f"{told['spec_sha256']}-{told['kind']}.json", json.dumps(told, allow_nan=False) + "\n")
 
 
@@ -46,7 +47,7 @@ def write_whole(path: Path, text: str) -> None:
     try:
         write_bytes(path, text.encode())
     except OSError as error:
-        raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
+        raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
 
 
 def with_rehearsals(plan: Plan) -> Plan:

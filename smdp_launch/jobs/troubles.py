@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from http import HTTPStatus
 
 from smdp_launch.errors import EnvironmentProblem
 
@@ -75,6 +76,8 @@ def _of_an_answer(response: dict[str, dict[str, object]]) -> Trouble:
     code, status = response.get("Error", {}).get("Code"), response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if code in _EXPIRED:
         return Trouble.CREDENTIALS
+    if status == HTTPStatus.INSUFFICIENT_STORAGE:  # the local cloud's disk is full
+        return Trouble.FINAL
     if code in _PASSING or status == 429 or (isinstance(status, int) and status >= 500):
         return Trouble.TEMPORARY
     return Trouble.FINAL

@@ -6,6 +6,7 @@ import argparse
 import gc
 from pathlib import Path
 
+from smdp_launch.disk import is_full
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.processes import leave
 
@@ -16,10 +17,16 @@ def main() -> int:
     arguments = parser.parse_args()
     gc.set_threshold(50_000)  # imports make many objects that stay
     isolate()  # before the server's imports: moto reads its settings from the environment when imported
+    from smdp_launch.localcloud.client import DISK_FULL
     from smdp_launch.localcloud.layout import StateFolder
     from smdp_launch.localcloud.server import serve
 
-    return serve(StateFolder(arguments.state.resolve()))
+    try:
+        return serve(StateFolder(arguments.state.resolve()))
+    except OSError as error:
+        if not is_full(error):
+            raise
+        return DISK_FULL  # the log could not take a reason
 
 
 if __name__ == "__main__":

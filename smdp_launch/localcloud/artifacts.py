@@ -76,7 +76,9 @@ class Artifacts:
 
     def _upload_archive(self, files: Mapping[str, Path], name: str) -> str:
         archive = self._scratch / name
-        pack(files, archive)
-        self._buckets.upload(archive, self._bucket, f"{self._prefix}/{name}")
-        archive.unlink()
+        try:
+            pack(files, archive)
+            self._buckets.upload(archive, self._bucket, f"{self._prefix}/{name}")
+        finally:
+            archive.unlink(missing_ok=True)  # also of a full disk, where another try needs its room
         return f"s3://{self._bucket}/{self._prefix}/{name}"

@@ -19,6 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTT
 
 from smdp_launch.localcloud.auth import Credentials, Holder
 from smdp_launch.localcloud.client import Endpoint, LocalCloudError, private
+from smdp_launch.localcloud.errors import DISK_FULL
 from smdp_launch.localcloud.layout import StateFolder
 
 _PATIENCE = 60.0  # seconds to go on trying while no server answers
@@ -31,6 +32,10 @@ class BucketError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+    @property
+    def is_disk_full(self) -> bool:
+        return self.code == DISK_FULL
 
 
 class Buckets:

@@ -14,9 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.disk import is_full
 from smdp_launch.localcloud.bucket import BucketError, Buckets
 from smdp_launch.localcloud.channels import relative_path
 from smdp_launch.localcloud.requests import checkpoint_path, split_uri
@@ -87,7 +89,8 @@ class CheckpointSync:
             try:
                 self._sync()
             except (BucketError, OSError) as error:
-                sys.stderr.write(f"checkpoints: {error}\n")  # tried again at the next look, and at the end
+                with suppress(OSError):  # the disk that is full may be the log's
+                    sys.stderr.write(f"checkpoints: {error}\n")  # tried again at the next look, and at the end
 
     def _sync(self) -> None:
         for number, folder in enumerate(self._folders):
@@ -109,7 +112,10 @@ class CheckpointSync:
             shutil.copyfile(path, self._scratch)
             if _stamp(path.stat()) != before:
                 return False
-        except OSError:
+        except OSError as error:
+            if is_full(error):
+                self._scratch.unlink(missing_ok=True)
+                raise
             return False
         self._buckets.upload(self._scratch, self._bucket, self._prefix + name)
         self._uploaded = True

@@ -6,6 +6,7 @@ releases the locks of whoever dies.
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from smdp_launch.disk import full, is_full
 from smdp_launch.localcloud import namespaces, objects
 from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.files import Lock, is_locked, read_json
@@ -23,6 +25,7 @@ from smdp_launch.localcloud.layout import StateFolder
 
 _LEAVE = 3.0  # seconds that a client waits for the end of the server that it started
 _TAIL = 20  # lines of the server's log in an error
+DISK_FULL = os.EX_CANTCREAT  # exit code of a server that could not start because its disk is full
 
 
 class LocalCloudError(Exception):
@@ -62,16 +65,18 @@ def private(state_dir: Path, *, timeout: float = 30, join: bool = True) -> Itera
     After the last context, and after the last job, a private server ends by itself; whoever started it waits a
     moment for that. `timeout` (seconds) bounds the start. Raises LocalCloudError.
     """
-    state = _prepared(state_dir)
+    state, clients = _prepared(state_dir)
     deadline = time.monotonic() + timeout
-    clients = Lock(state.clients_lock)
     try:
         if not clients.wait(deadline, shared=True):
             raise LocalCloudError(
                 f"The local cloud on {state.root} has been ending for {timeout:.0f} s. "
                 f"End process {_pid(state)} and try again."
             )
-        endpoint, process = _join_or_start(state, deadline, join)
+        try:
+            endpoint, process = _join_or_start(state, deadline, join)
+        except OSError as error:
+            raise _unusable(state, error) from error
         try:
             yield endpoint
         finally:
@@ -95,15 +100,26 @@ def isolation() -> Isolation:
     return Isolation("tree" if reason else "namespaces", reason)
 
 
-def _prepared(state_dir: Path) -> StateFolder:
+def _prepared(state_dir: Path) -> tuple[StateFolder, Lock]:
+    """The folder, made unless it is there, and its clients' lock, not yet taken."""
     state = StateFolder(state_dir.resolve())
     try:
         state.prepare()
+        return state, Lock(state.clients_lock)
     except OSError as error:
-        raise LocalCloudError(
-            f"Cannot keep the local cloud's state in {state.root}: {error.strerror}. Choose a folder you can write."
-        ) from error
-    return state
+        raise _unusable(state, error) from error
+
+
+def _unusable(state: StateFolder, error: OSError) -> LocalCloudError:
+    if is_full(error):
+        return _full(state)
+    return LocalCloudError(
+        f"Cannot keep the local cloud's state in {state.root}: {error.strerror}. Choose a folder you can write."
+    )
+
+
+def _full(state: StateFolder) -> LocalCloudError:
+    return LocalCloudError(f"The local cloud cannot start: {full(state.root)}.")
 
 
 def _join_or_start(state: StateFolder, deadline: float, join: bool) -> tuple[Endpoint, subprocess.Popen[bytes] | None]:
@@ -170,6 +186,8 @@ def _await(state: StateFolder, process: subprocess.Popen[bytes], deadline: float
         endpoint = running(state)
         if endpoint is not None and endpoint.pid == process.pid:
             return endpoint
+        if process.poll() == DISK_FULL:
+            raise _full(state)
         if process.poll() is not None:
             raise LocalCloudError(f"The local cloud did not start (exit code {process.returncode}). {_log_tail(state)}")
         time.sleep(0.02)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
+from pathlib import Path
 from xml.sax.saxutils import escape
+
+from smdp_launch.disk import full
+
+DISK_FULL = "DiskFull"
 
 
 class ServiceError(Exception):
@@ -19,6 +24,11 @@ class ServiceError(Exception):
 
 def validation(message: str) -> ServiceError:
     return ServiceError("ValidationException", message)
+
+
+def disk_full(folder: Path) -> ServiceError:
+    """Unlike other codes of 500 and above it is not worth another try: a person has to act."""
+    return ServiceError(DISK_FULL, full(folder), HTTPStatus.INSUFFICIENT_STORAGE)
 
 
 def as_json(error: ServiceError) -> bytes:

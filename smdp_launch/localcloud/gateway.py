@@ -7,13 +7,15 @@ import hmac
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 from typing import Protocol as Interface
 
+from smdp_launch.disk import is_full
 from smdp_launch.localcloud import auth, role
-from smdp_launch.localcloud.errors import ServiceError, as_xml
+from smdp_launch.localcloud.errors import ServiceError, as_xml, disk_full
 from smdp_launch.localcloud.protocols import Reply, protocol, unknown
 from smdp_launch.localcloud.refusals import Refusals
 
@@ -61,10 +63,16 @@ class Gateway:
             return _refuse(head, error, start_response)
         except (ConnectionError, TimeoutError):
             raise
-        except Exception:
+        except Exception as error:
+            return _refuse(head, self._failure(environ, head, error), start_response)
+
+    def _failure(self, environ: Environ, head: auth.Head, error: Exception) -> ServiceError:
+        """The answer to a request that failed through no fault of its own."""
+        if is_full(error):
+            return disk_full(self._spool.parent)
+        with suppress(OSError):  # the log may be what cannot be written
             environ["wsgi.errors"].write(f"{head.method} {head.path}\n{traceback.format_exc()}")
-            failure = ServiceError("InternalFailure", "The local cloud failed; the reason is in its server.log.", 500)
-            return _refuse(head, failure, start_response)
+        return ServiceError("InternalFailure", "The local cloud failed; the reason is in its server.log.", 500)
 
     def _serve(self, environ: Environ, head: auth.Head, start_response: StartResponse) -> Iterable[bytes]:
         auth.check_origin(head, self.authority)

@@ -35,13 +35,19 @@ class HostLog:
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._unwritten = bytearray()
+        self._left_out = 0
+        self._folder = path.parent
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def write(self, message: str) -> None:
-        record = json.dumps({"timestamp": int(time.time() * 1000), "message": message}) + "\n"
         with self._lock:
-            if len(self._unwritten) < _BACKLOG:
-                self._unwritten += record.encode()
+            if len(self._unwritten) >= _BACKLOG:
+                self._left_out += 1
+            else:
+                if self._left_out:
+                    self._unwritten += _record(f"{self._left_out} lines are left out: disk full in {self._folder}")
+                    self._left_out = 0
+                self._unwritten += _record(message)
             if self._descriptor is not None:
                 with suppress(OSError):
                     del self._unwritten[: os.write(self._descriptor, self._unwritten)]
@@ -51,6 +57,10 @@ class HostLog:
             descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _record(message: str) -> bytes:
+    return (json.dumps({"timestamp": int(time.time() * 1000), "message": message}) + "\n").encode()
 
 
 class Host:

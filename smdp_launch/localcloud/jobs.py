@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from smdp_launch.localcloud import containers, meter
+from smdp_launch.localcloud import containers, meter, reserve, results
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.environment import server_environment
@@ -62,10 +62,11 @@ class JobStore:
     def _create(self, request: Mapping[str, Any]) -> None:
         name = str(request["TrainingJobName"])
         draft = JobFolder(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
-        draft.logs.mkdir(mode=0o700, parents=True)
-        write_json(draft.request, dict(request))
-        job_state.write(draft.state, job_state.new(time.time()))
-        lock = Lock(draft.lock)
+        try:
+            lock = _write_draft(draft, request)
+        except OSError:
+            remove_tree(draft.root)
+            raise
         try:
             lock.take()
             folder = JobFolder(self._root / name)
@@ -94,7 +95,7 @@ class JobStore:
 
     def stop(self, folder: JobFolder) -> None:
         if not folder.stop.exists():
-            write_json(folder.stop, {"time": time.time()})
+            reserve.write(folder, lambda: write_json(folder.stop, {"time": time.time()}))
 
     def update(self, folder: JobFolder, changed: Mapping[str, Any]) -> None:
         """Members of the request to replace; the running job does not look at it any more."""
@@ -131,21 +132,36 @@ class JobStore:
                     self._processes.pop(name, None)
 
     def _put_to_rest(self, folder: JobFolder) -> bool:
-        """Clean up behind a supervisor that is gone; False while something is still in the way."""
-        if folder.hosts.exists():
-            if containers.wanted(self.request(folder)):
-                containers.close(folder.name)
-            kill_processes_below(folder.hosts)
-            remove_tree(folder.hosts)
-            if folder.hosts.exists():
-                return False
+        """Clean up behind a supervisor that is gone; False while something is still in the way, such as a full disk."""
         state = job_state.read(folder.state)
-        if state is not None and not state.has_ended:
-            reason = "InternalServerError: the job's supervisor died (killed, or out of memory); see "
-            state.fail(f"{reason}{folder.supervisor_log}", time.time())
-            state.metrics = meter.final(folder)
-            job_state.write(folder.state, state)
+        try:
+            if folder.hosts.exists():
+                if containers.wanted(self.request(folder)):
+                    containers.close(folder.name)
+                kill_processes_below(folder.hosts)
+                if state is not None and state.secondary == "Uploading":
+                    results.keep(folder, self.request(folder))
+                remove_tree(folder.hosts)
+                if folder.hosts.exists():
+                    return False
+            if state is not None and not state.has_ended:
+                reason = "InternalServerError: the job's supervisor died (killed, or out of memory); see "
+                state.fail(f"{reason}{folder.supervisor_log}{results.note(folder)}", time.time())
+                state.metrics = meter.final(folder)
+                reserve.write(folder, lambda: job_state.write(folder.state, state))
+        except OSError:
+            return False
+        folder.reserve.unlink(missing_ok=True)
         return True
+
+
+def _write_draft(draft: JobFolder, request: Mapping[str, Any]) -> Lock:
+    """All that a job's folder has when it can be seen; the lock is the supervisor's, not yet taken."""
+    draft.logs.mkdir(mode=0o700, parents=True)
+    write_json(draft.request, dict(request))
+    job_state.write(draft.state, job_state.new(time.time()))
+    reserve.allocate(draft)
+    return Lock(draft.lock)
 
 
 def taken() -> ServiceError:

@@ -170,3 +170,13 @@ class JobFolder:
     def hosts(self) -> Path:
         """Trees of the simulated hosts; gone when the job has ended."""
         return self.root / "hosts"
+
+    @property
+    def reserve(self) -> Path:
+        """Allocated and empty, see `reserve`; gone when the disk was full or the job has ended."""
+        return self.root / "reserve"
+
+    @property
+    def results(self) -> Path:
+        """Exists once results could not be uploaded, see `results`."""
+        return self.root / "results"

@@ -69,29 +69,23 @@ class Mirror:
     def write(self, bucket_name: str, key: Any, parts: Sequence[Value]) -> None:
         """Make `parts`, one after the other, the bytes of an object that moto knows; they are closed."""
         folder = self._root / bucket_name
-        scratch = folder / objects.INDEX / f"tmp-{secrets.token_hex(8)}"
-        with scratch.open("xb") as file:
-            for block in joined(parts):
-                file.write(block)
+        scratch, entry = (folder / objects.INDEX / f"tmp-{secrets.token_hex(8)}" for _ in range(2))
         previous = objects.find(folder, key.name)
         relative = previous.relative_to(folder) if previous else objects.choose_path(folder, key.name)
-        status = scratch.stat()
         path = folder / relative
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch.replace(path)
-        write_json(
-            objects.index_path(folder, key.name),
-            {
-                "key": key.name,
-                "path": str(relative),
-                "etag": key.etag.strip('"'),
-                "size": key.size,
-                "stamp": status.st_mtime_ns,
-                "modified": key.last_modified.replace(tzinfo=timezone.utc).timestamp(),
-                "metadata": dict(key.metadata),
-                "checksum": [key.checksum_algorithm, key.checksum_value, key.checksum_type, key.checksum_parts],
-            },
-        )
+        # Both files are whole before either takes its place: a full disk leaves the old object as it was.
+        try:
+            with scratch.open("xb") as file:
+                for block in joined(parts):
+                    file.write(block)
+            write_json(entry, _entry(key, relative, scratch.stat().st_mtime_ns))
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            scratch.replace(path)
+            entry.replace(objects.index_path(folder, key.name))
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            entry.unlink(missing_ok=True)
+            raise
         for part in parts:
             part.close()
         key._value_buffer = DiskValue(path)
@@ -138,3 +132,17 @@ class Mirror:
         if current:
             key.checksum_algorithm, key.checksum_value, key.checksum_type, key.checksum_parts = entry["checksum"]
         return key
+
+
+def _entry(key: Any, relative: Path, stamp: int) -> dict[str, Any]:
+    """What the index says of an object: where its bytes lie, and all that moto knows besides them."""
+    return {
+        "key": key.name,
+        "path": str(relative),
+        "etag": key.etag.strip('"'),
+        "size": key.size,
+        "stamp": stamp,
+        "modified": key.last_modified.replace(tzinfo=timezone.utc).timestamp(),
+        "metadata": dict(key.metadata),
+        "checksum": [key.checksum_algorithm, key.checksum_value, key.checksum_type, key.checksum_parts],
+    }

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -88,10 +89,26 @@ class ObjectStore:
     def __call__(self, environ: Environ, body: IO[bytes], start_response: StartResponse) -> Iterable[bytes]:
         call = _call(environ, body)
         _check(call)
-        with self._lock:
+        with self._lock, self._undone_on_failure(call):
             answer = self._dispatch(call)
         start_response(f"{answer.status} -", answer.headers)
         return answer.body
+
+    @contextmanager
+    def _undone_on_failure(self, call: Call) -> Iterator[None]:
+        """moto takes an object before the disk does. Where the disk has no room, moto gets back what it had: else it
+        would list an object that is not there, and hold its bytes, deleted but open, on the full disk."""
+        before = self._key(call)
+        try:
+            yield
+        except OSError:
+            bucket = self._backend.buckets.get(call.bucket)
+            if bucket is not None and self._key(call) is not before:
+                if before is None:
+                    bucket.keys.pop(call.key)
+                else:
+                    bucket.keys.setlist(call.key, [before])
+            raise
 
     def _dispatch(self, call: Call) -> Answer:
         if call.key and call.method == "GET" and "uploadId" not in call.query:

@@ -53,6 +53,11 @@ class JobState:
         self.secondary = secondary
         self.modified = now
 
+    def explain(self, message: str, now: float) -> None:
+        """Say why the present step takes longer."""
+        self.transitions[-1]["StatusMessage"] = message
+        self.modified = now
+
     def end(self, status: str, secondary: str, message: str, now: float) -> None:
         self.enter(secondary, message, now)
         self.transitions[-1]["EndTime"] = now

@@ -19,7 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.catalog.faults import GRACE
-from smdp_launch.localcloud import channels, containers, faults, lease, namespaces, network, outcome, processes
+from smdp_launch.disk import full, is_full
+from smdp_launch.localcloud import (
+    channels,
+    containers,
+    faults,
+    lease,
+    namespaces,
+    network,
+    outcome,
+    processes,
+    reserve,
+    results,
+)
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.artifacts import Artifacts
 from smdp_launch.localcloud.bucket import BucketError, Buckets
@@ -39,6 +51,7 @@ _TICK = 0.05  # seconds between looks at hosts, clock and stop mark
 _MEASURING = 1.0  # seconds between looks at the log
 _REPORT_WAIT = 1.0  # seconds for the other hosts to say what they saw
 _FAILURE_GRACE = 2.0  # seconds for the other hosts to end by themselves
+_RECORDING = 1.0  # seconds between tries to write the end of a job on a full disk
 _DEFAULT_RUNTIME = 86400  # seconds, the service's default of MaxRuntimeInSeconds
 
 
@@ -75,13 +88,9 @@ class Supervisor:
             ending = outcome.failed(str(error))
         except JobStopped:
             ending = outcome.STOPPED
-        except BucketError as error:
-            ending = outcome.failed(
-                f"ClientError: {error.code}: {error}" if error.code else f"InternalServerError: {error}"
-            )
-        except OSError as error:
+        except (BucketError, OSError) as error:
             _note_exception()
-            ending = outcome.failed(f"InternalServerError: this machine could not go on with the job: {error}")
+            ending = outcome.failed(self._reason(error))
         except Exception:
             _note_exception()
             ending = outcome.failed(f"InternalServerError: the local cloud failed; see {self._folder.supervisor_log}")
@@ -93,7 +102,7 @@ class Supervisor:
             self._state.fail(ending.failure, now)
         else:
             self._state.end(ending.status, ending.secondary, ending.message, now)
-        job_state.write(self._folder.state, self._state)
+        self._record_end()
 
     def _run(self) -> Ending:
         self._proceed()
@@ -110,15 +119,7 @@ class Supervisor:
                 break
             if not self._comes_back(self._striker.seconds):
                 return outcome.NO_CAPACITY
-        try:
-            if self._checkpoints is not None:
-                self._checkpoints.finish()
-            self._upload(artifacts, ending)
-        except (BucketError, OSError):
-            if ending.failure is None:
-                raise
-            _note_exception()  # why the job failed matters more than that its output could not be kept
-        return ending
+        return self._deliver(artifacts, ending)
 
     def _prepare(self, held: lease.Lease, buckets: Buckets, artifacts: Artifacts) -> None:
         """Hosts with all that they find when they start, each time anew."""
@@ -135,7 +136,27 @@ class Supervisor:
 
     def _enter(self, secondary: str, message: str) -> None:
         self._state.enter(secondary, message, time.time())
-        job_state.write(self._folder.state, self._state)
+        self._record()
+
+    def _explain(self, message: str) -> None:
+        self._state.explain(message, time.time())
+        self._record()
+
+    def _record(self) -> None:
+        reserve.write(self._folder, lambda: job_state.write(self._folder.state, self._state))
+
+    def _record_end(self) -> None:
+        """However long the disk is full: nobody else knows how the job ended."""
+        while True:
+            try:
+                self._record()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                time.sleep(_RECORDING)
+            else:
+                self._folder.reserve.unlink(missing_ok=True)
+                return
 
     def _open_buckets(self) -> Buckets:
         buckets = Buckets(self._folder.state_folder)
@@ -348,12 +369,38 @@ class Supervisor:
         for host in self._hosts:
             host.kill()
 
-    def _upload(self, artifacts: Artifacts, ending: Ending) -> None:
+    def _deliver(self, artifacts: Artifacts, ending: Ending) -> Ending:
+        """Upload what the job leaves; what cannot be uploaded is kept in the job's folder."""
         self._kill()
-        self._enter("Uploading", "Uploading generated training model")
+        with suppress(OSError):  # on a full disk, for which the upload waits
+            self._enter("Uploading", "Uploading generated training model")
+        try:
+            if ending.failure is None:
+                results.upload(lambda: self._upload(artifacts, ending), self._folder, self._explain)
+            else:
+                self._upload(artifacts, ending)
+        except (BucketError, OSError) as error:
+            _note_exception()
+            if ending.failure is not None:
+                return ending  # why the job failed matters more than that its output could not be kept
+            results.keep(self._folder, self._request)
+            return outcome.failed(f"{self._reason(error)}{results.note(self._folder)}")
+        return ending
+
+    def _upload(self, artifacts: Artifacts, ending: Ending) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.finish()
         if ending.failure is None:
             self._state.model = artifacts.upload_model(self._trees)
         artifacts.upload_output(self._trees)
+
+    def _reason(self, error: BucketError | OSError) -> str:
+        """A failure reason."""
+        if results.is_disk_full(error):
+            return f"InternalServerError: {full(self._folder.state_folder.root)}"
+        if isinstance(error, BucketError):
+            return f"ClientError: {error.code}: {error}" if error.code else f"InternalServerError: {error}"
+        return f"InternalServerError: this machine could not go on with the job: {error}"
 
     def _clean_up(self) -> None:
         self._kill()
@@ -374,7 +421,8 @@ def main() -> int:
     isolate()
     namespaces.adopt_orphans()
     folder = JobFolder(Path(sys.argv[1]))
-    write_json(folder.pid, {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())})
+    known = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
+    reserve.write(folder, lambda: write_json(folder.pid, known))
     Supervisor(folder).run()
     return 0
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from smdp_launch.checking.job import CheckedJob, check_job
 from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.disk import why
 from smdp_launch.edits import apply_edits, split_lines, without_conflicts
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.document import MAX_BYTES, Document
@@ -161,7 +162,7 @@ def write(fixed: Fixed) -> None:
         try:
             _replace(Path(one.name).resolve(), one.encoded(one.after))
         except OSError as error:
-            raise EnvironmentProblem(f"{one.name} cannot be written: {error.strerror}") from error
+            raise EnvironmentProblem(f"{one.name} cannot be written: {why(error, Path(one.name))}") from error
 
 
 def _check_unchanged(one: ChangedFile) -> None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.checking.inputs import MB
+from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.spec import JobSpec
 from smdp_launch.planning.plan import PLAN_VERSION, Plan
@@ -38,7 +39,7 @@ def save(plan: Plan, path: Path) -> None:
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise EnvironmentProblem(f"{path} cannot be written: {error.strerror}") from error
+        raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
 
 
 def is_saved_plan(path: Path) -> bool:

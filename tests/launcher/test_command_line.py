@@ -207,7 +207,7 @@ def test_a_full_disk_and_a_vanished_folder_are_no_mistakes_of_ours(job_folder: P
             [LAUNCHER, "plan"], cwd=job_folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert ran.returncode == ExitCode.ENVIRONMENT
-    assert ran.stderr == "smdp-launch: the output cannot be written: No space left on device\n"
+    assert ran.stderr == "smdp-launch: disk full: the output cannot be written\n"
     gone = f"mkdir gone; cd gone; rmdir ../gone; {LAUNCHER} plan {job_folder}/job.yaml"
     ran = subprocess.run(["sh", "-c", gone], cwd=job_folder, capture_output=True, text=True, check=False)
     assert ran.returncode in {ExitCode.OK, ExitCode.ENVIRONMENT}

@@ -315,7 +315,7 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkstemp", full)
-    with pytest.raises(EnvironmentProblem, match=r"job\.yaml cannot be written: No space left"):
+    with pytest.raises(EnvironmentProblem, match=r"job\.yaml cannot be written: disk full in "):
         write(fixed)
     assert job.read_text() == WRONG
 

@@ -1,0 +1,31 @@
+"""Room on the disk for the small files of a job: allocated when the job is created, given up when the disk is full.
+
+A job on a full disk can so still report that the disk is full, and be stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from smdp_launch.disk import is_full
+from smdp_launch.localcloud.layout import JobFolder
+
+_SIZE = 64 * 1024  # bytes; a state has 2 KiB, and the old one stays until the new one is whole
+
+
+def allocate(folder: JobFolder) -> None:
+    """Raises OSError where the disk has no room for it."""
+    with folder.reserve.open("xb") as file:
+        os.posix_fallocate(file.fileno(), 0, _SIZE)
+
+
+def write(folder: JobFolder, action: Callable[[], None]) -> None:
+    """Do `action`, which writes a small file; once more with the reserve given up where the disk is full."""
+    try:
+        action()
+    except OSError as error:
+        if not is_full(error):
+            raise
+        folder.reserve.unlink(missing_ok=True)
+        action()
