@@ -47,6 +47,7 @@ def download(
     *,
     extract: bool = False,
     force: bool = False,
+    limits: bool = True,
     progress: Progress = lambda *_: None,
 ) -> Download:
     """Fetch what ``job`` left (its model, packed or not, and output.tar.gz) into ``folder``, as it lay in S3.
@@ -56,6 +57,7 @@ def download(
     Args:
         extract: unpack the archives too, each to a folder of its name.
         force: replace what is there.
+        limits: unpack no archive whose content is unusually large (`unpack`).
 
     Raises:
         ServiceProblem: the service does not know the job, refused, or did not answer.
@@ -69,7 +71,7 @@ def download(
     parts = [fetch(clients, one, folder / one.name, partial(progress, one)) for one in results.objects]
     for part, one in zip(parts, results.objects, strict=True):
         publish(part, folder / one.name)
-    return Download(job, results.outcome, folder, tuple(_downloaded(results, folder, extract)))
+    return Download(job, results.outcome, folder, tuple(_downloaded(results, folder, extract, limits)))
 
 
 def _require_room(results: Results, folder: Path, extract: bool) -> None:
@@ -80,12 +82,12 @@ def _require_room(results: Results, folder: Path, extract: bool) -> None:
             raise Refused(f"{path} is there already: --force (in Python force=True) replaces it")
 
 
-def _downloaded(results: Results, folder: Path, extract: bool) -> Iterator[Downloaded]:
+def _downloaded(results: Results, folder: Path, extract: bool, limits: bool) -> Iterator[Downloaded]:
     for one in results.objects:
         path = folder / one.name
         unpacked = _unpacked(path) if extract else None
         if unpacked is not None:
-            unpack(path, unpacked)
+            unpack(path, unpacked, limits=limits)
         yield Downloaded(path, str(one.where), one.size, unpacked)
 
 

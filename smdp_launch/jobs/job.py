@@ -179,6 +179,7 @@ class Job:
         *,
         extract: bool = False,
         force: bool = False,
+        limits: bool = True,
         progress: Progress = lambda *_: None,
     ) -> Download:
         """Fetch the job's model and output into ``folder``/NAME.
@@ -189,6 +190,8 @@ class Job:
             folder: the default, ``smdp-results``, is never part of a job's source.
             extract: unpack model.tar.gz to ``model`` and output.tar.gz to ``output`` beside them.
             force: replace what is there.
+            limits: with ``extract``: refuse an archive of more than 100 GB, 500,000 files and folders, or 100 times its
+                own size (where that is more than 2 GB).
             progress: called with each ``Result`` and the bytes of it that are there, again and again.
 
         Raises:
@@ -198,7 +201,7 @@ class Job:
         """
         into = Path(folder) / self.name
         with self.reached() as clients:
-            return download(clients, self.name, into, extract=extract, force=force, progress=progress)
+            return download(clients, self.name, into, extract=extract, force=force, limits=limits, progress=progress)
 
     def _repr_html_(self) -> str:
         """What was seen last; nobody is asked."""

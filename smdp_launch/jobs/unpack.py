@@ -1,53 +1,152 @@
 """model.tar.gz and output.tar.gz to a folder. A script made them, so they may hold anything.
 
 Files and folders are made below a new folder, and nothing else is: a name that leads out of it, a link or a device is
-refused before anything of the archive appears where the person looks.
+refused before anything of the archive appears where the person looks. So is an archive that would fill the disk: a few
+bytes of it can stand for any number of files, for a file of any size with a hole in it, or for headers of any length.
 """
 
 from __future__ import annotations
 
+import gzip
+import math
 import os
 import shutil
 import tarfile
 import tempfile
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import IO, cast
 
+from smdp_launch.disk import is_full, why
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.units import size
 
 _BLOCK = 1 << 20
+#: Bytes of content. The model and the states of its optimizer; what is larger is unpacked knowingly.
+MOST_BYTES = 100 * 10**9
+#: How many times larger than the archive the content may be. Weights shrink to a half, logs to a tenth.
+MOST_TIMES_LARGER = 100
+#: Bytes of content that are no danger, however small the archive is.
+ALWAYS_ALLOWED = 2 * 10**9
+#: Files and folders.
+MOST_MEMBERS = 500_000
 
 
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack ``archive`` to ``folder``, in place of what is there.
+def unpack(archive: Path, folder: Path, *, limits: bool = True) -> None:
+    """Unpack ``archive``, a tar, gzipped or plain, to ``folder``, in place of what is there.
+
+    Args:
+        limits: refuse what has more than MOST_BYTES of content, MOST_MEMBERS, or MOST_TIMES_LARGER the archive's bytes.
 
     Raises:
-        Refused: it holds a link, a device, or a name that leads out of the folder or stands twice.
-        EnvironmentProblem: it is no whole archive, or the folder cannot be written.
+        Refused: it is beyond a limit, or holds a link, a device, or a name that leads out of the folder or stands
+            twice.
+        EnvironmentProblem: it is no whole archive, it has more bytes than are free on the disk, or the folder cannot be
+            written.
     """
     try:
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             made = scratch / folder.name
             made.mkdir()
-            _unpack(archive, made)
+            _Unpacker(archive, made, limits).run()
             if os.path.lexists(folder):
                 folder.rename(scratch / "before")
             made.rename(folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise EnvironmentProblem(f"{archive} cannot be unpacked to {folder}: {error}") from error
+    except (tarfile.TarError, EOFError, zlib.error, ValueError, OSError) as error:
+        reason = why(error, folder) if isinstance(error, OSError) and is_full(error) else error
+        raise EnvironmentProblem(f"{archive} cannot be unpacked to {folder}: {reason}") from error
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    with tarfile.open(archive, "r:*") as tar:
-        for member in tar:
-            path = folder / _name(archive, member)
-            if member.isdir():
-                path.mkdir(parents=True, exist_ok=True)
-            else:
-                _write(archive, tar, member, path)
+class _Unpacker:
+    def __init__(self, archive: Path, folder: Path, limits: bool) -> None:
+        self._archive = archive
+        self._folder = folder
+        packed = archive.stat().st_size
+        self._most = min(MOST_BYTES, max(ALWAYS_ALLOWED, MOST_TIMES_LARGER * packed)) if limits else math.inf
+        self._most_members = MOST_MEMBERS if limits else math.inf
+        self._free = shutil.disk_usage(folder).free
+        self._bytes = 0  # of content, as announced by the members so far
+
+    def run(self) -> None:
+        with _content(self._archive) as content:
+            bounded = cast("IO[bytes]", _Bounded(content, self._check_read))
+            with tarfile.open(fileobj=bounded, mode="r:") as tar:
+                for number, member in enumerate(tar, 1):
+                    self._check_member(number, member)
+                    self._make(tar, member)
+                    tar.members = []  # type: ignore[attr-defined] # tarfile would keep them all
+
+    def _make(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        path = self._folder / _name(self._archive, member)
+        if member.isdir():
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            _write(self._archive, tar, member, path)
+
+    def _check_member(self, number: int, member: tarfile.TarInfo) -> None:
+        """Before anything of it is written."""
+        if number > self._most_members:
+            raise self._refusal(f"holds more than {MOST_MEMBERS} files and folders")
+        if member.size < 0:
+            raise tarfile.ReadError(f"{member.name!r} has a size below 0")
+        self._bytes += member.size
+        if self._bytes > self._most:
+            raise self._refusal(f"unpacks to {size(self._bytes)} or more, and {size(int(self._most))} are allowed")
+        if self._bytes > self._free:
+            raise EnvironmentProblem(
+                f"{self._archive} unpacks to {size(self._bytes)} or more, and {size(self._free)} are free in "
+                f"{self._folder.parent.parent}: free space there, or choose another disk with --folder"
+            )
+
+    def _check_read(self, position: int, length: int) -> None:
+        if not 0 <= length <= _BLOCK:
+            raise Refused(f"{self._archive} announces a header of {size(length)}: it is not unpacked")
+        # Headers count here, and are small beside any content.
+        if position > self._most + ALWAYS_ALLOWED:
+            raise self._refusal(f"holds more than {size(int(self._most))}")
+
+    def _refusal(self, reason: str) -> Refused:
+        packed = size(self._archive.stat().st_size)
+        return Refused(
+            f"{self._archive} ({packed}) {reason}: it is not unpacked; if you trust the job, --no-limits --force "
+            "(in Python limits=False, force=True) unpacks it all the same"
+        )
+
+
+@contextmanager
+def _content(archive: Path) -> Iterator[IO[bytes]]:
+    with archive.open("rb") as file:
+        is_gzipped = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        if is_gzipped:
+            with gzip.GzipFile(fileobj=file) as content:
+                yield cast("IO[bytes]", content)
+        else:
+            yield file
+
+
+class _Bounded:
+    """What `tarfile` needs of a file. ``check`` is given the position after, and the length of, each read."""
+
+    def __init__(self, content: IO[bytes], check: Callable[[int, int], None]) -> None:
+        self._content = content
+        self._check = check
+
+    def tell(self) -> int:
+        return self._content.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        self._check(self._content.tell() + size, size)
+        return self._content.read(size)
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        self._check(position, 0)
+        return self._content.seek(position, whence)
 
 
 def _name(archive: Path, member: tarfile.TarInfo) -> PurePosixPath:

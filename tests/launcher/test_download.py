@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from smdp_launch import EnvironmentProblem, Refused, ServiceProblem, attach
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.clients import Clients, connect_endpoint
 from smdp_launch.jobs.fetch import fetch, publish
-from smdp_launch.jobs.history import STATE_FOLDER, remember
+from smdp_launch.jobs.history import STATE_FOLDER, find_launch, remember
 from smdp_launch.jobs.results import Result
 from smdp_launch.jobs.unpack import unpack
 from smdp_launch.localcloud.client import object_path, private
@@ -34,6 +35,7 @@ from tests.conftest import JOB, LAUNCHER, Command, clean_environment, command_in
 from tests.launcher.test_completion import completed
 from tests.launcher.test_json_documents import the_document
 from tests.localcloud.cloud import BUCKET, Cloud, as_the_service, client_of
+from tests.small_disk import mounted
 
 MODEL = "open(os.path.join(os.environ['SM_MODEL_DIR'], 'model.txt'), 'w').write('trained')\n"
 OUTPUT = "open(os.path.join(os.environ['SM_OUTPUT_DATA_DIR'], 'loss.txt'), 'w').write('0.5')\n"
@@ -435,6 +437,72 @@ def test_an_archive_that_reaches_out_is_not_unpacked(tmp_path: Path, evil: tarfi
         unpack(archive, tmp_path / "model")
     assert [one.name for one in tmp_path.iterdir()] == ["model.tar.gz"]
     assert not (tmp_path.parent / "escaped").exists()
+
+
+def with_a_hole(path: Path, size: int) -> Path:
+    """An archive of one file that is nothing but a hole of ``size`` bytes."""
+    sparse = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member("weights", size=512, pax_headers=sparse), io.BytesIO(b"0\n".ljust(512, b"\0")))
+    return path
+
+
+def refuses_to_unpack(archive: Path, error: type[Exception], told: str) -> None:
+    """And writes nothing on the way there."""
+    with pytest.raises(error, match=told):
+        unpack(archive, archive.parent / "model")
+    assert [one.name for one in archive.parent.iterdir()] == [archive.name]
+
+
+def test_an_archive_of_a_few_bytes_that_stands_for_200_gb_is_not_unpacked(tmp_path: Path) -> None:
+    archive = with_a_hole(tmp_path / "model.tar.gz", 200 * 10**9)
+    assert archive.stat().st_size < 1000
+    refuses_to_unpack(archive, Refused, r"model.tar.gz \(\d+ B\) unpacks to 200.0 GB or more, .* --no-limits")
+
+
+def test_an_archive_that_is_unusually_many_times_larger_unpacked_is_not(tmp_path: Path) -> None:
+    archive = with_a_hole(tmp_path / "model.tar.gz", 3 * 10**9)
+    refuses_to_unpack(archive, Refused, "unpacks to 3.0 GB or more, and 2.0 GB are allowed")
+
+
+def test_an_archive_of_too_many_files_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smdp_launch.jobs.unpack.MOST_MEMBERS", 1000, raising=False)
+    archive = packed(tmp_path / "model.tar.gz", *(member(f"{number}") for number in range(1001)))
+    refuses_to_unpack(archive, Refused, "holds more than 1000 files and folders")
+    unpack(archive, tmp_path / "model", limits=False)
+    assert len(list((tmp_path / "model").iterdir())) == 1001
+
+
+def test_an_archive_whose_headers_would_fill_the_memory_is_not_unpacked(tmp_path: Path) -> None:
+    comment = member("weights", pax_headers={"comment": "x" * (2 << 20)})
+    refuses_to_unpack(packed(tmp_path / "model.tar.gz", comment), Refused, "announces a header of 2.1 MB")
+
+
+def test_an_archive_for_which_the_disk_has_no_room_is_not_unpacked(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        archive = with_a_hole(disk.folder / "model.tar.gz", 20 << 20)
+        told = f"unpacks to 21.0 MB or more, and 8.4 MB are free in {disk.folder}: free space there, or choose another"
+        refuses_to_unpack(archive, EnvironmentProblem, told)
+        with pytest.raises(EnvironmentProblem, match="are free in"):
+            unpack(archive, disk.folder / "model", limits=False)
+
+
+def test_limits_are_lifted_by_an_option(ran_here: Path, smdp_launch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ran_here)
+    launched = find_launch()
+    assert launched is not None
+    stored = object_path(ran_here / STATE_FOLDER / "local", "bucket", f"output/{launched.job}/output/model.tar.gz")
+    assert stored is not None
+    with_a_hole(stored, 3 * 10**9)
+    ran = smdp_launch("download", "--extract")
+    assert ran.returncode == ExitCode.REFUSED
+    assert "--no-limits --force" in ran.stderr
+    # The limit of the system for a file of this process: the unpacking gets as far as that.
+    ran = smdp_launch("download", "--extract", "--no-limits", "--force", limits={resource.RLIMIT_FSIZE: 1 << 20})
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "File too large" in ran.stderr
+    ran = smdp_launch("download", "--no-limits")
+    assert ran.returncode == ExitCode.USAGE
 
 
 def test_a_cut_archive_leaves_what_was_there(tmp_path: Path) -> None:
