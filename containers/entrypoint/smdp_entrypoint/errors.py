@@ -34,7 +34,7 @@ class ProgramError(EntrypointError):
 
 
 class HostsError(EntrypointError):
-    """The first host's name did not turn into an address within the deadline."""
+    """The first host's name did not turn into an address, or it did not answer, within the deadline."""
 
 
 class DeviceError(EntrypointError):

@@ -8,6 +8,7 @@ import socket
 import time
 from typing import Any, Callable
 
+from smdp_entrypoint.addresses import AddressBook
 from smdp_entrypoint.link import Link, LinkError, ListeningLink
 from smdp_entrypoint.peers import BEAT_S, INQUIRY_S, SILENCE_S, PeerLoop
 from smdp_entrypoint.reports import Report, first_report
@@ -19,10 +20,22 @@ _MOST_STRANGERS = 256
 
 class FirstHost:
     """`address` finds where to listen; an address that is not this machine's own (as behind a translation) makes it
-    listen on all."""
+    listen on all. `token` is the job's, for every host that is let in. `book` is asked for the address of each, and
+    None for a job whose key is a secret."""
 
-    def __init__(self, own: str, others: list[str], key: bytes, address: Callable[[], str], port: int) -> None:
+    def __init__(
+        self,
+        own: str,
+        others: list[str],
+        key: bytes,
+        address: Callable[[], str],
+        port: int,
+        token: str,
+        book: AddressBook | None,
+    ) -> None:
         self._own, self._others, self._key = own, frozenset(others), key
+        self._token, self._book = token, book
+        self._refused: set[tuple[str, str]] = set()
         self._address, self._port = address, port
         self._links: list[ListeningLink] = []
         self._reports: list[Report] = []
@@ -37,7 +50,7 @@ class FirstHost:
         self._loop = loop
         self._socket = _listen(self._address(), self._port)
         loop.selector.register(self._socket, selectors.EVENT_READ)
-        loop.note_contact()
+        loop.note_contact(self._token)
 
     def report(self, report: Report | None, now: float) -> None:
         self._answer(self._own, report, now)
@@ -84,20 +97,24 @@ class FirstHost:
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._socket.accept()
+            connection, address = self._socket.accept()
         except OSError:
             return  # it has gone again
         if sum(not link.proved for link in self._links) >= _MOST_STRANGERS:
             connection.close()
             return
-        link = ListeningLink(connection, self._key, self._others)
+        link = ListeningLink(connection, self._key, self._others, str(address[0]))
         self._links.append(link)
         self._loop.selector.register(link, selectors.EVENT_READ, link)
 
     def _hear(self, link: ListeningLink, now: float) -> None:
         was_known = link.proved
         try:
-            for message in link.receive():
+            messages = link.receive()
+            if link.proved and not was_known and not self._is_at_its_address(link):
+                self._remove(link)
+                return
+            for message in messages:
                 self._take(link, message, now)
         except (LinkError, ValueError) as error:
             self._drop(link, str(error), now)
@@ -105,7 +122,20 @@ class FirstHost:
         if link.proved and not was_known:
             self._welcome(link)
 
+    def _is_at_its_address(self, link: ListeningLink) -> bool:
+        """Looked at before anything that the caller says, and before it hears that it is let in."""
+        address = link.address
+        found = self._book is None or self._book.has(link.host, address)
+        if found is False and (link.host, address) not in self._refused:
+            self._refused.add((link.host, address))
+            self._loop.say(
+                f"refused a caller at {address} that says it is {link.host}, which has another address; where the "
+                "addresses of hosts are translated, set SMDP_JOB_TOKEN in the job's environment"
+            )
+        return bool(found)
+
     def _welcome(self, link: ListeningLink) -> None:
+        link.send("token", token=self._token)
         self._met.add(link.host)
         if self._loop.verdict is not None:
             link.send("cause", **self._loop.verdict.fields())

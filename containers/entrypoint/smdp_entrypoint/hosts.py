@@ -34,6 +34,15 @@ def lookup(host: str) -> str:
     return useful[0]
 
 
+def addresses(hosts_file: Path, host: str) -> set[str]:
+    """All that the host has by its name: that of the hosts file, else those of the name service. Raises OSError."""
+    listed = read_hosts_file(hosts_file).get(host)
+    if listed:
+        return {listed}
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return {str(entry[4][0]) for entry in found} - {_OWN_NAME_ADDRESS}
+
+
 @dataclass
 class Resolver:
     hosts_file: Path

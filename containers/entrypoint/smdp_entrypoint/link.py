@@ -6,7 +6,9 @@ the job's key.
                                              <--      {"host": H, "nonce": N2, "proof": HMAC("join", N1, N2, H)}
     {"proof": HMAC("welcome", N1, N2, H)}    -->
 
-The key keeps strangers out who can reach the port; against somebody on the path between the hosts it does not help.
+A key that is made of the job's secret keeps unauthenticated clients out who can reach the port; against somebody on the
+path between the hosts it does not help. A job without a secret has a key that others can compute: it tells jobs apart,
+and the first host looks at the caller's address (`addresses`).
 Nothing here blocks: `flush` and `receive` do what can be done now.
 """
 
@@ -31,7 +33,7 @@ class LinkError(Exception):
 
 
 def job_key(token: str | None, *facts: str) -> bytes:
-    """The job's secret if it has one, else what only its own hosts are likely to know together."""
+    """Of the job's secret if it has one, else of its public names, which prove nothing."""
     return hashlib.sha256("\0".join([token] if token else facts).encode("utf-8", "replace")).digest()
 
 
@@ -124,10 +126,11 @@ class Link:
 
 
 class ListeningLink(Link):
-    """The side that was called; lets in only `hosts`."""
+    """The side that was called, from `address`; lets in only `hosts`."""
 
-    def __init__(self, connection: socket.socket, key: bytes, hosts: Collection[str]) -> None:
+    def __init__(self, connection: socket.socket, key: bytes, hosts: Collection[str], address: str = "") -> None:
         super().__init__(connection, key)
+        self.address = address
         self._hosts = hosts
         self._nonce = secrets.token_hex(16)
         self._put({"nonce": self._nonce})

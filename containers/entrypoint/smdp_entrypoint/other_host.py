@@ -21,9 +21,21 @@ _CALL_DEADLINE_S = 15 * 60.0
 
 
 class OtherHost:
-    def __init__(self, own: str, first: str, key: bytes, address: Callable[[], str], port: int) -> None:
+    """`own_addresses` finds where to call from, so that the first host sees the address that this host's name has."""
+
+    def __init__(
+        self,
+        own: str,
+        first: str,
+        key: bytes,
+        address: Callable[[], str],
+        port: int,
+        own_addresses: Callable[[], set[str]],
+    ) -> None:
         self._own, self._first, self._key = own, first, key
         self._address, self._port = address, port
+        self._own_addresses = own_addresses
+        self._source: str | None = None
         self._link: CallingLink | None = None
         self._connecting: socket.socket | None = None
         self._started: float | None = None
@@ -39,6 +51,8 @@ class OtherHost:
     def open(self, loop: PeerLoop) -> None:
         self._loop = loop
         self._target = self._address()
+        with contextlib.suppress(OSError, UnicodeError):  # the system chooses where to call from
+            self._source = next((one for one in self._own_addresses() if (":" in one) == (":" in self._target)), None)
 
     def report(self, report: Report | None, now: float) -> None:
         if self._link is not None and self._link.proved:
@@ -105,6 +119,9 @@ class OtherHost:
         family = socket.AF_INET6 if ":" in self._target else socket.AF_INET
         self._connecting = socket.socket(family, socket.SOCK_STREAM)
         self._connecting.setblocking(False)
+        if self._source is not None:
+            with contextlib.suppress(OSError):  # not this machine's, as behind a translation
+                self._connecting.bind((self._source, 0))
         self._call_ends = now + _CALL_S
         if self._connecting.connect_ex((self._target, self._port)) not in (0, errno.EINPROGRESS):
             self._fail_call(now)
@@ -142,15 +159,15 @@ class OtherHost:
         except (LinkError, ValueError) as error:
             self._drop(link, str(error), now)
             return
-        if link.proved and not was_known:
-            self._loop.note_contact()
-            if self._unsent is not None:
-                self._send(self._unsent)
-                self._unsent = None
+        if link.proved and not was_known and self._unsent is not None:
+            self._send(self._unsent)
+            self._unsent = None
 
     def _take(self, message: dict[str, Any]) -> None:
         kind = message.get("is")
-        if kind == "end":
+        if kind == "token":
+            self._loop.note_contact(str(message.get("token")))
+        elif kind == "end":
             self._loop.note_ending(Report.parse(message))
         elif kind == "cause":
             self._loop.note_verdict(Report.parse(message))

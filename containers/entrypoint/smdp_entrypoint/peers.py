@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import queue
+import secrets
 import selectors
 import signal
 import threading
@@ -66,6 +67,8 @@ class PeerLoop:
         self.selector = selectors.DefaultSelector()
         self.ending: Report | None = None
         self.verdict: Report | None = None
+        self.token: str | None = None  # the job's, once the first host is in contact
+        self.problem = ""  # why this host has no word of the others
         self._role = role
         self._decided, self._in_contact = threading.Event(), threading.Event()
         self._orders: queue.SimpleQueue[Report | _Leave | None] = queue.SimpleQueue()
@@ -92,7 +95,8 @@ class PeerLoop:
     def wait_for_contact(self, seconds: float) -> bool:
         return self._in_contact.wait(seconds)
 
-    def note_contact(self) -> None:
+    def note_contact(self, token: str) -> None:
+        self.token = token
         self._in_contact.set()
 
     def note_ending(self, report: Report) -> None:
@@ -120,6 +124,7 @@ class PeerLoop:
         except HostsError:
             return  # the main thread looks for the same host, and says so
         except OSError as error:
+            self.problem = str(error)
             self.say(f"the other hosts cannot be told of failures, nor we of theirs: {error}")
         finally:
             self._decided.set()
@@ -177,6 +182,20 @@ class Peers:
         """Wait for the first host to answer, but not long: training matters more than the word of failures."""
         if self._loop and not self._loop.wait_for_contact(CONTACT_S):
             say(f"the first host's entrypoint has not answered for {CONTACT_S:g} s: starting the workers all the same")
+
+    def await_token(self, say: Callable[[str], None], first: str, seconds: float) -> str:
+        """The job's token, which the first host gives to all others. Raises HostsError: workers without it would be
+        refused by those that have it."""
+        loop = self._loop
+        if loop is None:
+            return secrets.token_hex(16)
+        if not loop.wait_for_contact(min(CONTACT_S, seconds)):
+            say(f"waiting for the job's token from host {first}")
+            loop.wait_for_contact(max(0.0, seconds - CONTACT_S))
+        if loop.token is None:
+            reason = loop.problem or f"it did not let this host in within {seconds:g} s; its own log says why"
+            raise HostsError(f"Host {first} gave no token for the job: {reason}.")
+        return loop.token
 
     def report(self, report: Report | None) -> None:
         """What failed first on this host, or None in answer to another's failure if nothing did; once."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Mapping
 
 from smdp_entrypoint import codeartifact, cuda_on_cpu
+from smdp_entrypoint.addresses import AddressBook
 from smdp_entrypoint.child import Child
 from smdp_entrypoint.console import Console
 from smdp_entrypoint.contract import Contract, ResourceConfig, read_contract, read_resources
@@ -16,7 +19,7 @@ from smdp_entrypoint.devices import check_gpus, count_devices
 from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
 from smdp_entrypoint.errors import ProgramError
 from smdp_entrypoint.first_host import FirstHost
-from smdp_entrypoint.hosts import Resolver
+from smdp_entrypoint.hosts import Resolver, addresses
 from smdp_entrypoint.hyperparameters import to_arguments
 from smdp_entrypoint.layout import Layout, plan_layout
 from smdp_entrypoint.link import job_key
@@ -27,6 +30,7 @@ from smdp_entrypoint.program import Program, find_program, pip_command, pip_envi
 from smdp_entrypoint.ranks import (
     Master,
     default_variables,
+    has_engine,
     host_variables,
     startable,
     with_code_on_path,
@@ -37,6 +41,7 @@ from smdp_entrypoint.signals import Signals
 from smdp_entrypoint.source import fetch_source
 from smdp_entrypoint.supervisor import Hooks, Supervisor
 
+_TOKEN = "SMDP_JOB_TOKEN"  # noqa: S105 (the name of a variable)
 # Nothing is lost when pip is cut short, so a stop does not wait long for it.
 _PIP_STOP_BUDGET_S = 5.0
 
@@ -74,9 +79,9 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     _install(program, environ, console, signals, peers)
     resolver = Resolver(settings.hosts_file, console.say, settings.hosts_timeout)
     address = resolver.first_address(list(layout.hosts))
-    peers.await_contact(console.say)
+    token = _token(environ, layout, settings, console, peers)
     master = Master(layout.hosts[0], address, settings.master_port)
-    host_environ = _host_environ(facts, layout, master, console)
+    host_environ = _host_environ(facts, layout, master, token, console)
     cuda_on_cpu.check(host_environ, facts.devices.gpus)
     return Job(
         argv=program.argv(to_arguments(contract.hyperparameters.script)),
@@ -96,17 +101,32 @@ def _join_peers(
     hosts, own = resources.hosts, resources.current_host
     if len(hosts) == 1:
         return
-    key = job_key(environ.get("SMDP_JOB_TOKEN"), environ.get("TRAINING_JOB_ARN", ""), *hosts)
+    given = environ.get(_TOKEN)
+    key = job_key(given, environ.get("TRAINING_JOB_ARN", ""), *hosts)
     resolver = Resolver(settings.hosts_file, lambda text: None, settings.hosts_timeout)
 
     def address() -> str:
         return resolver.first_address(hosts)
 
     if own == hosts[0]:
-        role: FirstHost | OtherHost = FirstHost(own, hosts[1:], key, address, settings.control_port)
+        book = None if given else AddressBook(settings.hosts_file)
+        token = given or secrets.token_hex(16)
+        role: FirstHost | OtherHost = FirstHost(own, hosts[1:], key, address, settings.control_port, token, book)
     else:
-        role = OtherHost(own, hosts[0], key, address, settings.control_port)
+        found = partial(addresses, settings.hosts_file, own)
+        role = OtherHost(own, hosts[0], key, address, settings.control_port, found)
     peers.join(PeerLoop(role, console.say))
+
+
+def _token(
+    environ: Mapping[str, str], layout: Layout, settings: Settings, console: Console, peers: Peers
+) -> str | None:
+    """By which the engines of the job's hosts know each other; nobody else uses it. The platform shows a job's request
+    to many, so that none stands there: the first host draws one for each run."""
+    if environ.get(_TOKEN) or not has_engine():
+        peers.await_contact(console.say)
+        return environ.get(_TOKEN)
+    return peers.await_token(console.say, layout.hosts[0], settings.hosts_timeout)
 
 
 def _with_region(environ: Mapping[str, str], contract: Contract) -> Mapping[str, str]:
@@ -141,7 +161,7 @@ def _install(program: Program, environ: Mapping[str, str], console: Console, sig
         raise ProgramError("\n".join([f"pip install {' '.join(requirements)} failed with {ended}.", *tail]))
 
 
-def _host_environ(facts: Facts, layout: Layout, master: Master, console: Console) -> dict[str, str]:
+def _host_environ(facts: Facts, layout: Layout, master: Master, token: str | None, console: Console) -> dict[str, str]:
     variables = {
         **default_variables(facts.contract, layout, facts.devices, facts.environ, console.say),
         # Uploaded with the job's output, also of one that failed; the engine writes there when a group fails.
@@ -151,5 +171,6 @@ def _host_environ(facts: Facts, layout: Layout, master: Master, console: Console
         **toolkit_variables(facts),
         **sm_variables(facts),
         **host_variables(facts.contract, layout, master),
+        **({_TOKEN: token} if token else {}),
     }
     return startable(with_code_on_path(variables, facts.tree.code), console.say)

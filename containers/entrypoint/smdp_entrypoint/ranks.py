@@ -136,6 +136,11 @@ def _serves_smddp(environ: Mapping[str, str]) -> bool:
     return first is not None and folder in first.parents
 
 
+def has_engine() -> bool:
+    """Whether workers can use our engine."""
+    return _engine_folder() is not None
+
+
 def _engine_folder() -> Path | None:
     found = importlib.util.find_spec("smdp_engine")
     folders = found.submodule_search_locations if found is not None else None

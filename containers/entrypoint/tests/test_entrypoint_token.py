@@ -1,0 +1,131 @@
+"""Every job has a token, drawn for each run, that only its hosts are given."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+import pytest
+from test_entrypoint_cluster import NETWORK, hosts_file
+
+from smdp_entrypoint.addresses import AddressBook
+from smdp_entrypoint.link import CallingLink, LinkError, job_key
+from smdp_entrypoint.ranks import has_engine
+
+if TYPE_CHECKING:
+    from conftest import Host
+
+NAMES = ["algo-1", "algo-2"]
+SHOW = """
+import json, os
+path = os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], os.environ["LOCAL_RANK"] + ".json")
+json.dump(os.environ.get("SMDP_JOB_TOKEN"), open(path, "w"))
+"""
+needs_engine = pytest.mark.skipif(
+    not has_engine(), reason="smdp-engine is not installed, and nobody else needs a token"
+)
+
+
+def tokens(hosts: list[Host], **environ: str) -> list[Any]:
+    """Of all workers of a job that ends well."""
+    for host in hosts:
+        host.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", **environ)
+    assert [host.end() for host in hosts] == [0] * len(hosts), hosts[0].text
+    return [host.saved(f"{rank}.json") for host in hosts for rank in range(2)]
+
+
+@needs_engine
+def test_the_workers_of_all_hosts_have_one_token_that_each_run_draws_anew(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    hosts = cluster(NAMES)
+    environ = {"SMDP_HOSTS_FILE": hosts_file(tmp_path / "hosts", NAMES), "TRAINING_JOB_ARN": "arn:of-a-job"}
+    first, second = tokens(hosts, **environ), tokens(hosts, **environ)
+    for found in (first, second):
+        assert len(set(found)) == 1
+        assert re.fullmatch("[0-9a-f]{32}", found[0])
+    assert first[0] != second[0]
+    assert not any(token in host.text for host in hosts for token in (first[0], second[0]))
+
+
+@needs_engine
+def test_a_host_alone_draws_its_own(host: Host) -> None:
+    (token,) = set(tokens([host]))
+    assert re.fullmatch("[0-9a-f]{32}", token)
+
+
+def test_a_token_of_the_job_stays(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
+    file = hosts_file(tmp_path / "hosts", NAMES)
+    assert tokens(cluster(NAMES), SMDP_HOSTS_FILE=file, SMDP_JOB_TOKEN="5" * 32) == ["5" * 32] * 4
+
+
+class Stranger:
+    """Who knows all public names of a job, and calls its first host from another address."""
+
+    def __init__(self, *names: str) -> None:
+        self._key = job_key(None, *names)
+
+    def asks(self, source: str) -> list[dict[str, Any]]:
+        """All that the first host tells it as algo-2, until that hangs up."""
+        deadline = time.monotonic() + 60
+        heard: list[dict[str, Any]] = []
+        while True:
+            assert time.monotonic() < deadline, "the first host does not listen"
+            try:
+                connection = socket.create_connection((f"{NETWORK}.11", 7778), 5, (source, 0))
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+        link = CallingLink(connection, self._key, "algo-2", "algo-1")
+        try:
+            while time.monotonic() < deadline and not heard:
+                link.flush()
+                heard += link.receive()
+                time.sleep(0.01)
+        except LinkError:
+            pass
+        finally:
+            link.close()
+        return heard
+
+
+@needs_engine
+def test_a_caller_that_knows_all_names_but_has_another_address_gets_no_token(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    file = hosts_file(tmp_path / "hosts", NAMES)
+    first, second = cluster(NAMES)
+    first.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, TRAINING_JOB_ARN="arn:of-a-job")
+    stranger = Stranger("arn:of-a-job", *NAMES)
+    assert stranger.asks(f"{NETWORK}.99") == []
+    assert stranger.asks(f"{NETWORK}.99") == []  # also once the name's address is known
+    first.wait_for_line(f"refused a caller at {NETWORK}.99 that says it is algo-2, which has another address")
+    second.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, TRAINING_JOB_ARN="arn:of-a-job")
+    assert [first.end(), second.end()] == [0, 0]
+    assert first.saved("0.json") == second.saved("1.json")
+
+
+@needs_engine
+def test_a_host_that_gets_no_token_ends_and_names_the_first_host(
+    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
+) -> None:
+    _, second = cluster(NAMES)
+    second.job(SHOW)
+    code = second.run(SMDP_HOSTS_FILE=hosts_file(tmp_path / "hosts", NAMES), SMDP_HOSTS_TIMEOUT="1")
+    assert code == 1
+    assert second.failure.startswith("Host algo-1 gave no token for the job: it did not let this host in within 1 s")
+
+
+def test_an_address_book_compares_addresses_in_any_spelling(until: Callable[[Callable[[], Any], str], Any]) -> None:
+    known = {"algo-2": {"10.0.0.7", "fd00:0:0::7"}}
+    book = AddressBook(Path("unused"), lambda _, host: known[host])
+    assert book.has("algo-2", "10.0.0.7") is None
+    until(lambda: book.has("algo-2", "10.0.0.7"), "the look-up")
+    assert book.has("algo-2", "::ffff:10.0.0.7") is True
+    assert book.has("algo-2", "fd00::7") is True
+    assert book.has("algo-2", "10.0.0.8") is False
+    known["algo-2"] = {"10.0.0.8"}
+    until(lambda: book.has("algo-2", "10.0.0.8"), "another look-up after a mismatch")
