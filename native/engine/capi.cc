@@ -11,14 +11,14 @@
 #include "base/ready_to_throw.h"
 #include "engine.h"
 
-// A thread may be in a wait, or on its way into a call, when another closes the engine, so what those use
-// holds it too. Operations alone do not keep its memory: with it they are over.
+// A thread may be in a wait, or on its way into a call, when another closes the engine: it holds the engine
+// that long. Groups and operations alone do not: what a script leaves behind keeps no memory or descriptor.
 struct smdp_engine {
   std::shared_ptr<smdp::Engine> engine;
 };
 
 struct smdp_group {
-  std::shared_ptr<smdp::Engine> engine;
+  std::weak_ptr<smdp::Engine> engine;
   std::uint64_t id = 0;
   int size = 0;
   int rank = 0;
@@ -134,6 +134,10 @@ Status open(const smdp_engine_config& given, smdp_engine** out) {
 }
 
 Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** out) {
+  const std::shared_ptr<smdp::Engine> engine = group.engine.lock();
+  if (!engine) {
+    return {Code::kClosed, "the engine is closed"};
+  }
   const bool known = given.collective >= 0 && given.collective < smdp::kCollectives && given.dtype >= 0 &&
                      given.dtype < smdp::kDTypes && given.op >= 0 && given.op < smdp::kReduceOps &&
                      given.root >= 0;
@@ -184,8 +188,8 @@ Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** 
     };
   }
   call.handle = std::make_shared<smdp::OperationHandle>(std::move(done));
-  auto operation = std::make_unique<smdp_operation>(smdp_operation{group.engine, call.handle});
-  Status status = group.engine->submit(group.id, group.size, group.rank, std::move(call));
+  auto operation = std::make_unique<smdp_operation>(smdp_operation{engine, call.handle});
+  Status status = engine->submit(group.id, group.size, group.rank, std::move(call));
   if (status.ok()) {
     *out = operation.release();
   }
@@ -266,8 +270,8 @@ int smdp_group_create(smdp_engine* engine, const int* members, int count, const 
 
 void smdp_group_destroy(smdp_group* group) {
   const std::unique_ptr<smdp_group> owned(group);
-  if (owned) {
-    owned->engine->destroy_group(owned->id);
+  if (const auto engine = owned ? owned->engine.lock() : nullptr) {
+    engine->destroy_group(owned->id);
   }
 }
 

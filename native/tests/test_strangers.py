@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(shutil.which("c++") is None, reason="compiles st
 HERE = Path(__file__).parent
 HOSTS = ["algo-1", "algo-1", "algo-2", "algo-2"]
 RATE = 100  # strangers a second on each port
-LIMIT_S = 2.0  # docs/engine.md, "Threat model"
+LIMIT_S = 2.0  # docs/threat-model.md
 HELLO_BYTES = 112
 
 

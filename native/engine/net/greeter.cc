@@ -107,17 +107,23 @@ void Greeter::begin_again(Conversation& talk) {
   }
 }
 
-// Of the callers that have proved nothing, the one that is here longest. A rank that was it calls again.
+// Of the callers that have proved nothing, the one that is here longest; false where all may be ranks. A rank
+// that was it calls again.
 bool Greeter::hang_up_on_a_stranger() {
-  const auto found = std::ranges::find_if(
-      talks_, [](const auto& talk) { return talk->addresses.empty() && talk->fd.valid(); });
-  if (found == talks_.end()) {
+  if (callers() <= expected_.size()) {
     return false;
   }
+  const auto found = std::ranges::find_if(
+      talks_, [](const auto& talk) { return talk->addresses.empty() && talk->fd.valid(); });
   (*found)->fd.reset();
   (*found)->out.clear();
   (*found)->state = Conversation::State::kOver;
   return true;
+}
+
+std::size_t Greeter::callers() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      talks_, [](const auto& talk) { return talk->addresses.empty() && talk->fd.valid(); }));
 }
 
 void Greeter::accept_all(int listener) {
@@ -134,9 +140,7 @@ void Greeter::accept_all(int listener) {
       }
       return;
     }
-    const auto callers = std::ranges::count_if(
-        talks_, [](const auto& talk) { return talk->addresses.empty() && talk->fd.valid(); });
-    if (static_cast<std::size_t>(callers) >= most_strangers_ + expected_.size()) {
+    if (callers() >= most_strangers_ + expected_.size()) {
       hang_up_on_a_stranger();
     }
     auto talk = std::make_unique<Conversation>();

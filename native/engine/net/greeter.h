@@ -85,6 +85,7 @@ class Greeter {
   void refuse(Conversation& talk, const std::string& why, bool proved);
   void accept_all(int listener);
   bool hang_up_on_a_stranger();
+  [[nodiscard]] std::size_t callers() const;
   void take(Attended& attended, short events);
   void end_overdue(std::size_t conversations, TimePoint now);
   [[nodiscard]] bool complete() const;

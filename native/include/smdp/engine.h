@@ -133,8 +133,8 @@ typedef struct smdp_engine_config {
  * connected or every rank fails with the same reason (at most SMDP_RENDEZVOUS_TIMEOUT_S). */
 SMDP_API int smdp_engine_open(const smdp_engine_config* config, smdp_engine** engine, smdp_error* error);
 /* Fails what is pending, says goodbye, waits up to SMDP_CLOSE_TIMEOUT_S for the others to close too, and
- * frees the engine once no group is left and nobody is in smdp_operation_wait(), which returns. In a forked
- * child it does nothing. Groups may be destroyed later, and calls on them are refused; operations, all over
+ * frees the engine as soon as nobody is in smdp_operation_wait(), which returns. In a forked child it does
+ * nothing. Groups may be destroyed later, and calls on them are refused; operations, all over
  * then, may be asked how they ended, and released, later. */
 SMDP_API void smdp_engine_close(smdp_engine* engine);
 /* The first half of closing, for a rank that keeps its own goodbye back: waits until every other rank has
