@@ -21,9 +21,14 @@ def job_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 
 def launched_jobs(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Those of this folder, the last first."""
+    from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.jobs.history import launches
 
-    return [CompletionItem(one.job, help=one.where) for one in reversed(launches()) if one.job.startswith(incomplete)]
+    try:
+        known = launches()
+    except EnvironmentProblem:
+        return []
+    return [CompletionItem(one.job, help=one.where) for one in reversed(known) if one.job.startswith(incomplete)]
 
 
 def codes(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

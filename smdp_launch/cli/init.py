@@ -173,9 +173,10 @@ def _write_schema(output: Path) -> None:
     from smdp_launch.draft.jobfile import SCHEMA_FILE
     from smdp_launch.jobfile.editor import schema_text
     from smdp_launch.jobs.history import state_folder
+    from smdp_launch.jobs.rehearsals import write_whole
 
     state_folder(output.parent)
-    _write(output.parent / SCHEMA_FILE, schema_text(), "w")
+    write_whole(output.parent / SCHEMA_FILE, schema_text())
 
 
 def _write_notebook(job_file: Path, source: Path, force: bool) -> None:

@@ -79,8 +79,8 @@ def down(user: bool, grace: float, as_json: bool) -> None:
     from smdp_launch.localcloud import shared
 
     folder = _folder(user)
-    before = shared.look(folder)
     with _told():
+        before = shared.look(folder)
         stopped = shared.down(folder, grace=grace)
     if as_json:
         show_document(shared.look(folder), stopped)
@@ -96,7 +96,8 @@ def status(user: bool, as_json: bool) -> None:
     from smdp_launch.cli.render.local import show_document, show_status
     from smdp_launch.localcloud import shared
 
-    standing = shared.look(_folder(user))
+    with _told():
+        standing = shared.look(_folder(user))
     if as_json:
         show_document(standing)
     else:

@@ -17,6 +17,7 @@ from smdp_launch import __version__
 from smdp_launch.cli.groups import Group
 from smdp_launch.disk import is_full, why
 from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
+from smdp_launch.private_files import NotPrivate
 
 if TYPE_CHECKING:
     from smdp_launch.diagnostics import Diagnostic
@@ -122,7 +123,10 @@ def _show_unforeseen(error: Exception) -> ExitCode:
 
 
 def _of_this_machine(error: Exception) -> str | None:
-    """In words, if it is a full disk or a working directory that is gone, which can meet any line of ours."""
+    """In words, if it is a full disk, a working directory that is gone or state that another user may have prepared,
+    which can meet any line of ours."""
+    if isinstance(error, NotPrivate):
+        return str(error)
     if isinstance(error, OSError) and is_full(error):
         path = Path(error.filename) if isinstance(error.filename, str) else _output_file()
         return why(error, path) if path is not None else "disk full: the output cannot be written"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.private_files import NotPrivate, check_folder, make_folder, open_file, read_bytes
 
 if TYPE_CHECKING:
     from smdp_launch.jobs.outcome import Outcome
@@ -94,19 +95,45 @@ def state_folder(beside: Path | None = None) -> Path:
     """The folder in the current one, or in ``beside``, made if need be; git does not see it.
 
     Raises:
-        EnvironmentProblem: it cannot be made here.
+        EnvironmentProblem: it cannot be made here, or another user may have prepared it.
     """
     folder = (beside or Path.cwd()) / STATE_FOLDER
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        ignore = folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")
+        with private_state():
+            make_folder(folder)
+        with suppress(FileExistsError), (folder / ".gitignore").open("x") as ignore:
+            ignore.write("*\n")
     except OSError as error:
         raise EnvironmentProblem(
             f"{folder} cannot be made ({why(error, folder)}): run from a folder that you can write to"
         ) from error
     return folder
+
+
+def existing_state_folder() -> Path | None:
+    """That of the current folder, or None where there is none.
+
+    Raises:
+        EnvironmentProblem: another user may have prepared it.
+    """
+    try:
+        folder = Path.cwd() / STATE_FOLDER
+        with private_state():
+            check_folder(folder)
+    except OSError:
+        return None
+    return folder
+
+
+@contextmanager
+def private_state() -> Iterator[None]:
+    """Raises:
+    EnvironmentProblem: state that another user may have prepared or may change was met.
+    """
+    try:
+        yield
+    except NotPrivate as error:
+        raise EnvironmentProblem(str(error)) from error
 
 
 def remember_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
@@ -152,10 +179,10 @@ def remember_end(job: str, outcome: Outcome, now: datetime) -> None:
 
     Whoever only looks at a job can do so where nothing can be written.
     """
-    path = Path.cwd() / STATE_FOLDER / _FILE
-    if not path.exists():
+    folder = existing_state_folder()
+    if folder is None or not (folder / _FILE).exists():
         return
-    with suppress(OSError, EnvironmentProblem), _opened(path) as file:
+    with suppress(OSError, EnvironmentProblem), _opened(folder / _FILE) as file:
         launched, ended = find_launch(job), ends()
         if launched is None or job in ended:
             return
@@ -216,9 +243,10 @@ def _opened(path: Path) -> Iterator[int]:
     """For appending, one process at a time.
 
     Raises:
-        EnvironmentProblem: another process keeps it.
+        EnvironmentProblem: another process keeps it, or another user may have prepared it.
     """
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    with private_state():
+        file = open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
         _lock(file, path)
         yield file
@@ -269,12 +297,19 @@ def _stamp(now: datetime) -> str:
 
 
 def _read(kind: type[_Line]) -> Iterator[_Line]:
-    try:
-        lines = (Path.cwd() / STATE_FOLDER / _FILE).read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in _lines():
         try:
             yield kind(**json.loads(line))
         except (ValueError, TypeError):
             continue
+
+
+def _lines() -> list[str]:
+    folder = existing_state_folder()
+    if folder is None:
+        return []
+    try:
+        with private_state():
+            return read_bytes(folder / _FILE).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from smdp_launch.errors import EnvironmentProblem
-from smdp_launch.jobs.history import STATE_FOLDER, state_folder
+from smdp_launch.jobs.history import STATE_FOLDER, existing_state_folder, private_state, state_folder
 from smdp_launch.localcloud.variables import STATE
+from smdp_launch.private_files import check_folder
 
 if TYPE_CHECKING:
     from smdp_launch.checking.file_systems import LocalFileSystem, LocalFileSystems
@@ -40,14 +41,19 @@ def file_systems() -> LocalFileSystems:
     """Those for which folders stand there: this machine's own, and what its account's file says. Nothing is made.
 
     Raises:
-        EnvironmentProblem: that file has a mistake, or its folder is a home folder that nobody has.
+        EnvironmentProblem: that file has a mistake, its folder is a home folder that nobody has, or another user may
+            have prepared it.
     """
     from smdp_launch.catalog.local_cloud import THIS_MACHINE
     from smdp_launch.checking.file_systems import LocalFileSystem
     from smdp_launch.localcloud.account import AccountFile
     from smdp_launch.localcloud.errors import ServiceError
 
-    account = AccountFile(named_folder() or Path(STATE_FOLDER, "local").absolute())
+    folder = named_folder() or (existing_state_folder() or Path(STATE_FOLDER).absolute()) / "local"
+    if folder.exists():
+        with private_state():
+            check_folder(folder)
+    account = AccountFile(folder)
     try:
         known = account.read()
     except ServiceError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem
-from smdp_launch.jobs.history import STATE_FOLDER, state_folder
+from smdp_launch.jobs.history import existing_state_folder, private_state, state_folder
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.rehearsed import REHEARSAL_VERSION, Rehearsed, spec_digest
+from smdp_launch.private_files import make_folder, open_file
 
 if TYPE_CHECKING:
     from smdp_launch.jobs.rehearsal_report import Report
@@ -30,7 +32,8 @@ def remember_rehearsal(report: Report) -> None:
     told = report.to_json()
     folder = state_folder() / _FOLDER
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with private_state():
+            make_folder(folder)
     except OSError as error:
         raise EnvironmentProblem(f"{folder} cannot be made: {why(error, folder)}") from error
     write_whole(folder / f"{told['spec_sha256']}-{told['kind']}.json", json.dumps(told, allow_nan=False) + "\n")
@@ -58,8 +61,8 @@ def with_rehearsals(plan: Plan) -> Plan:
 
 def _rehearsals(plan: Plan) -> Iterator[Rehearsed]:
     """A file that is no report of this version is passed over, and so is one that is not there."""
-    digest = spec_digest(plan.spec)
-    for path in (Path.cwd() / STATE_FOLDER / _FOLDER).glob(f"{digest}-*.json"):
+    digest, state = spec_digest(plan.spec), existing_state_folder()
+    for path in (state / _FOLDER).glob(f"{digest}-*.json") if state is not None else ():
         told = _read(path)
         if told is None or told.get("rehearsal") != REHEARSAL_VERSION:
             continue
@@ -71,7 +74,7 @@ def _rehearsals(plan: Plan) -> Iterator[Rehearsed]:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        with path.open("rb") as file:
+        with private_state(), os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
             told = json.loads(file.read(_LARGEST))
     except (OSError, ValueError, RecursionError):
         return None

@@ -22,7 +22,7 @@ def main() -> int:
     from smdp_launch.localcloud.server import serve
 
     try:
-        return serve(StateFolder(arguments.state.resolve()))
+        return serve(StateFolder.at(arguments.state))
     except OSError as error:
         if not is_full(error):
             raise

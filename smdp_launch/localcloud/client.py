@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Literal
 
 from smdp_launch.disk import full, is_full
-from smdp_launch.localcloud import namespaces, objects
+from smdp_launch.localcloud import namespaces, objects, proof
+from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.files import Lock, is_locked, read_json
 from smdp_launch.localcloud.layout import StateFolder
+from smdp_launch.localcloud.processes import has_open
+from smdp_launch.private_files import NotPrivate, check_folder, open_file
 
 _LEAVE = 3.0  # seconds that a client waits for the end of the server that it started
 _TAIL = 20  # lines of the server's log in an error
@@ -71,7 +74,7 @@ def private(state_dir: Path, *, timeout: float = 30, join: bool = True) -> Itera
         if not clients.wait(deadline, shared=True):
             raise LocalCloudError(
                 f"The local cloud on {state.root} has been ending for {timeout:.0f} s. "
-                f"End process {_pid(state)} and try again."
+                f"End process {server_pid(state) or 'of the server'} and try again."
             )
         try:
             endpoint, process = _join_or_start(state, deadline, join)
@@ -91,7 +94,7 @@ def object_path(state_dir: Path, bucket: str, key: str) -> Path | None:
     """The file that holds an object, or None where there is no such object; needs no server."""
     if "/" in bucket or bucket in ("", ".", ".."):
         return None
-    return objects.find(StateFolder(state_dir.resolve()).objects / bucket, key)
+    return objects.find(StateFolder.at(state_dir).objects / bucket, key)
 
 
 def isolation() -> Isolation:
@@ -100,12 +103,27 @@ def isolation() -> Isolation:
     return Isolation("tree" if reason else "namespaces", reason)
 
 
+def existing(state_dir: Path) -> StateFolder | None:
+    """The state folder if a local cloud was ever on it. Raises LocalCloudError where another user may have prepared
+    it."""
+    state = StateFolder.at(state_dir)
+    try:
+        check_folder(state.root)
+    except NotPrivate as error:
+        raise _unsafe(error) from error
+    except OSError:
+        return None
+    return state if state.jobs.is_dir() else None
+
+
 def _prepared(state_dir: Path) -> tuple[StateFolder, Lock]:
     """The folder, made unless it is there, and its clients' lock, not yet taken."""
-    state = StateFolder(state_dir.resolve())
+    state = StateFolder.at(state_dir)
     try:
         state.prepare()
         return state, Lock(state.clients_lock)
+    except NotPrivate as error:
+        raise _unsafe(error) from error
     except OSError as error:
         raise _unusable(state, error) from error
 
@@ -120,6 +138,10 @@ def _unusable(state: StateFolder, error: OSError) -> LocalCloudError:
 
 def _full(state: StateFolder) -> LocalCloudError:
     return LocalCloudError(f"The local cloud cannot start: {full(state.root)}.")
+
+
+def _unsafe(error: NotPrivate) -> LocalCloudError:
+    return LocalCloudError(f"{error} (SMDP_LOCAL_STATE names another folder for the local cloud)")
 
 
 def _join_or_start(state: StateFolder, deadline: float, join: bool) -> tuple[Endpoint, subprocess.Popen[bytes] | None]:
@@ -144,11 +166,23 @@ def _join_or_start(state: StateFolder, deadline: float, join: bool) -> tuple[End
 
 
 def running(state: StateFolder) -> Endpoint | None:
-    """The server that runs on this state directory, if one does and is ready."""
-    record = read_json(state.server_file)
-    if not record or not is_locked(state.server_lock) or not _is_alive(record["pid"]):
+    """The server that runs on this state directory, if one does, is ready and has proved that it has the secret."""
+    endpoint = _recorded(state)
+    if endpoint is None or not is_locked(state.server_lock) or not has_open(endpoint.pid, state.server_lock):
         return None
-    return Endpoint(**record, state_dir=state.root)
+    credentials = Credentials(endpoint.access_key, endpoint.secret_key)
+    return endpoint if proof.is_proved(endpoint.url, credentials) else None
+
+
+def server_pid(state: StateFolder) -> int | None:
+    """Of the process that holds the server's lock, once it is ready, whether or not it still answers."""
+    endpoint = _recorded(state)
+    return endpoint.pid if endpoint is not None and has_open(endpoint.pid, state.server_lock) else None
+
+
+def _recorded(state: StateFolder) -> Endpoint | None:
+    record = read_json(state.server_file)
+    return Endpoint(**record, state_dir=state.root) if record else None
 
 
 def in_use(state: StateFolder) -> LocalCloudError:
@@ -158,17 +192,9 @@ def in_use(state: StateFolder) -> LocalCloudError:
     )
 
 
-def _is_alive(pid: int) -> bool:
-    """False for a zombie too: its lock may outlast it for a moment, until its last thread has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def _spawn(state: StateFolder) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "smdp_launch.localcloud", "--state", str(state.root)]
-    with state.server_log.open("ab") as log:
+    with os.fdopen(open_file(state.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
         # A session of its own: Ctrl-C in the client's terminal reaches neither the server nor its jobs.
         return subprocess.Popen(
             command,
@@ -221,7 +247,3 @@ def _is_needed(state: StateFolder) -> bool:
     finally:
         clients.release()
 
-
-def _pid(state: StateFolder) -> str:
-    record = read_json(state.server_file)
-    return str(record["pid"]) if record else "of the server"

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.private_files import open_file, read_bytes
+
 
 def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` in one step: a reader, or a crash, sees the old content or the new, never a part."""
@@ -34,7 +36,7 @@ def write_json(path: Path, value: object, mode: int = 0o600) -> None:
 def read_json(path: Path) -> Any:
     """The parsed file, or None where there is none (or not yet a whole one)."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_bytes(path))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
@@ -47,7 +49,7 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
 
     def take(self, *, shared: bool = False) -> bool:
         """Take the lock, or change its kind, without waiting; False where another holder is in the way."""

@@ -14,7 +14,7 @@ from typing import IO, Any
 from typing import Protocol as Interface
 
 from smdp_launch.disk import is_full
-from smdp_launch.localcloud import auth, role
+from smdp_launch.localcloud import auth, proof, role
 from smdp_launch.localcloud.errors import ServiceError, as_xml, disk_full
 from smdp_launch.localcloud.protocols import Reply, protocol, unknown
 from smdp_launch.localcloud.refusals import Refusals
@@ -76,6 +76,8 @@ class Gateway:
 
     def _serve(self, environ: Environ, head: auth.Head, start_response: StartResponse) -> Iterable[bytes]:
         auth.check_origin(head, self.authority)
+        if proof.is_asked_for(head):
+            return _answer(start_response, 200, Reply("text/plain", proof.answer(head, self._credentials)))
         if role.is_asked_for(head):
             return _answer(start_response, 200, role.answer(head, self._credentials, self._refusals))
         claim = auth.read_claim(head, self._credentials, datetime.now(timezone.utc))

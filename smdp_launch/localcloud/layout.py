@@ -13,12 +13,14 @@ registry/        images and repositories, once asked for
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_launch.localcloud.files import read_json, write_bytes, write_json
+from smdp_launch.private_files import make_folder
 
 LOG_SUFFIX = ".jsonl"  # of a stream's file
 
@@ -28,6 +30,12 @@ JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the service's own 
 @dataclass(frozen=True)
 class StateFolder:
     root: Path
+
+    @classmethod
+    def at(cls, path: Path) -> StateFolder:
+        """Links above the folder are followed now, for good; the folder itself may be none, see `private_files`."""
+        place = Path(os.path.abspath(path))  # noqa: PTH100 (`resolve` would follow that last link too)
+        return cls(place.parent.resolve() / place.name)
 
     @property
     def server_lock(self) -> Path:
@@ -98,14 +106,15 @@ class StateFolder:
                 yield JobFolder(path)
 
     def prepare(self) -> None:
-        """Make the directory, private to the user and invisible to git, unless it is there."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the directory, private to the user and invisible to git, unless it is there. Raises NotPrivate."""
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.root)
         ignore = self.root / ".gitignore"
         if not ignore.exists():
             self.root.chmod(0o700)
             write_bytes(ignore, b"*\n")
         for folder in (self.objects, self.jobs, self.spool):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            make_folder(folder)
 
 
 def _boot() -> str:

@@ -82,6 +82,16 @@ def minds_sigterm(pid: int) -> bool:
     return fetches or any(int(mask, 16) & _SIGTERM_BIT for mask in masks)
 
 
-def start_time(pid: int) -> int:
-    """In clock ticks since boot; together with the number it names one process for good."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+def has_open(pid: int, path: Path) -> bool:
+    """Whether the process has the file open: the holder of a lock that servers and supervisors keep for life does, and
+    no process whose number a file claims, nor a zombie."""
+    try:
+        wanted = path.stat()
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False  # gone, or another user's
+    for descriptor in descriptors:
+        with suppress(OSError):  # closed meanwhile
+            if os.path.samestat(descriptor.stat(), wanted):
+                return True
+    return False

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_launch.localcloud import state as job_state
-from smdp_launch.localcloud.client import Endpoint, LocalCloudError, in_use, private, running
+from smdp_launch.localcloud.client import Endpoint, LocalCloudError, existing, in_use, private, running, server_pid
 from smdp_launch.localcloud.files import Lock, is_locked, read_json, write_json
 from smdp_launch.localcloud.layout import JobFolder, StateFolder
-from smdp_launch.localcloud.processes import start_time
+from smdp_launch.localcloud.processes import has_open
 
 _CLEANING = 30.0  # seconds that a stopped job has for its upload and its cleaning up
 _LEAVING = 10.0  # seconds for a server to end
@@ -33,10 +33,11 @@ class Standing:
 
 
 def look(state_dir: Path) -> Standing:
-    """What is there; nothing is started, nothing is made."""
-    state = StateFolder(state_dir.resolve())
-    if not state.jobs.is_dir():
-        return Standing(state.root, None, False, (), 0)
+    """What is there; nothing is started, nothing is made. Raises LocalCloudError where another user may have prepared
+    the folder."""
+    state = existing(state_dir)
+    if state is None:
+        return Standing(StateFolder.at(state_dir).root, None, False, (), 0)
     names = [folder.name for folder in state.job_folders()]
     going = tuple(folder.name for folder in _unended(state))
     return Standing(state.root, running(state), state.is_announced, going, len(names) - len(going))
@@ -71,8 +72,8 @@ def down(state_dir: Path, *, grace: float = 10) -> tuple[str, ...]:
     `grace` (seconds) is what their scripts get after SIGTERM. What has not ended half a minute later is killed.
     No job can be created meanwhile. Raises LocalCloudError where even that does not help.
     """
-    state = StateFolder(state_dir.resolve())
-    if not state.jobs.is_dir():
+    state = existing(state_dir)
+    if state is None:
         return ()
     going = Lock(state.going_lock)
     try:
@@ -119,22 +120,22 @@ def _end_jobs(state: StateFolder, grace: float) -> tuple[str, ...]:
 def _kill_supervisor(folder: JobFolder) -> None:
     """Its hosts end with it, and the server writes down that it died."""
     record = read_json(folder.pid)
-    with suppress(OSError):
-        if record and start_time(record["pid"]) == record["start_time"]:
+    if record and has_open(record["pid"], folder.lock):
+        with suppress(ProcessLookupError):
             os.kill(record["pid"], signal.SIGKILL)
 
 
 def _end_server(state: StateFolder) -> None:
     deadline = time.monotonic() + _LEAVING
-    endpoint = running(state)
+    pid: int | None = None
     sent: signal.Signals | None = None
     while is_locked(state.server_lock):
-        endpoint = running(state) or endpoint
+        pid = server_pid(state) or pid
         wanted = signal.SIGTERM if time.monotonic() < deadline else signal.SIGKILL
-        if endpoint is not None and wanted is not sent:
+        if pid is not None and wanted is not sent and has_open(pid, state.server_lock):
             with suppress(ProcessLookupError):
-                os.kill(endpoint.pid, wanted)
+                os.kill(pid, wanted)
             sent = wanted
         if time.monotonic() > deadline + _LEAVING:
-            raise LocalCloudError(f"The local cloud on {state.root} does not end: process {endpoint and endpoint.pid}.")
+            raise LocalCloudError(f"The local cloud on {state.root} does not end: process {pid}.")
         time.sleep(_TICK)

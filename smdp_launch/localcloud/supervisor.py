@@ -421,8 +421,7 @@ def main() -> int:
     isolate()
     namespaces.adopt_orphans()
     folder = JobFolder(Path(sys.argv[1]))
-    known = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
-    reserve.write(folder, lambda: write_json(folder.pid, known))
+    reserve.write(folder, lambda: write_json(folder.pid, {"pid": os.getpid()}))
     Supervisor(folder).run()
     return 0
 
