@@ -120,8 +120,10 @@ def _unbounded(data: bytes, at: int, major: int, depth: int) -> tuple[Any, int]:
         return found, at
     if major == 5:
         return _mapping(found), at
-    if major in (2, 3):
-        return (b"" if major == 2 else "").join(found), at
+    if major == 2 and all(isinstance(one, bytes) for one in found):
+        return b"".join(found), at
+    if major == 3 and all(isinstance(one, str) for one in found):
+        return "".join(found), at
     raise ValueError("no end may stand there")
 
 

@@ -246,4 +246,3 @@ def _is_needed(state: StateFolder) -> bool:
         return not clients.take() and clients.take(shared=True)
     finally:
         clients.release()
-

@@ -68,7 +68,7 @@ def _chosen(known: Mapping[str, Any], wanted: Iterable[str] | None, code: str, k
 
 
 def _filters(request: Parameters, known: set[str]) -> dict[str, list[str]]:
-    filters = {one["Name"]: one.get("Values", []) for one in request.get("Filters", [])}
+    filters = {one.get("Name", ""): one.get("Values", []) for one in request.get("Filters", [])}
     unknown = sorted(filters.keys() - known)
     if unknown:
         raise ServiceError("InvalidParameterValue", f"The filter '{unknown[0]}' is invalid")

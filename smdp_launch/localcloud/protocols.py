@@ -19,6 +19,7 @@ MODELS = {"elasticfilesystem": "efs", "servicequotas": "service-quotas", "monito
 _QUERY = {"sts", "iam", "ec2", "monitoring"}
 _REST = {"elasticfilesystem"}
 _JSON_TYPE = "application/x-amz-json-1.1"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _CBOR_PATH = re.compile(r"/service/\w+/operation/(\w+)")
 
 
@@ -66,7 +67,7 @@ class Rest(Json):
         found = {}
         for key, value in given.items():
             name, member = names.get(key, (key, None))
-            is_number = member is not None and member.type_name == "integer" and value.isdecimal()
+            is_number = member is not None and member.type_name == "integer" and _NUMBER.fullmatch(value)
             found[name] = int(value) if is_number else value
         return found
 

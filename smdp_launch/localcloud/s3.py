@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import parse_qsl, unquote
 
 from moto.moto_server.werkzeug_app import create_backend_app
 from moto.s3.models import s3_backends
@@ -23,41 +22,15 @@ from werkzeug.test import run_wsgi_app
 
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
-from smdp_launch.localcloud.gateway import JSON_BODY_LIMIT, Environ, Gateway, StartResponse
+from smdp_launch.localcloud.gateway import JSON_BODY_LIMIT, Environ, StartResponse
 from smdp_launch.localcloud.mirror import Mirror
+from smdp_launch.localcloud.s3_call import Call, read_call
 from smdp_launch.localcloud.values import NoValue, Slice, SliceReader, cut, md5
 
-_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_LONGEST_KEY = 1024  # bytes, the service's limit
-# Parameters of what is kept for good: objects, listings, multipart uploads. moto knows far more (versions, policies,
-# life cycles...), but that would be forgotten with the server, so it is refused instead.
-_PARAMETERS = {
-    "x-id", "list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after", "marker",
-    "encoding-type", "fetch-owner", "location", "uploads", "uploadId", "partNumber", "delete", "max-parts",
-    "part-number-marker", "max-uploads", "key-marker", "upload-id-marker", "max-buckets", "bucket-region",
-    "response-content-type", "response-content-disposition", "response-content-encoding",
-    "response-content-language", "response-cache-control", "response-expires",
-}  # fmt: skip
 _PART_NUMBER = re.compile(rb"<PartNumber>\s*(\d+)\s*</PartNumber>")
 _CHECKSUM = re.compile(rb"<Checksum\w+>[^<]*</Checksum\w+>")
 
 Headers = list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A verified request. `key` is empty for calls on a bucket, both are for the list of buckets."""
-
-    method: str
-    bucket: str
-    key: str
-    query: dict[str, str]
-    environ: Environ
-    body: IO[bytes]
-
-    @property
-    def is_copy(self) -> bool:
-        return "HTTP_X_AMZ_COPY_SOURCE" in self.environ
 
 
 @dataclass(frozen=True)
@@ -87,9 +60,9 @@ class ObjectStore:
         self._lock = threading.Lock()  # moto and the disk are used, and kept alike, under it
 
     def __call__(self, environ: Environ, body: IO[bytes], start_response: StartResponse) -> Iterable[bytes]:
-        call = _call(environ, body)
-        _check(call)
+        call = read_call(environ, body)
         with self._lock, self._undone_on_failure(call):
+            self._check_place(call)
             answer = self._dispatch(call)
         start_response(f"{answer.status} -", answer.headers)
         return answer.body
@@ -109,6 +82,14 @@ class ObjectStore:
                 else:
                     bucket.keys.setlist(call.key, [before])
             raise
+
+    def _check_place(self, call: Call) -> None:
+        """That the upload, or the place in a listing, that it names is there."""
+        upload, token = call.upload, call.query.get("continuation-token")
+        if upload is not None and call.bucket in self._backend.buckets and self._upload(call, upload) is None:
+            raise ServiceError("NoSuchUpload", "The specified multipart upload does not exist.", 404)
+        if token and token not in self._backend._pagination_tokens:
+            raise ServiceError("InvalidArgument", "The continuation token provided is incorrect")
 
     def _dispatch(self, call: Call) -> Answer:
         if call.key and call.method == "GET" and "uploadId" not in call.query:
@@ -177,7 +158,7 @@ class ObjectStore:
         answer = self._ask_moto(call, BytesIO())
         if not answer.is_success:
             return answer
-        upload = call.query.get("uploadId") if "partNumber" in call.query else None
+        upload = call.upload
         if upload is None:
             key = self._key(call)
         else:
@@ -222,23 +203,3 @@ class ObjectStore:
     def _upload(self, call: Call, identifier: str) -> Any:
         bucket = self._backend.buckets.get(call.bucket)
         return bucket.multiparts.get(identifier) if bucket else None
-
-
-def _call(environ: Environ, body: IO[bytes]) -> Call:
-    """Bucket and key are percent-decoded exactly once, from the target as it came."""
-    path = environ[Gateway.TARGET].partition("?")[0]
-    bucket, _, key = path.removeprefix("/").partition("/")
-    query = dict(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True))
-    return Call(environ["REQUEST_METHOD"], unquote(bucket), unquote(key), query, environ, body)
-
-
-def _check(call: Call) -> None:
-    if call.bucket and not _BUCKET_NAME.fullmatch(call.bucket):
-        raise ServiceError("InvalidBucketName", f"{call.bucket!r} is not a bucket name.")
-    unknown = sorted(set(call.query) - _PARAMETERS)
-    is_form = call.environ.get("CONTENT_TYPE", "").startswith("multipart/form-data")
-    if unknown or is_form or call.method not in ("GET", "HEAD", "PUT", "POST", "DELETE"):
-        what = ", ".join(unknown) or call.method
-        raise ServiceError("NotImplemented", f"The local cloud's object store does not have {what}.", 501)
-    if len(call.key.encode("utf-8", "surrogateescape")) > _LONGEST_KEY:
-        raise ServiceError("KeyTooLongError", "Your key is too long.")

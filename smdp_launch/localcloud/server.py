@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import secrets
@@ -13,11 +14,12 @@ import time
 from typing import Any
 
 from moto.moto_server.werkzeug_app import MotoRequestHandler
-from werkzeug.serving import ThreadedWSGIServer
+from werkzeug.serving import BaseWSGIServer
 
 from smdp_launch.localcloud.account import AccountFile
 from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.auth import Credentials
+from smdp_launch.localcloud.connections import Connection, Connections, Incoming
 from smdp_launch.localcloud.files import Lock, read_json, write_json
 from smdp_launch.localcloud.gateway import Gateway
 from smdp_launch.localcloud.jobs import JobStore
@@ -31,14 +33,26 @@ from smdp_launch.signal_flag import SignalFlag
 ADDRESS = "127.0.0.1"
 _TICK = 0.1  # seconds between looks at jobs and clients
 _LOCK_WAIT = 5.0  # seconds for whoever only tests the lock to let go of it
-_SILENCE = 30.0  # seconds without a byte after which a connection is given up
+_SILENCE = 30.0  # seconds without a byte of a large body, or without room for the answer, until a connection is closed
 
 
 class RequestHandler(MotoRequestHandler):
-    """Hands on the request exactly as it came, which is what was signed, and keeps quiet clients from staying."""
+    """Hands on the request exactly as it came, which is what was signed, and waits for no client for long."""
 
     timeout = _SILENCE
     protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        connection: Connection = self.request
+        self.request = connection.socket
+        super().setup()
+        self.rfile.close()
+        self._incoming = Incoming(connection)
+        self.rfile = io.BufferedReader(self._incoming)
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        self._incoming.end()  # what a client sends of a refused body is read by `Connections`, which waits for nobody
+        super().send_response(code, message)
 
     def handle_expect_100(self) -> bool:
         """Leave it to the gateway: a refused request must not be asked for its body."""
@@ -65,6 +79,26 @@ class RequestHandler(MotoRequestHandler):
         """Requests are not logged: keys and job names are nobody's business, and polling would fill the disk."""
 
 
+class Server(BaseWSGIServer):
+    """Its threads are those of `Connections`, not one for each request."""
+
+    multithread = True
+    request_queue_size = 1024
+
+    def __init__(self, port: int, gateway: Gateway) -> None:
+        super().__init__(ADDRESS, port, gateway, RequestHandler)
+        self._connections = Connections(self.socket, self._answer)
+
+    def _answer(self, connection: Connection) -> None:
+        self.finish_request(connection, connection.address)  # type: ignore[arg-type] # RequestHandler takes it apart
+
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        self._connections.run()
+
+    def shutdown(self) -> None:
+        self._connections.end()
+
+
 def serve(state: StateFolder) -> int:
     """Run until nobody needs the server, or until SIGTERM; the exit status."""
     ended = SignalFlag()
@@ -85,7 +119,7 @@ def serve(state: StateFolder) -> int:
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"
     jobs.endpoint_url = f"http://{gateway.authority}"
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     write_json(
         state.server_file,
         {
@@ -142,10 +176,10 @@ def _credentials(previous: Any) -> Credentials:
     return Credentials("LOCAL" + secrets.token_hex(8).upper(), secrets.token_urlsafe(30))
 
 
-def _bind(gateway: Gateway, previous: Any) -> ThreadedWSGIServer:
+def _bind(gateway: Gateway, previous: Any) -> Server:
     if previous:
         try:
-            return ThreadedWSGIServer(ADDRESS, int(previous["url"].rpartition(":")[2]), gateway, RequestHandler)
+            return Server(int(previous["url"].rpartition(":")[2]), gateway)
         except (SystemExit, ValueError):
             sys.stderr.write("the port of the server that was killed is taken; a new one is used\n")
-    return ThreadedWSGIServer(ADDRESS, 0, gateway, RequestHandler)
+    return Server(0, gateway)

@@ -12,7 +12,7 @@ from typing import IO, Protocol
 from smdp_launch.localcloud.errors import ServiceError
 
 BLOCK = 1024 * 1024
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
 
 
 class Value(Protocol):

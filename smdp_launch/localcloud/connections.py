@@ -1,0 +1,227 @@
+"""The server's connections: one thread reads requests, and a fixed number of others answer those that have arrived.
+
+A client that sends half a request therefore takes a place among the connections, not a thread. Places are bounded too:
+when all are taken, the connection that has waited longest is closed, so that a new one always has one. Once answered, a
+connection is read until the client closes it: an answer would be lost if bytes that nobody read were still there.
+
+Only the reading thread touches the selector and the places. A connection belongs to it, or to the thread that answers,
+and changes hands through a queue.
+"""
+
+from __future__ import annotations
+
+import io
+import queue
+import re
+import resource
+import selectors
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+_THREADS = 32
+_PLACES = 2048
+_WAITS = 30.0  # seconds for a request to arrive, and for a client to close an answered connection
+_LONGEST = 64 * 1024  # bytes of a head, and of a head with its body to wait for; longer bodies are read by who answers
+_AT_ONCE = 64  # connections that are taken before others are read
+_READ = 64 * 1024
+_HEAD_END = re.compile(rb"\n\r?\n")
+_LENGTH = re.compile(rb"^content-length:[ \t]*(\d{1,9})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_EXPECT = re.compile(rb"^expect:", re.IGNORECASE | re.MULTILINE)
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+@dataclass(eq=False)
+class Connection:
+    """`received` is what the reading thread has of the request, and `whole` how many bytes it waits for, once it has the
+    head."""
+
+    socket: socket.socket
+    address: tuple[str, int]
+    deadline: float
+    received: bytearray = field(default_factory=bytearray)
+    whole: int | None = None
+    is_answered: bool = False
+
+
+class Incoming(io.RawIOBase):
+    """A request as the thread that answers reads it: what has arrived, then what the socket still brings."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._received = memoryview(bytes(connection.received))
+        self._socket = connection.socket
+        self._is_over = False
+
+    def readable(self) -> bool:
+        return True
+
+    def end(self) -> None:
+        """Read no more: the answer is known."""
+        self._is_over = True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._is_over:
+            return 0
+        if not self._received:
+            return self._socket.recv_into(buffer)
+        part = self._received[: len(buffer)]
+        buffer[: len(part)] = part
+        self._received = self._received[len(part) :]
+        return len(part)
+
+
+class Connections:
+    """Those of one listening socket; `answer` is called by the answering threads, with a blocking socket."""
+
+    def __init__(self, listener: socket.socket, answer: Callable[[Connection], None]) -> None:
+        self._listener = listener
+        self._answer = answer
+        self._places = min(_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._reading: dict[Connection, None] = {}  # in the order of their deadlines
+        self._being_answered = 0
+        self._arrived: queue.SimpleQueue[Connection] = queue.SimpleQueue()
+        self._answered: deque[Connection] = deque()
+        self._is_ending = False
+        self._waker, self._woken = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        for one in (listener, self._waker, self._woken):
+            one.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._take_back)
+
+    def run(self) -> None:
+        """Serve until `end`; this is the reading thread."""
+        for _ in range(_THREADS):
+            threading.Thread(target=self._answer_all, daemon=True).start()
+        while not self._is_ending:
+            for key, _ in self._selector.select(self._until_deadline()):
+                key.data()
+            self._expire()
+        self._listener.close()
+
+    def end(self) -> None:
+        """Called by any thread. Answers under way end with the process."""
+        self._is_ending = True
+        self._wake()
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                client, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # no descriptor is left, or the client has gone
+                self._close_oldest()
+                return
+            self._read(Connection(client, address, 0.0))
+            while len(self._reading) + self._being_answered > self._places:
+                self._close_oldest()
+
+    def _read(self, connection: Connection) -> None:
+        connection.socket.setblocking(False)
+        connection.deadline = time.monotonic() + _WAITS
+        self._reading[connection] = None
+        self._selector.register(connection.socket, selectors.EVENT_READ, lambda: self._receive(connection))
+
+    def _receive(self, connection: Connection) -> None:
+        if connection not in self._reading:
+            return  # closed after the selector found it readable
+        try:
+            data = connection.socket.recv(_READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if connection.is_answered:
+            if not data:
+                self._close(connection)
+            return
+        connection.received += data
+        if connection.whole is None:
+            connection.whole = _whole(connection.received, len(data))
+        if not connection.received:
+            self._close(connection)
+        elif not data or (connection.whole is not None and len(connection.received) >= connection.whole):
+            self._hand_over(connection)
+        elif len(connection.received) >= _LONGEST:
+            with suppress(OSError):
+                connection.socket.send(_TOO_LONG)
+            self._forget(connection)
+            self._await_close(connection)
+
+    def _hand_over(self, connection: Connection) -> None:
+        self._forget(connection)
+        self._being_answered += 1
+        connection.socket.setblocking(True)
+        self._arrived.put(connection)
+
+    def _answer_all(self) -> None:
+        while True:
+            connection = self._arrived.get()
+            try:
+                self._answer(connection)
+            except Exception:
+                sys.stderr.write(traceback.format_exc())
+            self._answered.append(connection)
+            self._wake()
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # enough to wake it are under way
+            self._waker.send(b"\0")
+
+    def _take_back(self) -> None:
+        with suppress(BlockingIOError):
+            self._woken.recv(_READ)
+        while self._answered:
+            self._being_answered -= 1
+            self._await_close(self._answered.popleft())
+
+    def _await_close(self, connection: Connection) -> None:
+        connection.is_answered = True
+        connection.received.clear()
+        try:
+            connection.socket.shutdown(socket.SHUT_WR)
+        except OSError:  # the client has gone
+            connection.socket.close()
+            return
+        self._read(connection)
+
+    def _expire(self) -> None:
+        while self._reading and next(iter(self._reading)).deadline <= time.monotonic():
+            self._close_oldest()
+
+    def _until_deadline(self) -> float | None:
+        if not self._reading:
+            return None
+        return max(0.0, next(iter(self._reading)).deadline - time.monotonic())
+
+    def _close_oldest(self) -> None:
+        if self._reading:
+            self._close(next(iter(self._reading)))
+
+    def _close(self, connection: Connection) -> None:
+        self._forget(connection)
+        connection.socket.close()
+
+    def _forget(self, connection: Connection) -> None:
+        del self._reading[connection]
+        self._selector.unregister(connection.socket)
+
+
+def _whole(received: bytearray, new: int) -> int | None:
+    """The bytes of the head, and of the body if it is small and not held back until it is asked for; None before the
+    head is there. Its end is looked for in the `new` bytes."""
+    found = _HEAD_END.search(received, max(0, len(received) - new - 2))
+    if found is None:
+        return None
+    head = found.end()
+    length = _LENGTH.search(received, 0, head)
+    if length is None or _EXPECT.search(received, 0, head) or head + int(length[1]) > _LONGEST:
+        return head
+    return head + int(length[1])
