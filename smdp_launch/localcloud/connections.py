@@ -39,7 +39,7 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\
 
 @dataclass(eq=False)
 class Connection:
-    """`received` is what the reading thread has of the request, and `whole` how many bytes it waits for, once it has the
+    """`received` is what the reading thread has of the request; `whole` is how many bytes it waits for, once it has the
     head."""
 
     socket: socket.socket

@@ -59,8 +59,8 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
     """A process of ours that has nothing to do with the local cloud."""
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
     yield process
-    assert process.poll() is None, "a process that is no server was signalled"
     process.communicate(b"\n")
+    assert process.returncode == 0, "a process that is no server was signalled"
 
 
 @pytest.fixture
