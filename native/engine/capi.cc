@@ -261,9 +261,8 @@ int smdp_group_create(smdp_engine* engine, const int* members, int count, const 
       return id.status();
     }
     const auto rank = std::ranges::find(ranks, engine->engine->rank()) - ranks.begin();
-    *group =
-        std::make_unique<smdp_group>(smdp_group{engine->engine, *id, count, static_cast<int>(rank)})
-            .release();
+    *group = std::make_unique<smdp_group>(smdp_group{engine->engine, *id, count, static_cast<int>(rank)})
+                 .release();
     return {};
   });
 }

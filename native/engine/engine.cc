@@ -59,7 +59,8 @@ Status check_buffers(const Call& call, int group_size, int group_rank) {
   const std::byte* out = call.output.data();
   const bool overlap =
       !call.input.empty() && !call.output.empty() && in < out + out_bytes && out < in + bytes;
-  const std::uint64_t own = one * static_cast<std::uint64_t>(group_rank);  // of a scattered or gathered buffer
+  const std::uint64_t own =
+      one * static_cast<std::uint64_t>(group_rank);  // of a scattered or gathered buffer
   const bool same = scatters ? in + own == out : in == (gathers ? out + own : out);
   if (overlap && !same) {
     const std::string rule = gathers    ? "the input must be this rank's part of the output, or apart from it"

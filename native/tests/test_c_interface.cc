@@ -72,8 +72,15 @@ std::array<smdp_engine*, 2> open_two() {
   for (int rank = 0; rank < 2; ++rank) {
     openers.emplace_back([&, rank] {
       const std::string host = "host-" + std::to_string(rank);
-      const std::array options = {"SMDP_ARENA_MIB", "16", "SMDP_INTERFACE", "lo", "SMDP_HOST_ID", host.c_str(),
-                                  "SMDP_CLOSE_TIMEOUT_S", "0", static_cast<const char*>(nullptr)};
+      const std::array options = {"SMDP_ARENA_MIB",
+                                  "16",
+                                  "SMDP_INTERFACE",
+                                  "lo",
+                                  "SMDP_HOST_ID",
+                                  host.c_str(),
+                                  "SMDP_CLOSE_TIMEOUT_S",
+                                  "0",
+                                  static_cast<const char*>(nullptr)};
       smdp_engine_config config{};
       config.size = sizeof(config);
       config.rank = rank;
@@ -96,7 +103,8 @@ int rounds() {
   return given == nullptr ? 20 : std::atoi(given);  // NOLINT: our own number
 }
 
-// What a script does that ends while a thread of it trains: threads are in waits, and on their way into calls.
+// What a script does that ends while a thread of it trains: threads are in waits, and on their way into
+// calls.
 TEST(CInterface, AnEngineIsClosedUnderThreadsThatWait) {
   for (int round = 0; round < rounds(); ++round) {
     std::array<smdp_engine*, 2> engines = open_two();

@@ -385,7 +385,8 @@ TEST(Average, OverflowsOnlyWhereItIsItselfTooLarge) {
       std::vector<Job> jobs(members.size());
       for (const int rank : members) {
         Job& job = jobs[static_cast<std::size_t>(rank)];
-        job.what = {Collective::kAllReduce, narrowed ? DType::kFloat32 : DType::kFloat16, ReduceOp::kAvg, 0, 4};
+        job.what = {Collective::kAllReduce, narrowed ? DType::kFloat32 : DType::kFloat16, ReduceOp::kAvg, 0,
+                    4};
         job.input.resize(4 * size_of(job.what.dtype));
         for (std::size_t i = 0; i < 4; ++i) {
           const float value = kLarge;

@@ -17,12 +17,12 @@ import pytest
 
 from smdp_launch.errors import ExitCode
 from smdp_launch.localcloud import shared
-from smdp_launch.localcloud.client import LocalCloudError, existing, private, running
+from smdp_launch.localcloud.client import LocalCloudError, private, running
 from smdp_launch.localcloud.files import Lock
 from smdp_launch.localcloud.layout import JobFolder, StateFolder
 from smdp_launch.private_files import NotPrivate, make_folder, open_file, read_bytes
 from tests.conftest import Command, command_in, write_job
-from tests.localcloud.cloud import is_running, kill
+from tests.localcloud.cloud import is_running
 from tests.other_user import needs_another_user, run_as_other, shared_folder, start_as_other
 
 RUN = ("launch", "--local", "--hosts", "1", "--workers-per-host", "1")
@@ -251,15 +251,4 @@ def test_a_server_without_the_secret_is_asked_for_a_proof_and_sent_nothing_else(
     assert endpoint.access_key.encode() not in received[0]
     record.write_text(json.dumps(known))
     assert running(StateFolder(state_dir)) == endpoint
-    shared.down(state_dir)
-
-
-def test_a_killed_server_whose_port_is_taken_comes_back_on_another(state_dir: Path) -> None:
-    endpoint = shared.up(state_dir)
-    kill(endpoint.pid)
-    port = int(endpoint.url.rpartition(":")[2])
-    with socket.create_server(("127.0.0.1", port)):
-        again = shared.up(state_dir)
-    assert again.url != endpoint.url
-    assert existing(state_dir) == StateFolder(state_dir)
     shared.down(state_dir)

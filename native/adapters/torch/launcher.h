@@ -181,7 +181,8 @@ class Launcher {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Departure> queue_;  // guarded by mutex_; but for its first, once that is being started
-  std::map<const smdp_group*, smdp_error> broken_;  // guarded by mutex_: the groups of calls that did not begin
+  std::map<const smdp_group*, smdp_error>
+      broken_;  // guarded by mutex_: the groups of calls that did not begin
   std::atomic<bool> closing_ = false;
   std::thread thread_;
 };

@@ -217,7 +217,7 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
     std::uint64_t operation = 0;
     std::set<int> suspects;
   };
-  std::map<int, Hearsay> hearsay_;       // by rank of the group
+  std::map<int, Hearsay> hearsay_;  // by rank of the group
   // What ranks said when somebody had waited for a message until the deadline: whom they wait for themselves.
   struct ToldWait {
     std::set<int> ranks;

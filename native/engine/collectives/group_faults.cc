@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kLeaveGrace = 0.5;     // seconds that operations may go on after a member closed unsaid
 constexpr double kWitnessPause = 0.25;  // seconds for the other ranks' suspicions to arrive
-constexpr double kReleaseGrace = 0.5;   // seconds for the host's other ranks to let go of a failed call's memory
+constexpr double kReleaseGrace =
+    0.5;  // seconds for the host's other ranks to let go of a failed call's memory
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
 
@@ -179,11 +180,12 @@ void Group::end_active(const Status& why, std::optional<std::uint64_t> subject) 
   finished_.clear();
 }
 
-// No call reads or writes any more. Each rank of the host says so to the others, whose memory it may have been
-// reading.
+// No call reads or writes any more. Each rank of the host says so to the others, whose memory it may have
+// been reading.
 void Group::give_up_memory() {
   std::vector<int> mates;
-  for (const int mate : layout_.hosts[static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)])]) {
+  for (const int mate :
+       layout_.hosts[static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)])]) {
     if (mate != rank_) {
       mates.push_back(members_[static_cast<std::size_t>(mate)]);
       FrameHeader header;
@@ -196,7 +198,8 @@ void Group::give_up_memory() {
 }
 
 bool Group::is_starved() const {
-  return std::ranges::any_of(active_, [](const auto& entry) { return entry.second->starved_since().has_value(); });
+  return std::ranges::any_of(active_,
+                             [](const auto& entry) { return entry.second->starved_since().has_value(); });
 }
 
 // A call that has no memory waits for what other calls give back. Where only failed ones have any, whose

@@ -109,8 +109,8 @@ void Group::tick_mail(TimePoint now) {
   }
 }
 
-// The one that a rank waits for may itself wait for another. Told to all: each of them finds the end of such a
-// chain.
+// The one that a rank waits for may itself wait for another. Told to all: each of them finds the end of such
+// a chain.
 void Group::tell_waits(TimePoint now) {
   std::set<int> awaited;
   const auto add = [&awaited](const std::vector<int>& ranks) { awaited.insert(ranks.begin(), ranks.end()); };

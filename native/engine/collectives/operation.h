@@ -61,8 +61,8 @@ struct OperationTrace {
 
 // How the values of one call are added up.
 struct Folding {
-  ReduceFn fold = nullptr;   // of the ranks' values within a host
-  ReduceFn merge = nullptr;  // of the hosts' sums as they travel
+  ReduceFn fold = nullptr;         // of the ranks' values within a host
+  ReduceFn merge = nullptr;        // of the hosts' sums as they travel
   std::uint32_t host_divisor = 1;  // of an average: the two together are the number of ranks
   std::uint32_t divisor = 1;
 };

@@ -128,8 +128,8 @@ void StreamTransport::finish() {
   }
 }
 
-// A peer is gone with its last connection, and lost soon after the first that ended without a goodbye: what it
-// said on the others, of a failure maybe, is heard before.
+// A peer is gone with its last connection, and lost soon after the first that ended without a goodbye: what
+// it said on the others, of a failure maybe, is heard before.
 void StreamTransport::rail_ended(Peer& peer, bool orderly, Status why) {
   if (peer.lost) {
     return;
@@ -177,18 +177,18 @@ void StreamTransport::look_after(Rail& rail, TimePoint now, bool attentive) {
   (void)::getsockopt(rail.stream.fd(), IPPROTO_TCP, TCP_INFO, &info,
                      &size);  // all zero elsewhere than over TCP
   const TimePoint spoke = now - std::chrono::milliseconds(info.tcpi_last_ack_recv);
-  // Probes: its window was full. A paused process takes no bulk data: what is sent again, or asks for room, ever
-  // more rarely, is answered by its kernel, which passes over a question that comes soon after another.
+  // Probes: its window was full. A paused process takes no bulk data: what is sent again, or asks for room,
+  // ever more rarely, is answered by its kernel, which passes over a question that comes soon after another.
   const bool is_answered = !is_small && info.tcpi_last_ack_recv <= info.tcpi_last_data_sent;
   const bool asked = (info.tcpi_unacked > 0 && !is_answered) || info.tcpi_probes > (is_small ? 0 : 2);
   rail.heard = attentive && (asked || is_small) ? std::max(rail.heard, spoke) : now;
   if (asked && now - rail.heard > seconds(heartbeat_s_)) {
     rail.peer.lost = true;
     const auto silent_s = std::chrono::duration_cast<std::chrono::seconds>(now - rail.heard).count();
-    events_->lost(rail.peer.rank, false,
-                  {Code::kPeerLost,
-                   "its host or the link acknowledged nothing for " + std::to_string(silent_s) + " s" +
-                       (is_small ? "" : " on a connection for bulk data")});
+    events_->lost(
+        rail.peer.rank, false,
+        {Code::kPeerLost, "its host or the link acknowledged nothing for " + std::to_string(silent_s) + " s" +
+                              (is_small ? "" : " on a connection for bulk data")});
   } else if (is_small && now - spoke >= seconds(heartbeat_s_ / 4)) {
     FrameHeader ping;
     ping.type = FrameType::kPing;

@@ -82,9 +82,9 @@ class ShmJob final : public LocalJob {
   int local_ = 0;
   std::size_t locals_ = 1;
   const std::vector<int>* host_ranks_ = nullptr;
-  std::size_t next_ = 0;                   // into the plan's order
-  std::uint64_t held_out_ = 0;             // bytes: how many may be held out at a time
-  std::uint64_t outstanding_ = 0;          // bytes held out
+  std::size_t next_ = 0;           // into the plan's order
+  std::uint64_t held_out_ = 0;     // bytes: how many may be held out at a time
+  std::uint64_t outstanding_ = 0;  // bytes held out
   std::optional<TimePoint> starved_since_;
   std::list<Contribution> contributions_;  // not sent yet, in the plan's order
   std::unordered_map<std::uint32_t, Values> values_;
