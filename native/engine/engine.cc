@@ -608,6 +608,7 @@ void Engine::lost(int peer, bool orderly, const Status& why) {
     group->peer_lost(peer, orderly, why);
   }
   std::vector<std::uint64_t> read_by_it;
+  read_by_it.reserve(retired_.size());
   for (const auto& [group, retired] : retired_) {
     read_by_it.push_back(group);
   }
