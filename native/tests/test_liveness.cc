@@ -31,6 +31,14 @@ Ends connected() {
   return {std::move(*ours), std::move(theirs)};
 }
 
+// Our ends of the two connections to another rank.
+std::map<int, std::vector<UniqueFd>> to_rank_1(Ends& small, Ends& bulk) {
+  std::map<int, std::vector<UniqueFd>> connections;
+  connections[1].push_back(std::move(small.ours));
+  connections[1].push_back(std::move(bulk.ours));
+  return connections;
+}
+
 // After some turns of conversation the kernel holds its acknowledgements back, for 40 ms or so.
 void converse(const Ends& ends) {
   std::byte word{1};
@@ -110,9 +118,7 @@ TEST(Liveness, EachConnectionWithBytesUnderWayIsJudged) {
     if (bulk_is_dead) {
       mute(bulk.theirs.get());
     }
-    std::map<int, std::vector<UniqueFd>> connections;
-    connections[1].push_back(std::move(small.ours));
-    connections[1].push_back(std::move(bulk.ours));
+    std::map<int, std::vector<UniqueFd>> connections = to_rank_1(small, bulk);
     Loop loop;
     NoEvents events;
     {
@@ -143,9 +149,7 @@ TEST(Liveness, WhoTakesNoBulkDataIsNotLost) {
   constexpr double kHeartbeat = 0.4;
   Ends small = connected();
   Ends bulk = connected();
-  std::map<int, std::vector<UniqueFd>> connections;
-  connections[1].push_back(std::move(small.ours));
-  connections[1].push_back(std::move(bulk.ours));
+  std::map<int, std::vector<UniqueFd>> connections = to_rank_1(small, bulk);
   Loop loop;
   NoEvents events;
   const std::vector<std::byte> payload(16U << 20U);
@@ -212,9 +216,7 @@ std::vector<std::string> journal_of(std::map<int, std::vector<UniqueFd>> connect
 TEST(Liveness, LastWordsAreHeardThoughAnotherConnectionEndedBefore) {
   Ends small = connected();
   Ends bulk = connected();
-  std::map<int, std::vector<UniqueFd>> connections;
-  connections[1].push_back(std::move(small.ours));
-  connections[1].push_back(std::move(bulk.ours));
+  std::map<int, std::vector<UniqueFd>> connections = to_rank_1(small, bulk);
   reset(bulk.theirs);
   const auto entries = journal_of(std::move(connections), [&](StreamTransport&) {
     say_abort(small.theirs.get());
@@ -242,9 +244,7 @@ TEST(Liveness, LastWordsAreHeardThoughNothingCanBeSentAnyMore) {
 TEST(Liveness, ALonelyConnectionThatEndsIsALoss) {
   Ends small = connected();
   Ends bulk = connected();
-  std::map<int, std::vector<UniqueFd>> connections;
-  connections[1].push_back(std::move(small.ours));
-  connections[1].push_back(std::move(bulk.ours));
+  std::map<int, std::vector<UniqueFd>> connections = to_rank_1(small, bulk);
   reset(bulk.theirs);
   EXPECT_EQ(journal_of(std::move(connections), [](StreamTransport&) {}), std::vector<std::string>{"lost"});
 }

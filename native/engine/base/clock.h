@@ -31,11 +31,11 @@ class Clock {
 
 using TimePoint = Clock::time_point;
 
-// What is longer than the clock can count with is a generation.
+// At most some thirty years: a duration in nanoseconds, added to the time it is, reaches for a few centuries.
 inline Clock::duration seconds(double value) {
-  constexpr double kGeneration = 1e9;
+  constexpr double kLongest = 1e9;
   return std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(std::clamp(value, -kGeneration, kGeneration)));
+      std::chrono::duration<double>(std::clamp(value, -kLongest, kLongest)));
 }
 
 inline TimePoint after(double value) { return Clock::now() + seconds(value); }

@@ -22,9 +22,9 @@ struct Row {
 };
 
 constexpr double kNoBound = 9e15;
-constexpr double kLongest =
-    30 * 86400.0;  // seconds: more than a job of SageMaker may take, and as the job file
-constexpr double kLongestSilence = 3600;  // has it
+// Bounds of times, in seconds, as the job file has them.
+constexpr double kLongest = 30 * 86400.0;  // more than a job of SageMaker may take
+constexpr double kLongestSilence = 3600;
 
 // clang-format off
 const std::array kRows = {
