@@ -65,8 +65,7 @@ void Group::resume(const std::function<void()>& task) {
 
 std::unique_ptr<LocalJob> Group::make_local_job(LocalSpec spec, std::uint64_t operation,
                                                 LocalJob::Events& events) {
-  const auto& mates =
-      layout_.hosts[static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)])];
+  const auto& mates = of_this_host();
   const auto job_rank = [this, &mates](int local) {
     return members_[static_cast<std::size_t>(mates[static_cast<std::size_t>(local)])];
   };

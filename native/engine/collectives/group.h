@@ -149,6 +149,10 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   [[nodiscard]] bool in_collectives() const { return !active_.empty() || !queue_.empty() || !named_.empty(); }
 
   [[nodiscard]] std::optional<int> rank_of(int job_rank) const;
+  // The group's ranks on this host, this one among them.
+  [[nodiscard]] const std::vector<int>& of_this_host() const {
+    return layout_.hosts[static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)])];
+  }
   void admit();
   void begin(Waiting waiting);
   void start(Waiting waiting);

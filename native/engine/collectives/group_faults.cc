@@ -184,8 +184,7 @@ void Group::end_active(const Status& why, std::optional<std::uint64_t> subject) 
 // been reading.
 void Group::give_up_memory() {
   std::vector<int> mates;
-  for (const int mate :
-       layout_.hosts[static_cast<std::size_t>(layout_.host_of[static_cast<std::size_t>(rank_)])]) {
+  for (const int mate : of_this_host()) {
     if (mate != rank_) {
       mates.push_back(members_[static_cast<std::size_t>(mate)]);
       FrameHeader header;
