@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
@@ -63,6 +64,9 @@ class Scene {
       act();
       turn();
     }
+    drain();
+    World::current()->pass(std::chrono::seconds(1));
+    transport_->tick();  // judges a torn connection when the others have had their say
     drain();
     check_arrivals();
     check_departures();

@@ -353,10 +353,10 @@ TEST(Collectives, BuffersNamedByStepIndexAndCountMayComeInAnyOrder) {
 // The other ranks' parts are written while the input is still being read.
 TEST(Overlap, AnInputInAForeignPartOfTheOutputIsRefused) {
   constexpr std::size_t kBytes = 400;
+  Buffer memory(2 * kBytes);  // outlives the call that is taken, which ends with the cluster
   Cluster cluster({.hosts = {2}});
   ASSERT_TRUE(cluster.ok());
   const std::uint64_t group = cluster.group({0, 1}, "all");
-  Buffer memory(2 * kBytes);
   const auto gathered = [&](int rank, std::size_t from) {
     Call call;
     call.what = {Collective::kAllGather, DType::kFloat32, ReduceOp::kSum, 0, kBytes / sizeof(float)};
