@@ -1,6 +1,7 @@
 #include "bootstrap.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "net/greeter.h"
 #include "net/socket.h"
@@ -86,7 +87,7 @@ class Bootstrap {
   }
 
   Result<Connections> run(bool connect_network) {
-    auto met = Rendezvous::meet(self_, token_, options_, identity_.master, identity_.store, deadline_);
+    auto met = Rendezvous::meet(self_, token_, options_, identity_.master, identity_.store, deadline_, warn_);
     if (!met.ok()) {
       return met.status();
     }
@@ -336,7 +337,8 @@ class Bootstrap {
     greeter.accept_on(data_listener_.get());
     meeting_->attend(greeter);
     greeter.set_congestion(options_.congestion);
-    greeter.set_refusal_grace(options_.refusal_grace_s);
+    greeter.set_refusal_grace(refusal_grace_s(options_));
+    greeter.set_warning(warn_);
     Status status = greeter.run();
     data_listener_.reset();  // whoever still comes is a stranger, and nobody is there to answer
     if (greeter.told()) {
@@ -355,6 +357,9 @@ class Bootstrap {
   const Identity& identity_;
   const Options& options_;
   const LogSink& log_;
+  std::function<void(const std::string&)> warn_ = [this](const std::string& what) {
+    log_(LogLevel::kWarning, what);
+  };
   TimePoint deadline_;
   Hello self_;
   std::vector<std::byte> token_;

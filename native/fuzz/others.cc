@@ -193,8 +193,10 @@ void Others::write_proof(Line& line) {
 }
 
 void Others::write_acceptance(Line& line) {
-  const EncodedHello ours = encode(hello_of(line));
-  const Digest proof = prove_accept(token_, theirs(line), ours);
+  line.theirs = theirs(line);
+  line.ours = encode(hello_of(line));
+  const EncodedHello& ours = line.ours;
+  const Digest proof = prove_accept(token_, line.theirs, ours);
   append(line.pending, Writer()
                            .put(kAccept)
                            .put(static_cast<std::uint16_t>(ours.size() + proof.size()))
@@ -212,6 +214,10 @@ void Others::write_answer(Line& line, std::uint8_t tag) {
     append(text, as_bytes_of("this is rank "));
   }
   append(text, input_.take(size & 0x7fU));
+  if (tag == kRefuse && line.proved && !line.called) {
+    const Digest proof = prove_refusal(token_, line.theirs, line.ours, text);
+    text.insert(text.begin(), proof.begin(), proof.end());
+  }
   append(line.pending, Writer().put(tag).put(static_cast<std::uint16_t>(text.size())).raw(text).take());
 }
 

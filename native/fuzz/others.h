@@ -45,6 +45,7 @@ class Others {
     Bytes pending;
     Bytes heard;
     EncodedHello ours{};
+    EncodedHello theirs{};    // of who was accepted
     bool introduced = false;  // `ours` was written
     bool proved = false;
   };

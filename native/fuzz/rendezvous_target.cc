@@ -29,8 +29,8 @@ std::uint16_t fixed_port() {
 // What rank 0 writes is where the others call; what a rank reads is up to the input.
 class ScriptedStore final : public KeyValueStore {
  public:
-  ScriptedStore(Input& input, Others& others, std::uint16_t port)
-      : input_(input), others_(others), port_(port) {}
+  ScriptedStore(Input& input, Others& others, std::span<const std::byte> token, std::uint16_t port)
+      : input_(input), others_(others), token_(token), port_(port) {}
 
   Status set(const std::string& key, const std::string& value) override {
     require(key == "smdp/rendezvous", "the store has one entry");
@@ -44,26 +44,30 @@ class ScriptedStore final : public KeyValueStore {
   }
 
   Result<std::string> get(const std::string& /*key*/, TimePoint /*deadline*/) override {
-    const std::string entry = std::to_string(port_) + "/" + kHere;
     switch (input_.u8() & 7U) {
       case 1:
         return std::string();
       case 2:
         return Status(Code::kPeerLost, "the store does not answer");
       case 3:
-        return "1/" + std::string(kHere) + ",::1";
+        return sign_entry(token_, "1/" + std::string(kHere) + ",::1");
       case 4: {
         const auto text = input_.take(input_.u8());
         return std::string(reinterpret_cast<const char*>(text.data()), text.size());
       }
+      case 5: {
+        const auto text = input_.take(input_.u8());
+        return sign_entry(token_, std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+      }
       default:
-        return entry;
+        return sign_entry(token_, std::to_string(port_) + "/" + kHere);
     }
   }
 
  private:
   Input& input_;
   Others& others_;
+  std::span<const std::byte> token_;
   std::uint16_t port_;
 };
 
@@ -88,11 +92,11 @@ class Scene {
       others_.answer_on(std::move(listener->fd));
     }
     others_.call_at({kHere, fixed_port()});
-    ScriptedStore store(input_, others_, port);
+    ScriptedStore store(input_, others_, token_, port);
     Options chosen = options;
     chosen.rendezvous_port = port;
-    auto met =
-        Rendezvous::meet(self_, token_, chosen, master(), (shape_ & 2U) != 0 ? &store : nullptr, deadline_);
+    auto met = Rendezvous::meet(self_, token_, chosen, master(), (shape_ & 2U) != 0 ? &store : nullptr,
+                                deadline_, [](const std::string&) {});
     require(met.ok() || !met.status().message().empty(), "a failure is explained");
     if (!met.ok()) {
       return;

@@ -213,6 +213,85 @@ TEST(Greeter, ACallerThatIsSentAwayUnheardCallsAgain) {
   EXPECT_TRUE(called.ok()) << called.message();
 }
 
+// Says what a rank would say that refuses, but for the proof.
+void refuse_as_a_stranger(const Listener& listener, const std::string& sentence) {
+  pollfd called{listener.fd.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&called, 1, 5000), 1);
+  const UniqueFd caller(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  Bytes hello(kHelloBytes);
+  ASSERT_TRUE(receive_all(caller.get(), hello, after(5)).ok());
+  const Bytes refusal = Writer()
+                            .put(std::uint8_t{2})
+                            .put(static_cast<std::uint16_t>(sentence.size()))
+                            .raw(as_bytes_of(sentence))
+                            .take();
+  ASSERT_TRUE(send_all(caller.get(), refusal, after(5)).ok());
+}
+
+TEST(Greeter, AStrangersRefusalIsDoubtedAndTheRankIsMet) {
+  const auto listener = listen_tcp("127.0.0.1", "0");
+  ASSERT_TRUE(listener.ok());
+  const auto caller = greeter_of(1);
+  std::vector<std::string> warnings;
+  caller->set_warning([&](const std::string& text) { warnings.push_back(text); });
+  caller->connect(0, 0, {{"127.0.0.1", listener->port}}, false);
+  Status called;
+  std::thread calling([&] { called = caller->run(); });
+  for (int i = 0; i < 3; ++i) {
+    refuse_as_a_stranger(*listener, "engine build differs");
+  }
+  const auto host = greeter_of(0);
+  host->accept_on(listener->fd.get());
+  host->expect(1, 0);
+  const Status met = host->run();
+  calling.join();
+  EXPECT_TRUE(met.ok()) << met.message();
+  EXPECT_TRUE(called.ok()) << called.message();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("without proof"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("engine build differs"), std::string::npos) << warnings[0];
+}
+
+TEST(Greeter, ARefusalThatNobodyTakesBackIsBelievedAfterItsGrace) {
+  const auto listener = listen_tcp("127.0.0.1", "0");
+  ASSERT_TRUE(listener.ok());
+  const auto caller = greeter_of(1);
+  caller->set_refusal_grace(0.2);
+  caller->connect(0, 0, {{"127.0.0.1", listener->port}}, true);
+  Status called;
+  std::thread calling([&] { called = caller->run(); });
+  refuse_as_a_stranger(*listener, "engine build differs");
+  calling.join();
+  EXPECT_EQ(called.code(), Code::kRefused);
+  EXPECT_NE(called.message().find("engine build differs"), std::string::npos) << called.message();
+}
+
+// Though a caller without the token may be a stranger.
+TEST(Greeter, ACallerThatWasRefusedIsWaitedFor) {
+  const auto listener = listen_tcp("127.0.0.1", "0");
+  ASSERT_TRUE(listener.ok());
+  const auto host = greeter_of(0);
+  host->accept_on(listener->fd.get());
+  host->expect(1, 0);
+  Status met;
+  std::thread running([&] { met = host->run(); });
+  Hello self;
+  self.protocol = kProtocolVersion;
+  self.rank = 1;
+  self.world_size = 1024;
+  self.build = "build";
+  Greeter stranger(self, std::vector<std::byte>(16, std::byte{8}), after(20));
+  stranger.set_refusal_grace(0);
+  stranger.connect(0, 0, {{"127.0.0.1", listener->port}}, false);
+  EXPECT_EQ(stranger.run().code(), Code::kRefused);
+  const auto caller = greeter_of(1);
+  caller->connect(0, 0, {{"127.0.0.1", listener->port}}, false);
+  const Status called = caller->run();
+  running.join();
+  EXPECT_TRUE(called.ok()) << called.message();
+  EXPECT_TRUE(met.ok()) << met.message();
+}
+
 // Between two exchanges of the rendezvous: one of the ranks has gone, or rank 0 has judged.
 TEST(Greeter, EndsWithTheRendezvousAndNotAtItsDeadline) {
   for (const bool speaks : {false, true}) {
@@ -279,6 +358,7 @@ Status told_by_a_stranger(const std::string& answer) {
   const auto listener = listen_tcp("127.0.0.1", "0");
   EXPECT_TRUE(listener.ok());
   const auto caller = greeter_of(1);
+  caller->set_refusal_grace(0);
   caller->connect(0, 0, {{"127.0.0.1", listener->port}}, false);
   Status told;
   std::thread running([&] { told = caller->run(); });

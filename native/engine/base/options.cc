@@ -33,7 +33,7 @@ const std::array kRows = {
     Row{{"SMDP_IPV6", "switch", "", "0", "advertise IPv6 addresses beside IPv4"}, &Options::ipv6, 0, 0},
     Row{{"SMDP_RENDEZVOUS_PORT", "integer", "", "7592", "port of rank 0's rendezvous when no store carries its address"}, &Options::rendezvous_port, 1, 65535},
     Row{{"SMDP_RENDEZVOUS_TIMEOUT_S", "number", "s", "300", "how long ranks wait for each other at the start"}, &Options::rendezvous_timeout_s, 0.01, kLongest},
-    Row{{"SMDP_REFUSAL_GRACE_S", "number", "s", "5", "how long the others wait, once complete, for a rank that was refused"}, &Options::refusal_grace_s, 0, kLongest},
+    Row{{"SMDP_REFUSAL_GRACE_S", "number", "s", "-1", "at the start, how long a refusal is doubted that is not proved with the job's token; -1: as long as ranks wait for each other, without a token 5 s"}, &Options::refusal_grace_s, -1, kLongest},
     Row{{"SMDP_OPERATION_TIMEOUT_S", "number", "s", "1800", "deadline of an operation that brings none of its own"}, &Options::operation_timeout_s, 0.01, kLongest},
     Row{{"SMDP_WARN_S", "number", "s", "4.5", "a wait longer than this prints one line naming the ranks waited for"}, &Options::warn_s, 0.01, kLongest},
     Row{{"SMDP_HEARTBEAT_S", "number", "s", "10", "a link on which nothing was acknowledged for so long is lost"}, &Options::heartbeat_s, 0.1, kLongestSilence},
@@ -146,6 +146,12 @@ std::span<const OptionInfo> option_table() {
     return infos;
   }();
   return table;
+}
+
+double refusal_grace_s(const Options& options) {
+  constexpr double kOpen = 5;
+  const double chosen = options.job_token.empty() ? kOpen : options.rendezvous_timeout_s;
+  return options.refusal_grace_s < 0 ? chosen : options.refusal_grace_s;
 }
 
 Environment process_environment() {

@@ -20,7 +20,7 @@ struct Options {
   bool ipv6 = false;
   std::int64_t rendezvous_port = 7592;
   double rendezvous_timeout_s = 300;
-  double refusal_grace_s = 5;
+  double refusal_grace_s = -1;
   double operation_timeout_s = 1800;
   double warn_s = 4.5;
   double heartbeat_s = 10;
@@ -62,6 +62,9 @@ struct OptionInfo {
 
 // Looks a variable up; std::getenv in production.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
+// How long a refusal without proof is doubted, in seconds.
+double refusal_grace_s(const Options& options);
+
 Environment process_environment();
 
 // Every option that `environment` sets, the others at their defaults. A value that is no value of the

@@ -40,15 +40,42 @@ void Greeter::next_address(Conversation& talk, const std::string& why) {
 }
 
 void Greeter::refuse(Conversation& talk, const std::string& why, bool proved) {
-  talk.out = answer(kRefuse, as_bytes_of(why.substr(0, kMaxSentence)));
+  const auto sentence = as_bytes_of(why).first(std::min(why.size(), kMaxSentence));
+  Writer body;
+  if (talk.state == Conversation::State::kProof) {
+    body.raw(prove_refusal(token_, talk.their_hello, talk.our_hello, sentence));
+  }
+  talk.out = answer(kRefuse, body.raw(sentence).take());
   talk.state = Conversation::State::kLastWords;
   const Link claimed{static_cast<int>(talk.theirs.rank & 0x7fffffffU),
                      static_cast<int>(talk.theirs.rail & 0xffU)};
   if (const auto found = expected_.find(claimed); found != expected_.end()) {
-    found->second = why;
+    const bool is_first = std::exchange(found->second, why).empty();
     if (proved) {
       proved_.insert(claimed);
+    } else if (is_first && warn_) {
+      warn_("a caller that says it is rank " + std::to_string(claimed.first) + " was refused: " + why);
     }
+  }
+}
+
+// Of the side that called. One without a proof ends nothing while it is in doubt: this rank calls again.
+void Greeter::hear_refusal(Conversation& talk, const std::string& why, bool proved) {
+  const TimePoint now = Clock::now();
+  if (talk.state != Conversation::State::kWaiting) {
+    next_address(talk, why);
+  }
+  if (talk.refusal.empty() && !proved) {
+    talk.doubted_until = now + seconds(refusal_grace_s_);
+    if (warn_ && now < talk.doubted_until) {
+      warn_("who answered as rank " + std::to_string(talk.link.first) +
+            " refused without proof that it has the SMDP_JOB_TOKEN, and is called again: " + why);
+    }
+  }
+  talk.refusal = why;
+  if (proved || now >= talk.doubted_until) {
+    failed_[talk.link] = why;
+    fatal_ = {Code::kRefused, why};
   }
 }
 
@@ -126,7 +153,8 @@ void Greeter::on_answer(Conversation& talk) {
   Reader reader(talk.in);
   const auto tag = static_cast<std::byte>(reader.get<std::uint8_t>());
   const std::size_t length = reader.get<std::uint16_t>();
-  if (length > kMaxSentence) {
+  const bool is_of_welcome = talk.state == Conversation::State::kWelcomed;
+  if (length > kMaxSentence + (is_of_welcome ? sizeof(Digest) : 0)) {
     next_address(talk, "something that is not this engine answered");
     return;
   }
@@ -136,16 +164,19 @@ void Greeter::on_answer(Conversation& talk) {
   }
   const auto body = reader.raw(length);
   if (tag == kRefuse) {
-    const std::string why = sentence_of(body);
-    const bool other_rank = why.starts_with("this is rank");
-    next_address(talk, why);
-    if (!other_rank) {
-      failed_[talk.link] = why;
-      fatal_ = {Code::kRefused, why};
+    const auto proof = body.first(is_of_welcome ? std::min(length, sizeof(Digest)) : 0);
+    const auto sentence = body.subspan(proof.size());
+    const bool proved = is_of_welcome && equal_digests(proof, prove_refusal(token_, talk.our_hello,
+                                                                            talk.their_hello, sentence));
+    const std::string why = sentence_of(sentence);
+    if (why.starts_with("this is rank")) {
+      next_address(talk, why);
+    } else {
+      hear_refusal(talk, why, proved);
     }
     return;
   }
-  if (talk.state == Conversation::State::kWelcomed) {
+  if (is_of_welcome) {
     if (tag == kWelcome) {
       made_[talk.link] = std::move(talk.fd);
       talk.state = Conversation::State::kOver;
@@ -173,9 +204,7 @@ void Greeter::on_answer(Conversation& talk) {
     (void)send_all(talk.fd.get(), talk.out, Clock::now() + std::chrono::seconds(1));
     const std::string why = "wrong token: rank " + std::to_string(talk.link.first) +
                             " does not have the SMDP_JOB_TOKEN of rank " + std::to_string(self_.rank);
-    next_address(talk, why);
-    failed_[talk.link] = why;
-    fatal_ = {Code::kRefused, why};
+    hear_refusal(talk, why, false);
   }
 }
 

@@ -59,7 +59,7 @@ void Greeter::expect(int rank, int rail) { expected_[{rank, rail}] = ""; }
 
 void Greeter::begin(Conversation& talk) {
   if (talk.next >= talk.addresses.size()) {
-    if (!talk.patient && !std::exchange(talk.was_closed, false)) {
+    if (!talk.patient && talk.refusal.empty() && !std::exchange(talk.was_closed, false)) {
       talk.state = Conversation::State::kOver;
       failed_[talk.link] = talk.why;
       return;
@@ -94,7 +94,7 @@ TimePoint Greeter::answer_by(const Conversation& talk) const {
 void Greeter::begin_again(Conversation& talk) {
   const TimePoint now = Clock::now();
   talk.next = 0;
-  talk.retry_at = now + std::chrono::milliseconds(50);
+  talk.retry_at = now + (talk.refusal.empty() ? std::chrono::milliseconds(50) : kLookUp);
   if (!lookup_ || now - looked_up_ < kLookUp) {
     return;
   }
@@ -176,7 +176,8 @@ Status Greeter::verdict() const {
   }
   for (const auto& talk : talks_) {
     if (!talk->addresses.empty()) {
-      add(talk->link.first, talk->why);
+      const bool changed = !talk->refusal.empty() && talk->why != talk->refusal;
+      add(talk->link.first, talk->why + (changed ? " (before that: " + talk->refusal + ")" : ""));
     }
   }
   return text.empty() ? Status() : Status(refused ? Code::kRefused : Code::kTimeout, text);
@@ -207,6 +208,9 @@ void Greeter::end_overdue(std::size_t conversations, TimePoint now) {
       talk.state = Conversation::State::kOver;
     } else if (!talk.addresses.empty() && now >= talk.ends) {
       next_address(talk, "no answer from " + talk.addresses[talk.next].text());
+    } else if (talk.state == Conversation::State::kWaiting && !talk.refusal.empty() &&
+               now >= talk.doubted_until) {
+      hear_refusal(talk, talk.refusal, false);
     }
   }
 }
@@ -248,6 +252,10 @@ Status Greeter::run() {
     const TimePoint now = Clock::now();
     attention_ += std::min<std::chrono::nanoseconds>(now - std::exchange(turned, now), kWaking);
     end_overdue(conversations, now);
+    if (remind_ && now - reminded_ >= kLookUp) {
+      reminded_ = now;
+      remind_();
+    }
     std::erase_if(talks_, [](const auto& talk) { return talk->state == Conversation::State::kOver; });
     const bool only_refused = !expected_.empty() && std::ranges::all_of(expected_, [](const auto& entry) {
       return !entry.second.empty();
@@ -259,7 +267,7 @@ Status Greeter::run() {
       // stranger.
       const bool all_proved =
           std::ranges::all_of(expected_, [this](const auto& entry) { return proved_.contains(entry.first); });
-      grace_ends = all_proved ? now : after(std::min(refusal_grace_s_, 1e6));
+      grace_ends = all_proved ? now : after(refusal_grace_s_);
     }
     if (now >= deadline_ || now >= grace_ends) {
       break;

@@ -3,6 +3,7 @@
 // slow rank nor a stranger who connects and says nothing holds up the rest.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -48,8 +49,14 @@ class Greeter {
   // error, run() ends with it and it is told().
   using Hear = std::function<std::optional<Status>(int fd)>;
   void set_hearing(Hear hear) { hear_ = std::move(hear); }
-  // After all but refused ranks are there, wait so long for those. Default: until the deadline.
-  void set_refusal_grace(double value_s) { refusal_grace_s_ = value_s; }
+  // A refusal whose sender does not prove that it belongs to the job may be a stranger's, and so may be a
+  // caller that was refused. For so long, who refuses is called again, and, after all others are there, who
+  // was refused is waited for. Default: until the deadline.
+  void set_refusal_grace(double value_s) { refusal_grace_s_ = std::min(value_s, 1e6); }
+  // Called twice a second while run() waits.
+  void set_reminder(std::function<void()> remind) { remind_ = std::move(remind); }
+  // Told of refusals without a proof: of each peer's first.
+  void set_warning(std::function<void(const std::string&)> warn) { warn_ = std::move(warn); }
 
   // Runs until every connection is made, or fails naming what is missing and why. A proved peer that differs
   // (build, world size, generation, layout) ends it at once with kRefused.
@@ -83,6 +90,7 @@ class Greeter {
   void on_proof(Conversation& talk);
   void on_welcome(Conversation& talk);
   void refuse(Conversation& talk, const std::string& why, bool proved);
+  void hear_refusal(Conversation& talk, const std::string& why, bool proved);
   void accept_all(int listener);
   bool hang_up_on_a_stranger();
   [[nodiscard]] std::size_t callers() const;
@@ -95,7 +103,10 @@ class Greeter {
   std::vector<std::byte> token_;
   TimePoint deadline_;
   std::size_t most_strangers_;
-  double refusal_grace_s_ = 1e9;
+  double refusal_grace_s_ = 1e6;
+  std::function<void()> remind_;
+  std::function<void(const std::string&)> warn_;
+  TimePoint reminded_ = Clock::now();
   std::function<Result<std::vector<Address>>()> lookup_;
   std::string congestion_;
   TimePoint looked_up_ = Clock::now();

@@ -70,6 +70,11 @@ Digest prove_connect(std::span<const std::byte> token, const EncodedHello& conne
   return hmac_sha256(token, {as_bytes_of("smdp connect"), connecting, accepting});
 }
 
+Digest prove_refusal(std::span<const std::byte> token, const EncodedHello& connecting,
+                     const EncodedHello& accepting, std::span<const std::byte> sentence) {
+  return hmac_sha256(token, {as_bytes_of("smdp refuse"), connecting, accepting, sentence});
+}
+
 std::string difference(const Hello& ours, const Hello& theirs) {
   const auto both = [&](std::string_view what, const std::string& mine, const std::string& other) {
     return std::string(what) + " differs: rank " + std::to_string(ours.rank) + " has " + mine + ", rank " +

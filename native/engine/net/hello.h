@@ -5,11 +5,13 @@
 //                                    <-    accept: Hello (own nonce), HMAC("smdp accept", both hellos)
 //                                          or refuse: one sentence
 //   HMAC("smdp connect", both hellos)->
-//                                    <-    welcome, or refuse: one sentence
+//                                    <-    welcome,
+//                                          or refuse: HMAC("smdp refuse", both hellos, sentence), the
+//                                          sentence
 //
-// Both codes are keyed with the job's token and cover both nonces, so neither side can answer with what it
+// The codes are keyed with the job's token and cover both nonces, so neither side can answer with what it
 // heard, and an old conversation is worth nothing. The text before the codes differs, so a code is no answer
-// to its own question.
+// to its own question. A refusal without a code, or with a wrong one, may be a stranger's.
 #pragma once
 
 #include <array>
@@ -56,6 +58,8 @@ Digest prove_accept(std::span<const std::byte> token, const EncodedHello& connec
                     const EncodedHello& accepting);
 Digest prove_connect(std::span<const std::byte> token, const EncodedHello& connecting,
                      const EncodedHello& accepting);
+Digest prove_refusal(std::span<const std::byte> token, const EncodedHello& connecting,
+                     const EncodedHello& accepting, std::span<const std::byte> sentence);
 
 // What makes the two sides refuse each other once the token is proved; empty when nothing does. `theirs` and
 // `ours` are named in the sentence.

@@ -22,6 +22,7 @@ constexpr auto kLook = std::chrono::milliseconds(50);  // between two looks at t
 constexpr auto kLastCall = std::chrono::seconds(1);
 
 constexpr std::size_t kMostSaid = 3000;  // bytes of a failure's text
+constexpr std::size_t kMostShown = 100;  // characters of an entry that is none
 
 Bytes failure(const Status& status) {
   return Writer()
@@ -70,14 +71,17 @@ std::string join(const std::vector<std::string>& parts) {
   return text;
 }
 
+// What sign_entry() made.
 Result<std::vector<Address>> parse_entry(const std::string& entry) {
-  const std::size_t colon = entry.find('/');
-  std::vector<Address> addresses;
-  const int port = std::atoi(entry.c_str());  // NOLINT: our own text; 0 is refused below
-  if (colon == std::string::npos || port <= 0 || port > 65535) {
-    return Status(Code::kInvalid, "the store's entry " + std::string(kStoreKey) + " is no address: " + entry);
+  const std::size_t first = entry.find('/');
+  const std::size_t last = entry.rfind('/');
+  const int port = std::atoi(entry.c_str());  // NOLINT: 0, and what is no number, is refused below
+  if (first == last || port <= 0 || port > 65535) {
+    return Status(Code::kInvalid, "the store's entry " + std::string(kStoreKey) + " is no address: " +
+                                      plain_text(as_bytes_of(entry)).substr(0, kMostShown));
   }
-  std::string rest = entry.substr(colon + 1);
+  std::string rest = entry.substr(first + 1, last - first - 1);
+  std::vector<Address> addresses;
   while (!rest.empty()) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
     addresses.push_back({rest.substr(0, comma), static_cast<std::uint16_t>(port)});
@@ -86,11 +90,19 @@ Result<std::vector<Address>> parse_entry(const std::string& entry) {
   return addresses;
 }
 
+bool is_signed(std::span<const std::byte> token, const std::string& entry) {
+  const std::string ours = sign_entry(token, entry.substr(0, std::min(entry.rfind('/'), entry.size())));
+  return ours.size() == entry.size() && equal_digests(as_bytes_of(ours), as_bytes_of(entry));
+}
+
 // Rank 0 sets the entry, and empties it when all have met: the next rendezvous may be over the same store,
-// and must not read the address of this one.
+// and must not read the address of this one. One that is not signed is as none for `grace_s`:
+// a stranger may have written it. Then it is called, and the hello tells what differs.
 class StoreEntry {
  public:
-  StoreEntry(KeyValueStore& store, TimePoint deadline) : store_(store), deadline_(deadline) {}
+  StoreEntry(KeyValueStore& store, std::span<const std::byte> token, double grace_s, TimePoint deadline,
+             std::function<void(const std::string&)> warn)
+      : store_(store), token_(token), grace_s_(grace_s), deadline_(deadline), warn_(std::move(warn)) {}
 
   // Waits until there is one.
   Result<std::vector<Address>> await() {
@@ -100,7 +112,8 @@ class StoreEntry {
         return found;
       }
       if (Clock::now() >= deadline_) {
-        return Status(Code::kTimeout, "rank 0 did not write its address to the store");
+        return Status(Code::kTimeout, "rank 0 did not write its address to the store" +
+                                          (foreign_since_ ? "; " + std::string(kForeign) : ""));
       }
       std::this_thread::sleep_for(kLook);
     }
@@ -111,27 +124,52 @@ class StoreEntry {
     if (!entry.ok()) {
       return Status(entry.status().code(), "waiting for rank 0's address: " + entry.status().message());
     }
-    return entry->empty() ? std::vector<Address>{} : parse_entry(*entry);
+    if (entry->empty()) {
+      return std::vector<Address>{};
+    }
+    if (is_signed(token_, *entry)) {
+      foreign_since_.reset();
+      return parse_entry(*entry);
+    }
+    if (!foreign_since_) {
+      foreign_since_ = Clock::now();
+      warn_(std::string(kForeign) + "; waiting for rank 0's");
+    }
+    const bool is_doubted = Clock::now() - *foreign_since_ < seconds(grace_s_);
+    return is_doubted ? std::vector<Address>{} : parse_entry(*entry);
   }
 
  private:
+  static constexpr const char* kForeign =
+      "the store's entry smdp/rendezvous was not written with this rank's SMDP_JOB_TOKEN";
+
   KeyValueStore& store_;
+  std::span<const std::byte> token_;
+  double grace_s_;
   TimePoint deadline_;
+  std::function<void(const std::string&)> warn_;
+  std::optional<TimePoint> foreign_since_;
 };
 
 }  // namespace
 
+std::string sign_entry(std::span<const std::byte> token, const std::string& addresses) {
+  return addresses + "/" + to_hex(hmac_sha256(token, {as_bytes_of("smdp address"), as_bytes_of(addresses)}));
+}
+
 Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Hello& self, std::vector<std::byte> token,
                                                      const Options& options, const std::string& master,
-                                                     KeyValueStore* store, TimePoint deadline) {
+                                                     KeyValueStore* store, TimePoint deadline,
+                                                     const std::function<void(const std::string&)>& warn) {
   const int rank = static_cast<int>(self.rank);
   const int world_size = static_cast<int>(self.world_size);
   std::unique_ptr<Rendezvous> made(new Rendezvous(rank, world_size));
   if (world_size == 1) {
     return made;
   }
-  Greeter greeter(self, std::move(token), deadline);
-  greeter.set_refusal_grace(options.refusal_grace_s);
+  Greeter greeter(self, token, deadline);
+  greeter.set_refusal_grace(refusal_grace_s(options));
+  greeter.set_warning(warn);
   const auto fixed_port = static_cast<std::uint16_t>(options.rendezvous_port);
   Result<std::vector<std::string>> listed = interface_addresses(options.interface, options.ipv6);
   if (!listed.ok()) {
@@ -141,7 +179,7 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Hello& self, std::vec
   if (rank != 0) {
     std::vector<Address> addresses;
     if (store != nullptr) {
-      StoreEntry entry(*store, deadline);
+      StoreEntry entry(*store, token, refusal_grace_s(options), deadline, warn);
       Result<std::vector<Address>> stored = entry.await();
       if (!stored.ok()) {
         return stored.status();
@@ -171,10 +209,12 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::meet(const Hello& self, std::vec
           candidates.insert(candidates.begin(), hosts->begin(), hosts->end());
         }
       }
-      if (Status status = store->set(kStoreKey, std::to_string(listener->port) + "/" + join(candidates));
-          !status.ok()) {
+      const std::string entry = sign_entry(token, std::to_string(listener->port) + "/" + join(candidates));
+      if (Status status = store->set(kStoreKey, entry); !status.ok()) {
         return status;
       }
+      // Others may write there too. Who could read it once has no need of it, so it is tried and no more.
+      greeter.set_reminder([store, entry] { (void)store->set(kStoreKey, entry); });
     }
     greeter.accept_on(listener->fd.get());
     for (int other = 1; other < world_size; ++other) {

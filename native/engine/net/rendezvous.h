@@ -9,6 +9,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,10 @@ namespace smdp {
 
 class Greeter;
 
+// Rank 0's entry in a store: "<port>/<address>,<address>...", and behind a further / its HMAC in hexadecimal,
+// keyed with the job's token, for others may write there too.
+std::string sign_entry(std::span<const std::byte> token, const std::string& addresses);
+
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
@@ -34,10 +40,11 @@ class KeyValueStore {
 class Rendezvous {
  public:
   // Connects this rank to rank 0 (or, on rank 0, waits for all the others). `master` is used when `store` is
-  // null.
+  // null. `warn` is told of what is doubted: refusals and entries that are not proved.
   static Result<std::unique_ptr<Rendezvous>> meet(const Hello& self, std::vector<std::byte> token,
                                                   const Options& options, const std::string& master,
-                                                  KeyValueStore* store, TimePoint deadline);
+                                                  KeyValueStore* store, TimePoint deadline,
+                                                  const std::function<void(const std::string&)>& warn);
 
   // The ranks' blobs in order of rank. If a rank brings an error instead of a blob, or leaves, that error on
   // all.
