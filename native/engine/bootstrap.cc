@@ -74,7 +74,11 @@ std::string plan_text(const Options& o) {
 class Bootstrap {
  public:
   Bootstrap(const Identity& identity, const Options& options, const LogSink& log)
-      : identity_(identity), options_(options), log_(log), deadline_(after(options.rendezvous_timeout_s)) {
+      : identity_(identity),
+        options_(options),
+        log_(log),
+        warn_([log](const std::string& what) { log(LogLevel::kWarning, what); }),
+        deadline_(after(options.rendezvous_timeout_s)) {
     self_.protocol = identity.protocol;
     self_.rank = static_cast<std::uint32_t>(identity.rank);
     self_.world_size = static_cast<std::uint32_t>(identity.world_size);
@@ -357,9 +361,7 @@ class Bootstrap {
   const Identity& identity_;
   const Options& options_;
   const LogSink& log_;
-  std::function<void(const std::string&)> warn_ = [this](const std::string& what) {
-    log_(LogLevel::kWarning, what);
-  };
+  std::function<void(const std::string&)> warn_;
   TimePoint deadline_;
   Hello self_;
   std::vector<std::byte> token_;

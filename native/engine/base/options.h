@@ -50,6 +50,9 @@ struct Options {
   bool verbose = false;
 };
 
+// How long a refusal without proof is doubted, in seconds.
+double refusal_grace_s(const Options& options);
+
 struct OptionInfo {
   std::string_view name;  // the environment variable
   std::string_view type;  // "text", "integer", "number", "switch"
@@ -62,9 +65,6 @@ struct OptionInfo {
 
 // Looks a variable up; std::getenv in production.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
-// How long a refusal without proof is doubted, in seconds.
-double refusal_grace_s(const Options& options);
-
 Environment process_environment();
 
 // Every option that `environment` sets, the others at their defaults. A value that is no value of the
