@@ -16,15 +16,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr const char* kKey = "smdp/rendezvous";
-const std::string kToken = "00112233445566778899aabbccddeeff";
-
-std::string signed_with_token(const std::string& addresses) {
-  std::vector<std::byte> token;
-  for (std::size_t i = 0; i < kToken.size(); i += 2) {
-    token.push_back(static_cast<std::byte>(std::stoi(kToken.substr(i, 2), nullptr, 16)));
-  }
-  return sign_entry(token, addresses);
-}
+const Bytes kToken(16, std::byte{7});
 
 // A store that outlives two rendezvous, as torch's does in a process that begins anew.
 struct Reused {
@@ -57,7 +49,7 @@ Result<std::unique_ptr<Engine>> open_rank(int rank, int size, KeyValueStore& sto
   config.identity = {rank, size, "test-build", "127.0.0.1", &store};
   config.options.host_id = "host-" + std::to_string(rank);
   config.options.interface = "127.0.0.1";
-  config.options.job_token = kToken;
+  config.options.job_token = to_hex(kToken);
   config.options.arena_mib = 16;
   config.options.rendezvous_timeout_s = 20;
   config.options.close_timeout_s = 2;
@@ -68,7 +60,7 @@ Result<std::unique_ptr<Engine>> open_rank(int rank, int size, KeyValueStore& sto
 // The address of somebody who listened once, and does not any more.
 std::string dead_address() {
   const auto listener = listen_tcp("127.0.0.1", "0");
-  return signed_with_token(std::to_string(listener.ok() ? listener->port : 1) + "/127.0.0.1");
+  return sign_entry(kToken, std::to_string(listener.ok() ? listener->port : 1) + "/127.0.0.1");
 }
 
 // Rank 0 comes `late`; both must meet soon after.

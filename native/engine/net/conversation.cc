@@ -62,21 +62,23 @@ void Greeter::refuse(Conversation& talk, const std::string& why, bool proved) {
 // Of the side that called. One without a proof ends nothing while it is in doubt: this rank calls again.
 void Greeter::hear_refusal(Conversation& talk, const std::string& why, bool proved) {
   const TimePoint now = Clock::now();
-  if (talk.state != Conversation::State::kWaiting) {
-    next_address(talk, why);
-  }
+  next_address(talk, why);
   if (talk.refusal.empty() && !proved) {
     talk.doubted_until = now + seconds(refusal_grace_s_);
     if (warn_ && now < talk.doubted_until) {
-      warn_("who answered as rank " + std::to_string(talk.link.first) +
-            " refused without proof that it has the SMDP_JOB_TOKEN, and is called again: " + why);
+      warn_("the process that answered as rank " + std::to_string(talk.link.first) +
+            " refused without proof that it has the SMDP_JOB_TOKEN; this rank calls again: " + why);
     }
   }
   talk.refusal = why;
   if (proved || now >= talk.doubted_until) {
-    failed_[talk.link] = why;
-    fatal_ = {Code::kRefused, why};
+    believe_refusal(talk);
   }
+}
+
+void Greeter::believe_refusal(const Conversation& talk) {
+  failed_[talk.link] = talk.refusal;
+  fatal_ = {Code::kRefused, talk.refusal};
 }
 
 void Greeter::on_hello(Conversation& talk) {

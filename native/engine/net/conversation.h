@@ -38,8 +38,8 @@ struct Greeter::Conversation {
   bool patient = false;
   bool was_closed = false;  // by one that may be busy: another round of the addresses is worth it
   std::string why = "no answer";
-  std::string refusal;        // the last one without a proof
-  TimePoint doubted_until{};  // of the first such
+  std::string refusal;        // the last one
+  TimePoint doubted_until{};  // set by the first one without a proof
 };
 
 }  // namespace smdp

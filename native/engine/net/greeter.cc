@@ -208,9 +208,9 @@ void Greeter::end_overdue(std::size_t conversations, TimePoint now) {
       talk.state = Conversation::State::kOver;
     } else if (!talk.addresses.empty() && now >= talk.ends) {
       next_address(talk, "no answer from " + talk.addresses[talk.next].text());
-    } else if (talk.state == Conversation::State::kWaiting && !talk.refusal.empty() &&
+    } else if (fatal_.ok() && talk.state == Conversation::State::kWaiting && !talk.refusal.empty() &&
                now >= talk.doubted_until) {
-      hear_refusal(talk, talk.refusal, false);
+      believe_refusal(talk);
     }
   }
 }

@@ -91,6 +91,7 @@ class Greeter {
   void on_welcome(Conversation& talk);
   void refuse(Conversation& talk, const std::string& why, bool proved);
   void hear_refusal(Conversation& talk, const std::string& why, bool proved);
+  void believe_refusal(const Conversation& talk);
   void accept_all(int listener);
   bool hang_up_on_a_stranger();
   [[nodiscard]] std::size_t callers() const;
