@@ -264,7 +264,6 @@ void leave_early(const std::vector<int>& hosts, bool pending, bool others_first)
   if (others_first && members.size() > 2) {
     expect_left(jobs[1]);
   } else {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     call_on_others();
     for (const int rank : members) {
       if (rank != 0) {

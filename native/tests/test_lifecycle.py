@@ -18,12 +18,12 @@ meet("ready")
 if rank == 0:
     pending = %s
     dist.destroy_process_group(group)
-    store.set("destroyed", "")
     if pending:
         try:
             pending.wait()
         except dist.DistBackendError as error:
             print("own", error, flush=True)
+    store.set("destroyed", "")
 else:
     store.wait(["destroyed"])
     try:

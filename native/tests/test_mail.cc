@@ -366,6 +366,20 @@ TEST(Mail, ASendWithinTheHostEndsWhenItsReceiverLeft) {
       << status.message();
 }
 
+// A few bytes between hosts need no receiver's call, but they are lost with an engine that closes.
+TEST(Mail, ASendToAnotherHostEndsWhenItsReceiverClosed) {
+  Post post({.hosts = {1, 1, 1}});
+  std::thread closing([&] { post.cluster().engine(1).close(); });
+  std::this_thread::sleep_for(200ms);
+  const auto sending = post.send(0, 1, Buffer(10));
+  const Status status = sending->finish();
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("rank 1 (host host-1) closed its engine"), std::string::npos)
+      << status.message();
+  post.cluster().close();
+  closing.join();
+}
+
 TEST(Mail, CallsThatCannotBeAreRefused) {
   Post post({.hosts = {2}});
   EXPECT_EQ(post.send(0, 0, Buffer(1))->finish().code(), Code::kInvalid);

@@ -121,6 +121,7 @@ void Group::submit(Call call) {
     const std::uint64_t record = services_.flight().add(traced_, number, call.what, now, deadline);
     queue_.push_back({number, std::move(call), deadline, now, record});
   }
+  check_departures();
   inside_ = true;
   admit();
   reap();
@@ -253,6 +254,7 @@ bool Group::arrived(int from, const FrameHeader& header, Landing landing) {
   }
   if (header.type == FrameType::kLeave) {
     departures_.push_back({*rank, header.operation, header.offset, Clock::now()});
+    check_departures();
     return true;
   }
   if (header.type == FrameType::kSuspect) {

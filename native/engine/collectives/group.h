@@ -177,6 +177,8 @@ class Group final : public OperationHost, private MailHost, public std::enable_s
   void mismatch(int from, const FrameHeader& header, const Descriptor& ours);
   void check_times(Operation& operation, TimePoint now);
   void tell_suspicions(Operation& operation, TimePoint now);
+  void say_suspicions(Operation& operation, TimePoint now);
+  void tell_why_behind(std::uint64_t awaited_in, TimePoint now);
   void check_queue(TimePoint now);
   [[nodiscard]] std::string name_operation(std::uint64_t number) const;
   [[nodiscard]] std::string describe_wait(const Operation& operation, const std::vector<int>& ranks) const;

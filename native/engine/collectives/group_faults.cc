@@ -51,6 +51,9 @@ bool Group::hear_suspicion(int from, const FrameHeader& header) {
     hear_waits(from, suspect, Clock::now());
     return true;
   }
+  if (suspect == rank_) {
+    tell_why_behind(header.operation, Clock::now());
+  }
   const auto found = active_.find(header.operation);
   if (found != active_.end()) {
     found->second->witnesses().insert(from);
@@ -63,6 +66,17 @@ bool Group::hear_suspicion(int from, const FrameHeader& header) {
     heard.suspects.insert(suspect);
   }
   return true;
+}
+
+// Others wait for this rank in a call that is behind another one here. Whom it waits for in that one it may
+// have told while it was under way there too, and they have forgotten that with it.
+void Group::tell_why_behind(std::uint64_t awaited_in, TimePoint now) {
+  for (const auto& [number, operation] : active_) {
+    const bool is_told = operation->told() && now - operation->told()->at > seconds(kWitnessPause);
+    if (is_told && is_later(awaited_in, number)) {
+      say_suspicions(*operation, now);
+    }
+  }
 }
 
 // Who goes on to later calls waits for nobody in an earlier one, or says so in the later ones too.
@@ -363,6 +377,11 @@ void Group::check_times(Operation& operation, TimePoint now) {
 }
 
 void Group::tell_suspicions(Operation& operation, TimePoint now) {
+  say_suspicions(operation, now);
+  operation.warn_again_at(now + seconds(kWitnessPause));
+}
+
+void Group::say_suspicions(Operation& operation, TimePoint now) {
   operation.tells({now, operation.waiting_for().ranks});
   for (const int rank : operation.told()->ranks) {
     FrameHeader header;
@@ -372,7 +391,6 @@ void Group::tell_suspicions(Operation& operation, TimePoint now) {
     header.piece = static_cast<std::uint32_t>(rank);
     tell_all(header, nullptr);
   }
-  operation.warn_again_at(now + seconds(kWitnessPause));
 }
 
 }  // namespace smdp

@@ -167,7 +167,8 @@ std::vector<int> Group::mail_culprits(const std::vector<int>& awaited, TimePoint
 // A rank that left owes nothing to those that do not wait for it, nor what is on its way; somebody that any
 // rank will do for waits for all.
 void Group::check_who_left(const Exchange& exchange, TimePoint now) {
-  const std::vector<int> awaited = mail_.unanswered_by(exchange.number);
+  const std::vector<int> awaited =
+      mail_.unanswered_by(exchange.number, [this](int rank) { return closed_.contains(rank); });
   const auto gone = [&](int rank) -> std::optional<std::string> {
     const auto closed = closed_.find(rank);
     if (closed != closed_.end() && now - closed->second > seconds(kArrivalGrace)) {

@@ -407,7 +407,8 @@ std::vector<int> Mail::senders_of(const Receive& wanted) const {
   return senders;
 }
 
-std::vector<int> Mail::unanswered_by(std::uint64_t exchange) const {
+std::vector<int> Mail::unanswered_by(std::uint64_t exchange,
+                                     const std::function<bool(int)>& has_closed) const {
   std::vector<int> ranks;
   for (const Receive& wanted : receives_) {
     if (wanted.exchange == exchange) {
@@ -416,9 +417,12 @@ std::vector<int> Mail::unanswered_by(std::uint64_t exchange) const {
     }
   }
   for (const auto& [key, message] : outgoing_) {
-    // Within a host its receiver copies it, ready or not; a transport delivers without the receiver's call.
-    if (message.exchange == exchange && (!message.ready || host_.shares_host(std::get<0>(key)))) {
-      ranks.push_back(std::get<0>(key));
+    // Within a host its receiver copies it, ready or not; a transport delivers without the receiver's call,
+    // but not to an engine that is closed.
+    const int receiver = std::get<0>(key);
+    if (message.exchange == exchange &&
+        (!message.ready || host_.shares_host(receiver) || has_closed(receiver))) {
+      ranks.push_back(receiver);
     }
   }
   return ranks;

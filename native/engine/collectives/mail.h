@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -78,7 +79,8 @@ class Mail {
   std::map<std::uint64_t, Exchange>& under_way() { return exchanges_; }
   [[nodiscard]] Operation::Wait waiting_for(std::uint64_t exchange) const;
   // The ranks without whose call of the other end this one does not end, as far as is known here.
-  [[nodiscard]] std::vector<int> unanswered_by(std::uint64_t exchange) const;
+  [[nodiscard]] std::vector<int> unanswered_by(std::uint64_t exchange,
+                                               const std::function<bool(int)>& has_closed) const;
   // Of messages that nobody receives yet.
   [[nodiscard]] std::uint64_t parked_bytes() const { return parked_bytes_; }
   // Numbers under which transports may still use memory of calls that are under way.
