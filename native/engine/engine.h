@@ -28,7 +28,7 @@ struct EngineConfig {
   Identity identity;
   Options options;
   LogSink log;                   // null: standard error
-  Tracer::EmitEvent emit_event;  // null: lines on standard output
+  Tracer::EmitEvent emit_event;  // null: lines to SMDP_EVENT_PIPE, else on standard output
   // Tests put another transport between the hosts; null: TCP.
   std::function<std::unique_ptr<Transport>(Executor& executor, int rank)> make_transport;
 };

@@ -1,7 +1,10 @@
 // What an engine keeps for people: flight records, timeline, counters.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <new>
 
 #include "engine.h"
@@ -22,8 +25,25 @@ std::uint64_t nanoseconds(TimePoint at) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count());
 }
 
+// The pipe for events that the launcher gave this process, "descriptor:device:inode", or -1. A program in
+// between may have closed it, and its number may belong to a file of the script by now.
+int event_pipe() {
+  const char* given = std::getenv("SMDP_EVENT_PIPE");
+  int fd = -1;
+  unsigned long long device = 0;
+  unsigned long long inode = 0;
+  struct stat there{};
+  const bool is_it = given != nullptr && std::sscanf(given, "%d:%llu:%llu", &fd, &device, &inode) == 3 &&
+                     ::fstat(fd, &there) == 0 && S_ISFIFO(there.st_mode) && there.st_dev == device &&
+                     there.st_ino == inode;
+  return is_it ? fd : -1;
+}
+
 // In one call, so that the lines of several threads and ranks do not mix.
-void print_line(const std::string& line) { (void)write_fully(STDOUT_FILENO, line + "\n"); }
+void print_event(const std::string& line) {
+  const int pipe = event_pipe();
+  (void)write_fully(pipe < 0 ? STDOUT_FILENO : pipe, line + "\n");
+}
 
 }  // namespace
 
@@ -32,7 +52,7 @@ void Engine::start_traces() {
   const TraceIdentity who{rank_, layout_.world_size(), layout_.host_names[static_cast<std::size_t>(host)],
                           config_.identity.build, host == layout_.host_of[0]};
   auto tracer = Tracer::create(config_.options, who,
-                               config_.emit_event ? config_.emit_event : Tracer::EmitEvent(print_line));
+                               config_.emit_event ? config_.emit_event : Tracer::EmitEvent(print_event));
   if (tracer.ok()) {
     tracer_ = std::move(*tracer);
   } else {

@@ -309,3 +309,30 @@ def test_counters_are_event_lines(tmp_path: Path) -> None:
         if outcome.rank == 0:  # beside rank 1, which sleeps for 1.5 s in all
             assert waited > 0.3
             assert max(late, key=lambda rank: late[rank]) == 1
+
+
+# A program between the launcher and the engine may have closed the pipe, and its number be another file's.
+@pytest.mark.parametrize("is_it", [True, False])
+def test_event_lines_go_to_the_launchers_pipe_and_to_no_other_file(is_it: bool, tmp_path: Path) -> None:
+    outcomes = ranks.run(
+        [2],
+        f"""
+        reading, writing = os.pipe()
+        status = os.fstat(writing)
+        if not {is_it}:
+            writing_too = os.open({str(tmp_path / "checkpoint")!r} + str(rank), os.O_WRONLY | os.O_CREAT)
+            os.dup2(writing_too, writing)
+        os.environ["SMDP_EVENT_PIPE"] = f"{{writing}}:{{status.st_dev}}:{{status.st_ino}}"
+        dist.init_process_group("smddp")
+        dist.all_reduce(torch.ones(1000))
+        dist.destroy_process_group()
+        if {is_it}:
+            print("piped", os.read(reading, 65536).decode(), end="", flush=True)
+        else:
+            assert os.fstat(writing).st_size == 0
+        """,
+        env={"SMDP_COUNTERS_S": "60"},
+    )
+    for outcome in outcomes:
+        (line,) = [line for line in outcome.out.splitlines() if '"event": "engine"' in line]
+        assert line.startswith("piped" if is_it else '{"smdp_event":'), line

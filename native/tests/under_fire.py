@@ -1,4 +1,5 @@
-"""Random faults on real jobs: processes that are killed, stopped, out of memory or gone; links and connections cut.
+"""Random faults on real jobs: processes that are killed, stopped, out of memory or gone, scripts
+that end early; links and connections that are cut or silent, descriptors that are closed.
 
     python native/tests/under_fire.py --faults 100 --seed 7 [--first 300] [--states hello,return] [--out FILE]
 

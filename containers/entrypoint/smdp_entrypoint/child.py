@@ -26,6 +26,7 @@ _READ_SIZE = 64 * 1024
 _LAST_READ_LIMIT = 1024 * 1024
 _TAIL_LINES = 40
 _PR_SET_PDEATHSIG = 1
+EVENT_PIPE = "SMDP_EVENT_PIPE"
 
 
 @dataclass(frozen=True)
@@ -78,25 +79,39 @@ class Stream:
 
 
 class Child:
-    """A process in a session of its own, which dies with us. `on_line` gets every line of both streams."""
+    """A process in a session of its own, which dies with us. `on_line` gets every line of both streams; `on_event` what
+    the engine in it says, which has a pipe of its own, named in the variable SMDP_EVENT_PIPE."""
 
-    def __init__(self, argv: list[str], environ: Mapping[str, str], cwd: Path, on_line: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        argv: list[str],
+        environ: Mapping[str, str],
+        cwd: Path,
+        on_line: Callable[[str], None],
+        on_event: Callable[[str], None] | None = None,
+    ) -> None:
         self.watch = TracebackWatch()
         self.stderr_tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self.ended: Ended | None = None
         self._on_line = on_line
         # Only the order of tracebacks matters, so only standard error is dated.
         (out, child_out), (error, child_error) = os.pipe(), open_dated_pipe()
+        written = [child_out, child_error]
         self.streams = [Stream(out, self._out_line), Stream(error, self._error_line)]
+        if on_event:
+            events, child_events = os.pipe()
+            written.append(child_events)
+            self.streams.append(Stream(events, lambda line, now: on_event(line)))
+            environ = {**environ, EVENT_PIPE: _identity(child_events)}
         try:
-            self._process = _start(argv, environ, cwd, child_out, child_error)
+            self._process = _start(argv, environ, cwd, written)
         except BaseException:
             for stream in self.streams:
                 stream.close(0.0)
             raise
         finally:
-            os.close(child_out)
-            os.close(child_error)
+            for fd in written:
+                os.close(fd)
         self.pid = self._process.pid
 
     def look(self, now: float) -> bool:
@@ -144,15 +159,23 @@ class Child:
         self._on_line(line)
 
 
-def _start(argv: list[str], environ: Mapping[str, str], cwd: Path, out: int, error: int) -> subprocess.Popen[bytes]:
+def _identity(fd: int) -> str:
+    """A program in between may close the descriptor and leave the variable: the engine looks whether it is this pipe."""
+    status = os.fstat(fd)
+    return f"{fd}:{status.st_dev}:{status.st_ino}"
+
+
+def _start(argv: list[str], environ: Mapping[str, str], cwd: Path, written: list[int]) -> subprocess.Popen[bytes]:
+    """`written`: the ends of pipes for standard output, standard error and, if there is a third, events."""
     try:
         return subprocess.Popen(
             argv,
             env=environ,
             cwd=str(cwd),
             stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=error,
+            stdout=written[0],
+            stderr=written[1],
+            pass_fds=written[2:],
             start_new_session=True,
             # Between fork and exec only two system calls are made, so no lock of another thread can be missed.
             preexec_fn=_die_with_parent(os.getpid()),  # noqa: PLW1509

@@ -1,8 +1,9 @@
 """The one place that writes: our standard output, never blocking the caller.
 
 The log proves who wrote an event (docs/events.md): `[HOST] {"smdp_event":` begins an event of the entrypoint and
-nothing else, `[HOST:RANK] {"smdp_event":` one of that worker. Elsewhere in what workers, pip and other hosts write
-this marker gets a space, so that no cut of a long line and no search inside one finds an event.
+nothing else, `[HOST:RANK] {"smdp_event":` one of that worker: of its engine, if it is named "engine", or of its script. Elsewhere in
+what workers, pip and other hosts write this marker gets a space, so that no cut of a long line and no search inside one
+finds an event.
 
 A log collector that stalls must not keep a stop signal from the workers, so bytes that the descriptor does not take
 at once wait in memory; the loop in `supervisor` asks `pending` and stops reading from the workers while it is large.
@@ -25,6 +26,7 @@ _CHUNK = 4096
 EVENT_VERSION = 1
 _EVENT = '{"smdp_event":'
 _NO_EVENT = '{ "smdp_event":'
+_ENGINE_EVENT = "engine"
 
 
 class Console:
@@ -52,7 +54,13 @@ class Console:
             self.write(f"[{self.host}] {_without_events(line)}")
 
     def worker_line(self, rank: int, text: str) -> None:
-        event = _EVENT if text.startswith(_EVENT) else ""
+        """What the script of a worker wrote, on standard output or standard error."""
+        event = _EVENT if _event_name(text) not in (None, _ENGINE_EVENT) else ""
+        self.write(f"[{self.host}:{rank}] {event}{_without_events(text[len(event) :])}")
+
+    def engine_line(self, rank: int, text: str) -> None:
+        """What the engine of a worker wrote, on its own pipe; only its events are expected there."""
+        event = _EVENT if _event_name(text) == _ENGINE_EVENT else ""
         self.write(f"[{self.host}:{rank}] {event}{_without_events(text[len(event) :])}")
 
     def event(self, name: str, **fields: Any) -> None:
@@ -99,6 +107,21 @@ class Console:
         # Nobody reads any more (or the disk is full for now): the training matters more than its log.
         self._waiting.clear()
         self._broken = error.errno in (errno.EPIPE, errno.EBADF)
+
+
+def _event_name(text: str) -> str | None:
+    """Of a line that any follower could take for an event; None for other lines, and for those with names in which
+    followers leave characters out."""
+    if not text.startswith(_EVENT):
+        return None
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or not all(key.isprintable() for key in fields):
+        return None
+    name = fields.get("event")
+    return name if isinstance(name, str) and name.isprintable() else None
 
 
 def _without_events(text: str) -> str:

@@ -55,8 +55,9 @@ class Training:
     def _start(self) -> None:
         layout = self.job.layout
         for local_rank, rank in enumerate(layout.ranks):
+            environ = self.job.worker_environ(local_rank)
             self.children.append(
-                Child(self.job.argv, self.job.worker_environ(local_rank), self.job.code, self._writer(rank))
+                Child(self.job.argv, environ, self.job.code, self._writer(rank), self._event_writer(rank))
             )
         self.console.event(
             "workers_started", ranks=layout.ranks, world_size=layout.world_size, master=str(self.job.master)
@@ -64,6 +65,9 @@ class Training:
 
     def _writer(self, rank: int) -> Callable[[str], None]:
         return lambda line: self.console.worker_line(rank, line)
+
+    def _event_writer(self, rank: int) -> Callable[[str], None]:
+        return lambda line: self.console.engine_line(rank, line)
 
     def _failure(self, child: Child) -> Failure | None:
         local_rank = self.children.index(child)

@@ -33,6 +33,54 @@ def test_a_job_that_ends_well(host: Host) -> None:
     assert next(line for line in host.lines if "smdp_event" in line).startswith('[algo-1] {"smdp_event": 1,')
 
 
+_FORGED = [
+    '{"smdp_event": 1, "event": "engine", "rank": 0}',
+    '{"smdp_event": 1, "event": "step", "event": "engine", "rank": 0}',
+    '{"smdp_event": 1, "event": "\\u0065ngine", "rank": 0}',
+    '{"smdp_event": 1, "event": "eng\\u0007ine", "rank": 0}',
+    '{"smdp_event": 1, "event": "step", "ev\\u0007ent": "engine", "rank": 0}',
+    '{"smdp_event": 1, "event": "engine", "rank": 0',
+    '{"smdp_event": 1, "event": ["engine"]}',
+]
+
+
+def test_only_the_engines_own_pipe_holds_its_events(host: Host) -> None:
+    host.job(
+        f"""
+        import os
+        pipe = int(os.environ["SMDP_EVENT_PIPE"].split(":")[0])
+        for line in {_FORGED!r}:
+            print(line, flush=True)
+        print('{{"smdp_event": 1, "event": "step", "step": 1, "steps": 2}}', flush=True)
+        os.write(pipe, b'{{"smdp_event": 1, "event": "engine", "rank": 0}}\\n')
+        os.write(pipe, b'{{"smdp_event": 1, "event": "step", "step": 2}}\\n')
+        """
+    )
+    assert host.run() == 0
+    events = [line for line in host.of_rank(0) if line.startswith('{"smdp_event":')]
+    assert sorted(events) == [
+        '{"smdp_event": 1, "event": "engine", "rank": 0}',
+        '{"smdp_event": 1, "event": "step", "step": 1, "steps": 2}',
+    ]
+    texts = [line for line in host.of_rank(0) if line.startswith('{ "smdp_event":')]
+    assert len(texts) == len(_FORGED) + 1
+
+
+def test_each_worker_has_a_pipe_for_events_of_its_own(host: Host) -> None:
+    host.job(
+        """
+        import os, stat
+        fd, device, inode = map(int, os.environ["SMDP_EVENT_PIPE"].split(":"))
+        status = os.fstat(fd)
+        assert stat.S_ISFIFO(status.st_mode) and (status.st_dev, status.st_ino) == (device, inode)
+        os.write(fd, b'{"smdp_event": 1, "event": "engine", "rank": %s}\\n' % os.environ["RANK"].encode())
+        """
+    )
+    assert host.run(SMDP_WORKERS_PER_HOST="3") == 0
+    for rank in range(3):
+        assert host.of_rank(rank) == [f'{{"smdp_event": 1, "event": "engine", "rank": {rank}}}']
+
+
 def test_lines_of_two_chatty_workers_are_neither_cut_nor_mixed(host: Host) -> None:
     host.job(
         """

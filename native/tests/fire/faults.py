@@ -10,7 +10,11 @@ STATES = ("rendezvous", "hello", "group creation", "shared-memory wait", "shard 
 OPENING = ("rendezvous", "hello")
 
 # What happens to the victim; the numbers are those of strike.cc.
-KINDS = {"kill": 0, "stop": 1, "exit": 2, "abort": 3, "memory": 4, "link": 5, "cut": 6}
+# "mute": a connection takes in nothing any more; "close": its descriptor is closed; "leave": the script is over.
+KINDS = {
+    **{"kill": 0, "stop": 1, "exit": 2, "abort": 3, "memory": 4, "link": 5, "cut": 6},
+    **{"mute": 7, "close": 8, "leave": 9},
+}
 DEADLY = ("kill", "exit", "abort", "memory")
 # In strike.cc too: where a process may strike itself, and when in the call.
 POINTS = {"meeting": 1, "hello": 2, "host sum": 3, "publish": 4, "words": 5}
@@ -26,6 +30,8 @@ LAST_CALL_S = 1.0
 SILENT_JUDGE_S = 5.0
 # To tell the others (docs/engine.md, "When something goes wrong").
 TELLING_S = 1.0
+# That what a rank sent before it left is waited for.
+LEAVE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,8 @@ class Fault:
     kind: str
     victim: int
     # Where: a call of the engine (``point``, its ``call``-th, ``manner``), a time after a call began (``after_us``),
-    # or a line of the script ("before", "between", "behind" the making or the end of a group).
+    # or a line of the script ("before", "between", "behind" the making or the end of a group; "round", the ``call``-th
+    # sum).
     point: str
     call: int
     manner: str
@@ -55,6 +62,11 @@ class Fault:
     def opening(self) -> bool:
         return self.state in OPENING
 
+    @property
+    def is_silent_link(self) -> bool:
+        """The heartbeat finds it."""
+        return self.kind in ("link", "mute")
+
     def stated_s(self) -> float:
         """From the strike until the last survivor has raised, at most."""
         if self.opening:
@@ -62,8 +74,10 @@ class Fault:
             return RENDEZVOUS_S + max(self.late_ms) / 1000 + judged + TELLING_S
         if self.kind == "stop":
             return OPERATION_S + TELLING_S
-        if self.kind == "link":
+        if self.is_silent_link:
             return 1.5 * HEARTBEAT_S + TELLING_S
+        if self.kind == "leave":
+            return LEAVE_S + TELLING_S
         return TELLING_S
 
 
@@ -72,8 +86,13 @@ def kinds_of(state: str, layout: str) -> list[str]:
     kinds = [*DEADLY, "stop"]
     if len(LAYOUTS[layout]) > 1 and state != "shared-memory wait":
         kinds.append("link")
-    if state in OPENING or (state in ("shard send", "return") and len(LAYOUTS[layout]) > 1):
-        kinds.append("cut")
+    shows_frames = state in ("shard send", "return") and len(LAYOUTS[layout]) > 1
+    if state in OPENING or shows_frames:
+        kinds += ["cut", "close"]
+    if shows_frames:
+        kinds.append("mute")
+    if state not in (*OPENING, "destroy"):
+        kinds.append("leave")
     return kinds
 
 
@@ -86,9 +105,11 @@ _SHOWN_BY = {
 }
 
 
-def _place(state: str, layout: str, draw: random.Random) -> tuple[str, int, str, int, str]:
+def _place(state: str, layout: str, kind: str, draw: random.Random) -> tuple[str, int, str, int, str]:
     """Point, call, manner, microseconds, line."""
     manner = draw.choice(list(MANNERS))
+    if kind == "leave" and state != "group creation":
+        return "", draw.randint(0, 5), manner, 0, "round"
     if state in ("group creation", "destroy"):
         if state == "destroy" and draw.random() < 0.5:
             return "words", draw.randint(1, 4), manner, 0, ""
@@ -120,7 +141,7 @@ def draw_fault(number: int, seed: int, states: tuple[str, ...], layout: str = ""
     state = states[number % len(states)]
     layout = layout or list(LAYOUTS)[number // len(states) % len(LAYOUTS)]
     kind = draw.choice(kinds_of(state, layout))
-    point, call, manner, after_us, line = _place(state, layout, draw)
+    point, call, manner, after_us, line = _place(state, layout, kind, draw)
     return Fault(
         number=number,
         state=state,

@@ -70,7 +70,9 @@ def _may_blame(fault: Fault, raiser: int) -> set[int]:
     if fault.kind == "link":
         there = {rank for rank, host in enumerate(fault.hosts) if host != fault.hosts[raiser]}
         return there | ({fault.victim} if fault.state == "destroy" else set())
-    if fault.kind == "cut":
+    if fault.kind == "mute":  # between two hosts; the victim may be told of itself by the other end
+        return {fault.victim} | {rank for rank, host in enumerate(fault.hosts) if host != fault.hosts[fault.victim]}
+    if fault.kind in ("cut", "close"):
         return set(range(len(fault.hosts)))
     return {fault.victim}
 
@@ -90,7 +92,7 @@ def judge(fault: Fault, struck_ns: int, outcomes: Mapping[int, Mapping[str, Any]
     verdict = Verdict(fault, struck_ns != 0, _state_seen(fault, messages))
     if not verdict.struck:
         return verdict
-    verdict.healed = fault.opening and fault.kind == "cut" and not messages
+    verdict.healed = fault.opening and fault.kind in ("cut", "close") and not messages
     for rank, outcome in outcomes.items():
         _judge_one(verdict, rank, outcome, struck_ns, patience)
     return verdict
@@ -109,7 +111,7 @@ def _judge_one(verdict: Verdict, rank: int, outcome: Mapping[str, Any], struck_n
         failures.append(f"rank {rank} took {outcome['closing_s']:.1f} s to close")
     message = outcome["raised"]
     if message is None:
-        if not verdict.healed and not (rank == fault.victim and fault.state == "destroy"):
+        if not verdict.healed and not (rank == fault.victim and (fault.state == "destroy" or fault.kind == "leave")):
             failures.append(f"rank {rank} did not raise")
         return
     names = blamed(message)

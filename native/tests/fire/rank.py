@@ -19,6 +19,10 @@ from fire.faults import Fault
 ROUNDS = 400  # large calls until the strike; it comes with one of the first
 
 
+class Left(Exception):
+    """The script is over before the others' scripts are."""
+
+
 class Striker:
     """This process's side of strike.cc."""
 
@@ -39,11 +43,14 @@ class Striker:
     def disarm(self) -> None:
         self._calls.strike_disarm()
 
-    def at(self, line: str) -> None:
-        """Here, if the fault names this line of the script."""
-        if self.is_victim and self._fault.line == line:
-            time.sleep(self._fault.after_us / 1e6)
+    def at(self, line: str, number: int = 0) -> None:
+        """Here, if the fault names this line of the script; raises Left where the script ends with it."""
+        fault = self._fault
+        if self.is_victim and fault.line == line and (line != "round" or fault.call == number):
+            time.sleep(fault.after_us / 1e6)
             self._calls.strike_now(self._kind)
+            if fault.kind == "leave":
+                raise Left
 
     def soon(self) -> None:
         """So long after now as the fault says, if it names neither a point nor a line."""
@@ -96,7 +103,7 @@ class Life:
         self._me = me
         self._members = list(range(len(fault.hosts)))
         # A lost link is the heartbeat's to find, and not the deadline's.
-        self._timeout_s = 4 * faults.OPERATION_S if fault.kind == "link" else faults.OPERATION_S
+        self._timeout_s = 4 * faults.OPERATION_S if fault.is_silent_link else faults.OPERATION_S
         self._engine: c_interface.Engine | None = None
 
     def play(self, library: c_interface.Library, port: int, master: str) -> None:
@@ -145,7 +152,8 @@ class Life:
         self._striker.at("before")
         self._striker.arm()
         self._striker.soon()
-        for _ in range(2 if self._fault.opening else ROUNDS):
+        for number in range(2 if self._fault.opening else ROUNDS):
+            self._striker.at("round", number)
             self._sum(group, self._fault.count)
 
     def _destroy(self) -> None:
@@ -176,6 +184,8 @@ def live(fault: Fault, me: int, record: int, library: c_interface.Library, port:
         life.play(library, port, master)
     except c_interface.EngineError as error:
         outcome["raised"] = str(error)
+    except Left:
+        pass
     except AssertionError as error:
         outcome["wrong"] = str(error)
     outcome["at_ns"] = time.monotonic_ns()

@@ -5,6 +5,8 @@
 // welcome, a frame bears its type. A strike is armed for the n-th call of one kind, and happens before the
 // call, after it, or when half of its bytes are out. The record is shared with the process that judges.
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/filter.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -24,7 +26,7 @@ namespace {
 
 enum Point : int { kNowhere, kMeeting, kHello, kHostSum, kPublish, kWords, kPoints };
 enum Manner : int { kBefore, kAfter, kHalf };
-enum Fault : int { kKill, kStop, kExit, kAbort, kMemory, kLink, kCut };
+enum Fault : int { kKill, kStop, kExit, kAbort, kMemory, kLink, kCut, kMute, kClose, kLeave };
 
 constexpr std::size_t kFrameBytes = 72;
 constexpr std::size_t kMostParts = 64;
@@ -72,6 +74,27 @@ void cut_link() {
   record->struck_ns = now_ns();
 }
 
+// Drops what comes in on the socket before TCP sees it, so that nothing is acknowledged any more.
+void mute(int fd) {
+  sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_fprog program = {1, &drop};
+  if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) != 0) {
+    std::abort();
+  }
+}
+
+// While ranks meet, the next connection would get the number of a closed one, and two would speak on it,
+// which no program can tell: there it becomes another file.
+void take_away(int fd) {
+  if (armed_point == kMeeting || armed_point == kHello) {
+    const int other = open("/dev/null", O_RDWR | O_CLOEXEC);
+    dup3(other, fd, O_CLOEXEC);
+    close(other);
+  } else {
+    close(fd);
+  }
+}
+
 void strike(int fault, int fd) {
   record->struck_ns = now_ns();
   switch (fault) {
@@ -90,6 +113,14 @@ void strike(int fault, int fd) {
     case kLink:
       cut_link();
       return;
+    case kMute:
+      mute(fd);
+      return;
+    case kClose:
+      take_away(fd);
+      return;
+    case kLeave:
+      return;  // the script closes its engine
     default:
       shutdown(fd, SHUT_RDWR);
   }
