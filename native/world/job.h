@@ -113,7 +113,7 @@ class Job {
   std::vector<Mapping> readable_;  // each rank's shared memory, as the others of its host read it
   std::vector<Rank> ranks_;
   Reference reference_;
-  std::map<std::uint32_t, Guilt> guilt_;  // by group; of one that is not here no call may fail
+  std::map<std::uint32_t, Guilt> guilt_;  // by group; of one that is not here no call may fail by itself
   bool is_struck_ = false;                // a fault came that a call may fail of, in whatever group
   bool is_tight_ = false;                 // processes are held up for so long that deadlines may pass
   Clock::duration delayed_{};             // by pauses

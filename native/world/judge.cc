@@ -114,11 +114,14 @@ void Job::judge_success(const std::string& name, int rank, const Made& made) {
 void Job::judge_error(const std::string& name, int rank, const Made& made) {
   const Status& status = made.status();
   const std::uint32_t group = plan_.calls[made.number].group;
-  const auto guilt = guilt_.find(group);
-  if (guilt == guilt_.end()) {
+  const auto found = guilt_.find(group);
+  // Its ranks may wait for a rank of another group before they make this call.
+  const bool may_wait_elsewhere = is_tight_ && !plan_.replaces.empty();
+  if (found == guilt_.end() && !may_wait_elsewhere) {
     wrong(name + " failed, and nothing was wrong: " + status.message());
     return;
   }
+  const std::set<int> guilty = found == guilt_.end() ? std::set<int>() : found->second.ranks;
   if (status.code() == Code::kClosed && at(rank).destroyed.contains(group)) {
     return;
   }
@@ -134,7 +137,7 @@ void Job::judge_error(const std::string& name, int rank, const Made& made) {
       return theirs->number == made.number && theirs->at + kJustMade <= made.ended;
     });
   };
-  const auto is_guilty = [&](int one) { return guilt->second.ranks.contains(one) || is_late(one); };
+  const auto is_guilty = [&](int one) { return guilty.contains(one) || is_late(one); };
   const std::string_view cause = cause_in(status.message());
   const std::vector<int> blamed = blamed_in(cause, status.code());
   const bool is_blamed = status.code() == Code::kTimeout ? std::ranges::all_of(blamed, is_guilty)
@@ -145,7 +148,7 @@ void Job::judge_error(const std::string& name, int rank, const Made& made) {
   const bool was_held_up =
       is_tight_ && !judges.empty() && (is_guilty(judges.front()) || made.ended >= held_up_until_);
   if (!was_held_up && (blamed.empty() || !is_blamed)) {
-    wrong(name + " blames another rank than " + list(guilt->second.ranks) + ": " + status.message());
+    wrong(name + " blames another rank than " + list(guilty) + ": " + status.message());
   }
   judge_time(name, rank, made);
 }
