@@ -73,8 +73,8 @@ BUGS = (
     Bug(
         "a goodbye is taken for a loss",
         "engine.cc",
-        "    group->peer_lost(peer, orderly, why);\n  }\n  if (gone_",
-        "    group->peer_lost(peer, false, why);\n  }\n  if (gone_",
+        "    group->peer_lost(peer, orderly, why);\n  }\n",
+        "    group->peer_lost(peer, false, why);\n  }\n",
         "failed, and nothing was wrong: .* was lost",
     ),
     Bug(
@@ -94,9 +94,9 @@ BUGS = (
     Bug(
         "the hosts' sums are added in another order on each host",
         "collectives/operation.cc",
-        "  offload_.run(\n      Phase::kReduce, wire_bytes(piece)",
-        "  std::swap(flight(piece).sums[0], flight(piece).sums[static_cast<std::size_t>(my_host_)]);\n"
-        "  offload_.run(\n      Phase::kReduce, wire_bytes(piece)",
+        "  std::vector<Part> parts = parts_of(piece, state.sums);\n",
+        "  std::swap(state.sums[0], state.sums[static_cast<std::size_t>(my_host_)]);\n"
+        "  std::vector<Part> parts = parts_of(piece, state.sums);\n",
         "another result than the reference",
     ),
     Bug(
