@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "engine.h"
 #include "trace/dump_signal.h"
@@ -25,25 +26,31 @@ std::uint64_t nanoseconds(TimePoint at) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count());
 }
 
-// The pipe for events that the launcher gave this process, "descriptor:device:inode", or -1. A program in
-// between may have closed it, and its number may belong to a file of the script by now.
-int event_pipe() {
-  const char* given = std::getenv("SMDP_EVENT_PIPE");
+// The pipe for events that the entrypoint gave this process.
+struct EventPipe {
   int fd = -1;
   unsigned long long device = 0;
   unsigned long long inode = 0;
-  struct stat there{};
-  const bool is_it = given != nullptr && std::sscanf(given, "%d:%llu:%llu", &fd, &device, &inode) == 3 &&
-                     ::fstat(fd, &there) == 0 && S_ISFIFO(there.st_mode) && there.st_dev == device &&
-                     there.st_ino == inode;
-  return is_it ? fd : -1;
+
+  // A program in between may have closed it, and its number may belong to a file of the script by now.
+  [[nodiscard]] bool is_there() const {
+    struct stat status{};
+    return fd >= 0 && ::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) && status.st_dev == device &&
+           status.st_ino == inode;
+  }
+};
+
+// "descriptor:device:inode"; nothing where the text is none of that.
+EventPipe event_pipe(const char* given) {
+  EventPipe pipe;
+  if (given == nullptr || std::sscanf(given, "%d:%llu:%llu", &pipe.fd, &pipe.device, &pipe.inode) != 3) {
+    pipe.fd = -1;
+  }
+  return pipe;
 }
 
 // In one call, so that the lines of several threads and ranks do not mix.
-void print_event(const std::string& line) {
-  const int pipe = event_pipe();
-  (void)write_fully(pipe < 0 ? STDOUT_FILENO : pipe, line + "\n");
-}
+void print_line(int fd, const std::string& line) { (void)write_fully(fd, line + "\n"); }
 
 }  // namespace
 
@@ -51,8 +58,20 @@ void Engine::start_traces() {
   const int host = layout_.host_of[static_cast<std::size_t>(rank_)];
   const TraceIdentity who{rank_, layout_.world_size(), layout_.host_names[static_cast<std::size_t>(host)],
                           config_.identity.build, host == layout_.host_of[0]};
-  auto tracer = Tracer::create(config_.options, who,
-                               config_.emit_event ? config_.emit_event : Tracer::EmitEvent(print_event));
+  Tracer::EmitEvent emit = config_.emit_event;
+  if (!emit) {
+    const char* given =
+        std::getenv("SMDP_EVENT_PIPE");  // NOLINT(concurrency-mt-unsafe): read while opening only
+    const EventPipe pipe = event_pipe(given);
+    if (given != nullptr && !pipe.is_there() && config_.options.counters_s > 0) {
+      log_(
+          LogLevel::kWarning,
+          "the entrypoint's pipe for events was closed by a program in between, so nobody takes the lines of "
+          "SMDP_COUNTERS_S for events: pass the descriptor of SMDP_EVENT_PIPE on (pass_fds)");
+    }
+    emit = [pipe](const std::string& line) { print_line(pipe.is_there() ? pipe.fd : STDOUT_FILENO, line); };
+  }
+  auto tracer = Tracer::create(config_.options, who, std::move(emit));
   if (tracer.ok()) {
     tracer_ = std::move(*tracer);
   } else {

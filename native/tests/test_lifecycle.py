@@ -23,7 +23,7 @@ if rank == 0:
             pending.wait()
         except dist.DistBackendError as error:
             print("own", error, flush=True)
-    store.set("destroyed", "")
+    store.set("destroyed", "")  # by now: what destroys a group is only asked for when the function returns
 else:
     store.wait(["destroyed"])
     try:

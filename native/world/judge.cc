@@ -116,7 +116,7 @@ void Job::judge_error(const std::string& name, int rank, const Made& made) {
   const std::uint32_t group = plan_.calls[made.number].group;
   const auto found = guilt_.find(group);
   // Its ranks may wait for a rank of another group before they make this call.
-  const bool may_wait_elsewhere = is_tight_ && !plan_.replaces.empty();
+  const bool may_wait_elsewhere = is_tight_ && !plan_.replaces.empty() && status.code() == Code::kTimeout;
   if (found == guilt_.end() && !may_wait_elsewhere) {
     wrong(name + " failed, and nothing was wrong: " + status.message());
     return;

@@ -236,7 +236,7 @@ for step in range(1, 8):
     event = {"smdp_event": 1, "event": "step", "time": 100 + 0.25 * step, "rank": 0, "step": step, "steps": 7}
     print(json.dumps(event), flush=True)
 event = {"smdp_event": 1, "event": "engine", "time": 102, "rank": 0, "seconds": 1, "operations": 7, "bytes": 7000000}
-print(json.dumps(event), flush=True)
+os.write(int(os.environ["SMDP_EVENT_PIPE"].split(":")[0]), json.dumps(event).encode() + b"\\n")
 """
 
 

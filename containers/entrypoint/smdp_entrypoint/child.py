@@ -1,4 +1,4 @@
-"""One started process: its group, its two streams, how it ended.
+"""One started process: its group, its streams, how it ended.
 
 A process that has ended is not reaped before its group is cleared (`clear`): as long as the zombie stands, the system
 gives its number to nobody else, so a signal to the group can only reach what the process left behind.
@@ -94,16 +94,16 @@ class Child:
         self.stderr_tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self.ended: Ended | None = None
         self._on_line = on_line
-        # Only the order of tracebacks matters, so only standard error is dated.
-        (out, child_out), (error, child_error) = os.pipe(), open_dated_pipe()
-        written = [child_out, child_error]
-        self.streams = [Stream(out, self._out_line), Stream(error, self._error_line)]
-        if on_event:
-            events, child_events = os.pipe()
-            written.append(child_events)
-            self.streams.append(Stream(events, lambda line, now: on_event(line)))
-            environ = {**environ, EVENT_PIPE: _identity(child_events)}
+        self._on_event = on_event
+        self.streams: list[Stream] = []
+        written: list[int] = []
         try:
+            # Only the order of tracebacks matters, so only standard error is dated.
+            self._open(os.pipe(), self._out_line, written)
+            self._open(open_dated_pipe(), self._error_line, written)
+            if on_event:
+                self._open(os.pipe(), self._event_line, written)
+                environ = {**environ, EVENT_PIPE: _identity(written[-1])}
             self._process = _start(argv, environ, cwd, written)
         except BaseException:
             for stream in self.streams:
@@ -113,6 +113,11 @@ class Child:
             for fd in written:
                 os.close(fd)
         self.pid = self._process.pid
+
+    @property
+    def is_silent(self) -> bool:
+        """Nobody holds its standard output or error any more. What is left of it may hold the pipe for events."""
+        return all(stream.fd is None for stream in self.streams[:2])
 
     def look(self, now: float) -> bool:
         """Whether the process has ended since the last look; `ended` then says how."""
@@ -139,6 +144,10 @@ class Child:
         for stream in self.streams:
             stream.close(now)
 
+    def _open(self, pipe: tuple[int, int], on_line: Callable[[str, float], None], written: list[int]) -> None:
+        self.streams.append(Stream(pipe[0], on_line))
+        written.append(pipe[1])
+
     def _read_rest(self, now: float) -> None:
         for stream in self.streams:
             size = 0
@@ -153,6 +162,10 @@ class Child:
             self.watch.last.spoken += 1
         self._on_line(line)
 
+    def _event_line(self, line: str, now: float) -> None:
+        if self._on_event:
+            self._on_event(line)
+
     def _error_line(self, line: str, now: float) -> None:
         self.watch.line(line, now)
         self.stderr_tail.append(line)
@@ -160,7 +173,7 @@ class Child:
 
 
 def _identity(fd: int) -> str:
-    """A program in between may close the descriptor and leave the variable: the engine looks whether it is this pipe."""
+    """What the engine compares: a program in between may close the descriptor and leave the variable."""
     status = os.fstat(fd)
     return f"{fd}:{status.st_dev}:{status.st_ino}"
 

@@ -1,9 +1,9 @@
 """The one place that writes: our standard output, never blocking the caller.
 
 The log proves who wrote an event (docs/events.md): `[HOST] {"smdp_event":` begins an event of the entrypoint and
-nothing else, `[HOST:RANK] {"smdp_event":` one of that worker: of its engine, if it is named "engine", or of its script. Elsewhere in
-what workers, pip and other hosts write this marker gets a space, so that no cut of a long line and no search inside one
-finds an event.
+nothing else, `[HOST:RANK] {"smdp_event":` one of that worker: of its engine, if it is named "engine", else of its
+script. Elsewhere in what workers, pip and other hosts write this marker gets a space, so that no cut of a long line and
+no search inside one finds an event.
 
 A log collector that stalls must not keep a stop signal from the workers, so bytes that the descriptor does not take
 at once wait in memory; the loop in `supervisor` asks `pending` and stops reading from the workers while it is large.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import select
 import threading
 import time
@@ -27,6 +28,9 @@ EVENT_VERSION = 1
 _EVENT = '{"smdp_event":'
 _NO_EVENT = '{ "smdp_event":'
 _ENGINE_EVENT = "engine"
+# What followers remove from texts or change (smdp_launch/plain_text.py): controls, with escape sequences, characters
+# that turn the direction of writing, halves of surrogate pairs.
+_REMOVED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Console:
@@ -110,18 +114,18 @@ class Console:
 
 
 def _event_name(text: str) -> str | None:
-    """Of a line that any follower could take for an event; None for other lines, and for those with names in which
-    followers leave characters out."""
+    """Of a line that any follower could take for an event; None for other lines, and for those with names from which a
+    follower removes characters."""
     if not text.startswith(_EVENT):
         return None
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(fields, dict) or not all(key.isprintable() for key in fields):
+    if not isinstance(fields, dict) or any(map(_REMOVED.search, fields)):
         return None
     name = fields.get("event")
-    return name if isinstance(name, str) and name.isprintable() else None
+    return name if isinstance(name, str) and not _REMOVED.search(name) else None
 
 
 def _without_events(text: str) -> str:

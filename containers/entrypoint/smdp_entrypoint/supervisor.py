@@ -96,8 +96,7 @@ class Supervisor:
             return False
         if self._plan.leave is None:
             self._plan.leave = time.monotonic() + _DRAIN_S
-        at_end = all(stream.fd is None for child in self.children for stream in child.streams)
-        return at_end or self._due(self._plan.leave)
+        return all(child.is_silent for child in self.children) or self._due(self._plan.leave)
 
     def _turn(self) -> None:
         readable = self._wait()

@@ -68,8 +68,8 @@ bool Group::hear_suspicion(int from, const FrameHeader& header) {
   return true;
 }
 
-// Others wait for this rank in a call that is behind another one here. Whom it waits for in that one it may
-// have told while it was under way there too, and they have forgotten that with it.
+// Others wait for this rank in a later call, and it is still in this one. What it said of this one they
+// dropped when they completed it, so it says it again.
 void Group::tell_why_behind(std::uint64_t awaited_in, TimePoint now) {
   for (const auto& [number, operation] : active_) {
     const bool is_told = operation->told() && now - operation->told()->at > seconds(kWitnessPause);

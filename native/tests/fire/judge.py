@@ -70,7 +70,7 @@ def _may_blame(fault: Fault, raiser: int) -> set[int]:
     if fault.kind == "link":
         there = {rank for rank, host in enumerate(fault.hosts) if host != fault.hosts[raiser]}
         return there | ({fault.victim} if fault.state == "destroy" else set())
-    if fault.kind == "mute":  # between two hosts; the victim may be told of itself by the other end
+    if fault.kind == "mute":  # each end sees the other one go silent, and tells all
         return {fault.victim} | {rank for rank, host in enumerate(fault.hosts) if host != fault.hosts[fault.victim]}
     if fault.kind in ("cut", "close"):
         return set(range(len(fault.hosts)))
