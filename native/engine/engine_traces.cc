@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
+#include <charconv>
 #include <cstdlib>
 #include <new>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "engine.h"
@@ -41,12 +43,17 @@ struct EventPipe {
 };
 
 // "descriptor:device:inode"; nothing where the text is none of that.
-EventPipe event_pipe(const char* given) {
+EventPipe event_pipe(std::string_view given) {
   EventPipe pipe;
-  if (given == nullptr || std::sscanf(given, "%d:%llu:%llu", &pipe.fd, &pipe.device, &pipe.inode) != 3) {
-    pipe.fd = -1;
-  }
-  return pipe;
+  const auto take = [&given](auto& number, std::string_view behind) {
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), number);
+    given.remove_prefix(static_cast<std::size_t>(end - given.data()));
+    const bool good = error == std::errc() && given.starts_with(behind);
+    given.remove_prefix(good ? behind.size() : 0);
+    return good;
+  };
+  const bool good = take(pipe.fd, ":") && take(pipe.device, ":") && take(pipe.inode, "") && given.empty();
+  return good ? pipe : EventPipe();
 }
 
 // In one call, so that the lines of several threads and ranks do not mix.
@@ -62,7 +69,7 @@ void Engine::start_traces() {
   if (!emit) {
     const char* given =
         std::getenv("SMDP_EVENT_PIPE");  // NOLINT(concurrency-mt-unsafe): read while opening only
-    const EventPipe pipe = event_pipe(given);
+    const EventPipe pipe = event_pipe(given == nullptr ? "" : given);
     if (given != nullptr && !pipe.is_there() && config_.options.counters_s > 0) {
       log_(
           LogLevel::kWarning,
