@@ -143,6 +143,7 @@ def test_a_quiet_follower_shows_status_and_progress_alone(finished: Finished) ->
 @pytest.mark.runs
 def test_a_job_is_waited_for_no_longer_than_was_asked(launched: Callable[[str], str], smdp_launch: Command) -> None:
     job = launched(WAITS)
+    wait_for(lambda: smdp_launch("logs", job).stdout.count("waiting") == 2, "the script on both hosts")
     ran = smdp_launch("follow", "--timeout", "1")
     assert ran.returncode == ExitCode.WAIT_TIMED_OUT
     assert ran.stderr == (f"next: smdp-launch follow\nsmdp-launch: {job} has not ended within 1 s; it goes on\n")
