@@ -4,8 +4,9 @@
 
 #include <atomic>
 #include <charconv>
-#include <cstdlib>
 #include <new>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -67,10 +68,9 @@ void Engine::start_traces() {
                           config_.identity.build, host == layout_.host_of[0]};
   Tracer::EmitEvent emit = config_.emit_event;
   if (!emit) {
-    const char* given =
-        std::getenv("SMDP_EVENT_PIPE");  // NOLINT(concurrency-mt-unsafe): read while opening only
-    const EventPipe pipe = event_pipe(given == nullptr ? "" : given);
-    if (given != nullptr && !pipe.is_there() && config_.options.counters_s > 0) {
+    const std::optional<std::string> given = process_environment()("SMDP_EVENT_PIPE");
+    const EventPipe pipe = given ? event_pipe(*given) : EventPipe();
+    if (given && !pipe.is_there() && config_.options.counters_s > 0) {
       log_(
           LogLevel::kWarning,
           "the entrypoint's pipe for events was closed by a program in between, so nobody takes the lines of "

@@ -59,12 +59,14 @@ class Console:
 
     def worker_line(self, rank: int, text: str) -> None:
         """What the script of a worker wrote, on standard output or standard error."""
-        event = _EVENT if _event_name(text) not in (None, _ENGINE_EVENT) else ""
-        self.write(f"[{self.host}:{rank}] {event}{_without_events(text[len(event) :])}")
+        self._worker_line(rank, text, is_event=_event_name(text) not in (None, _ENGINE_EVENT))
 
     def engine_line(self, rank: int, text: str) -> None:
         """What the engine of a worker wrote, on its own pipe; only its events are expected there."""
-        event = _EVENT if _event_name(text) == _ENGINE_EVENT else ""
+        self._worker_line(rank, text, is_event=_event_name(text) == _ENGINE_EVENT)
+
+    def _worker_line(self, rank: int, text: str, *, is_event: bool) -> None:
+        event = _EVENT if is_event else ""
         self.write(f"[{self.host}:{rank}] {event}{_without_events(text[len(event) :])}")
 
     def event(self, name: str, **fields: Any) -> None:

@@ -121,8 +121,6 @@ void Group::submit(Call call) {
     const std::uint64_t record = services_.flight().add(traced_, number, call.what, now, deadline);
     queue_.push_back({number, std::move(call), deadline, now, record});
   }
-  inside_ = true;
-  reap();
   check_departures();
   inside_ = true;
   admit();
@@ -256,8 +254,6 @@ bool Group::arrived(int from, const FrameHeader& header, Landing landing) {
   }
   if (header.type == FrameType::kLeave) {
     departures_.push_back({*rank, header.operation, header.offset, Clock::now()});
-    inside_ = true;
-    reap();
     check_departures();
     return true;
   }

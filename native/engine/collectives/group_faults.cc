@@ -259,8 +259,13 @@ void Group::leave() {
 }
 
 // Told on: its word may not reach all, and those whom it misses would blame the ranks that fail of it and
-// close.
+// close. What is complete here ends well before.
 void Group::check_departures() {
+  if (departures_.empty()) {
+    return;
+  }
+  inside_ = true;
+  reap();
   for (const Departure& departure : departures_) {
     for (const bool named : {false, true}) {
       const std::uint64_t open = first_open(named);
