@@ -34,10 +34,10 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
     return paths
 
 
-def _link_speed(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    from smdp_launch.localcloud.network import bits_per_second
+def _network(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    from smdp_launch.localcloud.network import OWN, bits_per_second
 
-    if text is not None:
+    if text not in (None, OWN):
         try:
             bits_per_second(text)
         except ValueError as error:
@@ -62,9 +62,9 @@ def local_flags(prefix: str = "") -> Callable[[_Command], _Command]:
         click.option("--containers", is_flag=True, help=f"{prefix}run the hosts from the job's image (needs root)."),
         click.option(
             "--network",
-            metavar="SPEED",
-            callback=_link_speed,
-            help=f"{prefix}speed of each host's link, such as 1gbit (needs root).",
+            metavar="own|SPEED",
+            callback=_network,
+            help=f"{prefix}a network of the job's own, or the speed of each host's link, such as 1gbit (needs root).",
         ),
         click.option(
             "--cuda-on-cpu",
@@ -103,7 +103,7 @@ def run_here(checked: CheckedJob, asked: LocalRequest) -> LocalRun:
     from smdp_launch.planning.prepare import local_run, with_isolation
 
     if asked.network is not None:
-        _require_links()
+        _require_network(asked.network)
     run = local_run(checked, asked, len(os.sched_getaffinity(0)))
     return with_isolation(run, checked, client.isolation().reason)
 
@@ -137,8 +137,8 @@ def cloud_for(plan: Plan) -> Iterator[Clients]:
         yield clients
 
 
-def _require_links() -> None:
-    """Now, not in the job: whether hosts can have links of a chosen speed here.
+def _require_network(asked: str) -> None:
+    """Now, not in the job: whether hosts can have a network of their own here, and links of a chosen speed.
 
     Raises:
         EnvironmentProblem: they cannot.
@@ -146,7 +146,7 @@ def _require_links() -> None:
     from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.localcloud import network
 
-    reason = network.shaping_refusal()
+    reason = network.refusal() if asked == network.OWN else network.shaping_refusal()
     if reason is not None:
         raise EnvironmentProblem(f"{reason}; leave out --network for hosts that share this machine's loopback")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.localcloud import namespaces, network
+from smdp_launch.localcloud import network
 
 PROGRAM = "buildah"
 #: In a request's Environment: "containers" runs its hosts from the image that the request names.
@@ -32,11 +32,6 @@ class Image:
     entrypoint: list[str]
     folder: str
 
-    @property
-    def command(self) -> list[str]:
-        """As the platform runs it: `docker run IMAGE train`."""
-        return [*self.entrypoint, "train"]
-
 
 def wanted(request: Mapping[str, Any]) -> bool:
     environment: Mapping[str, str] = request.get("Environment", {})
@@ -49,7 +44,7 @@ def refusal() -> str | None:
         return "containers need root"
     if shutil.which(PROGRAM) is None:
         return f"containers need {PROGRAM} (apt-get install {PROGRAM})"
-    return network.missing() or namespaces.refusal()
+    return network.refusal()
 
 
 def check(image: str) -> None:

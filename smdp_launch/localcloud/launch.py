@@ -6,7 +6,7 @@ import os
 import secrets
 import site
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.lease import Lease
 from smdp_launch.localcloud.namespaces import Mount, View
 from smdp_launch.localcloud.network import Plug
-from smdp_launch.localcloud.tree import HostTree
+from smdp_launch.localcloud.tree import HostTree, host_names, host_number
 
 # As the platform runs `train` in a container: the entrypoint is a program of its own, not a library of ours.
 COMMAND = [sys.executable, "-m", "smdp_entrypoint"]
@@ -77,7 +77,16 @@ class Launch:
         if self._grounds.image is not None:
             return self._container_order(tree, self._grounds.image, plug)
         view = self._view(tree, self._visible())
-        return Order(os.getpid(), self._isolated, COMMAND, self._environment(tree), view, plug=plug)
+        return Order(os.getpid(), self._isolated, self._command([]), self._environment(tree), view, plug=plug)
+
+    def _command(self, entrypoint: Sequence[str]) -> list[str]:
+        """As the platform runs it: `docker run IMAGE train`, where the request's own entrypoint and arguments take
+        the place of the image's and of `train`. Our entrypoint is the `train` of hosts without an image."""
+        algorithm = self._request["AlgorithmSpecification"]
+        own = algorithm.get("ContainerEntrypoint", [])
+        arguments = algorithm.get("ContainerArguments") or ([] if own else ["train"])
+        command = [*(own or entrypoint), *arguments]
+        return COMMAND if command == ["train"] and self._grounds.image is None else command
 
     def _view(self, tree: HostTree, visible: tuple[Path, ...]) -> View:
         mounts = tuple(one for one in self._grounds.mounts if tree.ml in one.target.parents)
@@ -86,13 +95,15 @@ class Launch:
     def _plug(self, tree: HostTree) -> Plug | None:
         if self._grounds.switch is None:
             return None
-        return Plug(self._grounds.switch, network.address(tree.number), self._endpoint.url, self._grounds.speed)
+        url = "" if self._request.get("EnableNetworkIsolation") else self._endpoint.url
+        return Plug(self._grounds.switch, network.address(tree.number), url, self._grounds.speed)
 
     def _container_order(self, tree: HostTree, image: Image, plug: Plug | None) -> Order:
         container = Container(image.root, tree.layer, image.folder)
         view = self._view(tree, ())
         environment = {"HOME": "/root", **image.environment, **self._job_environment()}
-        return Order(os.getpid(), True, image.command, environment, view, container, plug)
+        command = self._command(image.entrypoint)
+        return Order(os.getpid(), True, command, environment, view, container, plug)
 
     def _environment(self, tree: HostTree) -> dict[str, str]:
         environment = {
@@ -122,6 +133,7 @@ class Launch:
             "AWS_REGION": self._endpoint.region,
             "AWS_DEFAULT_REGION": self._endpoint.region,
             **self._access(),
+            **self._proxies(),
             "SMDP_REQUIRE_GPU": "0",  # the instance type is the request's, the machine is not
         }
 
@@ -145,6 +157,12 @@ class Launch:
             "AWS_SECRET_ACCESS_KEY": keys.secret_key,
             "AWS_ENDPOINT_URL": url,
         }
+
+    def _proxies(self) -> dict[str, str]:
+        if self._grounds.switch is None or self._request.get("EnableNetworkIsolation"):
+            return {}
+        names = host_names(self._request["ResourceConfig"]["InstanceCount"])
+        return network.proxy_variables({name: network.address(host_number(name)) for name in names})
 
     def _threads_per_worker(self, environment: Mapping[str, str]) -> int:
         workers = environment.get("SMDP_WORKERS_PER_HOST", "1")

@@ -119,9 +119,6 @@ def _check_algorithm(algorithm: Mapping[str, Any]) -> None:
     if "TrainingImage" not in algorithm and "AlgorithmName" not in algorithm:
         raise validation("AlgorithmSpecification needs a TrainingImage.")
     _check_input_mode(algorithm["TrainingInputMode"], "AlgorithmSpecification.TrainingInputMode")
-    for member in ("ContainerEntrypoint", "ContainerArguments"):
-        if algorithm.get(member):
-            raise _unsupported(f"AlgorithmSpecification.{member}; it always starts the training entrypoint")
 
 
 def _check_input_mode(mode: str, where: str) -> None:

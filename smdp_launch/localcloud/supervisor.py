@@ -74,6 +74,7 @@ class Supervisor:
         self._mounts: list[Mount] = []
         self._checkpoints: CheckpointSync | None = None
         self._striker = Striker(None, folder)
+        self._no_network = ""  # why the hosts share this machine's, where they should not
 
     @cached_property
     def _no_namespaces(self) -> str | None:
@@ -164,11 +165,11 @@ class Supervisor:
         return buckets
 
     def _plant(self, held: lease.Lease) -> None:
-        isolated = containers.wanted(self._request) or network.VARIABLE in self._request.get("Environment", {})
-        address = network.address if isolated else held.address
+        has_network = self._switch is not None
+        address = network.address if has_network else held.address
         addresses = {tree.name: address(tree.number) for tree in self._trees}
         for tree in self._trees:
-            plant(tree, self._request, addresses, network.INTERFACE if isolated else "lo")
+            plant(tree, self._request, addresses, network.INTERFACE if has_network else "lo")
 
     def _fill(self, channel: Mapping[str, Any], buckets: Buckets) -> None:
         if "S3DataSource" in channel["DataSource"]:
@@ -214,6 +215,8 @@ class Supervisor:
             log = HostLog(self._folder.logs / f"{tree.name}-{began}{LOG_SUFFIX}")
             if refusal:
                 log.write(f"[{tree.name}] {warning}Use the SM_* variables.")
+            if self._no_network:
+                log.write(f"[{tree.name}] {self._no_network}")
             host = Host(tree, launch.order(tree), log, self._striker.watch)
             self._hosts.append(host)
             if self._checkpoints is not None and self._checkpoints.restored:
@@ -228,13 +231,28 @@ class Supervisor:
         try:
             image = self._open_image() if containers.wanted(self._request) else None
             speed = network.speed(self._request)
-            if image is None and speed is None:
-                return Grounds()
-            switch = network.Switch()
         except (containers.ContainerError, network.NetworkError) as error:
             raise JobFailed(f"ClientError: {error}") from error
+        return Grounds(image, self._switch.pid if self._switch is not None else None, speed)
+
+    @cached_property
+    def _switch(self) -> network.Switch | None:
+        """Of the hosts' own network, until the job ends; None where they share this machine's."""
+        needed = containers.wanted(self._request) or network.wanted(self._request)
+        if not needed and not network.suits(self._request):
+            return None
+        try:
+            switch = network.open_switch()
+        except network.NetworkError as error:
+            if needed:
+                raise JobFailed(f"ClientError: {error}") from error
+            self._no_network = (
+                f"The hosts share the network of the machine that runs smdp-launch ({error}): another job cannot use "
+                "the same ports, and network isolation is not applied."
+            )
+            return None
         self._resources.callback(switch.close)
-        return Grounds(image, switch.pid, speed)
+        return switch
 
     def _open_image(self) -> containers.Image:
         image: str = self._request["AlgorithmSpecification"]["TrainingImage"]

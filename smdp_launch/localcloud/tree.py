@@ -25,7 +25,7 @@ class HostTree:
     @property
     def number(self) -> int:
         """Of the host, counted from 1."""
-        return int(self.name.rpartition("-")[2])
+        return host_number(self.name)
 
     @property
     def ml(self) -> Path:
@@ -64,6 +64,11 @@ class HostTree:
 def host_names(count: int) -> list[str]:
     """algo-1 to algo-COUNT, sorted as text, which is how the platform lists them (algo-10 before algo-2)."""
     return sorted(f"algo-{number}" for number in range(1, count + 1))
+
+
+def host_number(name: str) -> int:
+    """Counted from 1."""
+    return int(name.rpartition("-")[2])
 
 
 def plant(tree: HostTree, request: Mapping[str, Any], addresses: Mapping[str, str], interface: str) -> None:

@@ -362,7 +362,6 @@ REFUSED = [
     ("RoleArn", None, "Missing required parameter"),
     ("StoppingCondition", None, "StoppingCondition is required"),
     ("AlgorithmSpecification.TrainingInputMode", "Pipe", "Pipe"),
-    ("AlgorithmSpecification.ContainerEntrypoint", ["sh"], "ContainerEntrypoint"),
     ("ResourceConfig.InstanceCount", 0, "InstanceCount"),
     ("ResourceConfig.InstanceCount", "2", "Invalid type"),
     ("TrainingJobName", "under_score", "regular expression pattern"),

@@ -68,7 +68,7 @@ def at_the_switch(cloud: Cloud, job: str, host: str) -> str:
     """The shaper of what goes to the host."""
     supervisor = cloud.supervisor(job)
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    (switch,) = [one for one in children if b"localcloud.network" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    (switch,) = [one for one in children if b"br0 type bridge" in Path(f"/proc/{one}/cmdline").read_bytes()]
     command = ["nsenter", f"--net=/proc/{switch}/ns/net", "tc", "-json", "qdisc", "show", "dev", host]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

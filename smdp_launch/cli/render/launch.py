@@ -13,6 +13,7 @@ from smdp_launch.cli.render.follow import metrics
 from smdp_launch.cli.render.next import after_end, after_local_run, command_for_job, say_next
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.jobs.small_runs import needs_more_workers
+from smdp_launch.planning.local import OWN_NETWORK
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
 from smdp_launch.request.names import S3Location
@@ -29,7 +30,7 @@ def show_local_start(plan: Plan) -> None:
     hosts, workers = count(run.hosts, "host"), count(run.workers_per_host, "worker")
     console.print(Text(plan.job, "bold"), f"here: {hosts} x {workers}", sep="  ")
     data = [f"{channel}: {short(path)}" for channel, path in run.data.items()]
-    links = [f"links of {run.network}"] if run.network is not None else []
+    links = {None: [], OWN_NETWORK: ["one of the job's own"]}.get(run.network, [f"links of {run.network}"])
     cuda = ["imitated on the CPU (docs/cuda-on-cpu.md)"] if run.cuda_on_cpu else []
     rows = [*rank_rows(plan), *titled("data", data), *titled("network", links), *titled("CUDA", cuda)]
     rows += titled("not here", run.not_honoured)
