@@ -38,9 +38,7 @@ _BURST = 0.001  # seconds at full speed that may pass at once
 _LEAST_BURST = 128 * 1024  # bytes; the system hands over packets of 64 KiB, and cuts those that no burst can hold
 _QUEUE = "50ms"  # longer than any round trip here, so that a sender meets the link and not losses
 #: What the switch runs: it ends with the supervisor, which holds the other end of its standard input.
-_SWITCH = (
-    f"ip link add {_BRIDGE} type bridge && ip link set {_BRIDGE} up && echo {_READY.decode().strip()} && read -r _"
-)
+_SWITCH = f"ip link add {_BRIDGE} type bridge && ip link set {_BRIDGE} up && echo {_READY} && read -r _"
 _PROXY = "127.0.0.2:3128"  # inside a host, where no script expects anything
 
 
