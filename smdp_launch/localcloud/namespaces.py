@@ -18,6 +18,8 @@ from pathlib import Path
 
 FORCE = "SMDP_LOCAL_ISOLATION"  # "tree": do without namespaces, for tests and for odd machines
 ML = Path("/opt/ml")
+#: MPI launchers write a job's variables, with its credentials, to it.
+_ENVIRONMENT = Path("/etc/environment")
 _SHM = Path("/dev/shm")  # noqa: S108 (the machine's shared memory, which is mounted over)
 
 _CLONE_NEWNS = 0x00020000
@@ -125,11 +127,19 @@ def arrange(view: View) -> None:
     if _SHM.is_dir():
         _mount_private_shm(view)
     bind(view.hosts_file, Path("/etc/hosts"))
+    if _ENVIRONMENT.is_file():
+        bind(_copied(_ENVIRONMENT, view.hosts_file.parent), _ENVIRONMENT)
     if ML.is_dir():
         bind(view.ml, ML)
     else:
         _bind_private_opt(view)
     _bind_tmp(view)
+
+
+def _copied(file: Path, folder: Path) -> Path:
+    copy = folder / file.name
+    copy.write_bytes(file.read_bytes())
+    return copy
 
 
 def mount_shared(view: View) -> None:

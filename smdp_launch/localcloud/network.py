@@ -39,6 +39,8 @@ _LEAST_BURST = 128 * 1024  # bytes; the system hands over packets of 64 KiB, and
 _QUEUE = "50ms"  # longer than any round trip here, so that a sender meets the link and not losses
 #: What the switch runs: it ends with the supervisor, which holds the other end of its standard input.
 _SWITCH = f"ip link add {_BRIDGE} type bridge && ip link set {_BRIDGE} up && echo {_READY} && read -r _"
+#: A hyperparameter under which every host listens on the same port.
+_FIXED_PORT_FLAG = "sagemaker_multi_worker_mirrored_strategy_enabled"
 _PROXY = "127.0.0.2:3128"  # inside a host, where no script expects anything
 
 
@@ -94,6 +96,7 @@ def suits(request: Mapping[str, Any]) -> bool:
         algorithm.get("ContainerEntrypoint")
         or algorithm.get("ContainerArguments")
         or request.get("EnableNetworkIsolation")
+        or request.get("HyperParameters", {}).get(_FIXED_PORT_FLAG, "").lower() == "true"
     )
 
 

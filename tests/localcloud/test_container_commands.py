@@ -142,6 +142,42 @@ def test_the_entrypoint_trains_on_a_network_of_the_jobs_own(shared_cloud: Cloud)
     assert sum("sum 3.0 ['eth0', 'lo']" in line for line in shared_cloud.log("own-network")) == 2
 
 
+@needs_networks
+def test_hosts_of_the_mirrored_strategy_listen_on_one_port(shared_cloud: Cloud) -> None:
+    script = """
+        import json, os, socket, time
+        cluster = json.loads(os.environ["TF_CONFIG"])
+        addresses = [one.split(":") for one in cluster["cluster"]["worker"]]
+        listener = socket.create_server(("", int(addresses[cluster["task"]["index"]][1])))
+        for host, port in addresses:
+            while True:
+                try:
+                    socket.create_connection((host, int(port))).close()
+                    break
+                except OSError:
+                    time.sleep(0.05)
+        print("reached", len(addresses), "from", cluster["task"], flush=True)
+        time.sleep(600)
+    """
+    settings = shared_cloud.request("mirrored", script)["HyperParameters"]
+    flag = {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
+    shared_cloud.start("mirrored", script, hosts=2, HyperParameters=settings | flag)
+    for index in (0, 1):
+        shared_cloud.await_log("mirrored", f"reached 2 from {{'index': {index}, 'type': 'worker'}}")
+    shared_cloud.sagemaker.stop_training_job(TrainingJobName="mirrored")
+    assert shared_cloud.wait("mirrored")["TrainingJobStatus"] == "Stopped"
+
+
+@pytest.mark.skipif(not Path("/etc/environment").is_file(), reason="this machine has no /etc/environment")
+def test_variables_that_a_command_writes_for_its_logins_stay_in_the_host(shared_cloud: Cloud) -> None:
+    before = Path("/etc/environment").read_bytes()
+    arguments = ("env >> /etc/environment && grep -c TRAINING_JOB_NAME /etc/environment",)
+    start(shared_cloud, "logins", "sh", "-c", arguments=arguments)
+    assert shared_cloud.wait("logins")["TrainingJobStatus"] == "Completed"
+    assert shared_cloud.log("logins") == ["1"]
+    assert Path("/etc/environment").read_bytes() == before
+
+
 #: What a host can reach: the local cloud, the proxy, the other host.
 REACHES = """
 import os, socket

@@ -21,13 +21,15 @@ DATA_PARALLEL_FLAGS = (
     "sagemaker_pytorch_ddp_enabled",
     "sagemaker_mpi_enabled",
 )
+# ... what asks for TensorFlow's own strategy, whose worker on each host uses all GPUs there ...
+MIRRORED_FLAG = "sagemaker_multi_worker_mirrored_strategy_enabled"
+# ... what this entrypoint does not start ...
+_NOT_STARTED = {
+    "sagemaker_parameter_server_enabled": "no parameter server, and TF_CONFIG is not set",
+    "sagemaker_pytorch_xla_multi_worker_enabled": "no XLA multi-worker launcher",
+}
 # ... and everything that the AWS toolkit calls a distribution.
-DISTRIBUTION_FLAGS = (
-    *DATA_PARALLEL_FLAGS,
-    "sagemaker_parameter_server_enabled",
-    "sagemaker_pytorch_xla_multi_worker_enabled",
-    "sagemaker_multi_worker_mirrored_strategy_enabled",
-)
+DISTRIBUTION_FLAGS = (*DATA_PARALLEL_FLAGS, *_NOT_STARTED, MIRRORED_FLAG)
 PROCESSES_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
 
 
@@ -60,6 +62,9 @@ def plan_layout(contract: Contract, settings: Settings, devices: Devices, say: C
     if resources.current_host not in together:
         say(f"this host's group {resources.group!r} takes no part in the distribution: one worker of its own")
         return Layout((resources.current_host,), resources.current_host, 1)
+    for flag, absent in _NOT_STARTED.items():
+        if contract.hyperparameters.flag(flag):
+            say(f"{flag} is set: this entrypoint starts {absent}")
     workers, reason = _workers_per_host(contract, settings, devices)
     layout = Layout(tuple(together), resources.current_host, workers)
     say(f"{len(together)} host(s), {workers} worker(s) on each ({reason}), world size {layout.world_size}")
@@ -94,6 +99,8 @@ def training_hosts(contract: Contract) -> list[str]:
 
 def _workers_per_host(contract: Contract, settings: Settings, devices: Devices) -> tuple[int, str]:
     told: Any = contract.hyperparameters.framework.get(PROCESSES_PER_HOST)
+    if contract.hyperparameters.flag(MIRRORED_FLAG):
+        return 1, "MultiWorkerMirroredStrategy"
     if settings.workers_per_host is not None:
         return settings.workers_per_host, "SMDP_WORKERS_PER_HOST"
     if told:

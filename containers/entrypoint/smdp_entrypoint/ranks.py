@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ from smdp_entrypoint import cuda_on_cpu
 from smdp_entrypoint.contract import NO_INSTANCE_TYPE, Contract
 from smdp_entrypoint.devices import Devices, usable_cores
 from smdp_entrypoint.fabric import fabric_variables
-from smdp_entrypoint.layout import Layout
+from smdp_entrypoint.layout import MIRRORED_FLAG, Layout, training_hosts
 
 # Where AWS's library looks for its server (toolkit's smdataparallel.py).
 SMDATAPARALLEL_SERVER_PORT = 7592
+# Where the workers of MultiWorkerMirroredStrategy listen (AWS's TensorFlow toolkit, training.py).
+_MIRRORED_PORT = 8890
 # Holds a `sitecustomize` that registers the backend.
 _WORKER_SITE = str(Path(__file__).parent / "worker_site")
 # Linux refuses to start a process with a longer single variable (MAX_ARG_STRLEN).
@@ -53,6 +56,8 @@ def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[s
         "SMDP_CHECKPOINT_DIR": str(contract.checkpoints),
         "SAGEMAKER_INSTANCE_TYPE": _instance_type(contract),
     }
+    if contract.hyperparameters.flag(MIRRORED_FLAG) and layout.hosts == tuple(training_hosts(contract)):
+        variables["TF_CONFIG"] = json.dumps(_mirrored_cluster(layout))
     if len(layout.hosts) == 1:
         return {**variables, "SMDATAPARALLEL_USE_SINGLENODE": "1"}
     return {
@@ -60,6 +65,15 @@ def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[s
         "SMDATAPARALLEL_USE_HOMOGENEOUS": "1",
         "SMDATAPARALLEL_SERVER_ADDR": master.host,
         "SMDATAPARALLEL_SERVER_PORT": str(SMDATAPARALLEL_SERVER_PORT),
+    }
+
+
+def _mirrored_cluster(layout: Layout) -> dict[str, Any]:
+    """TF_CONFIG of MultiWorkerMirroredStrategy, as AWS's TensorFlow toolkit 20.4 writes it."""
+    return {
+        "cluster": {"worker": [f"{host}:{_MIRRORED_PORT}" for host in layout.hosts]},
+        "environment": "cloud",
+        "task": {"index": layout.host_index, "type": "worker"},
     }
 
 

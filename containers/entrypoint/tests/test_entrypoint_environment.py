@@ -206,6 +206,26 @@ def test_the_ranks_of_the_second_of_two_hosts(facts: Facts) -> None:
     }
 
 
+MIRRORED = {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
+
+
+def test_the_mirrored_strategy_finds_its_cluster(facts: Facts, host: Host) -> None:
+    host.config("hyperparameters.json", MIRRORED)
+    hosts = tuple(RESOURCES["hosts"])
+    variables = host_variables(read_contract(facts.tree), Layout(hosts, "algo-2", 1), Master("algo-1", "10.0.0.5", 1))
+    assert json.loads(variables["TF_CONFIG"]) == {
+        "cluster": {"worker": [f"{name}:8890" for name in hosts]},
+        "environment": "cloud",
+        "task": {"index": hosts.index("algo-2"), "type": "worker"},
+    }
+
+
+def test_a_host_outside_the_distribution_has_no_cluster(facts: Facts, host: Host) -> None:
+    host.config("hyperparameters.json", MIRRORED)
+    layout = Layout(("algo-2",), "algo-2", 1)
+    assert "TF_CONFIG" not in host_variables(read_contract(facts.tree), layout, Master("algo-2", "10.0.0.5", 1))
+
+
 def test_one_host_is_a_single_node_for_the_library(facts: Facts) -> None:
     variables = host_variables(facts.contract, Layout(("algo-2",), "algo-2", 8), Master("algo-2", "127.0.0.1", 1))
     assert variables["SMDATAPARALLEL_USE_SINGLENODE"] == "1"

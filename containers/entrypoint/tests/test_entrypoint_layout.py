@@ -48,12 +48,28 @@ def test_ranks_follow_the_list_of_hosts_and_not_the_numbers_in_their_names(plan:
         (8, 0, {}, {}, 8),
         (0, 16, {}, {"sagemaker_torch_distributed_enabled": True}, 16),
         (0, 0, {}, {}, 1),
+        (8, 0, {"SMDP_WORKERS_PER_HOST": "8"}, {"sagemaker_multi_worker_mirrored_strategy_enabled": True}, 1),
     ],
 )
 def test_the_number_of_workers(
     plan: Plan, gpus: int, neurons: int, environ: dict[str, str], flags: dict[str, Any], workers: int
 ) -> None:
     assert plan({}, gpus, neurons, environ, **flags).workers_per_host == workers
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("sagemaker_parameter_server_enabled", "starts no parameter server, and TF_CONFIG is not set"),
+        ("sagemaker_pytorch_xla_multi_worker_enabled", "starts no XLA multi-worker launcher"),
+    ],
+)
+def test_a_distribution_that_is_not_started_is_named(plan: Plan, said: list[str], flag: str, expected: str) -> None:
+    plan({}, **{flag: True})
+    assert f"{flag} is set: this entrypoint {expected}" in said
+    said.clear()
+    plan({}, **{flag: False})
+    assert not any(flag in line for line in said)
 
 
 def test_a_job_without_a_flag_is_told_why_it_gets_several_workers(plan: Plan, said: list[str]) -> None:
