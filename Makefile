@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
-        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-conformance test-programs test-tensorflow \
+        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-clients-large test-conformance test-programs test-tensorflow \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -88,17 +88,29 @@ test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image
 .venv-clients/aws2/aws: tools/aws_cli_v2.sh
 	sh tools/aws_cli_v2.sh .venv-clients/aws2
 
-SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.py)
+SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.py sdk_remote.py)
 
 # The SageMaker SDK and the AWS CLI want botocore's versions of their own.
-.venv-sdk/.ready: Makefile pyproject.toml
-	@test -x .venv-sdk/bin/python || $(PYTHON) -m venv .venv-sdk
-	.venv-sdk/bin/python -m pip install --quiet --disable-pip-version-check 'sagemaker>=2.200,<3' -e containers/entrypoint -e '.[local]' \
+.venv-sdk/.ready: Makefile pyproject.toml tools/install_packages.sh
+	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-sdk 'sagemaker>=2.200,<3' -e containers/entrypoint -e '.[local]' \
 		'boto3>=1.34,<2' 'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	@touch $@
 
+.venv-sdk3/.ready: Makefile tools/install_packages.sh
+	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-sdk3 'sagemaker>=3.20,<4'
+	@touch $@
+
+.venv-airflow/.ready: Makefile tools/install_packages.sh
+	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-airflow 'apache-airflow>=3,<4' 'apache-airflow-providers-amazon>=9,<10'
+	@touch $@
+
+LARGE_CLIENT_TESTS := $(addprefix tests/clients/test_,sdk_v3.py airflow.py)
+
+test-clients-large: $(VENV)/.ready .venv-sdk3/.ready .venv-airflow/.ready ## whole tier: clients with large packages: SageMaker SDK v3, Airflow
+	$(PYTEST) -q $(LARGE_CLIENT_TESTS)
+
 test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
-	$(PYTEST) -q -m clients $(addprefix --ignore ,$(SDK_TESTS))
+	$(PYTEST) -q -m clients $(addprefix --ignore ,$(SDK_TESTS) $(LARGE_CLIENT_TESTS))
 	.venv-sdk/bin/python -m pytest -q -m clients $(SDK_TESTS)
 
 # --baseline fresh: have Gloo run again too, whose results are kept in build/conformance.
