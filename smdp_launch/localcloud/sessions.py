@@ -1,7 +1,7 @@
 """Temporary credentials, as STS gives them for a role or to the caller: keys that expire, with a session token.
 
-Nothing of them is stored. The token says for whom they are, and until when; the access key has the token's hash, and the
-secret key follows from ours and that access key, so that a changed token has no key.
+Nothing of them is stored. The token says for whom they are, and until when; the access key has the token's hash, and
+the secret key follows from ours and that access key, so that a changed token has no key.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def issue(ours: Credentials, session: Session) -> Mapping[str, Any]:
 
 
 def read(token: str) -> Session:
-    """Raises ServiceError for what is no token. A request's signature proves that the token is ours: until it is verified
-    the token may be anything."""
+    """Raises ServiceError for what is no token. A request's signature proves that the token is ours: until it is
+    verified the token may be anything."""
     try:
         role, name, expires = json.loads(base64.urlsafe_b64decode(token))
         return Session(str(role), str(name), int(expires))

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.catalog import not_simulated
 from smdp_launch.catalog.faults import GRACE
 from smdp_launch.disk import full, is_full
 from smdp_launch.localcloud import (
@@ -214,6 +215,8 @@ class Supervisor:
             log = HostLog(self._folder.logs / f"{tree.name}-{began}{LOG_SUFFIX}")
             if refusal:
                 log.write(f"[{tree.name}] {warning}Use the SM_* variables.")
+            for line in not_simulated.log_lines(self._request) if tree is self._trees[0] else ():
+                log.write(f"[{tree.name}] {line}")
             host = Host(tree, launch.order(tree), log, self._striker.watch)
             self._hosts.append(host)
             if self._checkpoints is not None and self._checkpoints.restored:

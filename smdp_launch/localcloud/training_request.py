@@ -190,8 +190,8 @@ def _check_role(arn: str, account: Account) -> None:
     role = account.roles.get(role_name(arn))
     if role is None or _TRUSTED not in role.trusts:
         raise validation(
-            f"Could not assume role {arn}. Please ensure that the role exists and allows principal '{_TRUSTED}' to assume "
-            "the role."
+            f"Could not assume role {arn}. Please ensure that the role exists and allows principal '{_TRUSTED}' to "
+            "assume the role."
         )
 
 

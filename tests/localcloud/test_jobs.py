@@ -361,7 +361,7 @@ EFS = {
 }
 REFUSED = [
     ("RoleArn", None, "1 validation error detected: Value null at 'roleArn' failed to satisfy constraint: Member must"),
-    ("StoppingCondition", None, "Value null at 'stoppingCondition' failed to satisfy constraint: Member must not be nul"),
+    ("StoppingCondition", None, "Value null at 'stoppingCondition' failed to satisfy constraint: Member must not"),
     ("AlgorithmSpecification.TrainingInputMode", "Pipe", "Pipe"),
     ("AlgorithmSpecification.ContainerEntrypoint", ["sh"], "ContainerEntrypoint"),
     ("ResourceConfig.InstanceCount", 0, "Value '0' at 'resourceConfig.instanceCount' failed to satisfy constraint"),
