@@ -27,8 +27,8 @@ The source says how far the answer is known to be that of AWS:
 - *memory*: AWS refuses the request; its words are not known for certain. Do not compare the message in a test.
 - *local*: a limit of the local cloud. AWS takes the request.
 
-A message about a type names the field at its end, which the message of AWS does not. AWS ignores fields that it does not
-know; the local cloud refuses them, since it would not apply them.
+A message about a type names the field at its end, which the message of AWS does not. AWS ignores fields that it does
+not know; the local cloud refuses them, since it would not apply them.
 
 | request | change | code | message contains | source |
 |---|---|---|---|---|

@@ -92,7 +92,7 @@ def log_lines(request: Mapping[str, Any]) -> list[str]:
 
 
 def _asks(value: Any) -> bool:
-    if isinstance(value, dict) and (value.get("DisableProfiler") or set(value.values()) == {False}):
+    if isinstance(value, dict) and (value.get("DisableProfiler") or all(one is False for one in value.values())):
         return False
     return value not in (None, False, 0, "", "None", [], {})
 
