@@ -35,11 +35,8 @@ def check_shape(operation: str, parameters: Mapping[str, Any], service: str = "s
     shape = service_model(service).operation_model(operation).input_shape
     if shape is None:
         return
-    try:
-        check_types(shape, parameters)
-        broken = list(violations(shape, parameters))
-    except RecursionError:  # shapes that contain themselves, such as SearchExpression
-        raise validation("The request is nested too deeply.") from None
+    check_types(shape, parameters)
+    broken = list(violations(shape, parameters))
     if broken:
         raise ServiceError(_CODES.get(service, "ValidationException"), report(broken))
 
@@ -50,9 +47,12 @@ def checked(service: str, *calls: Action) -> dict[str, Action]:
 
     def check(call: Action) -> Action:
         def asked(parameters: Parameters) -> Mapping[str, Any]:
-            check_shape(call.__name__, parameters, service)
-            shape = service_model(service).operation_model(call.__name__).input_shape
-            seconds: Parameters = with_times(shape, _without_nulls(parameters), _seconds)
+            try:
+                check_shape(call.__name__, parameters, service)
+                shape = service_model(service).operation_model(call.__name__).input_shape
+                seconds: Parameters = with_times(shape, _without_nulls(parameters), _seconds)
+            except RecursionError:  # shapes that contain themselves, such as SearchExpression
+                raise validation("The request is nested too deeply.") from None
             return call(seconds)
 
         return asked

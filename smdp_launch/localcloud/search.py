@@ -83,7 +83,8 @@ def _holds_nested(nested: Mapping[str, Any], record: Record) -> bool:
 
 
 def _holds(asked: Mapping[str, Any], record: Record) -> bool:
-    name, kind, wanted = asked["Name"], asked.get("Operator", "Equals"), asked.get("Value")
+    name, wanted = asked["Name"], asked.get("Value")
+    kind: str = asked.get("Operator", "Equals")
     found = list(values(record, name))
     if kind in ("Exists", "NotExists"):
         if wanted is not None:

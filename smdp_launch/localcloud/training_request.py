@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from smdp_launch.catalog.regions import offering
+from smdp_launch.catalog.tables import table
 from smdp_launch.localcloud import quotas
 from smdp_launch.localcloud.account import Account
 from smdp_launch.localcloud.arns import role_name
@@ -120,12 +120,18 @@ def _check_resources(request: Request, region: str) -> None:
         raise _unsupported(f"more than {MAX_HOSTS} hosts (ResourceConfig.InstanceCount)")
     if resources.get("KeepAlivePeriodInSeconds") and request.get("EnableManagedSpotTraining"):
         raise validation("KeepAlivePeriodInSeconds is not supported when EnableManagedSpotTraining is set to true")
-    known = offering(resources["InstanceType"], region)
-    if known is not None and known.certain and not known.offered:
+    if _is_not_offered(resources["InstanceType"], region):
         raise ServiceError(
             "ResourceLimitExceeded",
             f"The requested resource training-job/{resources['InstanceType']} is not available in this region",
         )
+
+
+def _is_not_offered(instance_type: str, region: str) -> bool:
+    """Whether the catalogue is certain of it; of most regions it knows nothing."""
+    rows: list[dict[str, Any]] = table("regions")["offerings"]
+    found = (one for one in rows if one["instance_type"] == instance_type and region in one["regions"])
+    return any(one["certain"] and not one["offered"] for one in found)
 
 
 def _check_channels(channels: list[Request], default_mode: str) -> None:

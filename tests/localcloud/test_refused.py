@@ -39,11 +39,11 @@ def special(name: str, value: Any) -> Any:
     return value
 
 
-def send(cloud: Cloud, call: str, body: dict[str, Any]) -> None:
+def send(cloud: Cloud, call: str, body: dict[str, Any] | bytes) -> None:
     """The call with this body, null fields included, which no client of AWS's would send."""
     config = Config(parameter_validation=False, proxies={}, retries={"total_max_attempts": 1})
     client = client_of(cloud.endpoint, "sagemaker", config=config)
-    encoded = json.dumps(body).encode()
+    encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
     client.meta.events.register(f"before-call.sagemaker.{call}", lambda params, **_: params.update(body=encoded))
     client._make_api_call(call, {})
 
@@ -120,3 +120,16 @@ def test_every_violation_of_a_request_is_counted(shared_cloud: Cloud, valid: str
     head, *found = told.split("; ")
     assert head.startswith("3 validation errors detected: Value 'under_score' at 'trainingJobName'")
     assert [one.partition("failed")[0] for one in found] == ["Value 'nobody' at 'roleArn' "] * 2
+
+
+@pytest.mark.parametrize("levels", [200, 240, 260, 300, 5000])
+def test_an_expression_within_itself_is_answered_or_refused(shared_cloud: Cloud, levels: int) -> None:
+    head, tail = b'{"SubExpressions": [' * levels, b"]}" * levels
+    body = b'{"Resource": "TrainingJob", "SearchExpression": ' + head + b"{}" + tail + b"}"
+    try:
+        send(shared_cloud, "Search", body)
+    except ClientError as error:
+        assert error.response["ResponseMetadata"]["HTTPStatusCode"] == 400, error.response
+        assert levels > 200
+    else:
+        assert levels < 300

@@ -95,9 +95,7 @@ def test_search_stays_in_the_region(abroad: Cloud) -> None:
 
 
 def test_a_region_that_does_not_offer_the_type_refuses_it(abroad: Cloud) -> None:
-    offerings = json.loads(
-        (__import__("pathlib").Path(__file__).parents[2] / "smdp_launch/catalog/regions.json").read_text()
-    )
+    offerings = json.loads((ROOT / "smdp_launch/catalog/regions.json").read_text())
     row = next(one for one in offerings["offerings"] if not one["offered"] and one["certain"])
     client = client_of(abroad.endpoint, "sagemaker", region_name=row["regions"][0])
     resources = {"InstanceType": row["instance_type"], "InstanceCount": 1, "VolumeSizeInGB": 30}

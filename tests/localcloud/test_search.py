@@ -138,14 +138,6 @@ def test_filters_without_sense_are_refused(ran: Cloud, one: dict[str, str], told
     assert told in caught.value.response["Error"]["Message"]
 
 
-def test_expressions_without_end_are_refused(ran: Cloud) -> None:
-    expression: dict[str, Any] = {"Filters": [where("TrainingJobName", "Exists")]}
-    for _ in range(150):
-        expression = {"SubExpressions": [expression]}
-    with pytest.raises(ClientError, match=r"ValidationException|SerializationException"):
-        found(ran, NestedFilters=[], **expression)
-
-
 def test_a_warm_pool_is_a_state(ran: Cloud) -> None:
     assert ran.describe("wide")["WarmPoolStatus"] == {"Status": "Available"}
     assert "WarmPoolStatus" not in ran.describe("small")
