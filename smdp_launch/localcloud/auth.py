@@ -36,12 +36,13 @@ _BROWSER_HEADERS = {"origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-des
 @dataclass(frozen=True)
 class Holder:
     """Who has a pair of keys: the person, the platform's own agents, or the role of a job, whose keys are replaced now
-    and then; `number` says how often they were, and `job` is the job's `mark`. The keys of a session expire: `job` is
-    its token's hash, and `token`, once the request's head is read, the token (see `sessions`)."""
+    and then; `number` says how often they were, and `job` is the job's `mark`. The keys of a session expire: `session` is the
+    hash of its token, and `token` the token, once the request's head is read (see `sessions`)."""
 
     kind: Literal["person", "agent", "role", "session"]
     number: int = 0
     job: str = ""
+    session: str = ""
     token: str = ""
 
 
@@ -65,7 +66,7 @@ class Credentials:
     def of(self, holder: Holder) -> Credentials:
         if holder.kind == "person":
             return self
-        name = {"agent": "AGENT", "session": f"SESSION{holder.job}"}.get(
+        name = {"agent": "AGENT", "session": f"SESSION{holder.session}"}.get(
             holder.kind, f"ROLE{holder.number}J{holder.job}"
         )
         return Credentials(f"{self.access_key}{name}", self.derived(name))
@@ -78,7 +79,7 @@ class Credentials:
         if match is None or not hmac.compare_digest(match["key"].encode(), self.access_key.encode()):
             return None
         if match["session"]:
-            return Holder("session", job=match["session"])
+            return Holder("session", session=match["session"])
         return Holder("role", int(match["number"]), match["job"]) if match["number"] else Holder("agent")
 
     def derived(self, name: str) -> str:
@@ -151,7 +152,7 @@ def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
         code = "InvalidAccessKeyId" if match["service"] == "s3" else "InvalidClientTokenId"
         raise ServiceError(code, "This local cloud did not issue that access key.", 403)
     claim = Claim(
-        holder=_with_token(head, holder, match["service"]),
+        holder=with_token(holder, head.one("x-amz-security-token"), match["service"]),
         date=match["date"],
         region=match["region"],
         service=match["service"],
@@ -163,12 +164,11 @@ def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
     return claim
 
 
-def _with_token(head: Head, holder: Holder, service: str) -> Holder:
+def with_token(holder: Holder, token: str, service: str) -> Holder:
     """The holder with the session's token, which has to be the one that the key was issued with."""
     if holder.kind != "session":
         return holder
-    token = head.one("x-amz-security-token")
-    if not hmac.compare_digest(token_hash(token), holder.job):
+    if not hmac.compare_digest(token_hash(token), holder.session):
         code = "InvalidToken" if service == "s3" else "InvalidClientTokenId"
         raise ServiceError(code, "The security token included in the request is invalid.", 403)
     return replace(holder, token=token)

@@ -40,7 +40,7 @@ class Session:
 
 def issue(ours: Credentials, session: Session) -> Mapping[str, Any]:
     """`Credentials` of the answers of STS."""
-    keys = ours.of(Holder("session", job=token_hash(session.token)))
+    keys = ours.of(Holder("session", session=token_hash(session.token)))
     return {
         "AccessKeyId": keys.access_key,
         "SecretAccessKey": keys.secret_key,
