@@ -36,8 +36,8 @@ _BROWSER_HEADERS = {"origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-des
 @dataclass(frozen=True)
 class Holder:
     """Who has a pair of keys: the person, the platform's own agents, or the role of a job, whose keys are replaced now
-    and then; `number` says how often they were, and `job` is the job's `mark`. The keys of a session expire: `session` is the
-    hash of its token, and `token` the token, once the request's head is read (see `sessions`)."""
+    and then; `number` says how often they were, and `job` is the job's `mark`. The keys of a session expire: `session`
+    is the hash of its token, and `token` the token, once the request's head is read (see `sessions`)."""
 
     kind: Literal["person", "agent", "role", "session"]
     number: int = 0
