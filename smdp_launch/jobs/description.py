@@ -9,7 +9,7 @@ from typing import Any
 
 from smdp_launch.jobs.asking import ask
 from smdp_launch.jobs.clients import Clients
-from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
+from smdp_launch.jobs.outcome import ENDED, Outcome, outcome, with_model_found
 from smdp_launch.jobs.unknown import never_created_told
 from smdp_launch.plain_text import without_controls
 
@@ -61,7 +61,7 @@ def described(clients: Clients, job: str) -> Mapping[str, Any]:
 
     def question() -> Mapping[str, Any]:
         answer: Mapping[str, Any] = clients.sagemaker.describe_training_job(TrainingJobName=job)
-        return answer
+        return with_model_found(clients.s3, answer)
 
     with never_created_told(job):
         return ask(clients, f"job {job} cannot be described", question)

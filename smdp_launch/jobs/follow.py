@@ -20,7 +20,7 @@ from smdp_launch.jobs.checkpoints import CheckpointNews, CheckpointWatch
 from smdp_launch.jobs.clients import Clients
 from smdp_launch.jobs.description import Description, description
 from smdp_launch.jobs.merge import WINDOW, Merge
-from smdp_launch.jobs.outcome import ENDED, Outcome, outcome
+from smdp_launch.jobs.outcome import ENDED, Outcome, outcome, with_model_found
 from smdp_launch.jobs.streams import Streams
 from smdp_launch.jobs.troubles import Trouble
 from smdp_launch.jobs.unknown import never_created_told
@@ -191,7 +191,7 @@ class Follower:
         self._described, self._is_listed = None, False
         if described["TrainingJobStatus"] in ENDED and self._is_whole(described):
             yield from self._merge.rest()
-            yield Ended(outcome(described))
+            yield Ended(outcome(with_model_found(self.clients.s3, described)))
         self._found = False
 
     def _begin(self) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from smdp_launch.errors import ExitCode
 from smdp_launch.plain_text import plain_lines
+from smdp_launch.request.names import S3Location
 
 ENDED = frozenset({"Completed", "Failed", "Stopped", "Deleting"})
 
@@ -37,6 +38,22 @@ class Outcome:
     training_seconds: int | None = None
     billable_seconds: int | None = None
     checkpoints: str | None = None
+
+
+def with_model_found(s3: Any, described: Mapping[str, Any]) -> Mapping[str, Any]:
+    """DescribeTrainingJob's answer, without the address of a model that is not there: the service gives the address to
+    every job, also to one that left no model. Where S3 refuses or does not answer, the address stays."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    address = described.get("ModelArtifacts", {}).get("S3ModelArtifacts")
+    if not address or described["TrainingJobStatus"] not in ENDED:
+        return described
+    place = S3Location.parse(address)
+    try:
+        listed = s3.list_objects_v2(Bucket=place.bucket, Prefix=place.key, MaxKeys=1)
+    except (BotoCoreError, ClientError):
+        return described
+    return described if listed.get("Contents") else {**described, "ModelArtifacts": {}}
 
 
 def outcome(described: Mapping[str, Any]) -> Outcome:

@@ -104,7 +104,7 @@ def _group() -> SecurityGroup:
 class Account(_Model):
     """`roles`: None for any. `quotas`: instances of training jobs at once, by type. `denied`: calls that the caller may
     not make, such as `iam:GetRole` or `ec2:*`. `images`: NAME:TAG of all that other accounts' registries hold; None
-    where they may not be asked."""
+    where they may not be asked. `longest_run`: seconds that a training job may have; AWS's own default."""
 
     caller: str = "user/local"
     denied: tuple[str, ...] = ()
@@ -112,6 +112,7 @@ class Account(_Model):
     images: tuple[str, ...] | None = None
     quotas: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     quota: Annotated[int, Field(ge=0)] = 1000
+    longest_run: Annotated[int, Field(ge=1)] = 432_000
     subnets: dict[str, Subnet] = Field(default_factory=lambda: {SUBNET: Subnet()})
     security_groups: dict[str, SecurityGroup] = Field(default_factory=lambda: {GROUP: _group()})
     fsx: dict[FileSystemId, Fsx] = Field(default_factory=dict)
@@ -120,6 +121,10 @@ class Account(_Model):
     @property
     def caller_arn(self) -> str:
         return f"arn:aws:iam::{ACCOUNT}:{self.caller}"
+
+    def lists(self, name: str) -> bool:
+        """Whether the file says what there is of it; else there is a default."""
+        return name in self.model_fields_set
 
     def room(self, instance_type: str) -> int:
         return self.quotas.get(instance_type, self.quota)

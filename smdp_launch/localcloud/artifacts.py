@@ -43,6 +43,14 @@ def pack(files: Mapping[str, Path], archive: Path) -> None:
             tar.add(path, name, recursive=False, filter=plain)
 
 
+def model_address(request: Mapping[str, Any]) -> str:
+    """The model's S3 address, whether or not a model lies there: a job that leaves none uploads nothing, as on AWS."""
+    output = request["OutputDataConfig"]
+    bucket, prefix = split_uri(output["S3OutputPath"])
+    name = "model.tar.gz" if output.get("CompressionType", "GZIP") != "NONE" else "model/"
+    return f"s3://{bucket}/{PurePosixPath(prefix, request['TrainingJobName'], 'output')}/{name}"
+
+
 class Artifacts:
     """Uploads to `<S3OutputPath>/<job>/output/`; `scratch` is a folder for the archives."""
 

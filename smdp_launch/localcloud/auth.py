@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 from urllib.parse import unquote_plus
@@ -27,23 +27,33 @@ _AUTHORIZATION = re.compile(
     r"\s*SignedHeaders=(?P<headers>[\w;.-]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
 )
 _QUERY_AUTHENTICATION = {"x-amz-signature", "x-amz-algorithm", "x-amz-credential", "awsaccesskeyid", "signature"}
-_HOLDER = re.compile(r"(?P<key>\w+?)(?:AGENT|ROLE(?P<number>\d{1,9})J(?P<job>[0-9a-f]{16}))")
+_HOLDER = re.compile(
+    r"(?P<key>\w+?)(?:AGENT|ROLE(?P<number>\d{1,9})J(?P<job>[0-9a-f]{16})|SESSION(?P<session>[0-9a-f]{32}))"
+)
 _BROWSER_HEADERS = {"origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 
 
 @dataclass(frozen=True)
 class Holder:
     """Who has a pair of keys: the person, the platform's own agents, or the role of a job, whose keys are replaced now
-    and then; `number` says how often they were, and `job` is the job's `mark`."""
+    and then; `number` says how often they were, and `job` is the job's `mark`. The keys of a session expire: `session`
+    is the hash of its token, and `token` the token, once the request's head is read (see `sessions`)."""
 
-    kind: Literal["person", "agent", "role"]
+    kind: Literal["person", "agent", "role", "session"]
     number: int = 0
     job: str = ""
+    session: str = ""
+    token: str = ""
 
 
 def mark(job: str) -> str:
     """Of a job's name, as it stands in keys and addresses."""
     return hashlib.sha256(job.encode()).hexdigest()[:16]
+
+
+def token_hash(token: str) -> str:
+    """Of a session's token, as it stands in the session's access key."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,9 @@ class Credentials:
     def of(self, holder: Holder) -> Credentials:
         if holder.kind == "person":
             return self
-        name = "AGENT" if holder.kind == "agent" else f"ROLE{holder.number}J{holder.job}"
+        name = {"agent": "AGENT", "session": f"SESSION{holder.session}"}.get(
+            holder.kind, f"ROLE{holder.number}J{holder.job}"
+        )
         return Credentials(f"{self.access_key}{name}", self.derived(name))
 
     def holder(self, access_key: str) -> Holder | None:
@@ -66,6 +78,8 @@ class Credentials:
         match = _HOLDER.fullmatch(access_key)
         if match is None or not hmac.compare_digest(match["key"].encode(), self.access_key.encode()):
             return None
+        if match["session"]:
+            return Holder("session", session=match["session"])
         return Holder("role", int(match["number"]), match["job"]) if match["number"] else Holder("agent")
 
     def derived(self, name: str) -> str:
@@ -138,7 +152,7 @@ def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
         code = "InvalidAccessKeyId" if match["service"] == "s3" else "InvalidClientTokenId"
         raise ServiceError(code, "This local cloud did not issue that access key.", 403)
     claim = Claim(
-        holder=holder,
+        holder=with_token(holder, head.one("x-amz-security-token"), match["service"]),
         date=match["date"],
         region=match["region"],
         service=match["service"],
@@ -148,6 +162,16 @@ def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
     _check_date(head, claim, now)
     _check_coverage(head, claim)
     return claim
+
+
+def with_token(holder: Holder, token: str, service: str) -> Holder:
+    """The holder with the session's token, which has to be the one that the key was issued with."""
+    if holder.kind != "session":
+        return holder
+    if not hmac.compare_digest(token_hash(token), holder.session):
+        code = "InvalidToken" if service == "s3" else "InvalidClientTokenId"
+        raise ServiceError(code, "The security token included in the request is invalid.", 403)
+    return replace(holder, token=token)
 
 
 def declared_hash(head: Head, claim: Claim) -> str:

@@ -14,7 +14,7 @@ from typing import IO, Any
 from typing import Protocol as Interface
 
 from smdp_launch.disk import is_full
-from smdp_launch.localcloud import auth, proof, role
+from smdp_launch.localcloud import auth, caller, proof, role
 from smdp_launch.localcloud.errors import ServiceError, as_xml, disk_full
 from smdp_launch.localcloud.protocols import Reply, protocol, unknown
 from smdp_launch.localcloud.refusals import Refusals
@@ -98,7 +98,8 @@ class Gateway:
         if declared and not hmac.compare_digest(declared, received):
             raise ServiceError("SignatureDoesNotMatch", "The body is not the one that was signed.", 403)
         auth.verify_signature(head, claim, self._credentials, received)
-        return self._run_action(claim.service, head, data, start_response)
+        with caller.acting(claim):
+            return self._run_action(claim.service, head, data, start_response)
 
     def _receive_object(self, environ: Environ, length: int, declared: str) -> IO[bytes]:
         """The body on disk, its hash verified; deleted when it is closed or this process ends."""

@@ -1,30 +1,76 @@
-"""The STS and IAM calls that tell who calls, and what a role is and may do."""
+"""The STS and IAM calls: who calls, keys for roles, and what a role is and may do."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from smdp_launch.localcloud import caller, sessions
 from smdp_launch.localcloud.account import Account, AccountFile, Role, matches
+from smdp_launch.localcloud.arns import role_arn, role_name
+from smdp_launch.localcloud.auth import Credentials, Holder
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.requests import Action, Parameters, checked
+from smdp_launch.localcloud.sessions import Session
 
 _CREATED = 1_700_000_000.0  # seconds; the roles of the file have no date of their own
+_ROLE_ID = "AROALOCAL"
+_PAGE = 100  # roles, as the service
+_HOUR, _HALF_DAY = 3600, 43200  # seconds; the service's defaults of AssumeRole and GetSessionToken
+
+
+@dataclass(frozen=True)
+class Principal:
+    arn: str
+    user_id: str
+    denied: tuple[str, ...]
+
+
+def principal(account: Account, holder: Holder) -> Principal:
+    """Whose calls the holder of some keys makes: a session's role, else the account's caller."""
+    session = sessions.read(holder.token) if holder.kind == "session" else None
+    if session is None or not session.role:
+        return Principal(account.caller_arn, "AIDALOCAL", account.denied)
+    arn = f"arn:aws:sts::{ACCOUNT}:assumed-role/{session.role}/{session.name}"
+    role = _role(account, session.role)
+    # A role that has left the file since may do nothing.
+    return Principal(arn, f"{_ROLE_ID}:{session.name}", role.denied if role is not None else ("*",))
 
 
 class TokenService:
-    def __init__(self, account: AccountFile) -> None:
+    def __init__(self, account: AccountFile, credentials: Credentials) -> None:
         self._account = account
+        self._credentials = credentials
 
     def actions(self) -> dict[str, Action]:
-        return checked("sts", self.GetCallerIdentity)
+        return checked("sts", self.GetCallerIdentity, self.AssumeRole, self.GetSessionToken)
 
     def GetCallerIdentity(self, _: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
-        account = self._account.read()
-        return {"UserId": "AIDALOCAL", "Account": ACCOUNT, "Arn": account.caller_arn}
+        found = principal(self._account.read(), caller.holder())
+        return {"UserId": found.user_id, "Account": ACCOUNT, "Arn": found.arn}
+
+    def AssumeRole(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        """For any caller of the account: the file's `trusts` names services alone."""
+        account, arn, name = self._account.read(), request["RoleArn"], request["RoleSessionName"]
+        role = role_name(arn)
+        if arn != role_arn(role) or _role(account, role) is None:
+            who = principal(account, caller.holder()).arn
+            message = f"User: {who} is not authorized to perform: sts:AssumeRole on resource: {arn}"
+            raise ServiceError("AccessDenied", message, 403)
+        session = Session(role, name, int(time.time()) + request.get("DurationSeconds", _HOUR))
+        user = {"AssumedRoleId": f"{_ROLE_ID}:{name}", "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{role}/{name}"}
+        return {"Credentials": sessions.issue(self._credentials, session), "AssumedRoleUser": user}
+
+    def GetSessionToken(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        if caller.holder().kind == "session":
+            raise ServiceError("AccessDenied", "Cannot call GetSessionToken with session credentials", 403)
+        session = Session("", "", int(time.time()) + request.get("DurationSeconds", _HALF_DAY))
+        return {"Credentials": sessions.issue(self._credentials, session)}
 
 
 class RoleService:
@@ -32,30 +78,29 @@ class RoleService:
         self._account = account
 
     def actions(self) -> dict[str, Action]:
-        return checked("iam", self.GetRole, self.SimulatePrincipalPolicy)
+        return checked("iam", self.GetRole, self.ListRoles, self.SimulatePrincipalPolicy)
 
     def GetRole(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         account, name = self._account.read(), request["RoleName"]
         role = _role(account, name)
         if role is None:
             raise ServiceError("NoSuchEntity", f"The role with name {name} cannot be found.", 404)
-        allowed = {"Effect": "Allow", "Principal": {"Service": list(role.trusts)}, "Action": "sts:AssumeRole"}
-        policy = {"Version": "2012-10-17", "Statement": [allowed]}
-        found = {
-            "Path": "/",
-            "RoleName": name,
-            "RoleId": "AROALOCAL",
-            "Arn": f"arn:aws:iam::{ACCOUNT}:role/{name}",
-            "CreateDate": _CREATED,
-            "AssumeRolePolicyDocument": quote(json.dumps(policy)),
-        }
-        return {"Role": found}
+        return {"Role": _described(name, role)}
+
+    def ListRoles(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        """None where the file lists none: then every name is a role."""
+        roles = self._account.read().roles or {}
+        last, size = request.get("Marker", ""), request.get("MaxItems", _PAGE)
+        names = sorted(name for name in roles if name > last and request.get("PathPrefix", "/") == "/")
+        answer: dict[str, Any] = {"Roles": [_described(name, roles[name]) for name in names[:size]]}
+        more = size < len(names)
+        return {**answer, "IsTruncated": more, **({"Marker": names[size - 1]} if more else {})}
 
     def SimulatePrincipalPolicy(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         account, source = self._account.read(), request["PolicySourceArn"]
         denied = account.denied
         if source != account.caller_arn:
-            role = _role(account, source.rpartition("/")[2])
+            role = _role(account, role_name(source))
             if role is None:
                 raise ServiceError("NoSuchEntity", f"The principal {source} cannot be found.", 404)
             denied = role.denied
@@ -76,6 +121,19 @@ def _evaluated(action: str, resource: str, decision: str) -> Mapping[str, Any]:
         "EvalDecision": decision,
         "MissingContextValues": [],
         "ResourceSpecificResults": [of_resource],
+    }
+
+
+def _described(name: str, role: Role) -> dict[str, Any]:
+    allowed = {"Effect": "Allow", "Principal": {"Service": list(role.trusts)}, "Action": "sts:AssumeRole"}
+    policy = {"Version": "2012-10-17", "Statement": [allowed]}
+    return {
+        "Path": "/",
+        "RoleName": name,
+        "RoleId": _ROLE_ID,
+        "Arn": role_arn(name),
+        "CreateDate": _CREATED,
+        "AssumeRolePolicyDocument": quote(json.dumps(policy)),
     }
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from smdp_launch.localcloud import containers, meter, reserve, results
+from smdp_launch.localcloud import caller, containers, meter, reserve, results
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.environment import server_environment
@@ -26,6 +26,8 @@ from smdp_launch.localcloud.processes import kill_processes_below
 from smdp_launch.localcloud.state import JobState
 
 _UNFINISHED = ".new-"
+_LEAVING = 10.0  # seconds for the supervisor of a job that has ended to be gone
+_TICK = 0.02
 
 
 class JobStore:
@@ -40,30 +42,32 @@ class JobStore:
             remove_tree(leftover)
         self._watched = {folder.name for folder in self.folders()}
 
-    def folders(self) -> Iterator[JobFolder]:
-        return self._state.job_folders()
+    def folders(self, region: str | None = None) -> Iterator[JobFolder]:
+        """Of the region; of all without one."""
+        return (one for one in self._state.job_folders() if region is None or one.region == region)
 
-    def folder(self, name: str) -> JobFolder | None:
-        """`name` may be anything that a client sent."""
+    def folder(self, name: str, region: str | None = None) -> JobFolder | None:
+        """`name` may be anything that a client sent. Without a region the job may be in any."""
         folder = JobFolder(self._root / name)
-        return folder if JOB_NAME.fullmatch(name) and folder.state.exists() else None
+        is_job = JOB_NAME.fullmatch(name) is not None and folder.state.exists()
+        return folder if is_job and region in (None, folder.region) else None
 
-    def create(self, request: Mapping[str, Any]) -> None:
+    def create(self, request: Mapping[str, Any], region: str) -> None:
         """Write the job down and start its supervisor. ResourceInUse where the name is taken, and refused once the
         local cloud is going down: whoever ends it would not look for the job again."""
         going = Lock(self._state.going_lock)
         try:
             if not going.take(shared=True):
                 raise validation("The local cloud is going down; start the job when it is up again.")
-            self._create(request)
+            self._create(request, region)
         finally:
             going.release()
 
-    def _create(self, request: Mapping[str, Any]) -> None:
+    def _create(self, request: Mapping[str, Any], region: str) -> None:
         name = str(request["TrainingJobName"])
         draft = JobFolder(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
         try:
-            lock = _write_draft(draft, request)
+            lock = _write_draft(draft, request, region)
         except OSError:
             remove_tree(draft.root)
             raise
@@ -75,7 +79,7 @@ class JobStore:
                     draft.root.rename(folder.root)
                 except OSError:
                     remove_tree(draft.root)
-                    raise taken() from None
+                    raise taken(folder.region) from None
                 self._watched.add(name)
                 self._processes[name] = _start_supervisor(folder, lock)
         finally:
@@ -101,6 +105,20 @@ class JobStore:
         """Members of the request to replace; the running job does not look at it any more."""
         with self._lock:
             write_json(folder.request, {**self.request(folder), **changed})
+
+    def delete(self, folder: JobFolder) -> bool:
+        """Remove an ended job with its logs; False where its supervisor does not end in time."""
+        deadline = time.monotonic() + _LEAVING
+        while is_locked(folder.lock):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_TICK)
+        gone = JobFolder(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
+        with self._lock:
+            folder.root.rename(gone.root)
+            self._watched.discard(folder.name)
+        remove_tree(gone.root)
+        return True
 
     def tags(self, folder: JobFolder) -> dict[str, str]:
         given = {tag["Key"]: tag["Value"] for tag in self.request(folder).get("Tags", [])}
@@ -155,17 +173,21 @@ class JobStore:
         return True
 
 
-def _write_draft(draft: JobFolder, request: Mapping[str, Any]) -> Lock:
+def _write_draft(draft: JobFolder, request: Mapping[str, Any], region: str) -> Lock:
     """All that a job's folder has when it can be seen; the lock is the supervisor's, not yet taken."""
     draft.logs.mkdir(mode=0o700, parents=True)
     write_json(draft.request, dict(request))
+    write_json(draft.place, {"region": region})
     job_state.write(draft.state, job_state.new(time.time()))
     reserve.allocate(draft)
     return Lock(draft.lock)
 
 
-def taken() -> ServiceError:
-    return ServiceError("ResourceInUse", "Training job names must be unique within an AWS account and region.")
+def taken(region: str) -> ServiceError:
+    """`region`: that of the job with the name. On AWS only jobs of one region need different names."""
+    there = f" The local cloud keeps names unique in all regions: {region} has the job."
+    message = "Training job names must be unique within an AWS account and region."
+    return ServiceError("ResourceInUse", message if region == caller.region() else f"{message}{there}")
 
 
 def _start_supervisor(folder: JobFolder, lock: Lock) -> subprocess.Popen[bytes]:

@@ -129,9 +129,9 @@ class Launch:
             **{name: value for name, value in given.items() if name != FAULT},
             **({"SMDP_CUDA_ON_CPU": "1"} if given.get(_CUDA_VARIABLE) == "1" else {}),
             "TRAINING_JOB_NAME": self._folder.name,
-            "TRAINING_JOB_ARN": training_job_arn(self._folder.name),
-            "AWS_REGION": self._endpoint.region,
-            "AWS_DEFAULT_REGION": self._endpoint.region,
+            "TRAINING_JOB_ARN": training_job_arn(self._folder.name, self._folder.region),
+            "AWS_REGION": self._folder.region,
+            "AWS_DEFAULT_REGION": self._folder.region,
             **self._access(),
             **self._proxies(),
             "SMDP_REQUIRE_GPU": "0",  # the instance type is the request's, the machine is not

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.files import read_json, write_bytes, write_json
 from smdp_launch.private_files import make_folder
 
@@ -139,6 +140,16 @@ class JobFolder:
     @property
     def request(self) -> Path:
         return self.root / "request.json"
+
+    @property
+    def place(self) -> Path:
+        return self.root / "place.json"
+
+    @property
+    def region(self) -> str:
+        """That of the request; jobs of older state folders, which have no `place`, are in the default one."""
+        record = read_json(self.place)
+        return str(record["region"]) if record else REGION
 
     @property
     def state(self) -> Path:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.localcloud.arns import REGION
+from smdp_launch.localcloud import caller
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.filtering import page, pattern
@@ -24,7 +24,6 @@ from smdp_launch.localcloud.layout import LOG_SUFFIX
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 GROUP = "/aws/sagemaker/TrainingJobs"
-_GROUP_ARN = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{GROUP}"
 _MOST_EVENTS = 10_000  # the service's page limits
 _MOST_BYTES = 1024 * 1024
 _TOKEN = re.compile(r"([fb])/(\d{1,18})")
@@ -88,7 +87,7 @@ class LogService:
         prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
         if not GROUP.startswith(prefix) or part not in GROUP or not self._all_streams():
             return {"logGroups": []}
-        group = {"logGroupName": GROUP, "arn": f"{_GROUP_ARN}:*", "logGroupArn": _GROUP_ARN, "storedBytes": 0}
+        group = {"logGroupName": GROUP, "arn": f"{_group_arn()}:*", "logGroupArn": _group_arn(), "storedBytes": 0}
         return {"logGroups": [group]}
 
     def DescribeLogStreams(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
@@ -148,9 +147,13 @@ class LogService:
     def _all_streams(self) -> dict[str, Path]:
         return {
             f"{folder.name}/{path.stem}": path
-            for folder in self._jobs.folders()
+            for folder in self._jobs.folders(caller.region())
             for path in folder.logs.glob(f"*{LOG_SUFFIX}")
         }
+
+
+def _group_arn() -> str:
+    return f"arn:aws:logs:{caller.region()}:{ACCOUNT}:log-group:{GROUP}"
 
 
 def _group_of(identifier: str) -> str:
@@ -194,7 +197,7 @@ def _describe(name: str, path: Path) -> dict[str, Any]:
     stream: dict[str, Any] = {
         "logStreamName": name,
         "creationTime": created,
-        "arn": f"{_GROUP_ARN}:log-stream:{name}",
+        "arn": f"{_group_arn()}:log-stream:{name}",
         "storedBytes": 0,
     }
     with _mapped(path) as data:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from smdp_launch.localcloud import caller
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import JobFolder
@@ -34,7 +35,7 @@ class MetricService:
     def ListMetrics(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         found = [
             {"Namespace": NAMESPACE, "MetricName": name, "Dimensions": [{"Name": _DIMENSION, "Value": folder.name}]}
-            for folder in self._jobs.folders()
+            for folder in self._jobs.folders(caller.region())
             for name in self._names(folder)
             if _is_listed(request, folder.name, name)
         ]
@@ -86,7 +87,8 @@ class MetricService:
 
     def _points(self, metric: Parameters) -> Iterator[Point]:
         names = [one["Value"] for one in metric.get("Dimensions", []) if one["Name"] == _DIMENSION]
-        folder = self._jobs.folder(names[0]) if names and metric.get("Namespace") == NAMESPACE else None
+        is_ours = names and metric.get("Namespace") == NAMESPACE
+        folder = self._jobs.folder(names[0], caller.region()) if is_ours else None
         if folder is not None:
             yield from (one for one in points(folder) if one.name == metric.get("MetricName"))
 

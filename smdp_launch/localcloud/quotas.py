@@ -8,13 +8,19 @@ from typing import Any
 
 from smdp_launch.catalog.instances import instances
 from smdp_launch.localcloud.account import Account, AccountFile
-from smdp_launch.localcloud.arns import REGION
+from smdp_launch.localcloud.caller import region
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 
 _SERVICE = "sagemaker"
 _PAGE = 100  # as the service
+_LONGEST_RUN = "Longest run time for a training job"
+_LONGEST_RUN_CODE = "L-33A961FD"  # the service's own
+_INCREASE = (
+    "Please use AWS Service Quotas to request an increase for this quota. If AWS Service Quotas is not available, "
+    "contact AWS support to request an increase for this quota."
+)
 
 
 class QuotaService:
@@ -51,9 +57,16 @@ def refusal(instance_type: str, *, room: int, used: int, wanted: int, spot: bool
     return ServiceError(
         "ResourceLimitExceeded",
         f"The account-level service limit '{name(instance_type, spot=spot)}' is {room} Instances, with current "
-        f"utilization of {used} Instances and a request delta of {wanted} Instances. Please use AWS Service Quotas to "
-        "request an increase for this quota. If AWS Service Quotas is not available, contact AWS support to request an "
-        "increase for this quota.",
+        f"utilization of {used} Instances and a request delta of {wanted} Instances. {_INCREASE}",
+    )
+
+
+def too_long(wanted: int, limit: int) -> ServiceError:
+    """For a job whose maximum runtime, in seconds, is above the account's quota."""
+    return ServiceError(
+        "ResourceLimitExceeded",
+        f"The account-level service limit '{_LONGEST_RUN}' is {limit} Seconds, with current utilization of 0 Seconds "
+        f"and a request delta of {wanted} Seconds. {_INCREASE}",
     )
 
 
@@ -64,20 +77,25 @@ def _require_service(request: Parameters) -> None:
 
 def _quotas(account: Account) -> list[dict[str, Any]]:
     types = dict.fromkeys([*(one.name for one in instances()), *account.quotas])
-    return [_quota(account, one, spot) for one in types for spot in (False, True)]
+    found = [_of_instances(account, one, spot) for one in types for spot in (False, True)]
+    return [*found, _quota(_LONGEST_RUN, _LONGEST_RUN_CODE, account.longest_run, "Seconds")]
 
 
-def _quota(account: Account, instance_type: str, spot: bool) -> dict[str, Any]:
+def _of_instances(account: Account, instance_type: str, spot: bool) -> dict[str, Any]:
     told = name(instance_type, spot=spot)
     code = f"L-{hashlib.sha256(told.encode()).hexdigest()[:8].upper()}"
+    return _quota(told, code, account.room(instance_type), "None")
+
+
+def _quota(told: str, code: str, value: int, unit: str) -> dict[str, Any]:
     return {
         "ServiceCode": _SERVICE,
         "ServiceName": "Amazon SageMaker",
-        "QuotaArn": f"arn:aws:servicequotas:{REGION}:{ACCOUNT}:{_SERVICE}/{code}",
+        "QuotaArn": f"arn:aws:servicequotas:{region()}:{ACCOUNT}:{_SERVICE}/{code}",
         "QuotaCode": code,
         "QuotaName": told,
-        "Value": float(account.room(instance_type)),
-        "Unit": "None",
+        "Value": float(value),
+        "Unit": unit,
         "Adjustable": True,
         "GlobalQuota": False,
     }

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from smdp_launch.localcloud import sessions
 from smdp_launch.localcloud.auth import Claim
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.files import read_json, write_json
@@ -76,6 +77,8 @@ class Refusals:
         """Raises ServiceError where the call is to be refused."""
         if claim.holder.kind == "agent":
             return
+        if claim.holder.kind == "session" and sessions.read(claim.holder.token).has_expired:
+            raise _expired(s3=claim.service == "s3")
         with self._lock:
             self._look()
             error = self._refusal(claim)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from smdp_launch.localcloud import caller, identity
 from smdp_launch.localcloud.account import AccountFile, matches
 from smdp_launch.localcloud.ec2 import NetworkService
 from smdp_launch.localcloud.ecr import RegistryService
@@ -30,7 +31,7 @@ def services(jobs: JobStore, registry: Registry, account: AccountFile) -> dict[s
         "logs": LogService(jobs).actions(),
         "monitoring": MetricService(jobs).actions(),
         "ecr": RegistryService(registry, account).actions(),
-        "sts": TokenService(account).actions(),
+        "sts": TokenService(account, jobs.credentials).actions(),
         "iam": RoleService(account).actions(),
         "ec2": NetworkService(account).actions(),
         "fsx": LustreService(account).actions(),
@@ -44,14 +45,14 @@ def services(jobs: JobStore, registry: Registry, account: AccountFile) -> dict[s
 
 
 def _permitted(account: AccountFile, service: str, name: str, call: Action) -> Action:
-    """The call, unless the account's file denies it to the caller."""
+    """The call, unless the account's file denies it to the caller or to the role that the caller has assumed."""
     action = f"{_PREFIXES.get(service, service)}:{name}"
 
     def asked(parameters: Parameters) -> Mapping[str, Any]:
-        known = account.read()
-        if matches(action, known.denied):
+        found = identity.principal(account.read(), caller.holder())
+        if matches(action, found.denied):
             code, status = _DENIALS.get(service, ("AccessDeniedException", 400))
-            raise ServiceError(code, f"User: {known.caller_arn} is not authorized to perform: {action}", status)
+            raise ServiceError(code, f"User: {found.arn} is not authorized to perform: {action}", status)
         return call(parameters)
 
     return asked

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from smdp_launch.catalog import not_simulated
 from smdp_launch.catalog.faults import GRACE
 from smdp_launch.disk import full, is_full
 from smdp_launch.localcloud import (
@@ -217,6 +218,8 @@ class Supervisor:
                 log.write(f"[{tree.name}] {warning}Use the SM_* variables.")
             if self._no_network:
                 log.write(f"[{tree.name}] {self._no_network}")
+            for line in not_simulated.log_lines(self._request) if tree is self._trees[0] else ():
+                log.write(f"[{tree.name}] {line}")
             host = Host(tree, launch.order(tree), log, self._striker.watch)
             self._hosts.append(host)
             if self._checkpoints is not None and self._checkpoints.restored:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from smdp_launch.catalog import faults
+from smdp_launch.catalog import faults, not_simulated
 from smdp_launch.catalog.faults import Kind
 from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
@@ -53,7 +53,13 @@ def _environment(local: LocalRun) -> dict[str, str]:
 
 
 def not_honoured(
-    spec: JobSpec, hosts: int, workers: int, *, containers: bool, rehearses: Kind | None = None
+    spec: JobSpec,
+    request: Request,
+    hosts: int,
+    workers: int,
+    *,
+    containers: bool,
+    rehearses: Kind | None = None,
 ) -> Iterator[str]:
     """One sentence for each thing in the job that a run of ``hosts`` x ``workers`` here cannot do."""
     compute = spec.compute
@@ -64,14 +70,14 @@ def not_honoured(
         " machine's CPUs"
     )
     if containers:
-        yield "the internet: containers reach each other and the local cloud, and nothing else"
+        yield "the internet: containers reach it through an HTTP proxy alone"
     else:
         yield f"the image: the script runs with Python {python} and the packages installed here"
     yield f"role {spec.role.rsplit('/', 1)[-1]}, region {spec.region}, volumes of {compute.volume_gb} GB"
     if spec.engine == "smdistributed":
         yield "engine smdistributed: AWS's library is not on this machine, a script that imports it will fail"
     yield from _channels_not_honoured(spec)
-    yield from _settings_not_honoured(spec, rehearses)
+    yield from _settings_not_simulated(request, rehearses)
 
 
 def _channels_not_honoured(spec: JobSpec) -> Iterator[str]:
@@ -84,21 +90,10 @@ def _channels_not_honoured(spec: JobSpec) -> Iterator[str]:
         yield f"manifests of {', '.join(manifests)}: the channel gets the local data as it is"
 
 
-def _settings_not_honoured(spec: JobSpec, rehearses: Kind | None) -> Iterator[str]:
-    compute = spec.compute
-    settings = {
-        "spot": spec.spot is not None and rehearses != "spot",
-        "compute.fallback_types": compute.fallback_types is not None,
-        "compute.keep_alive": compute.keep_alive is not None,
-        "compute.max_pending": compute.max_pending is not None,
-        "compute.retries": compute.retries is not None,
-        "network": spec.network.subnets is not None or spec.network.isolated or spec.network.encrypt_traffic,
-        "encryption": spec.encryption.volume_key is not None or spec.encryption.output_key is not None,
-        "overlay": bool(spec.overlay),
-    }
-    given = [name for name, is_given in settings.items() if is_given]
-    if given:
-        yield f"{', '.join(given)}: there is no cloud here to do it"
+def _settings_not_simulated(request: Request, rehearses: Kind | None) -> Iterator[str]:
+    for field in not_simulated.given(request):
+        if rehearses != "spot" or field.path != not_simulated.SPOT:
+            yield f"{field.setting or field.path}: {field.reason}"
 
 
 def _local_channel(channel: Request, local: LocalRun) -> Request:

@@ -54,10 +54,12 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
 
 def local_run(job: CheckedJob, asked: LocalRequest, cores: int) -> LocalRun:
     """How the job runs on a machine of ``cores`` cores: as asked, else as many of its hosts and workers as fit."""
-    spec, _ = job.require()
+    spec, source = job.require()
     hosts = asked.hosts or min(spec.compute.instance_count, 4)
     workers = asked.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
-    left_out = tuple(not_honoured(spec, hosts, workers, containers=asked.containers, rehearses=asked.rehearses))
+    request = training_request(spec, source, spec.name)
+    told = not_honoured(spec, request, hosts, workers, containers=asked.containers, rehearses=asked.rehearses)
+    left_out = tuple(told)
     data = local_paths(job.loaded, spec, asked)
     return LocalRun(hosts, workers, data, left_out, asked.containers, asked.network, asked.cuda_on_cpu)
 

@@ -185,7 +185,7 @@ def test_a_mistake_in_the_file_is_told_to_every_client(cloud: Cloud, text: str, 
 def test_what_a_service_does_not_have_is_said_in_its_own_form(client: Client) -> None:
     assert refused(client("ec2").describe_vpcs) == "UnknownOperationException"
     assert refused(client("efs").describe_access_points) == "UnknownOperationException"
-    assert refused(client("iam").list_roles) == "UnknownOperationException"
+    assert refused(client("iam").list_users) == "UnknownOperationException"
     assert refused(client("cloudwatch").list_dashboards) == "UnknownOperationException"
 
 

@@ -369,7 +369,7 @@ def test_metrics_are_listed_and_read(ran: Cloud) -> None:
 @pytest.mark.parametrize(("kind", "sound"), [("ml.p4d.24xlarge", True), ("ml.p3.24xlarge", False)])
 def test_instance_types_are_those_of_the_model_and_of_the_catalogue(kind: str, sound: bool) -> None:
     shape = service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
-    broken = list(violations(shape, {"ResourceConfig": {"InstanceType": kind}}))
+    broken = list(violations(shape.members["ResourceConfig"], {"InstanceType": kind}))
     assert (broken == []) == sound
     # As an older model would have it, which lacks the type.
     member = shape.members["ResourceConfig"].members["InstanceType"]

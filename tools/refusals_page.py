@@ -1,0 +1,77 @@
+"""Writes docs/refusals.md from tests/localcloud/requests/refused.yaml, which a test runs row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parent.parent
+TABLE = ROOT / "tests/localcloud/requests/refused.yaml"
+PAGE = "docs/refusals.md"
+_LONGEST = 60  # characters of a change
+_HEAD = """\
+# Requests that the local cloud refuses
+
+The local cloud refuses these requests with the code, the HTTP status and the message of SageMaker. A test sends each of
+them to a running local cloud; `tools/refusals_page.py` writes this page from the same table
+(`tests/localcloud/requests/refused.yaml`).
+
+The source says how far the answer is known to be that of AWS:
+
+- *model*: botocore's model of the service has the constraint, and the message has the service's form.
+- *quoted* or *documented*: the linked page quotes the message (of SageMaker, or of another service with the same rule),
+  or documents the rule.
+- *memory*: AWS refuses the request; its words are not known for certain. Do not compare the message in a test.
+- *local*: a limit of the local cloud. AWS takes the request.
+
+A message about a type names the field at its end, which the message of AWS does not. AWS ignores fields that it does
+not know; the local cloud refuses them, since it would not apply them.
+
+| request | change | code | message contains | source |
+|---|---|---|---|---|
+"""
+
+
+def read_rows() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(TABLE.read_text())
+    return rows
+
+
+def page(rows: Sequence[Mapping[str, Any]]) -> str:
+    return _HEAD + "".join(f"| {' | '.join(_cells(one))} |\n" for one in rows)
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    changes = [_change(path, value) for path, value in row["change"].items()]
+    if "account" in row:
+        changes.append(f"account.yaml: {_code(row['account'])}")
+    call = row.get("call", "CreateTrainingJob")
+    status = row.get("status", 400)
+    code = row["code"] if status == 400 else f"{row['code']} ({status})"
+    return [call, "; ".join(changes) or "none", code, _code(row["message"]), _source(row["source"])]
+
+
+def _change(path: str, value: Any) -> str:
+    if value == "~absent":
+        return f"`{path}` absent"
+    if value in ("~long", "~many"):
+        return f"`{path}` too {'long' if value == '~long' else 'many'}"
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    return f"`{path}`: {_code(text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...')}"
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+def _source(source: str) -> str:
+    if not source.startswith("https://"):
+        return source
+    return f"[{'documented' if 'docs.aws.amazon.com' in source else 'quoted'}]({source})"
+
+
+if __name__ == "__main__":
+    (ROOT / PAGE).write_text(page(read_rows()))
