@@ -56,6 +56,10 @@ class Buckets:
     def check(self, bucket: str) -> None:
         self._call(lambda client: client.list_objects_v2(Bucket=bucket, MaxKeys=1))
 
+    def create(self, bucket: str) -> None:
+        """Nothing changes where the bucket exists."""
+        self._call(lambda client: client.create_bucket(Bucket=bucket))
+
     def download(self, bucket: str, key: str, path: Path) -> None:
         def fetch(client: Any) -> None:
             body = client.get_object(Bucket=bucket, Key=key)["Body"]

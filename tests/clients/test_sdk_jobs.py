@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ def cloud() -> Iterator[LocalCloud]:
         yield made
 
 
-def estimator(cloud: LocalCloud, folder: Path, script: str, **more: Any) -> Any:
+def estimator(cloud: LocalCloud, folder: Path, script: str, hosts: int = 2, **more: Any) -> Any:
     from sagemaker.estimator import Estimator
     from sagemaker.session import Session
 
@@ -49,7 +50,7 @@ def estimator(cloud: LocalCloud, folder: Path, script: str, **more: Any) -> Any:
     return Estimator(
         image_uri="image",
         role=cloud.role,
-        instance_count=2,
+        instance_count=hosts,
         instance_type="ml.p4d.24xlarge",
         entry_point="train.py",
         source_dir=str(folder / "src"),
@@ -79,6 +80,25 @@ def test_fit_waits_shows_every_line_and_knows_the_model(
     described = made.latest_training_job.describe()
     assert described["FinalMetricDataList"][0]["MetricName"] == "loss"
     assert described["BillableTimeInSeconds"] > 0
+
+
+COUNTS = """\
+import os
+for number in range(50_000):
+    print("line", os.environ["SM_CURRENT_HOST"], number)
+"""
+
+
+@pytest.mark.timeout(900)
+def test_every_line_of_a_long_log_is_shown_once(
+    cloud: LocalCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The SDK continues at the time of the last line of each stream, and takes an empty page for the end."""
+    estimator(cloud, tmp_path, COUNTS, hosts=4).fit({"train": "s3://mine/train"}, wait=True, logs="All")
+    shown = re.findall(r"line (algo-\d) (\d+)$", capsys.readouterr().out, re.MULTILINE)
+    for host in ("algo-1", "algo-2", "algo-3", "algo-4"):
+        assert [int(number) for name, number in shown if name == host] == list(range(50_000))
+    assert len(shown) == 200_000
 
 
 def test_attach_finds_a_job_by_its_name_alone(cloud: LocalCloud, tmp_path: Path) -> None:
