@@ -88,7 +88,7 @@ test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image
 .venv-clients/aws2/aws: tools/aws_cli_v2.sh
 	sh tools/aws_cli_v2.sh .venv-clients/aws2
 
-SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.py)
+SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.py alone.py)
 
 # The SageMaker SDK and the AWS CLI want botocore's versions of their own.
 .venv-sdk/.ready: Makefile pyproject.toml
@@ -97,7 +97,12 @@ SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.p
 		'boto3>=1.34,<2' 'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	@touch $@
 
-test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
+.venv-sdk3/.ready: Makefile
+	@test -x .venv-sdk3/bin/python || $(PYTHON) -m venv .venv-sdk3
+	.venv-sdk3/bin/python -m pip install --quiet --disable-pip-version-check 'sagemaker>=3.2,<4'
+	@touch $@
+
+test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready .venv-sdk3/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
 	$(PYTEST) -q -m clients $(addprefix --ignore ,$(SDK_TESTS))
 	.venv-sdk/bin/python -m pytest -q -m clients $(SDK_TESTS)
 
@@ -175,4 +180,4 @@ docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients .venv-sdk .venv-programs .venv-tensorflow .venv-torch-* native/build build dist data .smdp
+	rm -rf $(VENV) .venv-clients .venv-sdk .venv-sdk3 .venv-programs .venv-tensorflow .venv-torch-* native/build build dist data .smdp
