@@ -15,7 +15,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "clients.md"
 ROWS = ROOT / "tests" / "clients" / "clients.json"
-NOT_TESTED = "not tested"
 _BEGIN, _END = "<!-- table -->\n", "<!-- end of the table -->\n"
 _HEAD = "| client | versions | works | limits | tested by |\n|---|---|---|---|---|\n"
 

@@ -47,8 +47,9 @@ def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedPr
 
 LISTS = """python -c "
 import boto3
-boto3.client('s3').create_bucket(Bucket='mine')
-print(boto3.client('sts').meta.endpoint_url, sorted(one['Name'] for one in boto3.client('s3').list_buckets()['Buckets']))
+s3 = boto3.client('s3')
+s3.create_bucket(Bucket='mine')
+print(boto3.client('sts').meta.endpoint_url, sorted(one['Name'] for one in s3.list_buckets()['Buckets']))
 "
 """
 
