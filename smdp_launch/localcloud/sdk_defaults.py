@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from smdp_launch.localcloud.arns import REGION
-from smdp_launch.localcloud.bucket import BucketError, Buckets
 from smdp_launch.localcloud.client import Endpoint, LocalCloudError
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.files import write_json
@@ -41,6 +40,9 @@ def write(endpoint: Endpoint) -> None:
 
 def create_bucket(endpoint: Endpoint) -> None:
     """Raises LocalCloudError."""
+    # With it comes botocore, which `smdp_launch.testing` is imported without.
+    from smdp_launch.localcloud.bucket import BucketError, Buckets
+
     buckets = Buckets(StateFolder(endpoint.state_dir))
     try:
         buckets.create(BUCKET)
