@@ -88,7 +88,7 @@ test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image
 .venv-clients/aws2/aws: tools/aws_cli_v2.sh
 	sh tools/aws_cli_v2.sh .venv-clients/aws2
 
-SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.py sdk_remote.py)
+SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.py sdk_remote.py alone.py)
 
 # The SageMaker SDK and the AWS CLI want botocore's versions of their own.
 .venv-sdk/.ready: Makefile pyproject.toml tools/install_packages.sh
@@ -187,4 +187,4 @@ docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients .venv-sdk .venv-programs .venv-tensorflow .venv-torch-* native/build build dist data .smdp
+	rm -rf $(VENV) .venv-clients .venv-sdk .venv-sdk3 .venv-programs .venv-tensorflow .venv-torch-* native/build build dist data .smdp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -77,6 +78,19 @@ def test_every_test_that_conformance_names_is_there() -> None:
     there = {name for text in sources for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
     assert named - there == set()
     assert len(named) > 60
+
+
+def test_every_test_that_the_table_of_clients_names_is_there_and_the_table_is_up_to_date() -> None:
+    ran = subprocess.run(
+        [sys.executable, ROOT / "tools" / "client_table.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout
+    rows = json.loads((ROOT / "tests" / "clients" / "clients.json").read_text())
+    for row in rows:
+        assert (row["tests"] == []) == (row["works"] == "not tested"), row["client"]
+        for test in row["tests"]:
+            file, _, name = test.partition("::")
+            assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), test
 
 
 @pytest.mark.parametrize(

@@ -48,17 +48,20 @@ def up(user: bool, as_json: bool) -> None:
 
     Standard output is shell commands alone: eval "$(smdp-launch local up)" points every AWS client of the shell to it.
     """
+    from smdp_launch.cli.aws_settings import CommandLine, ignored_endpoints
     from smdp_launch.cli.render.local import show_document, show_up
     from smdp_launch.localcloud import shared
     from smdp_launch.localcloud.variables import variables
 
     folder = _folder(user)
-    with _told():
-        endpoint = shared.up(folder)
+    with CommandLine(os.environ) as aws:
+        with _told():
+            endpoint = shared.up(folder)
+        warnings = [one for one in (aws.warning(), ignored_endpoints(os.environ)) if one is not None]
     if as_json:
-        show_document(shared.look(folder), keys=True)
+        show_document(shared.look(folder), keys=True, warnings=warnings)
     else:
-        show_up(endpoint, variables(endpoint, os.environ), user)
+        show_up(endpoint, variables(endpoint, os.environ), user, warnings)
 
 
 @command.command("down", short_help="End it, and its jobs with it.")

@@ -56,6 +56,10 @@ class Buckets:
     def check(self, bucket: str) -> None:
         self._call(lambda client: client.list_objects_v2(Bucket=bucket, MaxKeys=1))
 
+    def create(self, bucket: str) -> None:
+        """Nothing changes where the bucket exists."""
+        self._call(lambda client: client.create_bucket(Bucket=bucket))
+
     def download(self, bucket: str, key: str, path: Path) -> None:
         def fetch(client: Any) -> None:
             body = client.get_object(Bucket=bucket, Key=key)["Body"]
@@ -112,8 +116,8 @@ def _pages(client: Any, bucket: str, prefix: str) -> Iterator[str]:
 
 def _client(endpoint: Endpoint) -> Any:
     keys = Credentials(endpoint.access_key, endpoint.secret_key).of(Holder("agent"))
-    session = botocore.session.Session()
-    for variable, value in (("config_file", os.devnull), ("credentials_file", os.devnull), ("profile", None)):
+    session = botocore.session.Session({"profile": (None, None, None, None)})  # AWS_PROFILE is not read
+    for variable, value in (("config_file", os.devnull), ("credentials_file", os.devnull)):
         session.set_config_variable(variable, value)
     return session.create_client(
         "s3",

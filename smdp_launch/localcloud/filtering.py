@@ -5,21 +5,31 @@ from __future__ import annotations
 import base64
 import heapq
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from smdp_launch.localcloud.errors import ServiceError
-
-_MOST_BYTES = 1024 * 1024  # the service's limit of a page
+from smdp_launch.localcloud.stream_file import (
+    MOST_BYTES,
+    Line,
+    Span,
+    check_place,
+    in_range,
+    invalid_token,
+    lines,
+    mapped,
+    size,
+)
 
 _TERM = re.compile(r'([?-]?)(?:"((?:[^"\\]|\\.)*)"|([^\s"]+))(?:\s+|$)')
 _ESCAPED = re.compile(r"\\(.)")
 
-Places = dict[str, int]  # byte of each stream's file that is to be read next
+Places = dict[str, int]  # byte of each stream's file at which its next line begins or, backward, ends
+_FORWARD, _BACKWARD = "f/", "b/"  # how tokens begin
 
 
 def pattern(text: str) -> Callable[[str], bool]:
@@ -64,67 +74,79 @@ def _expression(text: str) -> Callable[[str], bool]:
     return lambda message: expression.search(message) is not None
 
 
-def page(
-    streams: Mapping[str, Path], token: str | None, limit: int, wanted: Callable[[Mapping[str, Any]], bool]
-) -> tuple[list[dict[str, Any]], str | None]:
-    """Events that are wanted, and the token of the next page where there may be more."""
-    places = _places(token)
+@dataclass(frozen=True)
+class Search:
+    """What a request asks for. `until`, milliseconds since 1970, is the first that is too late."""
+
+    streams: Mapping[str, Path]
+    since: int | None
+    until: int | None
+    fits: Callable[[str], bool]
+    backward: bool = False
+
+
+def page(search: Search, token: str | None, limit: int) -> tuple[list[dict[str, Any]], str | None]:
+    """The next events, and the token of the page behind them unless they are the last ones.
+
+    A token names the direction: it overrides that of the request.
+    """
+    backward = search.backward if token is None else token.startswith(_BACKWARD)
+    places = {} if token is None else _places(token)
+    readers = [
+        _events(name, path, _rest(path, search, places.get(name), backward), backward)
+        for name, path in sorted(search.streams.items())
+    ]
     events: list[dict[str, Any]] = []
-    size = 0
-    readers = [_events(name, path, places.get(name, 0)) for name, path in sorted(streams.items())]
-    for _, name, place, after, event in heapq.merge(*readers, key=lambda one: one[:3]):
-        if len(events) == limit or size >= _MOST_BYTES:
-            return events, _token(places)
-        places[name] = after
-        if wanted(event):
-            size += len(event["message"])
-            events.append(
-                {
-                    "logStreamName": name,
-                    **event,
-                    "ingestionTime": event["timestamp"],
-                    "eventId": f"{zlib.crc32(name.encode()):010d}{place:018d}",
-                }
-            )
+    left = MOST_BYTES
+    for _, name, line in heapq.merge(*readers, key=lambda one: (one[0], one[1], one[2].start), reverse=backward):
+        if search.fits(line.event["message"]):
+            left -= size(line.event)
+            if events and (len(events) == limit or left < 0):
+                return events, _token(places, backward)
+            events.append(_described(name, line))
+        places[name] = line.start if backward else line.end
     return events, None
 
 
-def _events(name: str, path: Path, place: int) -> Iterator[tuple[int, str, int, int, dict[str, Any]]]:
-    """Time, stream, first byte, byte behind it, and the event."""
-    with path.open("rb") as file:
-        _seek_line(file, place)
-        for line in file:
-            if not line.endswith(b"\n"):  # still on its way to the disk
-                return
-            event = json.loads(line)
-            yield event["timestamp"], name, place, place + len(line), event
-            place += len(line)
+def _rest(path: Path, search: Search, place: int | None, backward: bool) -> Span:
+    """What is still to be read of a stream."""
+    with mapped(path) as data:
+        start, end = in_range(data, search.since, search.until)
+        if place is None:
+            return Span(start, end)
+        check_place(data, place)
+    return Span(start, min(end, place)) if backward else Span(max(start, place), end)
 
 
-def _seek_line(file: IO[bytes], place: int) -> None:
-    """Raises ServiceError where no line begins at `place`, which a client's token named."""
-    if place == 0:
-        return
-    if place <= os.fstat(file.fileno()).st_size:
-        file.seek(place - 1)
-        if file.read(1) == b"\n":
-            return
-    raise _refused("The specified nextToken is invalid.")
+def _events(name: str, path: Path, span: Span, backward: bool) -> Iterator[tuple[int, str, Line]]:
+    for line in lines(path, span, backward=backward):
+        yield line.event["timestamp"], name, line
 
 
-def _token(places: Places) -> str:
-    return base64.urlsafe_b64encode(zlib.compress(json.dumps(places).encode())).decode()
+def _described(name: str, line: Line) -> dict[str, Any]:
+    return {
+        "logStreamName": name,
+        **line.event,
+        "ingestionTime": line.event["timestamp"],
+        "eventId": f"{zlib.crc32(name.encode()):010d}{line.start:018d}",
+    }
 
 
-def _places(token: str | None) -> Places:
-    if token is None:
-        return {}
+def _token(places: Places, backward: bool) -> str:
+    packed = base64.urlsafe_b64encode(zlib.compress(json.dumps(places).encode())).decode()
+    return f"{_BACKWARD if backward else _FORWARD}{packed}"
+
+
+def _places(token: str) -> Places:
+    if not token.startswith((_FORWARD, _BACKWARD)):
+        raise invalid_token()
     try:
-        found = json.loads(zlib.decompressobj().decompress(base64.urlsafe_b64decode(token), _MOST_BYTES))
+        packed = base64.urlsafe_b64decode(token[len(_FORWARD) :])
+        found = json.loads(zlib.decompressobj().decompress(packed, MOST_BYTES))
     except (ValueError, RecursionError, zlib.error):
-        raise _refused("The specified nextToken is invalid.") from None
+        raise invalid_token() from None
     if not isinstance(found, dict) or not all(isinstance(one, int) and one >= 0 for one in found.values()):
-        raise _refused("The specified nextToken is invalid.")
+        raise invalid_token()
     return found
 
 

@@ -30,12 +30,13 @@ class HostLog:
     """One log stream: a JSON object a line, each written in one piece, so that readers need no lock.
 
     A disk without room for a line, or with room for a part of it, gets the rest with the next line. Once it is closed
-    nothing is written any more."""
+    nothing is written any more. Timestamps never decrease, whatever the clock does, since readers bisect by them."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._unwritten = bytearray()
         self._left_out = 0
+        self._last_time = 0
         self._folder = path.parent
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
@@ -45,22 +46,22 @@ class HostLog:
                 self._left_out += 1
             else:
                 if self._left_out:
-                    self._unwritten += _record(f"{self._left_out} lines are left out: disk full in {self._folder}")
+                    self._append(f"{self._left_out} lines are left out: disk full in {self._folder}")
                     self._left_out = 0
-                self._unwritten += _record(message)
+                self._append(message)
             if self._descriptor is not None:
                 with suppress(OSError):
                     del self._unwritten[: os.write(self._descriptor, self._unwritten)]
+
+    def _append(self, message: str) -> None:
+        self._last_time = max(self._last_time, int(time.time() * 1000))
+        self._unwritten += (json.dumps({"timestamp": self._last_time, "message": message}) + "\n").encode()
 
     def close(self) -> None:
         with self._lock:
             descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-
-def _record(message: str) -> bytes:
-    return (json.dumps({"timestamp": int(time.time() * 1000), "message": message}) + "\n").encode()
 
 
 class Host:

@@ -9,6 +9,7 @@ account.yaml    what the account has, see `account`; the person's
 announced.json  exists while the server is to stay without clients and jobs
 refusal.json    which calls are refused for now, see `refusals`; refused.json counts them
 registry/        images and repositories, once asked for
+sagemaker/       config.yaml, defaults of the SageMaker SDK, see `sdk_defaults`
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ class StateFolder:
     def registry(self) -> Path:
         """Images and repositories; made when they are first asked for."""
         return self.root / "registry"
+
+    @property
+    def sdk_defaults(self) -> Path:
+        return self.root / "sagemaker" / "config.yaml"
 
     @property
     def jobs(self) -> Path:

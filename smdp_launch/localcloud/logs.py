@@ -1,78 +1,45 @@
 """The CloudWatch Logs calls, read from the append-only files in the jobs' folders; nothing is kept in memory.
 
-A stream is a file with one JSON object a line. Tokens name a place in it: `f/N` goes on at byte N, `b/N` goes back
-from it. As on AWS, a token that comes back unchanged means that there is nothing (yet) beyond it.
+Tokens of GetLogEvents name a place in a stream: `f/N` continues at byte N, `b/N` goes back from it. As on AWS, a token
+that comes back unchanged means that there is nothing (yet) beyond it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-import mmap
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from smdp_launch.localcloud import caller
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
-from smdp_launch.localcloud.filtering import page, pattern
+from smdp_launch.localcloud.filtering import Search, page, pattern
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import LOG_SUFFIX
 from smdp_launch.localcloud.requests import Action, Parameters, checked
+from smdp_launch.localcloud.stream_file import (
+    MOST_EVENTS,
+    Data,
+    Page,
+    Span,
+    check_place,
+    in_range,
+    invalid_token,
+    mapped,
+    read_backward,
+    read_forward,
+)
 
 GROUP = "/aws/sagemaker/TrainingJobs"
-_MOST_EVENTS = 10_000  # the service's page limits
-_MOST_BYTES = 1024 * 1024
+_CLASS = "STANDARD"
 _TOKEN = re.compile(r"([fb])/(\d{1,18})")
 _STREAMS_PER_PAGE = 50
+_BACKWARD_SINCE = 1_704_067_200_000  # 2024-01-01, see FilterLogEvents' startFromHead
 
-
-@dataclass(frozen=True)
-class Page:
-    """Events of a stream and the bytes `start` to `end` of its file that they stand for."""
-
-    events: list[dict[str, Any]]
-    start: int
-    end: int
-
-
-@contextmanager
-def _mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
-    """The file's bytes, of which only those that are looked at are read."""
-    with path.open("rb") as file:
-        if path.stat().st_size == 0:
-            yield b""
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data
-
-
-def read_forward(data: bytes | mmap.mmap, offset: int, limit: int) -> Page:
-    """Whole lines from `offset` on. The last line may still be on its way to the disk."""
-    events: list[dict[str, Any]] = []
-    position = offset
-    while len(events) < limit and position - offset < _MOST_BYTES:
-        end = data.find(b"\n", position)
-        if end < 0:
-            break
-        events.append(json.loads(data[position:end]))
-        position = end + 1
-    return Page(events, offset, position)
-
-
-def read_backward(data: bytes | mmap.mmap, offset: int, limit: int) -> Page:
-    """The last whole lines before `offset`, in the order in which they were written."""
-    end = data.rfind(b"\n", 0, offset) + 1
-    start = end
-    events: list[dict[str, Any]] = []
-    while start > 0 and len(events) < limit and end - start < _MOST_BYTES:
-        line_start = data.rfind(b"\n", 0, start - 1) + 1
-        events.append(json.loads(data[line_start : start - 1]))
-        start = line_start
-    return Page(events[::-1], start, end)
+Streams = dict[str, Path]
 
 
 class LogService:
@@ -84,67 +51,77 @@ class LogService:
         return checked("logs", *calls)
 
     def DescribeLogGroups(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
-        prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
-        if not GROUP.startswith(prefix) or part not in GROUP or not self._all_streams():
+        if "nextToken" in request:  # one group never fills a page, so that there are no tokens
+            raise invalid_token()
+        _exclude(request, "logGroupNamePrefix", "logGroupNamePattern")
+        streams = self._all_streams()
+        if not streams or not _is_wanted_group(request):
             return {"logGroups": []}
-        group = {"logGroupName": GROUP, "arn": f"{_group_arn()}:*", "logGroupArn": _group_arn(), "storedBytes": 0}
+        group = _describe_group(streams)
+        if "logGroupNamePattern" in request:
+            group = {name: group[name] for name in ("logGroupName", "creationTime", "arn")}
         return {"logGroups": [group]}
 
     def DescribeLogStreams(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         streams = self._streams(request)
-        prefix = str(request.get("logStreamNamePrefix", ""))
-        names = sorted(name for name in streams if name.startswith(prefix))
-        if request.get("descending"):
-            names.reverse()
-        start = _number(request.get("nextToken", "0"))
-        end = start + _limit(request, _STREAMS_PER_PAGE)
-        answer: dict[str, Any] = {"logStreams": [_describe(name, streams[name]) for name in names[start:end]]}
-        if end < len(names):
-            answer["nextToken"] = str(end)
-        return answer
+        by_time = request.get("orderBy") == "LastEventTime"
+        if by_time and "logStreamNamePrefix" in request:
+            raise _invalid("Cannot order by LastEventTime with a logStreamNamePrefix.")
+        prefix, backward = request.get("logStreamNamePrefix", ""), bool(request.get("descending"))
+        order = f"{'time' if by_time else 'name'}{'-' if backward else '+'}"
+        places = [
+            (_last_time(path) if by_time else 0, name) for name, path in streams.items() if name.startswith(prefix)
+        ]
+        places.sort(reverse=backward)
+        if "nextToken" in request:
+            last = _stream_place(request["nextToken"], order)
+            places = [one for one in places if (one < last if backward else one > last)]
+        shown = places[: request.get("limit", _STREAMS_PER_PAGE)]
+        answer: dict[str, Any] = {"logStreams": [_describe(name, streams[name]) for _, name in shown]}
+        return answer if len(shown) == len(places) else {**answer, "nextToken": _stream_token(order, *shown[-1])}
 
     def GetLogEvents(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
-        path = self._streams(request).get(str(request.get("logStreamName", "")))
+        path = self._streams(request).get(request["logStreamName"])
         if path is None:
             raise _not_found("The specified log stream does not exist.")
-        with _mapped(path) as data:
-            page = _read(data, request)
-        since, until = request.get("startTime", 0), request.get("endTime", float("inf"))
+        with mapped(path) as data:
+            found = _read(data, request)
         return {
-            "events": [
-                {**event, "ingestionTime": event["timestamp"]}
-                for event in page.events
-                if since <= event["timestamp"] < until
-            ],
-            "nextForwardToken": f"f/{page.end}",
-            "nextBackwardToken": f"b/{page.start}",
+            "events": [{**event, "ingestionTime": event["timestamp"]} for event in found.events],
+            "nextForwardToken": f"f/{found.end}",
+            "nextBackwardToken": f"b/{found.start}",
         }
 
     def FilterLogEvents(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        streams, backward = self._searched(request), not request.get("startFromHead", True)
+        since, until = request.get("startTime"), request.get("endTime")
+        if backward and (since or 0) < _BACKWARD_SINCE:
+            raise _invalid("startFromHead can be false only with a startTime on or after 2024-01-01T00:00:00Z.")
+        # The range ends with the last millisecond, while that of GetLogEvents ends before it.
+        search = Search(
+            streams, since, None if until is None else until + 1, pattern(request.get("filterPattern", "")), backward
+        )
+        events, token = page(search, request.get("nextToken"), request.get("limit", MOST_EVENTS))
+        answer: dict[str, Any] = {"events": events, "searchedLogStreams": []}
+        return answer if token is None else {**answer, "nextToken": token}
+
+    def _searched(self, request: Parameters) -> Streams:
+        _exclude(request, "logStreamNames", "logStreamNamePrefix")
         streams, prefix = self._streams(request), request.get("logStreamNamePrefix", "")
         names = request.get("logStreamNames", streams)
         if any(name not in streams for name in names):
             raise _not_found("The specified log stream does not exist.")
-        chosen = {name: streams[name] for name in names if name.startswith(prefix)}
-        since, until = request.get("startTime", 0), request.get("endTime", float("inf"))
-        fits = pattern(request.get("filterPattern", ""))
-        events, token = page(
-            chosen,
-            request.get("nextToken"),
-            _limit(request, _MOST_EVENTS),
-            lambda event: since <= event["timestamp"] <= until and fits(event["message"]),
-        )
-        answer: dict[str, Any] = {"events": events, "searchedLogStreams": []}
-        return answer if token is None else {**answer, "nextToken": token}
+        return {name: streams[name] for name in names if name.startswith(prefix)}
 
-    def _streams(self, request: Parameters) -> dict[str, Path]:
+    def _streams(self, request: Parameters) -> Streams:
+        _exclude(request, "logGroupName", "logGroupIdentifier")
         group = request.get("logGroupName") or _group_of(request.get("logGroupIdentifier", ""))
         streams = self._all_streams()
         if group != GROUP or not streams:
             raise _not_found("The specified log group does not exist.")
         return streams
 
-    def _all_streams(self) -> dict[str, Path]:
+    def _all_streams(self) -> Streams:
         return {
             f"{folder.name}/{path.stem}": path
             for folder in self._jobs.folders(caller.region())
@@ -156,56 +133,111 @@ def _group_arn() -> str:
     return f"arn:aws:logs:{caller.region()}:{ACCOUNT}:log-group:{GROUP}"
 
 
+def _exclude(request: Parameters, one: str, other: str) -> None:
+    if one in request and other in request:
+        raise _invalid(f"{one} and {other} are mutually exclusive; pass only one of them.")
+
+
+def _is_wanted_group(request: Parameters) -> bool:
+    names = request.get("logGroupIdentifiers")
+    return (
+        GROUP.startswith(request.get("logGroupNamePrefix", ""))
+        and request.get("logGroupNamePattern", "") in GROUP
+        and request.get("logGroupClass", _CLASS) == _CLASS
+        and (names is None or GROUP in map(_group_of, names))
+    )
+
+
 def _group_of(identifier: str) -> str:
     """A name, or an ARN that ends in one."""
     return identifier.removesuffix(":*").rpartition(":")[2]
 
 
-def _read(data: bytes | mmap.mmap, request: Parameters) -> Page:
-    limit = _limit(request, _MOST_EVENTS)
-    token = request.get("nextToken")
+def _read(data: Data, request: Parameters) -> Page:
+    """The first or last events of what a token leaves of the range, which may be nothing: then it comes back."""
+    span = in_range(data, request.get("startTime"), request.get("endTime"))
+    limit, token = request.get("limit", MOST_EVENTS), request.get("nextToken")
     if token is None:
-        from_head = request.get("startFromHead", False)
-        return read_forward(data, 0, limit) if from_head else read_backward(data, len(data), limit)
-    match = _TOKEN.fullmatch(str(token))
-    offset = int(match[2]) if match else -1
-    if match is None or not _is_line_start(data, offset):
-        raise ServiceError("InvalidParameterException", "The specified nextToken is invalid.")
-    return read_forward(data, offset, limit) if match[1] == "f" else read_backward(data, offset, limit)
+        read = read_forward if request.get("startFromHead") else read_backward
+        return read(data, span, limit)
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        raise invalid_token()
+    place = int(match[2])
+    check_place(data, place)
+    if match[1] == "f":
+        start = max(place, span.start)
+        return read_forward(data, Span(start, span.end), limit) if start < span.end else _nothing(start)
+    end = min(place, span.end)
+    return read_backward(data, Span(span.start, end), limit) if end > span.start else _nothing(end)
 
 
-def _is_line_start(data: bytes | mmap.mmap, offset: int) -> bool:
-    return offset == 0 or (0 < offset <= len(data) and data[offset - 1 : offset] == b"\n")
+def _nothing(place: int) -> Page:
+    return Page([], place, place)
 
 
-def _limit(request: Parameters, most: int) -> int:
-    limit = request.get("limit", most)
-    if not isinstance(limit, int) or not 1 <= limit <= most:
-        raise ServiceError("InvalidParameterException", f"limit must be between 1 and {most}.")
-    return limit
+def _stream_token(order: str, time: int, name: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([order, time, name]).encode()).decode()
 
 
-def _number(token: object) -> int:
-    text = str(token)
-    if not (text.isascii() and text.isdecimal()):
-        raise ServiceError("InvalidParameterException", "The specified nextToken is invalid.")
-    return int(text)
+def _stream_place(token: str, order: str) -> tuple[int, str]:
+    """The stream that a page ended with, in the order in which it was asked for."""
+    try:
+        found = json.loads(base64.urlsafe_b64decode(token))
+    except (ValueError, RecursionError):
+        raise invalid_token() from None
+    match found:
+        case [str(found_order), int(time), str(name)] if found_order == order:
+            return time, name
+    raise invalid_token()
+
+
+def _describe_group(streams: Streams) -> dict[str, Any]:
+    return {
+        "logGroupName": GROUP,
+        "creationTime": min(map(_created, streams.values())),
+        "metricFilterCount": 0,
+        "arn": f"{_group_arn()}:*",
+        "storedBytes": sum(path.stat().st_size for path in streams.values()),
+        "logGroupClass": _CLASS,
+        "logGroupArn": _group_arn(),
+    }
+
+
+def _created(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2]) * 1000
+
+
+def _ends(path: Path) -> tuple[int, int] | None:
+    """The times of the first and the last event."""
+    with mapped(path) as data:
+        span = in_range(data, None, None)
+        first, last = read_forward(data, span, 1).events, read_backward(data, span, 1).events
+    return (first[0]["timestamp"], last[0]["timestamp"]) if first and last else None
+
+
+def _last_time(path: Path) -> int:
+    ends = _ends(path)
+    return ends[1] if ends else 0
 
 
 def _describe(name: str, path: Path) -> dict[str, Any]:
-    created = int(path.stem.rpartition("-")[2]) * 1000
     stream: dict[str, Any] = {
         "logStreamName": name,
-        "creationTime": created,
+        "creationTime": _created(path),
+        "uploadSequenceToken": f"{path.stat().st_size:056d}",
         "arn": f"{_group_arn()}:log-stream:{name}",
         "storedBytes": 0,
     }
-    with _mapped(path) as data:
-        first, last = read_forward(data, 0, 1).events, read_backward(data, len(data), 1).events
-    if first and last:
-        stream |= {"firstEventTimestamp": first[0]["timestamp"], "lastEventTimestamp": last[0]["timestamp"]}
+    if ends := _ends(path):
+        first, last = ends
+        stream |= {"firstEventTimestamp": first, "lastEventTimestamp": last, "lastIngestionTime": last}
     return stream
 
 
 def _not_found(message: str) -> ServiceError:
     return ServiceError("ResourceNotFoundException", message)
+
+
+def _invalid(message: str) -> ServiceError:
+    return ServiceError("InvalidParameterException", message)

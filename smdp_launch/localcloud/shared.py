@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from smdp_launch.localcloud import sdk_defaults
 from smdp_launch.localcloud import state as job_state
 from smdp_launch.localcloud.client import Endpoint, LocalCloudError, existing, in_use, private, running, server_pid
 from smdp_launch.localcloud.files import Lock, is_locked, read_json, write_json
@@ -44,8 +45,13 @@ def look(state_dir: Path) -> Standing:
 
 
 def up(state_dir: Path, *, timeout: float = 30) -> Endpoint:
-    """The server on `state_dir`, from now on there until `down`; started unless one runs. Raises LocalCloudError."""
+    """The server on `state_dir`, from now on there until `down`; started unless one runs. Raises LocalCloudError.
+
+    The defaults of the SageMaker SDK and the bucket that they name are there too.
+    """
     with private(state_dir, timeout=timeout) as endpoint:
+        sdk_defaults.write(endpoint)
+        sdk_defaults.create_bucket(endpoint)
         StateFolder(endpoint.state_dir).announce()
     return endpoint
 
@@ -54,6 +60,8 @@ def up(state_dir: Path, *, timeout: float = 30) -> Endpoint:
 def alone(state_dir: Path) -> Iterator[Endpoint]:
     """A server that nobody had before and that ends with the context, and its jobs with it.
 
+    The bucket of the SageMaker SDK's defaults is created by the SDK when it is needed.
+
     Raises LocalCloudError where one runs on `state_dir`, was announced, or has jobs that still run.
     """
     before = look(state_dir)
@@ -61,6 +69,7 @@ def alone(state_dir: Path) -> Iterator[Endpoint]:
         raise in_use(StateFolder(before.state_dir))
     with private(state_dir, join=False) as endpoint:
         try:
+            sdk_defaults.write(endpoint)
             yield endpoint
         finally:
             down(state_dir, grace=0)

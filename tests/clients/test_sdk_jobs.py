@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -40,7 +42,7 @@ def cloud() -> Iterator[LocalCloud]:
         yield made
 
 
-def estimator(cloud: LocalCloud, folder: Path, script: str, **more: Any) -> Any:
+def estimator(cloud: LocalCloud, folder: Path, script: str, hosts: int = 2, **more: Any) -> Any:
     from sagemaker.estimator import Estimator
     from sagemaker.session import Session
 
@@ -49,7 +51,7 @@ def estimator(cloud: LocalCloud, folder: Path, script: str, **more: Any) -> Any:
     return Estimator(
         image_uri="image",
         role=cloud.role,
-        instance_count=2,
+        instance_count=hosts,
         instance_type="ml.p4d.24xlarge",
         entry_point="train.py",
         source_dir=str(folder / "src"),
@@ -79,6 +81,47 @@ def test_fit_waits_shows_every_line_and_knows_the_model(
     described = made.latest_training_job.describe()
     assert described["FinalMetricDataList"][0]["MetricName"] == "loss"
     assert described["BillableTimeInSeconds"] > 0
+
+
+HALF = 25_000  # lines, more than a page has
+COUNTS = f"""\
+import os, sys, time
+def count(numbers):
+    for number in numbers:
+        print("line", os.environ["SM_CURRENT_HOST"], number)
+    sys.stdout.flush()
+count(range({HALF}))
+deadline = time.monotonic() + 300
+while not os.path.exists(os.path.join(os.environ["SM_OUTPUT_DIR"], "go")):
+    assert time.monotonic() < deadline, "the first half was not read"
+    time.sleep(0.1)
+count(range({HALF}, {2 * HALF}))
+"""
+
+
+@pytest.mark.timeout(900)
+def test_every_line_of_a_long_log_is_shown_once(
+    cloud: LocalCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The SDK continues at the time of the last line of each stream, and takes an empty page for the end. A host writes
+    its second half once the SDK continues behind the first."""
+
+    def release(params: dict[str, Any], **_: object) -> None:
+        job, _, stream = params["logStreamName"].partition("/")
+        lines = (cloud.state / "jobs" / job / "logs" / f"{stream}.jsonl").read_text().splitlines()
+        counted = [line for line in lines if "line algo-" in line]
+        if len(counted) >= HALF and params["startTime"] >= json.loads(counted[HALF - 1])["timestamp"]:
+            output = cloud.state / "jobs" / job / "hosts" / stream.rpartition("-")[0] / "ml" / "output"
+            if output.is_dir():  # which is gone once the job has ended
+                (output / "go").touch()
+
+    made = estimator(cloud, tmp_path, COUNTS, hosts=4)
+    made.sagemaker_session.boto_session.events.register("provide-client-params.logs.GetLogEvents", release)
+    made.fit({"train": "s3://mine/train"}, wait=True, logs="All")
+    shown = re.findall(r"line (algo-\d) (\d+)$", capsys.readouterr().out, re.MULTILINE)
+    for host in ("algo-1", "algo-2", "algo-3", "algo-4"):
+        assert [int(number) for name, number in shown if name == host] == list(range(2 * HALF))
+    assert len(shown) == 8 * HALF
 
 
 def test_attach_finds_a_job_by_its_name_alone(cloud: LocalCloud, tmp_path: Path) -> None:

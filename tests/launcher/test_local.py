@@ -47,8 +47,9 @@ def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedPr
 
 LISTS = """python -c "
 import boto3
-boto3.client('s3').create_bucket(Bucket='mine')
-print(boto3.client('sts').meta.endpoint_url, [one['Name'] for one in boto3.client('s3').list_buckets()['Buckets']])
+s3 = boto3.client('s3')
+s3.create_bucket(Bucket='mine')
+print(boto3.client('sts').meta.endpoint_url, sorted(one['Name'] for one in s3.list_buckets()['Buckets']))
 "
 """
 
@@ -58,7 +59,9 @@ def test_a_shell_points_boto3_to_it(home: Path, user: str) -> None:
     script = f'eval "$(smdp-launch local up{user})"\n{LISTS}smdp-launch local down{user}\n'
     ran = shell(script, home, AWS_PROFILE="nobody", AWS_ENDPOINT_URL_S3="http://127.0.0.1:1")
     assert ran.returncode == 0, ran.stderr
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+ \['mine'\]", ran.stdout.splitlines()[0])
+    assert re.fullmatch(
+        r"http://127\.0\.0\.1:\d+ \['mine', 'sagemaker-us-east-1-000000000000'\]", ran.stdout.splitlines()[0]
+    )
     kept = home / (".local/state/smdp-launch/local" if user else ".smdp/local")
     assert (kept / "s3" / "mine").is_dir()
 
@@ -71,7 +74,7 @@ def test_a_shell_that_points_to_one_that_is_down_is_told_how_to_leave_it(home: P
     unset = re.fullmatch(r"next: (unset .*) frees this shell, which still points there", leaving)
     assert unset is not None
     left = shell(f"{up}\nsmdp-launch local down\n{unset[1]}\nenv\n", home).stdout
-    assert not re.findall(r"^(?:AWS|SMDP)_.*", left, re.MULTILINE)
+    assert not re.findall(r"^(?:AWS|SAGEMAKER|SMDP)_.*", left, re.MULTILINE)
 
 
 def test_the_exports_steer_local_runs_of_every_folder(home: Path, tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_a_local_run_joins_the_one_that_is_up_and_leaves_it_up(smdp_launch: Comm
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.OK, ran.stderr
     after = the_document(smdp_launch("local", "status", "--json"), "local")
-    assert {**up, "ended": 1, "environment": {}} == after
+    assert {**up, "ended": 1, "environment": {}, "warnings": []} == after
     down: dict[str, Any] = the_document(smdp_launch("local", "down", "--json"), "local")
     assert (down["up"], down["environment"], down["ended"]) == (False, {}, 1)
 
@@ -108,6 +111,65 @@ def test_up_twice_is_the_same_one(smdp_launch: Command, home: Path) -> None:
     assert all(re.fullmatch(r"(export \w+=\S+|unset \w+)", line) for line in first.stdout.splitlines())
     assert smdp_launch("local", "down").stdout == "the local cloud is down\n"
     assert smdp_launch("local", "down").stdout == "the local cloud was not up\n"
+
+
+def with_aws(folder: Path, version: str) -> dict[str, str]:
+    """A PATH on which the first `aws` prints the version."""
+    program = folder / "bin" / "aws"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho '{version}'\n")
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    ("version", "warned"),
+    [
+        ("aws-cli/2.12.7 Python/3.11.4 Linux/6.1 exe/x86_64.debian.12", "is version 2.12.7"),
+        ("aws-cli/2.13.0 Python/3.11.4 Linux/6.1 exe/x86_64.debian.12", None),
+        ("aws-cli/1.27.100 Python/3.11.2 Linux/6.1 botocore/1.29.100", "is version 1.27.100"),
+        ("aws-cli/1.29.0 Python/3.11.2 Linux/6.1 botocore/1.31.0", None),
+        ("aws-cli/3.0.0", None),
+        ("no version", "prints no version"),
+    ],
+)
+def test_up_warns_of_an_aws_command_line_that_ignores_the_address(
+    smdp_launch: Command, home: Path, version: str, warned: str | None
+) -> None:
+    environment = clean_environment(HOME=str(home), **with_aws(home, version))
+    ran = smdp_launch("local", "up", env=environment)
+    warnings = re.findall(r"^warning: (.*)$", ran.stderr, re.MULTILINE)
+    assert "warning" not in ran.stdout
+    document = the_document(smdp_launch("local", "up", "--json", env=environment), "local")
+    smdp_launch("local", "down")
+    assert document["warnings"] == warnings
+    assert len(warnings) == (warned is not None)
+    if warned is not None:
+        assert f"{home / 'bin' / 'aws'}" in warnings[0]
+        assert warned in warnings[0]
+        assert "AWS CLI 1 before 1.29 and 2 before 2.13 ignore AWS_ENDPOINT_URL" in warnings[0]
+
+
+@pytest.mark.parametrize("where", ["file", "environment"])
+def test_settings_that_ignore_the_address_are_overridden_and_reported(home: Path, where: str) -> None:
+    variables = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
+    if where == "file":
+        (home / ".aws").mkdir()
+        (home / ".aws/config").write_text("[default]\nignore_configured_endpoint_urls = true\n")
+        variables = {}
+    script = f'eval "$(smdp-launch local up)"\n{LISTS}smdp-launch local down\n'
+    with_aws(home, "aws-cli/2.15.0")
+    ran = shell(f'PATH="{home}/bin:$PATH"\n{script}', home, **variables)
+    assert ran.returncode == 0, ran.stderr
+    assert re.match(r"http://127\.0\.0\.1:\d+ ", ran.stdout)
+    (warning,) = re.findall(r"^warning: (.*)$", ran.stderr, re.MULTILINE)
+    assert (str(home / ".aws/config") if where == "file" else "the environment has") in warning
+
+
+def test_up_reports_which_calls_it_cannot_redirect(smdp_launch: Command, home: Path) -> None:
+    ran = smdp_launch("local", "up")
+    smdp_launch("local", "down")
+    assert "not redirected: get_execution_role() and Session.account_id()" in ran.stderr
 
 
 def test_a_folder_that_cannot_be_used_is_named(smdp_launch: Command, home: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_follower_sees_every_line_once(ran: Cloud) -> None:
 
 
 def place_token(text: bytes) -> str:
-    return base64.urlsafe_b64encode(zlib.compress(text)).decode()
+    return "f/" + base64.urlsafe_b64encode(zlib.compress(text)).decode()
 
 
 @pytest.mark.parametrize("place", [-1, 3, 10**6, 10**30])

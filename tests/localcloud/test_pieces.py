@@ -18,8 +18,8 @@ from smdp_launch.localcloud import artifacts, channels, outcome
 from smdp_launch.localcloud.checkpoints import _stamps
 from smdp_launch.localcloud.files import write_bytes
 from smdp_launch.localcloud.hosts import HostLog, failure_time
-from smdp_launch.localcloud.logs import read_backward, read_forward
 from smdp_launch.localcloud.outcome import JobFailed
+from smdp_launch.localcloud.stream_file import Span, in_range, read_backward, read_forward
 
 messages = st.lists(st.text(max_size=20), max_size=30)
 limits = st.integers(1, 12)
@@ -35,7 +35,7 @@ def test_paging_forward_gives_every_whole_line_once(texts: list[str], limit: int
     found: list[str] = []
     position = 0
     while True:
-        page = read_forward(data, position, limit)
+        page = read_forward(data, Span(position, in_range(data, None, None).end), limit)
         assert len(page.events) <= limit
         found += [event["message"] for event in page.events]
         if page.end == position:
@@ -50,7 +50,7 @@ def test_paging_backward_gives_every_line_once(texts: list[str], limit: int) -> 
     found: list[str] = []
     position = len(data)
     while True:
-        page = read_backward(data, position, limit)
+        page = read_backward(data, Span(0, position), limit)
         found = [event["message"] for event in page.events] + found
         if page.start == page.end:
             break

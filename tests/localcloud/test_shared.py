@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud import shared
 from smdp_launch.localcloud.client import private
+from smdp_launch.localcloud.variables import variables
 from tests.localcloud.cloud import BUCKET, Cloud, is_running, kill
 from tests.localcloud.conftest import assert_nothing_runs
 from tests.waiting import wait_for
@@ -42,6 +43,21 @@ def test_one_that_runs_for_a_client_can_be_announced(state_dir: Path) -> None:
     assert is_running(endpoint.pid)
     assert shared.down(state_dir) == ()
     assert not is_running(endpoint.pid)
+
+
+def test_up_writes_the_defaults_of_the_sagemaker_sdk_and_creates_their_bucket(announced: Cloud) -> None:
+    file = announced.state_dir / "sagemaker" / "config.yaml"
+    defaults = json.loads(file.read_text())
+    assert file.stat().st_mode & 0o777 == 0o600
+    modules = defaults["SageMaker"]["PythonSDK"]["Modules"]
+    assert modules["TelemetryOptOut"] is True
+    assert defaults["SageMaker"]["TrainingJob"]["RoleArn"] == "arn:aws:iam::000000000000:role/training"
+    bucket = modules["Session"]["DefaultS3Bucket"]
+    assert bucket == "sagemaker-us-east-1-000000000000"
+    announced.s3.put_object(Bucket=bucket, Key="kept", Body=b"1")
+    assert variables(announced.endpoint, {})["SAGEMAKER_USER_CONFIG_OVERRIDE"] == str(file)
+    shared.up(announced.state_dir)
+    assert announced.s3.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"1"
 
 
 def test_going_down_ends_jobs_as_stopped(announced: Cloud) -> None:

@@ -23,13 +23,23 @@ from smdp_launch.units import count, short, titled
 _VERSION = 1
 
 
-def show_up(endpoint: Endpoint, wanted: Mapping[str, str | None], user: bool) -> None:
+#: The SageMaker SDK's own address, which no setting replaces.
+_NOT_REDIRECTED = (
+    "not redirected: get_execution_role() and Session.account_id() of the SageMaker SDK, which name "
+    "https://sts.REGION.amazonaws.com themselves; the SDK's defaults file has a role and a bucket (docs/clients.md)"
+)
+
+
+def show_up(endpoint: Endpoint, wanted: Mapping[str, str | None], user: bool, warnings: Sequence[str]) -> None:
     """Commands for a POSIX shell on standard output, the announcement on standard error."""
     for name, value in wanted.items():
         click.echo(f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}")
     where = f"{endpoint.url}, process {endpoint.pid}, state in {short(endpoint.state_dir)}"
     click.echo(f"the local cloud is up: {where}", err=True)
     click.echo("It stays up until: " + _command("down", user), err=True)
+    click.echo(_NOT_REDIRECTED, err=True)
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
     say_next(f'eval "$({_command("up", user)})" points the AWS clients of this shell to it')
 
 
@@ -67,11 +77,16 @@ def _in_words(standing: Standing) -> str:
     return "up until it is told to go" if standing.announced else "up for as long as a command or a job needs it"
 
 
-def show_document(standing: Standing, stopped: Sequence[str] = (), *, keys: bool = False) -> None:
-    click.echo(json.dumps(as_document(standing, stopped, keys=keys), indent=2, ensure_ascii=False))
+def show_document(
+    standing: Standing, stopped: Sequence[str] = (), *, keys: bool = False, warnings: Sequence[str] = ()
+) -> None:
+    document = as_document(standing, stopped, keys=keys, warnings=warnings)
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def as_document(standing: Standing, stopped: Sequence[str] = (), *, keys: bool = False) -> dict[str, Any]:
+def as_document(
+    standing: Standing, stopped: Sequence[str] = (), *, keys: bool = False, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
     """Without ``keys`` the environment stays empty, so that a standing can be shown and kept anywhere."""
     endpoint = standing.endpoint
     return {
@@ -85,6 +100,7 @@ def as_document(standing: Standing, stopped: Sequence[str] = (), *, keys: bool =
         "running": list(standing.running),
         "ended": standing.ended,
         "stopped": list(stopped),
+        "warnings": list(warnings),
     }
 
 
