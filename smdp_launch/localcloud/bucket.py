@@ -17,7 +17,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
 
-from smdp_launch.localcloud.auth import Credentials, Holder
+from smdp_launch.localcloud.auth import Credentials, Holder, mark
 from smdp_launch.localcloud.client import Endpoint, LocalCloudError, private
 from smdp_launch.localcloud.errors import DISK_FULL
 from smdp_launch.localcloud.layout import StateFolder
@@ -34,15 +34,21 @@ class BucketError(Exception):
         self.code = code
 
     @property
+    def is_denied(self) -> bool:
+        return self.code == "AccessDenied"
+
+    @property
     def is_disk_full(self) -> bool:
         return self.code == DISK_FULL
 
 
 class Buckets:
-    """Holds the clients' lock while it is open, so that the server stays for as long as the job runs."""
+    """Holds the clients' lock while it is open, so that the server stays for as long as the job runs. Calls are made on
+    behalf of the job: what its role may not do is refused."""
 
-    def __init__(self, state: StateFolder) -> None:
+    def __init__(self, state: StateFolder, job: str) -> None:
         self._state = state
+        self._holder = Holder("agent", job=mark(job))
         self._stack = ExitStack()
         self.endpoint = self._connect()
 
@@ -54,7 +60,12 @@ class Buckets:
         return self._call(lambda client: [key for key in _pages(client, bucket, prefix) if not key.endswith("/")])
 
     def check(self, bucket: str) -> None:
-        self._call(lambda client: client.list_objects_v2(Bucket=bucket, MaxKeys=1))
+        """Raises BucketError where the bucket does not exist. A role that may not list it may still write to it."""
+        try:
+            self._call(lambda client: client.list_objects_v2(Bucket=bucket, MaxKeys=1))
+        except BucketError as error:
+            if not error.is_denied:
+                raise
 
     def download(self, bucket: str, key: str, path: Path) -> None:
         def fetch(client: Any) -> None:
@@ -100,7 +111,7 @@ class Buckets:
 
     def _connect(self) -> Endpoint:
         endpoint = self._stack.enter_context(private(self._state.root))
-        self._client = _client(endpoint)
+        self._client = _client(endpoint, self._holder)
         return endpoint
 
 
@@ -110,8 +121,8 @@ def _pages(client: Any, bucket: str, prefix: str) -> Iterator[str]:
             yield entry["Key"]
 
 
-def _client(endpoint: Endpoint) -> Any:
-    keys = Credentials(endpoint.access_key, endpoint.secret_key).of(Holder("agent"))
+def _client(endpoint: Endpoint, holder: Holder) -> Any:
+    keys = Credentials(endpoint.access_key, endpoint.secret_key).of(holder)
     session = botocore.session.Session()
     for variable, value in (("config_file", os.devnull), ("credentials_file", os.devnull), ("profile", None)):
         session.set_config_variable(variable, value)

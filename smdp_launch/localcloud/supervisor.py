@@ -159,7 +159,7 @@ class Supervisor:
                 return
 
     def _open_buckets(self) -> Buckets:
-        buckets = Buckets(self._folder.state_folder)
+        buckets = Buckets(self._folder.state_folder, self._folder.name)
         self._resources.callback(buckets.close)
         return buckets
 
