@@ -33,10 +33,11 @@ def unsigned_chunks(chunks: Sequence[bytes], trailers: Mapping[str, str]) -> byt
 class Signer:
     """Signs a wire's request for a body in chunks, then the chunks."""
 
-    def __init__(self, wire: Wire, form: str, length: int, trailers: Sequence[str] = ()) -> None:
+    def __init__(self, wire: Wire, form: str, length: str | None, trailers: Sequence[str] = ()) -> None:
         endpoint = wire.cloud.endpoint
         headers = {"Host": wire.netloc, "Content-Encoding": "aws-chunked", **wire.headers}
-        headers["X-Amz-Decoded-Content-Length"] = str(length)
+        if length is not None:
+            headers["X-Amz-Decoded-Content-Length"] = length
         if trailers:
             headers["X-Amz-Trailer"] = ",".join(trailers)
         self.request = AWSRequest(wire.method, endpoint.url + wire.path, headers)
@@ -71,7 +72,7 @@ class Signer:
 def write(wire: Wire, form: str, chunks: Sequence[bytes], trailers: Mapping[str, str] | None = None) -> None:
     """Make of the wire's request one whose body is in these chunks."""
     trailers = trailers or {}
-    signer = Signer(wire, form, sum(map(len, chunks)), list(trailers))
+    signer = Signer(wire, form, str(sum(map(len, chunks))), list(trailers))
     if form == UNSIGNED_TRAILER:
         wire.body = unsigned_chunks(chunks, trailers)
     else:
