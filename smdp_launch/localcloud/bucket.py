@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,11 +27,19 @@ Result = TypeVar("Result")
 
 
 class BucketError(Exception):
-    """The object store refused; `code` is S3's (NoSuchBucket...), or empty when it could not be reached."""
+    """The object store refused; `code` is S3's (NoSuchBucket...), or empty when it could not be reached. `status` is
+    HTTP's, and `work` is what the job needed the call for."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.code = code
+        self.status = status
+        self.work = ""
+
+    @property
+    def reason(self) -> str:
+        """As the platform writes it in a FailureReason."""
+        return f"{self.work}:{self.code} ({self.status}): {self}" if self.work else f"{self.code}: {self}"
 
     @property
     def is_denied(self) -> bool:
@@ -40,6 +48,16 @@ class BucketError(Exception):
     @property
     def is_disk_full(self) -> bool:
         return self.code == DISK_FULL
+
+
+@contextmanager
+def during(work: str) -> Iterator[None]:
+    """Name the work in errors of the object store."""
+    try:
+        yield
+    except BucketError as error:
+        error.work = work
+        raise
 
 
 class Buckets:
@@ -92,8 +110,8 @@ class Buckets:
             try:
                 return action(self._client)
             except ClientError as error:
-                details = error.response["Error"]
-                raise BucketError(details["Code"], details["Message"]) from error
+                details, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+                raise BucketError(details["Code"], details["Message"], status) from error
             except (ConnectionError, HTTPClientError) as error:
                 if time.monotonic() > deadline:
                     raise BucketError("", f"the local cloud's server does not answer: {error}") from error

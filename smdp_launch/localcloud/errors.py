@@ -51,10 +51,10 @@ def as_xml(error: ServiceError, resource: str, request: str) -> bytes:
         "RequestId": request,
         "HostId": request,
     }
-    content = "".join(f"<{name}>{_text(value)}</{name}>" for name, value in elements.items())
+    content = "".join(f"<{name}>{escape(allowed_in_xml(value))}</{name}>" for name, value in elements.items())
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{content}</Error>'.encode()
 
 
-def _text(value: str) -> str:
-    """Characters that XML 1.0 does not have are replaced."""
-    return escape(_NOT_IN_XML.sub("\ufffd", value))
+def allowed_in_xml(text: str) -> str:
+    """The text with characters that XML 1.0 does not have replaced."""
+    return _NOT_IN_XML.sub("\ufffd", text)

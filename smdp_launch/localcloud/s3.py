@@ -26,7 +26,7 @@ from smdp_launch.localcloud import digests, multipart
 from smdp_launch.localcloud.bodies import Body
 from smdp_launch.localcloud.digests import Checksum
 from smdp_launch.localcloud.environment import ACCOUNT
-from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.errors import ServiceError, allowed_in_xml
 from smdp_launch.localcloud.gateway import JSON_BODY_LIMIT, Environ, StartResponse
 from smdp_launch.localcloud.mirror import Mirror
 from smdp_launch.localcloud.permissions import Need, Permissions, needs
@@ -264,7 +264,7 @@ def _naming(checksum: Checksum | None, document: bytes) -> bytes:
 def _denied_each(call: Call, denied: ServiceError) -> Answer:
     """A deletion of several keys is answered for each of them."""
     errors = "".join(
-        f"<Error><Key>{escape(key)}</Key><Code>{denied.code}</Code><Message>{escape(denied.message)}</Message></Error>"
+        f"<Error><Key>{escape(allowed_in_xml(key))}</Key><Code>{denied.code}</Code><Message>{escape(denied.message)}</Message></Error>"
         for key in named_keys(call)
     )
     body = f'<?xml version="1.0" encoding="UTF-8"?>\n<DeleteResult>{errors}</DeleteResult>'.encode()
@@ -275,7 +275,7 @@ def _refusal(answer: Answer, call: Call) -> Answer:
     """moto's, unless it has a document: that is raised, so that every refusal is written in one place."""
     document = b"".join(answer.body)
     try:
-        root = ET.fromstring(document)  # noqa: S314 (moto wrote it)
+        root = ET.fromstring(allowed_in_xml(document.decode("utf-8", "replace")))  # noqa: S314 (moto wrote it)
     except ET.ParseError:
         return Answer(answer.status, answer.headers, [document])
     found = {element.tag.rpartition("}")[2]: element.text or "" for element in root.iter()}
