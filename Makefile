@@ -81,7 +81,7 @@ test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image
 
 .venv-clients/.ready: Makefile
 	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
-	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check 'awscli>=1.40,<2'
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check 'awscli>=1.40,<2' 'pyarrow>=20' 's3torchconnectorclient>=1.5,<2'
 	@touch $@
 
 # Where it cannot be had, that is said and tried again the next time.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from smdp_launch.localcloud.bucket import Buckets
+from smdp_launch.localcloud.bucket import Buckets, during
 from smdp_launch.localcloud.requests import split_uri
 from smdp_launch.localcloud.tree import HostTree
 
@@ -74,7 +74,7 @@ class Artifacts:
             return self._upload_archive(files, "model.tar.gz")
         for name, path in files.items():
             if path.is_file():
-                self._buckets.upload(path, self._bucket, f"{self._prefix}/model/{name}")
+                self._upload(path, f"model/{name}")
         return f"s3://{self._bucket}/{self._prefix}/model/"
 
     def upload_output(self, trees: Sequence[HostTree]) -> None:
@@ -82,11 +82,15 @@ class Artifacts:
         if files:
             self._upload_archive(files, "output.tar.gz")
 
+    def _upload(self, path: Path, name: str) -> None:
+        with during("Artifact upload failed"):
+            self._buckets.upload(path, self._bucket, f"{self._prefix}/{name}")
+
     def _upload_archive(self, files: Mapping[str, Path], name: str) -> str:
         archive = self._scratch / name
         try:
             pack(files, archive)
-            self._buckets.upload(archive, self._bucket, f"{self._prefix}/{name}")
+            self._upload(archive, name)
         finally:
             archive.unlink(missing_ok=True)  # also of a full disk, where another try needs its room
         return f"s3://{self._bucket}/{self._prefix}/{name}"

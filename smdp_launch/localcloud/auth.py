@@ -4,7 +4,7 @@ The server runs code, so everything that can be known before the body is read is
 address the client used (a web page that rebinds its name to 127.0.0.1 still sends its own name), that no browser
 sent it, and the signature over method, path, query, headers and the hash of the body, which object requests carry in
 a header. JSON requests carry no such header: their small bodies are read before the signature can be recomputed.
-Query-string signatures are not accepted.
+Signatures in the query string are in `presigned`, those of the chunks of a body in `chunks`.
 """
 
 from __future__ import annotations
@@ -16,28 +16,35 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Literal
-from urllib.parse import unquote_plus
 
 from smdp_launch.localcloud.errors import ServiceError
 
+ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
-_ALLOWED_SKEW = timedelta(minutes=15)  # as AWS
+#: Forms of a body in chunks; the value says whether trailing headers follow the chunks.
+STREAMING = {
+    "STREAMING-AWS4-HMAC-SHA256-PAYLOAD": False,
+    "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER": True,
+    "STREAMING-UNSIGNED-PAYLOAD-TRAILER": True,
+}
+ALLOWED_SKEW = timedelta(minutes=15)  # as AWS
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256\s+Credential=(?P<key>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[\w-]+)/(?P<service>[\w.-]+)/aws4_request,"
     r"\s*SignedHeaders=(?P<headers>[\w;.-]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
 )
-_QUERY_AUTHENTICATION = {"x-amz-signature", "x-amz-algorithm", "x-amz-credential", "awsaccesskeyid", "signature"}
 _HOLDER = re.compile(
-    r"(?P<key>\w+?)(?:AGENT|ROLE(?P<number>\d{1,9})J(?P<job>[0-9a-f]{16})|SESSION(?P<session>[0-9a-f]{32}))"
+    r"(?P<key>\w+?)(?:AGENT(?:J(?P<served>[0-9a-f]{16}))?|ROLE(?P<number>\d{1,9})J(?P<job>[0-9a-f]{16})"
+    r"|SESSION(?P<session>[0-9a-f]{32}))"
 )
 _BROWSER_HEADERS = {"origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a pair of keys: the person, the platform's own agents, or the role of a job, whose keys are replaced now
-    and then; `number` says how often they were, and `job` is the job's `mark`. The keys of a session expire: `session`
-    is the hash of its token, and `token` the token, once the request's head is read (see `sessions`)."""
+    """Who has a pair of keys: the person, an agent of the platform, or the role of a job, whose keys are replaced now
+    and then; `number` counts the replacements. `job` is the job's `mark`, also for an agent that serves one job. The
+    keys of a session expire: `session` is the hash of its token, and `token` the token, once the request's head is read
+    (see `sessions`)."""
 
     kind: Literal["person", "agent", "role", "session"]
     number: int = 0
@@ -66,9 +73,12 @@ class Credentials:
     def of(self, holder: Holder) -> Credentials:
         if holder.kind == "person":
             return self
-        name = {"agent": "AGENT", "session": f"SESSION{holder.session}"}.get(
-            holder.kind, f"ROLE{holder.number}J{holder.job}"
-        )
+        names = {
+            "agent": f"AGENTJ{holder.job}" if holder.job else "AGENT",
+            "role": f"ROLE{holder.number}J{holder.job}",
+            "session": f"SESSION{holder.session}",
+        }
+        name = names[holder.kind]
         return Credentials(f"{self.access_key}{name}", self.derived(name))
 
     def holder(self, access_key: str) -> Holder | None:
@@ -80,7 +90,9 @@ class Credentials:
             return None
         if match["session"]:
             return Holder("session", session=match["session"])
-        return Holder("role", int(match["number"]), match["job"]) if match["number"] else Holder("agent")
+        if match["number"]:
+            return Holder("role", int(match["number"]), match["job"])
+        return Holder("agent", job=match["served"] or "")
 
     def derived(self, name: str) -> str:
         """A secret that follows from ours."""
@@ -114,18 +126,30 @@ class Head:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the Authorization header says, and who has the key that it names."""
+    """What a request says about its signature, and who has the key that it names."""
 
     holder: Holder
+    access_key: str
+    timestamp: str
     date: str
     region: str
     service: str
     signed_headers: tuple[str, ...]
     signature: str
 
+    @property
+    def scope(self) -> str:
+        return f"{self.date}/{self.region}/{self.service}/aws4_request"
 
-def service_hint(head: Head) -> str:
-    """The service that the request names, unverified: only good for choosing the form of a refusal."""
+    def signing_key(self, credentials: Credentials) -> bytes:
+        key = f"AWS4{credentials.of(self.holder).secret_key}".encode()
+        for part in self.scope.split("/"):
+            key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        return key
+
+
+def named_service(head: Head) -> str:
+    """The service that the Authorization header names, unverified: only good for choosing the form of a refusal."""
     match = _AUTHORIZATION.fullmatch(head.one("authorization"))
     return match["service"] if match else ""
 
@@ -141,25 +165,23 @@ def check_origin(head: Head, authority: str) -> None:
 
 
 def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
-    """Everything about the signature that can be checked without recomputing it."""
-    if _QUERY_AUTHENTICATION & {name.lower() for name, _ in _query_pairs(head.query)}:
-        raise _denied("Presigned addresses are not accepted; sign the request's headers.")
+    """Everything about the Authorization header that can be checked without recomputing the signature."""
     match = _AUTHORIZATION.fullmatch(head.one("authorization"))
     if match is None:
         raise ServiceError("AccessDenied", "A Signature Version 4 Authorization header is required.", 403)
-    holder = credentials.holder(match["key"])
-    if holder is None:
-        code = "InvalidAccessKeyId" if match["service"] == "s3" else "InvalidClientTokenId"
-        raise ServiceError(code, "This local cloud did not issue that access key.", 403)
     claim = Claim(
-        holder=with_token(holder, head.one("x-amz-security-token"), match["service"]),
+        holder=with_token(
+            holder_of(match["key"], match["service"], credentials), head.one("x-amz-security-token"), match["service"]
+        ),
+        access_key=match["key"],
+        timestamp=head.one("x-amz-date"),
         date=match["date"],
         region=match["region"],
         service=match["service"],
         signed_headers=tuple(match["headers"].split(";")),
         signature=match["signature"],
     )
-    _check_date(head, claim, now)
+    _check_date(claim, now)
     _check_coverage(head, claim)
     return claim
 
@@ -174,82 +196,121 @@ def with_token(holder: Holder, token: str, service: str) -> Holder:
     return replace(holder, token=token)
 
 
+def holder_of(access_key: str, service: str, credentials: Credentials) -> Holder:
+    holder = credentials.holder(access_key)
+    if holder is None:
+        code = "InvalidAccessKeyId" if service == "s3" else "InvalidClientTokenId"
+        details = {"AWSAccessKeyId": access_key} if service == "s3" else {}
+        raise ServiceError(code, "This local cloud did not issue that access key.", 403, details)
+    return holder
+
+
 def declared_hash(head: Head, claim: Claim) -> str:
-    """The hash of the body that an object request signs, or UNSIGNED-PAYLOAD."""
+    """The hash of the body that an object request signs, UNSIGNED-PAYLOAD, or one of `STREAMING`."""
     declared = head.one("x-amz-content-sha256")
-    if declared.startswith("STREAMING-"):
-        raise ServiceError("NotImplemented", "Chunk-signed bodies are not supported; sign the whole body.", 501)
-    if claim.service == "s3" and not declared:
-        raise ServiceError("MissingSecurityHeader", "x-amz-content-sha256 is required.")
+    if claim.service == "s3":
+        check_hash(declared)
     return declared
+
+
+def check_hash(declared: str) -> None:
+    """Raises ServiceError for a form of body that the object service does not know."""
+    if not declared:
+        raise ServiceError("MissingSecurityHeader", "x-amz-content-sha256 is required.")
+    if declared.startswith("STREAMING-") and declared not in STREAMING:
+        known = ", ".join(STREAMING)
+        raise ServiceError(
+            "NotImplemented", f"Bodies of the form {declared} are not supported; use one of {known}.", 501
+        )
 
 
 def verify_signature(head: Head, claim: Claim, credentials: Credentials, payload_hash: str) -> None:
     """Recompute the signature over the request with this hash (hexadecimal SHA-256) of its body."""
-    expected = _signature(head, claim, credentials.of(claim.holder).secret_key, payload_hash)
+    request = _canonical_request(head, claim, payload_hash)
+    digest = hashlib.sha256(request.encode("utf-8", "surrogateescape")).hexdigest()
+    text = f"{ALGORITHM}\n{claim.timestamp}\n{claim.scope}\n{digest}"
+    expected = hmac.new(claim.signing_key(credentials), text.encode(), hashlib.sha256).hexdigest()
     if not hmac.compare_digest(expected, claim.signature):
-        raise ServiceError(
-            "SignatureDoesNotMatch",
-            "The request signature we calculated does not match the signature you provided.",
-            403,
-        )
+        raise mismatch(claim, text, CanonicalRequest=request)
+
+
+def mismatch(claim: Claim, text: str, **more: str) -> ServiceError:
+    """The refusal of a wrong signature. Like S3's, it shows what was signed, so that a client can be corrected."""
+    details = (
+        {}
+        if claim.service != "s3"
+        else {
+            "AWSAccessKeyId": claim.access_key,
+            "StringToSign": text,
+            "SignatureProvided": claim.signature,
+            **more,
+        }
+    )
+    return ServiceError(
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided.",
+        403,
+        details,
+    )
 
 
 def _denied(message: str) -> ServiceError:
     return ServiceError("AccessDenied", message, 403)
 
 
-def _check_date(head: Head, claim: Claim, now: datetime) -> None:
-    text = head.one("x-amz-date")
-    try:
-        signed_at = datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
-    except ValueError:
-        raise _denied("A signed X-Amz-Date header is required.") from None
-    if abs(now - signed_at) > _ALLOWED_SKEW or not text.startswith(claim.date):
+def _check_date(claim: Claim, now: datetime) -> None:
+    signed_at = read_time(claim.timestamp)
+    if signed_at is None:
+        raise _denied("A signed X-Amz-Date header is required.")
+    if abs(now - signed_at) > ALLOWED_SKEW or not claim.timestamp.startswith(claim.date):
         code = "RequestTimeTooSkewed" if claim.service == "s3" else "SignatureDoesNotMatch"
-        raise ServiceError(code, f"The request was signed at {text}, which is not now.", 403)
+        raise ServiceError(code, f"The request was signed at {claim.timestamp}, which is not now.", 403)
+
+
+def read_time(text: str) -> datetime | None:
+    """Of the one form that signatures have."""
+    try:
+        return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
 
 
 def _check_coverage(head: Head, claim: Claim) -> None:
     """What steers a request must be signed, else it could be changed on the way without a trace."""
-    present = {name.lower() for name, _ in head.headers}
-    steering = {name for name in present if name.startswith("x-amz-")} | {"host", "x-amz-date"}
-    steering |= present & {"content-type", "content-md5"}
-    missing = steering - set(claim.signed_headers)
+    missing = unsigned(head, claim, {"x-amz-date"} | present(head) & {"content-type", "content-md5"})
     if missing:
-        raise _denied(f"Headers that must be signed are not: {', '.join(sorted(missing))}.")
+        raise _denied(f"Headers that must be signed are not: {', '.join(missing)}.")
 
 
-def _query_pairs(query: str) -> list[tuple[str, str]]:
-    pairs = (pair.partition("=") for pair in query.split("&") if pair)
-    return [(unquote_plus(name), value) for name, _, value in pairs]
+def present(head: Head) -> set[str]:
+    return {name.lower() for name, _ in head.headers}
+
+
+def unsigned(head: Head, claim: Claim, more: Iterable[str] = ()) -> list[str]:
+    """The headers that are not signed, of those that must be: Host, what begins with X-Amz- and `more`."""
+    steering = {name for name in present(head) if name.startswith("x-amz-")} | {"host", *more}
+    return sorted(steering - set(claim.signed_headers))
 
 
 def _canonical_query(query: str) -> str:
+    """A signature in the query string does not sign itself."""
     pairs = sorted(pair.partition("=")[::2] for pair in query.split("&") if pair)
-    return "&".join(f"{name}={value}" for name, value in pairs)
+    return "&".join(f"{name}={value}" for name, value in pairs if name != "X-Amz-Signature")
 
 
-def _canonical_headers(head: Head, names: Iterable[str]) -> str:
-    lines = (f"{name}:{','.join(' '.join(value.split()) for value in head.values(name))}" for name in names)
-    return "\n".join(lines) + "\n"
+def canonical_value(head: Head, name: str) -> str:
+    return ",".join(" ".join(value.split()) for value in head.values(name))
 
 
-def _signature(head: Head, claim: Claim, secret: str, payload_hash: str) -> str:
-    request = "\n".join(
+def _canonical_request(head: Head, claim: Claim, payload_hash: str) -> str:
+    return "\n".join(
         (
             head.method.upper(),
             head.path,
             _canonical_query(head.query),
-            _canonical_headers(head, claim.signed_headers),
+            *(f"{name}:{canonical_value(head, name)}" for name in claim.signed_headers),
+            "",
             ";".join(claim.signed_headers),
             payload_hash,
         )
     )
-    scope = f"{claim.date}/{claim.region}/{claim.service}/aws4_request"
-    digest = hashlib.sha256(request.encode("utf-8", "surrogateescape")).hexdigest()
-    text = f"AWS4-HMAC-SHA256\n{head.one('x-amz-date')}\n{scope}\n{digest}"
-    key = f"AWS4{secret}".encode()
-    for part in (claim.date, claim.region, claim.service, "aws4_request"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
 
-from smdp_launch.localcloud.auth import Credentials, Holder
+from smdp_launch.localcloud.auth import Credentials, Holder, mark
 from smdp_launch.localcloud.client import Endpoint, LocalCloudError, private
 from smdp_launch.localcloud.errors import DISK_FULL
 from smdp_launch.localcloud.layout import StateFolder
@@ -27,22 +27,46 @@ Result = TypeVar("Result")
 
 
 class BucketError(Exception):
-    """The object store refused; `code` is S3's (NoSuchBucket...), or empty when it could not be reached."""
+    """The object store refused; `code` is S3's (NoSuchBucket...), or empty when it could not be reached. `status` is
+    HTTP's, and `work` is what the job needed the call for."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.code = code
+        self.status = status
+        self.work = ""
+
+    @property
+    def reason(self) -> str:
+        """As the platform writes it in a FailureReason."""
+        return f"{self.work}:{self.code} ({self.status}): {self}" if self.work else f"{self.code}: {self}"
+
+    @property
+    def is_denied(self) -> bool:
+        return self.code == "AccessDenied"
 
     @property
     def is_disk_full(self) -> bool:
         return self.code == DISK_FULL
 
 
-class Buckets:
-    """Holds the clients' lock while it is open, so that the server stays for as long as the job runs."""
+@contextmanager
+def during(work: str) -> Iterator[None]:
+    """Name the work in errors of the object store."""
+    try:
+        yield
+    except BucketError as error:
+        error.work = work
+        raise
 
-    def __init__(self, state: StateFolder) -> None:
+
+class Buckets:
+    """Holds the clients' lock while it is open, so that the server stays for as long as the job runs. Calls are made on
+    behalf of the job: what its role may not do is refused."""
+
+    def __init__(self, state: StateFolder, job: str) -> None:
         self._state = state
+        self._holder = Holder("agent", job=mark(job))
         self._stack = ExitStack()
         self.endpoint = self._connect()
 
@@ -54,7 +78,12 @@ class Buckets:
         return self._call(lambda client: [key for key in _pages(client, bucket, prefix) if not key.endswith("/")])
 
     def check(self, bucket: str) -> None:
-        self._call(lambda client: client.list_objects_v2(Bucket=bucket, MaxKeys=1))
+        """Raises BucketError where the bucket does not exist. A role that may not list it may still write to it."""
+        try:
+            self._call(lambda client: client.list_objects_v2(Bucket=bucket, MaxKeys=1))
+        except BucketError as error:
+            if not error.is_denied:
+                raise
 
     def create(self, bucket: str) -> None:
         """Nothing changes where the bucket exists."""
@@ -85,8 +114,8 @@ class Buckets:
             try:
                 return action(self._client)
             except ClientError as error:
-                details = error.response["Error"]
-                raise BucketError(details["Code"], details["Message"]) from error
+                details, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+                raise BucketError(details["Code"], details["Message"], status) from error
             except (ConnectionError, HTTPClientError) as error:
                 if time.monotonic() > deadline:
                     raise BucketError("", f"the local cloud's server does not answer: {error}") from error
@@ -104,7 +133,7 @@ class Buckets:
 
     def _connect(self) -> Endpoint:
         endpoint = self._stack.enter_context(private(self._state.root))
-        self._client = _client(endpoint)
+        self._client = _client(endpoint, self._holder)
         return endpoint
 
 
@@ -114,8 +143,8 @@ def _pages(client: Any, bucket: str, prefix: str) -> Iterator[str]:
             yield entry["Key"]
 
 
-def _client(endpoint: Endpoint) -> Any:
-    keys = Credentials(endpoint.access_key, endpoint.secret_key).of(Holder("agent"))
+def _client(endpoint: Endpoint, holder: Holder) -> Any:
+    keys = Credentials(endpoint.access_key, endpoint.secret_key).of(holder)
     session = botocore.session.Session({"profile": (None, None, None, None)})  # AWS_PROFILE is not read
     for variable, value in (("config_file", os.devnull), ("credentials_file", os.devnull)):
         session.set_config_variable(variable, value)

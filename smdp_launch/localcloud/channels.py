@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.localcloud.bucket import Buckets
+from smdp_launch.localcloud.bucket import Buckets, during
 from smdp_launch.localcloud.objects import natural_path
 from smdp_launch.localcloud.outcome import JobFailed
 from smdp_launch.localcloud.requests import split_uri
@@ -27,6 +27,13 @@ def download(
     channel: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, proceed: Callable[[], None]
 ) -> None:
     """Fill one channel on every host; `proceed` is called before each object and may raise to end it."""
+    with during("Data download failed"):
+        _download(channel, trees, buckets, proceed)
+
+
+def _download(
+    channel: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, proceed: Callable[[], None]
+) -> None:
     source = channel["DataSource"]["S3DataSource"]
     name = channel["ChannelName"]
     bucket, prefix = split_uri(source["S3Uri"])

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.disk import is_full
-from smdp_launch.localcloud.bucket import BucketError, Buckets
+from smdp_launch.localcloud.bucket import BucketError, Buckets, during
 from smdp_launch.localcloud.channels import relative_path
 from smdp_launch.localcloud.requests import checkpoint_path, split_uri
 from smdp_launch.localcloud.tree import HostTree
@@ -53,6 +53,10 @@ class CheckpointSync:
 
     def restore(self) -> None:
         """Give every host what lies in the bucket."""
+        with during("Checkpoint download failed"):
+            self._restore()
+
+    def _restore(self) -> None:
         for key in self._buckets.keys(self._bucket, self._prefix):
             first, *others = (folder / relative_path(key, self._prefix) for folder in self._folders)
             first.parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +97,10 @@ class CheckpointSync:
                     sys.stderr.write(f"checkpoints: {error}\n")  # tried again at the next look, and at the end
 
     def _sync(self) -> None:
+        with during("Checkpoint upload failed"):
+            self._upload_changes()
+
+    def _upload_changes(self) -> None:
         for number, folder in enumerate(self._folders):
             known = self._known[number]
             found = _stamps(folder)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -10,16 +12,21 @@ from xml.sax.saxutils import escape
 from smdp_launch.disk import full
 
 DISK_FULL = "DiskFull"
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class ServiceError(Exception):
-    """An answer other than success. Raised by whoever finds the fault, rendered once at the gateway."""
+    """An answer other than success. Raised by whoever finds the fault, rendered once at the gateway. `details` are what
+    S3 adds to some of its errors, such as the name of a bucket."""
 
-    def __init__(self, code: str, message: str, status: int = HTTPStatus.BAD_REQUEST) -> None:
+    def __init__(
+        self, code: str, message: str, status: int = HTTPStatus.BAD_REQUEST, details: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
         self.status = int(status)
+        self.details = dict(details or {})
 
 
 def validation(message: str) -> ServiceError:
@@ -35,9 +42,19 @@ def as_json(error: ServiceError) -> bytes:
     return json.dumps({"__type": error.code, "message": error.message}).encode()
 
 
-def as_xml(error: ServiceError, resource: str) -> bytes:
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f"<Error><Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
-        f"<Resource>{escape(resource)}</Resource></Error>"
-    ).encode()
+def as_xml(error: ServiceError, resource: str, request: str) -> bytes:
+    elements = {
+        "Code": error.code,
+        "Message": error.message,
+        **error.details,
+        "Resource": resource,
+        "RequestId": request,
+        "HostId": request,
+    }
+    content = "".join(f"<{name}>{escape(allowed_in_xml(value))}</{name}>" for name, value in elements.items())
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{content}</Error>'.encode()
+
+
+def allowed_in_xml(text: str) -> str:
+    """The text with characters that XML 1.0 does not have replaced."""
+    return _NOT_IN_XML.sub("\ufffd", text)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import tempfile
+import secrets
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from typing import Protocol as Interface
 
 from smdp_launch.disk import is_full
-from smdp_launch.localcloud import auth, caller, proof, role
+from smdp_launch.localcloud import auth, bodies, caller, presigned, proof, role
+from smdp_launch.localcloud.bodies import Body
 from smdp_launch.localcloud.errors import ServiceError, as_xml, disk_full
-from smdp_launch.localcloud.protocols import Reply, protocol, unknown
+from smdp_launch.localcloud.protocols import Reply, protocol, speaks_cbor, unknown
 from smdp_launch.localcloud.refusals import Refusals
 
 JSON_BODY_LIMIT = 4 * 1024 * 1024
-_BLOCK = 1024 * 1024
 
 StartResponse = Callable[..., Any]
 Environ = dict[str, Any]
@@ -30,15 +30,18 @@ JsonAction = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 class ObjectService(Interface):
     """The S3 side: gets a verified request and its whole body, and answers as a WSGI application."""
 
-    def __call__(self, environ: Environ, body: IO[bytes], start_response: StartResponse) -> Iterable[bytes]: ...
+    def __call__(self, environ: Environ, body: Body, start_response: StartResponse) -> Iterable[bytes]: ...
 
 
 class Gateway:
-    """A WSGI application. `HEADERS`, `TARGET` and `CONTINUE` in the environ come from our request handler."""
+    """A WSGI application. `HEADERS`, `TARGET`, `INPUT` and `CONTINUE` in the environ come from our request handler;
+    `HOLDER`, who signed an object request, goes to the object service."""
 
     HEADERS = "smdp.headers"
     TARGET = "smdp.target"
+    INPUT = "smdp.input"
     CONTINUE = "smdp.continue"
+    HOLDER = "smdp.holder"
 
     def __init__(
         self,
@@ -57,14 +60,16 @@ class Gateway:
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         head = auth.Head(environ["REQUEST_METHOD"], environ[self.TARGET], environ[self.HEADERS])
+        request = secrets.token_hex(8).upper()
+        start = _with_request(start_response, head, request)
         try:
-            return self._serve(environ, head, start_response)
+            return self._serve(environ, head, start)
         except ServiceError as error:
-            return _refuse(head, error, start_response)
+            return _refuse(head, error, request, start)
         except (ConnectionError, TimeoutError):
             raise
         except Exception as error:
-            return _refuse(head, self._failure(environ, head, error), start_response)
+            return _refuse(head, self._failure(environ, head, error), request, start)
 
     def _failure(self, environ: Environ, head: auth.Head, error: Exception) -> ServiceError:
         """The answer to a request that failed through no fault of its own."""
@@ -80,17 +85,17 @@ class Gateway:
             return _answer(start_response, 200, Reply("text/plain", proof.answer(head, self._credentials)))
         if role.is_asked_for(head):
             return _answer(start_response, 200, role.answer(head, self._credentials, self._refusals))
-        claim = auth.read_claim(head, self._credentials, datetime.now(timezone.utc))
+        form = presigned if presigned.is_presigned(head) else auth
+        claim = form.read_claim(head, self._credentials, datetime.now(timezone.utc))
         self._refusals.check(claim)
-        declared = auth.declared_hash(head, claim)
-        length = _content_length(head)
+        declared = form.declared_hash(head, claim)
         if claim.service == "s3":
-            auth.verify_signature(head, claim, self._credentials, declared)
-            body = self._receive_object(environ, length, declared)
-            return self._objects(environ, body, start_response)
+            form.verify_signature(head, claim, self._credentials, declared)
+            return self._serve_object(environ, head, claim, declared, start_response)
         if claim.service not in self._actions:
             known = ", ".join(sorted((*self._actions, "s3")))
             raise ServiceError("UnknownService", f"The local cloud has {known}, not {claim.service!r}.")
+        length = bodies.content_length(head)
         if length > JSON_BODY_LIMIT:
             raise ServiceError("RequestEntityTooLarge", f"A request may have {JSON_BODY_LIMIT} bytes.", 413)
         data = _receive(environ, length)
@@ -101,24 +106,18 @@ class Gateway:
         with caller.acting(claim):
             return self._run_action(claim.service, head, data, start_response)
 
-    def _receive_object(self, environ: Environ, length: int, declared: str) -> IO[bytes]:
-        """The body on disk, its hash verified; deleted when it is closed or this process ends."""
-        body = tempfile.TemporaryFile(dir=self._spool)  # noqa: SIM115 (the reader closes it)
-        checksum = hashlib.sha256()
-        remaining = length
-        if length:
+    def _serve_object(
+        self, environ: Environ, head: auth.Head, claim: auth.Claim, declared: str, start_response: StartResponse
+    ) -> Iterable[bytes]:
+        if presigned.is_presigned(head):
+            presigned.unwrap(environ, head, claim)
+        chain = bodies.chain_of(claim, declared, claim.signing_key(self._credentials))
+        if head.values("transfer-encoding") or bodies.content_length(head):
             environ[self.CONTINUE]()
-        while remaining:
-            block = environ["wsgi.input"].read(min(remaining, _BLOCK))
-            if not block:
-                raise ServiceError("IncompleteBody", "The connection ended before the body did.")
-            remaining -= len(block)
-            checksum.update(block)
-            body.write(block)
-        if declared not in (auth.UNSIGNED_PAYLOAD, checksum.hexdigest()):
-            raise ServiceError("XAmzContentSHA256Mismatch", "The body is not the one that was signed.")
-        body.seek(0)
-        return body
+        body = bodies.receive(head, environ[self.INPUT], declared, chain, self._spool)
+        bodies.settle(environ, body, declared)
+        environ[self.HOLDER] = claim.holder
+        return self._objects(environ, body, start_response)
 
     def _run_action(self, service: str, head: auth.Head, data: bytes, start_response: StartResponse) -> Iterable[bytes]:
         spoken = protocol(service, head)
@@ -127,19 +126,6 @@ class Gateway:
         if action is None:
             raise unknown(service, name)
         return _answer(start_response, 200, spoken.answer(name, action(parameters)))
-
-
-def _content_length(head: auth.Head) -> int:
-    if head.values("transfer-encoding"):
-        raise ServiceError("MissingContentLength", "Bodies must have a Content-Length.", 411)
-    values = head.values("content-length")
-    if not values:
-        return 0
-    # Nothing of twenty digits fits this disk, and Python reads no numbers of thousands.
-    text = values[0].strip()
-    if len(values) > 1 or len(text) > 19 or not text.isdecimal() or not text.isascii():
-        raise ServiceError("InvalidRequest", "The Content-Length is not a number.")
-    return int(text)
 
 
 def _receive(environ: Environ, length: int) -> bytes:
@@ -157,9 +143,31 @@ def _answer(start_response: StartResponse, status: int, reply: Reply) -> Iterabl
     return [reply.body]
 
 
-def _refuse(head: auth.Head, error: ServiceError, start_response: StartResponse) -> Iterable[bytes]:
-    service = auth.service_hint(head)
-    if service == "s3":
-        body = b"" if head.method == "HEAD" else as_xml(error, head.path)
+def _with_request(start_response: StartResponse, head: auth.Head, request: str) -> StartResponse:
+    """Answers carry the request's identifier, in the headers of S3 or in those of other services."""
+    names = ("x-amz-request-id", "x-amz-id-2") if _is_for_objects(head) else ("x-amzn-RequestId",)
+
+    def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+        others = [pair for pair in headers if pair[0].lower() not in ("x-amz-request-id", "x-amzn-requestid")]
+        return start_response(status, others + [(name, request) for name in names], *more)
+
+    return start
+
+
+def _is_for_objects(head: auth.Head) -> bool:
+    """Also of a request whose signature does not say so, for its refusal: other services have a target or one path."""
+    service = auth.named_service(head)
+    if service or head.path.startswith("/_"):
+        return service == "s3"
+    return presigned.is_presigned(head) or not (head.values("x-amz-target") or speaks_cbor(head) or _is_form(head))
+
+
+def _is_form(head: auth.Head) -> bool:
+    return head.method == "POST" and head.path == "/"
+
+
+def _refuse(head: auth.Head, error: ServiceError, request: str, start_response: StartResponse) -> Iterable[bytes]:
+    if _is_for_objects(head):
+        body = b"" if head.method == "HEAD" else as_xml(error, head.path, request)
         return _answer(start_response, error.status, Reply("application/xml", body))
-    return _answer(start_response, error.status, protocol(service, head).refuse(error))
+    return _answer(start_response, error.status, protocol(auth.named_service(head), head).refuse(error))

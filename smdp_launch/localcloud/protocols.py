@@ -128,9 +128,13 @@ class Cbor:
 Protocol = Json | Query | Cbor
 
 
+def speaks_cbor(head: Head) -> bool:
+    return _CBOR_PATH.fullmatch(head.path) is not None
+
+
 def protocol(service: str, head: Head) -> Protocol:
     """The one that this request speaks, as far as its head tells."""
-    if _CBOR_PATH.fullmatch(head.path):
+    if speaks_cbor(head):
         return Cbor(service)
     if service in _REST:
         return Rest(service)

@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import re
 import threading
+import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
+from xml.sax.saxutils import escape
 
 from moto.moto_server.werkzeug_app import create_backend_app
 from moto.s3.models import s3_backends
 from werkzeug.test import run_wsgi_app
 
+from smdp_launch.localcloud import digests, multipart
+from smdp_launch.localcloud.bodies import Body
+from smdp_launch.localcloud.digests import Checksum
 from smdp_launch.localcloud.environment import ACCOUNT
-from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.errors import ServiceError, allowed_in_xml
 from smdp_launch.localcloud.gateway import JSON_BODY_LIMIT, Environ, StartResponse
 from smdp_launch.localcloud.mirror import Mirror
-from smdp_launch.localcloud.s3_call import Call, read_call
-from smdp_launch.localcloud.values import NoValue, Slice, SliceReader, cut, md5
+from smdp_launch.localcloud.permissions import Need, Permissions, needs
+from smdp_launch.localcloud.s3_call import Call, named_keys, read_call
+from smdp_launch.localcloud.values import NoValue, Slice, SliceReader, blocks, cut
 
-_PART_NUMBER = re.compile(rb"<PartNumber>\s*(\d+)\s*</PartNumber>")
 _CHECKSUM = re.compile(rb"<Checksum\w+>[^<]*</Checksum\w+>")
 
 Headers = list[tuple[str, str]]
@@ -48,24 +53,49 @@ class Answer:
         new = {name.replace("_", "-"): value for name, value in headers.items()}
         return [pair for pair in self.headers if pair[0].lower() not in new] + list(new.items())
 
+    def with_checksum(self, checksum: Checksum | None) -> Answer:
+        """The answer with this object's checksum, or with none."""
+        headers = [pair for pair in self.headers if not pair[0].lower().startswith("x-amz-checksum-")]
+        return Answer(self.status, headers + (checksum.headers if checksum is not None else []), self.body)
+
 
 class ObjectStore:
     """Called by the gateway with requests that are verified."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, permissions: Permissions) -> None:
+        self._permissions = permissions
         self._backend = s3_backends[ACCOUNT]["aws"]
         self._mirror = Mirror(root, self._backend)
         self._mirror.load()
         self._application = create_backend_app("s3")
         self._lock = threading.Lock()  # moto and the disk are used, and kept alike, under it
 
-    def __call__(self, environ: Environ, body: IO[bytes], start_response: StartResponse) -> Iterable[bytes]:
+    def __call__(self, environ: Environ, body: Body, start_response: StartResponse) -> Iterable[bytes]:
         call = read_call(environ, body)
+        with self._lock:
+            denied = self._denial(call)
+        if denied is not None and not call.is_deletion_of_several:
+            raise denied
+        tag = call.claims.verify(blocks(call.body))
+        call.body.seek(0)
         with self._lock, self._undone_on_failure(call):
             self._check_place(call)
-            answer = self._dispatch(call)
+            answer = _denied_each(call, denied) if denied is not None else self._dispatch(call, tag)
+        if answer.status >= 400:
+            answer = _refusal(answer, call)
         start_response(f"{answer.status} -", answer.headers)
         return answer.body
+
+    def _denial(self, call: Call) -> ServiceError | None:
+        """S3 reports that a bucket does not exist before it looks at permissions, and that a key does not exist only to
+        those who may list the bucket."""
+        if call.bucket and call.bucket not in self._backend.buckets and (call.key or call.method != "PUT"):
+            return None
+        needed = needs(call)
+        if call.method in ("GET", "HEAD") and call.key and self._key(call) is None and call.upload is None:
+            needed.append(Need("s3:ListBucket", call.bucket))
+        denials = (self._permissions.denial(call.holder, need) for need in needed)
+        return next((one for one in denials if one is not None), None)
 
     @contextmanager
     def _undone_on_failure(self, call: Call) -> Iterator[None]:
@@ -91,20 +121,30 @@ class ObjectStore:
         if token and token not in self._backend._pagination_tokens:
             raise ServiceError("InvalidArgument", "The continuation token provided is incorrect")
 
-    def _dispatch(self, call: Call) -> Answer:
-        if call.key and call.method == "GET" and "uploadId" not in call.query:
+    def _dispatch(self, call: Call, tag: str) -> Answer:
+        """`tag` is the entity tag of the body."""
+        if call.key and call.method in ("GET", "HEAD") and "uploadId" not in call.query:
             return self._get(call)
         if call.key and call.method == "PUT" and not call.is_copy:
-            return self._put(call)
+            return self._put(call, tag)
         if call.key and call.method == "POST" and "uploadId" in call.query:
             return self._complete(call)
         if call.method == "PUT" and not call.key and call.bucket in self._backend.buckets:
             return Answer(200, [("Location", f"/{call.bucket}"), ("Content-Length", "0")], [])
+        algorithm = call.environ.pop("HTTP_X_AMZ_CHECKSUM_ALGORITHM", "") if call.is_copy else ""
         with call.body:
             answer = self._ask_moto(call, call.body)
+        if answer.is_success and call.is_copy and call.upload is None:
+            self._check_sum_of_copy(self._key(call), algorithm.upper())
         if answer.is_success and call.method in ("PUT", "POST", "DELETE"):
             self._record(call)
         return answer
+
+    def _check_sum_of_copy(self, key: Any, algorithm: str) -> None:
+        """A copy is one whole, whatever its source was."""
+        algorithm = algorithm or key.checksum_algorithm
+        if algorithm:
+            multipart.attach(key, digests.of_blocks(algorithm, blocks(key._value_buffer)))
 
     def _ask_moto(self, call: Call, body: IO[bytes]) -> Answer:
         environ = call.environ
@@ -127,7 +167,9 @@ class ObjectStore:
 
     def _get(self, call: Call) -> Answer:
         call.body.close()
-        wanted = call.environ.pop("HTTP_RANGE", "")
+        wanted = call.environ.pop("HTTP_RANGE", "") if call.method == "GET" else ""
+        shows_checksum = call.environ.get("HTTP_X_AMZ_CHECKSUM_MODE", "").upper() == "ENABLED"
+        digests.take_away(call.environ)
         key = self._key(call)
         if key is None:
             return self._ask_moto(call, BytesIO())
@@ -136,7 +178,9 @@ class ObjectStore:
             answer = self._ask_moto(call, BytesIO())
         finally:
             key._value_buffer = value
-        if answer.status != 200:
+        if answer.is_success:
+            answer = answer.with_checksum(multipart.attached(key) if shows_checksum else None)
+        if call.method == "HEAD" or answer.status != 200:
             return answer
         part = cut(wanted, key.size)
         # Opened under the lock: an object that is replaced now is still read as it was.
@@ -144,31 +188,29 @@ class ObjectStore:
         if part is None:
             whole = Slice(0, key.size, key.size)
             return Answer(200, answer.replacing(content_length=str(key.size)), SliceReader(file, whole))
+        answer = answer.with_checksum(None)
         headers = answer.replacing(content_length=str(part.end - part.start), content_range=part.content_range)
-        headers = [pair for pair in headers if not pair[0].lower().startswith("x-amz-checksum-")]
         return Answer(206, headers, SliceReader(file, part))
 
-    def _put(self, call: Call) -> Answer:
-        """An object, or a part of one: moto is told of an empty body, and the real one is attached."""
-        tag, size = md5(call.body), int(call.environ.get("CONTENT_LENGTH") or 0)
-        algorithm = call.environ.get("HTTP_X_AMZ_SDK_CHECKSUM_ALGORITHM", "").upper()
-        if f"HTTP_X_AMZ_CHECKSUM_{algorithm}" not in call.environ:
-            call.environ.pop("HTTP_X_AMZ_SDK_CHECKSUM_ALGORITHM", None)  # moto would compute it of the empty body
+    def _put(self, call: Call, tag: str) -> Answer:
+        """An object, or a part of one: moto gets an empty body and no checksum, and the real ones are attached."""
+        checksum, size = call.claims.checksum, int(call.environ["CONTENT_LENGTH"])
+        upload = self._upload(call, call.upload) if call.upload is not None else None
+        if upload is not None:
+            multipart.check_part(upload, checksum)
+        digests.take_away(call.environ)
         call.environ["CONTENT_LENGTH"] = "0"
         answer = self._ask_moto(call, BytesIO())
         if not answer.is_success:
             return answer
-        upload = call.upload
-        if upload is None:
-            key = self._key(call)
-        else:
-            key = self._upload(call, upload).parts[int(call.query["partNumber"])]
+        key = self._key(call) if upload is None else upload.parts[int(call.query["partNumber"])]
         key._etag, key.contentsize = tag, size
+        multipart.attach(key, checksum)
         key._value_buffer.close()
         key._value_buffer = call.body
         if upload is None:
             self._mirror.write(call.bucket, key, [call.body])
-        return Answer(answer.status, answer.replacing(etag=f'"{tag}"'), answer.body)
+        return Answer(answer.status, answer.replacing(etag=f'"{tag}"'), answer.body).with_checksum(checksum)
 
     def _complete(self, call: Call) -> Answer:
         """Join the parts of an upload. moto joins empty ones, but computes the ETag of the real ones' ETags."""
@@ -177,6 +219,9 @@ class ObjectStore:
         upload = self._upload(call, call.query["uploadId"])
         if upload is None:
             return self._ask_moto(call, BytesIO(listing))
+        chosen = multipart.listed(listing)
+        checksum = multipart.whole(upload, chosen, digests.given(call.environ))
+        digests.take_away(call.environ)
         parts = dict(upload.parts)
         values = {number: part._value_buffer for number, part in parts.items()}
         for part in parts.values():
@@ -186,14 +231,14 @@ class ObjectStore:
             for number, part in parts.items():
                 part._value_buffer = values[number]
             return answer
-        chosen = [int(number) for number in _PART_NUMBER.findall(listing)]
+        numbers = [one.number for one in chosen]
         key = self._key(call)
-        key.contentsize = sum(parts[number].contentsize for number in chosen)
-        key.checksum_algorithm = key.checksum_value = key.checksum_type = key.checksum_parts = None
-        self._mirror.write(call.bucket, key, [values[number] for number in chosen])
+        key.contentsize = sum(parts[number].contentsize for number in numbers)
+        multipart.attach(key, checksum)
+        self._mirror.write(call.bucket, key, [values[number] for number in numbers])
         for value in values.values():
             value.close()
-        body = _CHECKSUM.sub(b"", b"".join(answer.body))
+        body = _naming(checksum, b"".join(answer.body))
         return Answer(answer.status, answer.replacing(content_length=str(len(body))), [body])
 
     def _key(self, call: Call) -> Any:
@@ -203,3 +248,37 @@ class ObjectStore:
     def _upload(self, call: Call, identifier: str) -> Any:
         bucket = self._backend.buckets.get(call.bucket)
         return bucket.multiparts.get(identifier) if bucket else None
+
+
+def _naming(checksum: Checksum | None, document: bytes) -> bytes:
+    """The answer to a completion with the object's checksum in place of moto's, which is that of no bytes."""
+    plain = _CHECKSUM.sub(b"", document)
+    if checksum is None:
+        return plain
+    name = f"Checksum{checksum.algorithm}"
+    told = f"<{name}>{checksum.value}</{name}><ChecksumType>{checksum.kind}</ChecksumType>".encode()
+    head, end, tail = plain.rpartition(b"</")
+    return head + told + end + tail
+
+
+def _denied_each(call: Call, denied: ServiceError) -> Answer:
+    """A deletion of several keys is answered for each of them."""
+    errors = "".join(
+        f"<Error><Key>{escape(allowed_in_xml(key))}</Key><Code>{denied.code}</Code><Message>{escape(denied.message)}</Message></Error>"
+        for key in named_keys(call)
+    )
+    body = f'<?xml version="1.0" encoding="UTF-8"?>\n<DeleteResult>{errors}</DeleteResult>'.encode()
+    return Answer(200, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))], [body])
+
+
+def _refusal(answer: Answer, call: Call) -> Answer:
+    """moto's, unless it has a document: that is raised, so that every refusal is written in one place."""
+    document = b"".join(answer.body)
+    try:
+        root = ET.fromstring(allowed_in_xml(document.decode("utf-8", "replace")))  # noqa: S314 (moto wrote it)
+    except ET.ParseError:
+        return Answer(answer.status, answer.headers, [document])
+    found = {element.tag.rpartition("}")[2]: element.text or "" for element in root.iter()}
+    code = found.get("Code", "InternalError")
+    named = {"NoSuchBucket": {"BucketName": call.bucket}, "NoSuchKey": {"Key": call.key}}
+    raise ServiceError(code, found.get("Message", ""), answer.status, named.get(code, {}))

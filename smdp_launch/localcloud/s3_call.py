@@ -12,6 +12,10 @@ from xml.parsers.expat import ExpatError
 import xmltodict
 from werkzeug.http import http_date, parse_date
 
+from smdp_launch.localcloud import digests
+from smdp_launch.localcloud.auth import Holder
+from smdp_launch.localcloud.bodies import Body
+from smdp_launch.localcloud.digests import Claims
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.gateway import JSON_BODY_LIMIT, Environ, Gateway
 
@@ -51,10 +55,21 @@ class Call:
     query: dict[str, str]
     environ: Environ
     body: IO[bytes]
+    holder: Holder
+    claims: Claims
 
     @property
     def is_copy(self) -> bool:
         return "HTTP_X_AMZ_COPY_SOURCE" in self.environ
+
+    @property
+    def is_deletion_of_several(self) -> bool:
+        return self.method == "POST" and "delete" in self.query
+
+    @property
+    def source(self) -> str:
+        """BUCKET/KEY of a copy."""
+        return unquote(self.environ["HTTP_X_AMZ_COPY_SOURCE"].partition("?")[0]).removeprefix("/")
 
     @property
     def upload(self) -> str | None:
@@ -62,17 +77,24 @@ class Call:
         return self.query.get("uploadId")
 
 
-def read_call(environ: Environ, body: IO[bytes]) -> Call:
+def read_call(environ: Environ, body: Body) -> Call:
     """Bucket and key are percent-decoded exactly once, from the target as it came. Raises ServiceError."""
     path = environ[Gateway.TARGET].partition("?")[0]
     bucket, _, key = path.removeprefix("/").partition("/")
     query = dict(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True))
-    call = Call(environ["REQUEST_METHOD"], unquote(bucket), unquote(key), query, environ, body)
+    method, names = environ["REQUEST_METHOD"], (unquote(bucket), unquote(key))
+    claims = digests.read_claims(environ, body.trailers, of_body=_sends_content(method, environ, query))
+    call = Call(method, *names, query, environ, body.file, environ[Gateway.HOLDER], claims)
     _check_names(call)
     _check_query(call)
     _check_headers(call)
     _check_document(call)
     return call
+
+
+def _sends_content(method: str, environ: Environ, query: dict[str, str]) -> bool:
+    """Whether a checksum in the headers is that of the body; that of a completion is the object's."""
+    return (method == "PUT" and "HTTP_X_AMZ_COPY_SOURCE" not in environ) or "delete" in query
 
 
 def _check_names(call: Call) -> None:
@@ -132,6 +154,11 @@ def _check_document(call: Call) -> None:
         return
     if not well_formed:
         raise _malformed()
+
+
+def named_keys(call: Call) -> list[str]:
+    """Of a deletion of several keys that is well-formed."""
+    return [one["Key"] for one in _entries(_document(call), "Delete", "Object")]
 
 
 def _document(call: Call) -> Any:

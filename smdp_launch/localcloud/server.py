@@ -24,6 +24,7 @@ from smdp_launch.localcloud.files import Lock, read_json, write_json
 from smdp_launch.localcloud.gateway import Gateway
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import StateFolder
+from smdp_launch.localcloud.permissions import Permissions
 from smdp_launch.localcloud.refusals import Refusals
 from smdp_launch.localcloud.registry import Registry
 from smdp_launch.localcloud.s3 import ObjectStore
@@ -62,6 +63,7 @@ class RequestHandler(MotoRequestHandler):
         environ: dict[str, Any] = super().make_environ()
         environ[Gateway.HEADERS] = list(self._received)
         environ[Gateway.TARGET] = self.path
+        environ[Gateway.INPUT] = self.rfile  # that of WSGI is read by werkzeug, without bounds, if it is chunked
         environ[Gateway.CONTINUE] = self._continue
         return environ
 
@@ -114,8 +116,10 @@ def serve(state: StateFolder) -> int:
     credentials = _credentials(previous)
     jobs = JobStore(state, credentials)
     registry = Registry(state.registry)
-    actions = services(jobs, registry, AccountFile(state.root))
-    gateway = Gateway(credentials, actions, ObjectStore(state.objects), Refusals(state), state.spool)
+    account = AccountFile(state.root)
+    actions = services(jobs, registry, account)
+    objects = ObjectStore(state.objects, Permissions(account, state))
+    gateway = Gateway(credentials, actions, objects, Refusals(state), state.spool)
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"
     jobs.endpoint_url = f"http://{gateway.authority}"

@@ -161,7 +161,7 @@ class Supervisor:
                 return
 
     def _open_buckets(self) -> Buckets:
-        buckets = Buckets(self._folder.state_folder)
+        buckets = Buckets(self._folder.state_folder, self._folder.name)
         self._resources.callback(buckets.close)
         return buckets
 
@@ -420,7 +420,7 @@ class Supervisor:
         if results.is_disk_full(error):
             return f"InternalServerError: {full(self._folder.state_folder.root)}"
         if isinstance(error, BucketError):
-            return f"ClientError: {error.code}: {error}" if error.code else f"InternalServerError: {error}"
+            return f"ClientError: {error.reason}" if error.code else f"InternalServerError: {error}"
         return f"InternalServerError: this machine could not go on with the job: {error}"
 
     def _clean_up(self) -> None:

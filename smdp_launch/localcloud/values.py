@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -66,15 +65,6 @@ def blocks(value: Value) -> Iterator[bytes]:
 
 def joined(values: Sequence[Value]) -> Iterator[bytes]:
     return (block for value in values for block in blocks(value))
-
-
-def md5(body: IO[bytes]) -> str:
-    """Of what S3 calls an entity tag: no protection, only a name."""
-    checksum = hashlib.md5(usedforsecurity=False)
-    for block in blocks(body):
-        checksum.update(block)
-    body.seek(0)
-    return checksum.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,9 @@ dist.init_process_group("gloo")
 ranks = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(ranks)
 files = sorted(os.listdir(os.environ["SM_CHANNEL_TRAIN"]))
-print("rank", dist.get_rank(), "of", dist.get_world_size(), "sum", ranks.item(), given.lr, given.name, files, flush=True)
-if dist.get_rank() == 0:
+rank, size = dist.get_rank(), dist.get_world_size()
+print("rank", rank, "of", size, "sum", ranks.item(), given.lr, given.name, files, flush=True)
+if rank == 0:
     open("/opt/ml/model/weights", "w").write("trained")
 dist.destroy_process_group()
 """
@@ -83,7 +85,7 @@ def test_two_torchrun_jobs_at_once_train_on_two_hosts_each(folder: Path) -> None
             outcome(job)
             print("MODEL", job.model_artifacts.s3_model_artifacts.split("/")[-3:])
     """
-    ran = run_client(SDK, TRAINER + _dedented(script), folder)
+    ran = run_client(SDK, TRAINER + textwrap.dedent(script), folder)
     assert ran.code == 0, ran.output
     for name in ("first", "second"):
         assert any(line.startswith(f"OUTCOME {name} Completed") for line in ran.lines)
@@ -118,16 +120,10 @@ def test_plain_driver_stop_and_failure(folder: Path) -> None:
         waits.wait(poll=1)
         outcome(waits)
     """
-    ran = run_client(SDK, TRAINER + _dedented(script), folder)
+    ran = run_client(SDK, TRAINER + textwrap.dedent(script), folder)
     assert ran.code == 0, ran.output
     assert "RAISED FailedStatusError" in ran.lines
     (failed,) = [line for line in ran.lines if line.startswith("OUTCOME fails")]
     assert failed.startswith("OUTCOME fails Failed AlgorithmError:")
     assert any(line.startswith("OUTCOME waits Stopped") for line in ran.lines)
     assert ran.packets_without_route == 0
-
-
-def _dedented(script: str) -> str:
-    import textwrap
-
-    return textwrap.dedent(script)
