@@ -103,7 +103,9 @@ def test_an_end_without_notice_leaves_what_was_kept_before(either_cloud: Cloud) 
 @pytest.mark.runs
 def test_a_job_whose_capacity_does_not_come_back_in_time_gives_up(cloud: Cloud) -> None:
     limits = {"MaxRuntimeInSeconds": 10, "MaxWaitTimeInSeconds": 10}
-    described = run(cloud, "gives-up", spot(after=0.5, seconds=600.0), StoppingCondition=limits)
+    described = run(
+        cloud, "gives-up", spot(after=0.5, seconds=600.0), StoppingCondition=limits, EnableManagedSpotTraining=True
+    )
     assert described["TrainingJobStatus"] == "Stopped"
     assert statuses(described)[-2:] == ["Interrupted", "MaxWaitTimeExceeded"]
 
