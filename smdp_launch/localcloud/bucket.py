@@ -62,11 +62,11 @@ def during(work: str) -> Iterator[None]:
 
 class Buckets:
     """Holds the clients' lock while it is open, so that the server stays for as long as the job runs. Calls are made on
-    behalf of the job: what its role may not do is refused."""
+    behalf of the job: what its role may not do is refused. Without a job they are the platform's own."""
 
-    def __init__(self, state: StateFolder, job: str) -> None:
+    def __init__(self, state: StateFolder, job: str | None = None) -> None:
         self._state = state
-        self._holder = Holder("agent", job=mark(job))
+        self._holder = Holder("agent", job=mark(job) if job is not None else "")
         self._stack = ExitStack()
         self.endpoint = self._connect()
 
