@@ -104,11 +104,13 @@ def _group() -> SecurityGroup:
 class Account(_Model):
     """`roles`: None for any. `quotas`: instances of training jobs at once, by type. `denied`: calls that the caller may
     not make, such as `iam:GetRole` or `ec2:*`. `images`: NAME:TAG of all that other accounts' registries hold; None
-    where they may not be asked. `longest_run`: seconds that a training job may have; AWS's own default."""
+    where they may not be asked. `longest_run`: seconds that a training job may have; AWS's own default.
+    `role_account`: whose roles a job may have; None for any account's, since job files name roles of real accounts."""
 
     caller: str = "user/local"
     denied: tuple[str, ...] = ()
     roles: dict[str, Role] | None = None
+    role_account: Annotated[str, StringConstraints(pattern=r"^\d{12}$")] | None = None
     images: tuple[str, ...] | None = None
     quotas: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     quota: Annotated[int, Field(ge=0)] = 1000

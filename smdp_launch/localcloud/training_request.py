@@ -13,7 +13,6 @@ from smdp_launch.localcloud import quotas
 from smdp_launch.localcloud.account import Account
 from smdp_launch.localcloud.arns import role_name
 from smdp_launch.localcloud.constraints import absent, report, too_small
-from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.layout import JOB_NAME
 from smdp_launch.localcloud.requests import check_shape, checkpoint_path, split_uri
@@ -184,12 +183,12 @@ def _check_address(uri: str, where: str) -> None:
 
 
 def _check_role(arn: str, account: Account) -> None:
-    """Roles are checked where the account's file lists them. Without a list any role exists, of any account, since job
-    files name the roles of real accounts."""
+    """Of what the account's file says: without it any role exists, of any account, since job files name the roles of
+    real accounts."""
+    if account.role_account not in (None, arn.split(":")[4]):
+        raise ServiceError("AccessDeniedException", "Cross-account pass role is not allowed.")
     if account.roles is None:
         return
-    if arn.split(":")[4] != ACCOUNT:
-        raise ServiceError("AccessDeniedException", "Cross-account pass role is not allowed.")
     role = account.roles.get(role_name(arn))
     if role is None or _TRUSTED not in role.trusts:
         raise validation(

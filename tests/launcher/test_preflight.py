@@ -31,6 +31,7 @@ from tests.launcher.test_json_documents import the_document
 
 NET = "network: {subnets: [subnet-00000000000000001], security_groups: [sg-00000000000000001]}\n"
 NOBODY = "roles: {}\n"
+NO_IMAGE = "images: []\n"  # unlike a role that is not there, CreateTrainingJob of the local cloud does not refuse it
 Ran = subprocess.CompletedProcess[str]
 
 
@@ -163,7 +164,7 @@ def objects(cloud: LocalCloud) -> set[str]:
 
 @launches
 def test_a_launch_goes_on_where_the_check_is_ignored(run: Callable[..., Ran]) -> None:
-    ran = run("launch", "--yes", "--ignore", "SMDP812", account=NOBODY)
+    ran = run("launch", "--yes", "--ignore", "SMDP814", account=NO_IMAGE)
     assert ran.returncode == ExitCode.OK, ran.stderr
 
 
@@ -171,14 +172,14 @@ def test_a_launch_goes_on_where_the_check_is_ignored(run: Callable[..., Ran]) ->
 @launches
 def test_from_python(cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job_folder)
-    (cloud.state / "account.yaml").write_text(NOBODY)
+    (cloud.state / "account.yaml").write_text(NO_IMAGE)
     plan = library.plan(job_folder / "job.yaml")
-    assert [one.code for one in library.preflight(plan).problems] == ["SMDP812"]
-    assert library.preflight(job_folder / "job.yaml", ignore=["SMDP812"]).problems == []
+    assert [one.code for one in library.preflight(plan).problems] == ["SMDP814"]
+    assert library.preflight(job_folder / "job.yaml", ignore=["SMDP814"]).problems == []
     with pytest.raises(library.Refused) as refused:
         library.launch(plan)
-    assert [one.code for one in refused.value.diagnostics] == ["SMDP812"]
-    assert library.launch(plan, ignore=["SMDP812"]).wait(timeout=60).status == "Completed"
+    assert [one.code for one in refused.value.diagnostics] == ["SMDP814"]
+    assert library.launch(plan, ignore=["SMDP814"]).wait(timeout=60).status == "Completed"
 
 
 def test_an_account_that_cannot_be_reached_is_told_so(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
