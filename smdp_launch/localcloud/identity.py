@@ -5,65 +5,47 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from smdp_launch.localcloud import caller, sessions
-from smdp_launch.localcloud.account import Account, AccountFile, Role, matches
+from smdp_launch.localcloud.account import AccountFile, Role, matches
 from smdp_launch.localcloud.arns import role_arn, role_name
-from smdp_launch.localcloud.auth import Credentials, Holder
+from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.principals import ROLE_ID, Principals, known_role
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 from smdp_launch.localcloud.sessions import Session
 
 _CREATED = 1_700_000_000.0  # seconds; the roles of the file have no date of their own
-_ROLE_ID = "AROALOCAL"
 _PAGE = 100  # roles, as the service
 _HOUR, _HALF_DAY = 3600, 43200  # seconds; the service's defaults of AssumeRole and GetSessionToken
 
 
-@dataclass(frozen=True)
-class Principal:
-    arn: str
-    user_id: str
-    denied: tuple[str, ...]
-
-
-def principal(account: Account, holder: Holder) -> Principal:
-    """Whose calls the holder of some keys makes: a session's role, else the account's caller."""
-    session = sessions.read(holder.token) if holder.kind == "session" else None
-    if session is None or not session.role:
-        return Principal(account.caller_arn, "AIDALOCAL", account.denied)
-    arn = f"arn:aws:sts::{ACCOUNT}:assumed-role/{session.role}/{session.name}"
-    role = _role(account, session.role)
-    # A role that has left the file since may do nothing.
-    return Principal(arn, f"{_ROLE_ID}:{session.name}", role.denied if role is not None else ("*",))
-
-
 class TokenService:
-    def __init__(self, account: AccountFile, credentials: Credentials) -> None:
+    def __init__(self, account: AccountFile, principals: Principals, credentials: Credentials) -> None:
         self._account = account
+        self._principals = principals
         self._credentials = credentials
 
     def actions(self) -> dict[str, Action]:
         return checked("sts", self.GetCallerIdentity, self.AssumeRole, self.GetSessionToken)
 
     def GetCallerIdentity(self, _: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
-        found = principal(self._account.read(), caller.holder())
+        found = self._principals.of(caller.holder())
         return {"UserId": found.user_id, "Account": ACCOUNT, "Arn": found.arn}
 
     def AssumeRole(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         """For any caller of the account: the file's `trusts` names services alone."""
         account, arn, name = self._account.read(), request["RoleArn"], request["RoleSessionName"]
         role = role_name(arn)
-        if arn != role_arn(role) or _role(account, role) is None:
-            who = principal(account, caller.holder()).arn
+        if arn != role_arn(role) or known_role(account, role) is None:
+            who = self._principals.of(caller.holder()).arn
             message = f"User: {who} is not authorized to perform: sts:AssumeRole on resource: {arn}"
             raise ServiceError("AccessDenied", message, 403)
         session = Session(role, name, int(time.time()) + request.get("DurationSeconds", _HOUR))
-        user = {"AssumedRoleId": f"{_ROLE_ID}:{name}", "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{role}/{name}"}
+        user = {"AssumedRoleId": f"{ROLE_ID}:{name}", "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{role}/{name}"}
         return {"Credentials": sessions.issue(self._credentials, session), "AssumedRoleUser": user}
 
     def GetSessionToken(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
@@ -82,7 +64,7 @@ class RoleService:
 
     def GetRole(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         account, name = self._account.read(), request["RoleName"]
-        role = _role(account, name)
+        role = known_role(account, name)
         if role is None:
             raise ServiceError("NoSuchEntity", f"The role with name {name} cannot be found.", 404)
         return {"Role": _described(name, role)}
@@ -100,7 +82,7 @@ class RoleService:
         account, source = self._account.read(), request["PolicySourceArn"]
         denied = account.denied
         if source != account.caller_arn:
-            role = _role(account, role_name(source))
+            role = known_role(account, role_name(source))
             if role is None:
                 raise ServiceError("NoSuchEntity", f"The principal {source} cannot be found.", 404)
             denied = role.denied
@@ -130,12 +112,8 @@ def _described(name: str, role: Role) -> dict[str, Any]:
     return {
         "Path": "/",
         "RoleName": name,
-        "RoleId": _ROLE_ID,
+        "RoleId": ROLE_ID,
         "Arn": role_arn(name),
         "CreateDate": _CREATED,
         "AssumeRolePolicyDocument": quote(json.dumps(policy)),
     }
-
-
-def _role(account: Account, name: str) -> Role | None:
-    return Role() if account.roles is None else account.roles.get(name)

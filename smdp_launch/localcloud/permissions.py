@@ -1,21 +1,17 @@
 """What an object request needs permission for, and whether `account.yaml` denies it.
 
-The account's `denied` applies to the person. That of a role applies to sessions of it, to the keys of a job that has it, and to
-the agent that downloads and uploads for the job: on AWS the platform does this work with the execution role.
+The account's `denied` applies to the person. That of a role applies to sessions of it, to the keys of a job that has
+it, and to the agent that downloads and uploads for the job: on AWS the platform does this work with the execution role.
 """
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
-from smdp_launch.localcloud import identity
-from smdp_launch.localcloud.account import AccountFile, Role, matches
-from smdp_launch.localcloud.auth import Holder, mark
-from smdp_launch.localcloud.environment import ACCOUNT
+from smdp_launch.localcloud.account import matches
+from smdp_launch.localcloud.auth import Holder
 from smdp_launch.localcloud.errors import ServiceError
-from smdp_launch.localcloud.files import read_json
-from smdp_launch.localcloud.layout import StateFolder
+from smdp_launch.localcloud.principals import Principals
 from smdp_launch.localcloud.s3_call import Call
 
 #: By method; some calls with a parameter need another action.
@@ -63,40 +59,17 @@ def _of_object(call: Call) -> str:
 class Permissions:
     """Any thread may ask."""
 
-    def __init__(self, account: AccountFile, state: StateFolder) -> None:
-        self._account = account
-        self._state = state
-        self._lock = threading.Lock()
-        self._roles: dict[str, str] = {}  # ARNs by the marks of jobs, which keep their role for good
+    def __init__(self, principals: Principals) -> None:
+        self._principals = principals
 
     def denial(self, holder: Holder, need: Need) -> ServiceError | None:
         """The refusal, where the account's file denies it."""
-        account = self._account.read()
-        if holder.kind in ("person", "session"):
-            found = identity.principal(account, holder)
-            user, denied = found.arn, found.denied
-        elif not holder.job:
-            return None
-        else:
-            name = self._role(holder.job)
-            roles = account.roles or {}
-            user, denied = f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/SageMaker", roles.get(name, Role()).denied
-        if not matches(need.action, denied):
+        found = self._principals.of(holder)
+        if not matches(need.action, found.denied):
             return None
         return ServiceError(
             "AccessDenied",
-            f'User: {user} is not authorized to perform: {need.action} on resource: "{need.arn}" with an explicit deny '
-            "in an identity-based policy",
+            f'User: {found.arn} is not authorized to perform: {need.action} on resource: "{need.arn}" with an explicit '
+            "deny in an identity-based policy",
             403,
         )
-
-    def _role(self, job: str) -> str:
-        """Name of the job's role."""
-        with self._lock:
-            if job not in self._roles:
-                self._roles |= self._known()
-            return self._roles.get(job, "").rpartition("/")[2]
-
-    def _known(self) -> dict[str, str]:
-        requests = {mark(folder.name): read_json(folder.request) for folder in self._state.job_folders()}
-        return {job: str(request["RoleArn"]) for job, request in requests.items() if request}

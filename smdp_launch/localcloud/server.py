@@ -25,6 +25,7 @@ from smdp_launch.localcloud.gateway import Gateway
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.layout import StateFolder
 from smdp_launch.localcloud.permissions import Permissions
+from smdp_launch.localcloud.principals import Principals
 from smdp_launch.localcloud.refusals import Refusals
 from smdp_launch.localcloud.registry import Registry
 from smdp_launch.localcloud.s3 import ObjectStore
@@ -117,8 +118,9 @@ def serve(state: StateFolder) -> int:
     jobs = JobStore(state, credentials)
     registry = Registry(state.registry)
     account = AccountFile(state.root)
-    actions = services(jobs, registry, account)
-    objects = ObjectStore(state.objects, Permissions(account, state))
+    principals = Principals(account, state)
+    actions = services(jobs, registry, account, principals)
+    objects = ObjectStore(state.objects, Permissions(principals))
     gateway = Gateway(credentials, actions, objects, Refusals(state), state.spool)
     server = _bind(gateway, previous)
     gateway.authority = f"{ADDRESS}:{server.port}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smdp_launch.localcloud import caller, identity
+from smdp_launch.localcloud import caller
 from smdp_launch.localcloud.account import AccountFile, matches
 from smdp_launch.localcloud.ec2 import NetworkService
 from smdp_launch.localcloud.ecr import RegistryService
@@ -15,6 +15,7 @@ from smdp_launch.localcloud.identity import RoleService, TokenService
 from smdp_launch.localcloud.jobs import JobStore
 from smdp_launch.localcloud.logs import LogService
 from smdp_launch.localcloud.metrics import MetricService
+from smdp_launch.localcloud.principals import Principals
 from smdp_launch.localcloud.quotas import QuotaService
 from smdp_launch.localcloud.registry import Registry
 from smdp_launch.localcloud.requests import Action, Parameters
@@ -25,13 +26,15 @@ _PREFIXES = {"monitoring": "cloudwatch"}
 _DENIALS = {"ec2": ("UnauthorizedOperation", 403), "sts": ("AccessDenied", 403), "iam": ("AccessDenied", 403)}
 
 
-def services(jobs: JobStore, registry: Registry, account: AccountFile) -> dict[str, dict[str, Action]]:
+def services(
+    jobs: JobStore, registry: Registry, account: AccountFile, principals: Principals
+) -> dict[str, dict[str, Action]]:
     known = {
         "sagemaker": TrainingService(jobs, account).actions(),
         "logs": LogService(jobs).actions(),
         "monitoring": MetricService(jobs).actions(),
         "ecr": RegistryService(registry, account).actions(),
-        "sts": TokenService(account, jobs.credentials).actions(),
+        "sts": TokenService(account, principals, jobs.credentials).actions(),
         "iam": RoleService(account).actions(),
         "ec2": NetworkService(account).actions(),
         "fsx": LustreService(account).actions(),
@@ -39,17 +42,17 @@ def services(jobs: JobStore, registry: Registry, account: AccountFile) -> dict[s
         "servicequotas": QuotaService(account).actions(),
     }
     return {
-        service: {name: _permitted(account, service, name, call) for name, call in calls.items()}
+        service: {name: _permitted(principals, service, name, call) for name, call in calls.items()}
         for service, calls in known.items()
     }
 
 
-def _permitted(account: AccountFile, service: str, name: str, call: Action) -> Action:
-    """The call, unless the account's file denies it to the caller or to the role that the caller has assumed."""
+def _permitted(principals: Principals, service: str, name: str, call: Action) -> Action:
+    """The call, unless the account's file denies it to its principal."""
     action = f"{_PREFIXES.get(service, service)}:{name}"
 
     def asked(parameters: Parameters) -> Mapping[str, Any]:
-        found = identity.principal(account.read(), caller.holder())
+        found = principals.of(caller.holder())
         if matches(action, found.denied):
             code, status = _DENIALS.get(service, ("AccessDeniedException", 400))
             raise ServiceError(code, f"User: {found.arn} is not authorized to perform: {action}", status)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
+from botocore.httpsession import URLLib3Session
 
 from smdp_launch.localcloud import sessions
 from smdp_launch.localcloud.auth import Credentials
@@ -62,6 +64,40 @@ def test_what_the_role_may_not_do_its_sessions_may_not(cloud: Cloud) -> None:
     with pytest.raises(ClientError, match=r"\(AccessDenied\)"):
         with_keys(cloud, keys, "iam").list_roles()
     with_keys(cloud, keys, "s3").list_objects_v2(Bucket=BUCKET)
+
+
+def test_what_the_role_may_not_do_with_objects_its_sessions_may_not(cloud: Cloud) -> None:
+    (cloud.state_dir / "account.yaml").write_text('roles: {training: {denied: ["s3:PutObject"]}}')
+    s3 = with_keys(cloud, assumed(cloud)["Credentials"], "s3")
+    with pytest.raises(ClientError, match="assumed-role/training/tests is not authorized to perform: s3:PutObject"):
+        s3.put_object(Bucket=BUCKET, Key="of-a-session", Body=b"x")
+    cloud.s3.put_object(Bucket=BUCKET, Key="of-a-session", Body=b"x")
+    assert s3.get_object(Bucket=BUCKET, Key="of-a-session")["Body"].read() == b"x"
+    for method, parameters, status in (("get_object", {}, 200), ("put_object", {}, 403)):
+        url = s3.generate_presigned_url(method, Params={"Bucket": BUCKET, "Key": "of-a-session", **parameters})
+        data = None if method == "get_object" else b"y"
+        answer = URLLib3Session().send(AWSRequest("GET" if data is None else "PUT", url, data=data).prepare())
+        assert answer.status_code == status, answer.text
+
+
+def test_a_jobs_own_keys_are_those_of_its_role(cloud: Cloud) -> None:
+    (cloud.state_dir / "account.yaml").write_text('denied: ["ec2:*"]\nroles: {training: {denied: ["iam:*"]}}')
+    script = """
+        import boto3
+        from botocore.exceptions import ClientError
+        def outcome(call):
+            try:
+                call()
+                return "allowed"
+            except ClientError as error:
+                return error.response["Error"]["Code"]
+        print("is", boto3.client("sts").get_caller_identity()["Arn"])
+        print("ec2", outcome(boto3.client("ec2").describe_subnets), "iam", outcome(boto3.client("iam").list_roles))
+    """
+    job = cloud.run("role-keys", script)
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    cloud.await_log("role-keys", "is arn:aws:sts::000000000000:assumed-role/training/SageMaker")
+    cloud.await_log("role-keys", "ec2 allowed iam AccessDenied")
 
 
 def test_a_role_that_left_the_file_may_do_nothing(cloud: Cloud) -> None:
