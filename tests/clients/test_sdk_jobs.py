@@ -83,6 +83,19 @@ def test_fit_waits_shows_every_line_and_knows_the_model(
     assert described["BillableTimeInSeconds"] > 0
 
 
+def test_analytics_shows_the_metrics_of_a_job(cloud: LocalCloud, tmp_path: Path) -> None:
+    from sagemaker.analytics import TrainingJobAnalytics
+
+    made = estimator(cloud, tmp_path, TRAINS, metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}])
+    made.fit({"train": "s3://mine/train"}, wait=True, logs=False)
+    name = made.latest_training_job.name
+    for chosen in ({}, {"metric_names": ["loss"]}):
+        frame = TrainingJobAnalytics(name, **chosen, period=1).dataframe()
+        assert set(frame["metric_name"]) == {"loss"}
+        # Both hosts' values of a second are averaged: each is between the first and the last.
+        assert 0.33 <= frame["value"].min() <= frame["value"].max() <= 1
+
+
 HALF = 25_000  # lines, more than a page has
 COUNTS = f"""\
 import os, sys, time
