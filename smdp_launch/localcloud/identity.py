@@ -39,9 +39,11 @@ class TokenService:
     def AssumeRole(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         """For any caller of the account: the file's `trusts` names services alone."""
         account, arn, name = self._account.read(), request["RoleArn"], request["RoleSessionName"]
-        role = role_name(arn)
-        if arn != role_arn(role) or known_role(account, role) is None:
-            who = self._principals.of(caller.holder()).arn
+        role, holder = role_name(arn), caller.holder()
+        is_ours = arn.split(":")[4] == ACCOUNT
+        # The role of a job trusts services alone, and so does every other role of the file.
+        if holder.kind == "role" or not is_ours or known_role(account, role) is None:
+            who = self._principals.of(holder).arn
             message = f"User: {who} is not authorized to perform: sts:AssumeRole on resource: {arn}"
             raise ServiceError("AccessDenied", message, 403)
         session = Session(role, name, int(time.time()) + request.get("DurationSeconds", _HOUR))
@@ -49,7 +51,7 @@ class TokenService:
         return {"Credentials": sessions.issue(self._credentials, session), "AssumedRoleUser": user}
 
     def GetSessionToken(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
-        if caller.holder().kind == "session":
+        if caller.holder().kind != "person":
             raise ServiceError("AccessDenied", "Cannot call GetSessionToken with session credentials", 403)
         session = Session("", "", int(time.time()) + request.get("DurationSeconds", _HALF_DAY))
         return {"Credentials": sessions.issue(self._credentials, session)}

@@ -86,11 +86,16 @@ class JobStore:
             lock.release()
 
     def request(self, folder: JobFolder) -> dict[str, Any]:
-        request: dict[str, Any] = read_json(folder.request) or {}
+        """Raises ServiceError for a job that was deleted meanwhile."""
+        request: dict[str, Any] | None = read_json(folder.request)
+        if request is None:
+            raise _gone()
         return request
 
     def state(self, folder: JobFolder) -> JobState:
         state = job_state.read(folder.state)
+        if state is None and not folder.root.exists():
+            raise _gone()
         if state is None:
             raise ServiceError("InternalFailure", f"{folder.state} cannot be read.", 500)
         if folder.stop.exists() and not state.has_ended:
@@ -115,7 +120,10 @@ class JobStore:
             time.sleep(_TICK)
         gone = JobFolder(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
         with self._lock:
-            folder.root.rename(gone.root)
+            try:
+                folder.root.rename(gone.root)
+            except FileNotFoundError:
+                raise _gone() from None
             self._watched.discard(folder.name)
         remove_tree(gone.root)
         return True
@@ -181,6 +189,10 @@ def _write_draft(draft: JobFolder, request: Mapping[str, Any], region: str) -> L
     job_state.write(draft.state, job_state.new(time.time()))
     reserve.allocate(draft)
     return Lock(draft.lock)
+
+
+def _gone() -> ServiceError:
+    return validation("Requested resource not found.")
 
 
 def taken(region: str) -> ServiceError:

@@ -31,6 +31,7 @@ from smdp_launch.localcloud.stream_file import (
     mapped,
     read_backward,
     read_forward,
+    stored_bytes,
 )
 
 GROUP = "/aws/sagemaker/TrainingJobs"
@@ -198,7 +199,7 @@ def _describe_group(streams: Streams) -> dict[str, Any]:
         "creationTime": min(map(_created, streams.values())),
         "metricFilterCount": 0,
         "arn": f"{_group_arn()}:*",
-        "storedBytes": sum(path.stat().st_size for path in streams.values()),
+        "storedBytes": sum(map(stored_bytes, streams.values())),
         "logGroupClass": _CLASS,
         "logGroupArn": _group_arn(),
     }
@@ -225,7 +226,7 @@ def _describe(name: str, path: Path) -> dict[str, Any]:
     stream: dict[str, Any] = {
         "logStreamName": name,
         "creationTime": _created(path),
-        "uploadSequenceToken": f"{path.stat().st_size:056d}",
+        "uploadSequenceToken": f"{stored_bytes(path):056d}",
         "arn": f"{_group_arn()}:log-stream:{name}",
         "storedBytes": 0,
     }

@@ -141,6 +141,11 @@ def proxy_variables(addresses: Mapping[str, str]) -> dict[str, str]:
     return variables | {name.upper(): value for name, value in variables.items()}
 
 
+def replaced_variables(request: Mapping[str, Any]) -> list[str]:
+    """Variables of the request in whose place the hosts have ours: no other proxy can be reached from their network."""
+    return sorted({*proxy_variables({})} & request.get("Environment", {}).keys())
+
+
 class Switch:
     """Held by the supervisor for as long as its hosts run."""
 

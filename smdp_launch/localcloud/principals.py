@@ -11,9 +11,10 @@ from smdp_launch.localcloud.arns import role_name
 from smdp_launch.localcloud.auth import Holder, mark
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.files import read_json
-from smdp_launch.localcloud.layout import StateFolder
+from smdp_launch.localcloud.layout import JobFolder, StateFolder
 
 ROLE_ID = "AROALOCAL"
+_NOTHING = Role(denied=("*",))
 _SERVICE = "SageMaker"  # how the platform names its sessions of a job's role
 
 
@@ -35,31 +36,31 @@ class Principals:
         self._account = account
         self._state = state
         self._lock = threading.Lock()
-        self._roles: dict[str, str] = {}  # ARNs by the marks of jobs, which keep their role for good
+        self._folders: dict[str, JobFolder] = {}  # by the marks of jobs
 
     def of(self, holder: Holder) -> Principal:
-        """The platform's agents act with the role of the job that they work for, or, for none, without denials."""
+        """The platform's agents act with the role of the job that they work for, or, for none, without denials. A role
+        or a job that is no longer there may do nothing."""
         account = self._account.read()
+        if holder.kind == "agent" and not holder.job:
+            return _assumed(_SERVICE, _SERVICE, Role())
         if holder.kind == "session":
             session = sessions.read(holder.token)
             if session.role:
-                # A role that has left the file since may do nothing.
-                return _assumed(session.role, session.name, known_role(account, session.role) or Role(denied=("*",)))
+                return _assumed(session.role, session.name, known_role(account, session.role) or _NOTHING)
         if holder.kind in ("person", "session"):
             return Principal(account.caller_arn, "AIDALOCAL", account.denied)
         name = self._role(holder.job)
-        return _assumed(name, _SERVICE, (account.roles or {}).get(name, Role()))
+        return _assumed(name, _SERVICE, (known_role(account, name) if name else None) or _NOTHING)
 
     def _role(self, job: str) -> str:
-        """Name of the job's role."""
+        """Name of the job's role, as its request says now: a deleted job's name may be another's by then."""
         with self._lock:
-            if job and job not in self._roles:
-                self._roles |= self._known()
-            return role_name(self._roles.get(job, ""))
-
-    def _known(self) -> dict[str, str]:
-        requests = {mark(folder.name): read_json(folder.request) for folder in self._state.job_folders()}
-        return {job: str(request["RoleArn"]) for job, request in requests.items() if request}
+            if job not in self._folders:
+                self._folders |= {mark(folder.name): folder for folder in self._state.job_folders()}
+            folder = self._folders.get(job)
+        request = read_json(folder.request) if folder is not None else None
+        return role_name(str(request["RoleArn"])) if request else ""
 
 
 def known_role(account: Account, name: str) -> Role | None:

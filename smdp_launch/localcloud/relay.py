@@ -2,8 +2,8 @@
 
 The sockets are made inside, where nothing else listens, and are handed to the process. Connections to the first go to
 the same address outside, which is the local cloud's. The second is an HTTP proxy (RFC 9110, sections 7.1 and 9.3.6):
-`CONNECT` for TLS, absolute addresses for the rest. It connects to no address of this machine and to no link-local one,
-where a cloud's instances have their credentials.
+`CONNECT` for TLS, absolute addresses for the rest. It connects to no address of this machine, and to none at which a
+cloud's instances find their credentials.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ _BLOCK = 64 * 1024  # bytes
 _LONGEST_HEAD = 64 * 1024  # bytes of a request to the proxy, without its body
 _HEAD_WAIT = 30.0  # seconds for that head
 _CONNECT_WAIT = 30.0  # seconds for a server outside to accept
+
+#: Where EC2 instances find their credentials over IPv6. The IPv4 address is link-local.
+_METADATA = ipaddress.ip_address("fd00:ec2::254")
 
 Place = tuple[str, int]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -92,18 +95,18 @@ async def _relayed(near: Streams, connect: Callable[[], Awaitable[Streams]]) -> 
     except OSError:
         near[1].close()
     else:
-        await asyncio.gather(_copy(near[0], far[1]), _copy(far[0], near[1]))
+        with suppress(OSError):  # one side has gone
+            await asyncio.gather(_copy(near[0], far[1]), _copy(far[0], near[1]))
+        near[1].close()
+        far[1].close()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while block := await reader.read(_BLOCK):
-            writer.write(block)
-            await writer.drain()
-    except OSError:
-        pass  # one side has gone; the other hears it by the end of its own stream
-    finally:
-        writer.close()
+    """Until the reader's side has sent all; the writer's side may still have something to send."""
+    while block := await reader.read(_BLOCK):
+        writer.write(block)
+        await writer.drain()
+    writer.write_eof()
 
 
 async def _connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Streams:
@@ -118,6 +121,9 @@ async def _connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
         far = await asyncio.wait_for(asyncio.open_connection(address, place[1]), _CONNECT_WAIT)
     except (OSError, asyncio.TimeoutError):
         raise RefusedError("504 Gateway Timeout") from None
+    if far[1].get_extra_info("sockname")[0] == far[1].get_extra_info("peername")[0]:
+        far[1].close()
+        raise RefusedError("403 Forbidden")  # an address of this machine
     if method == "CONNECT":
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
     else:
@@ -147,11 +153,16 @@ async def _resolved(place: Place) -> str:
     """The first address that the proxy may connect to. Raises RefusedError."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(*place, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # UnicodeError: a name that no DNS can have
         raise RefusedError("502 Bad Gateway") from None
     for *_, socket_address in found:
-        with suppress(ValueError):
-            address = ipaddress.ip_address(str(socket_address[0]).partition("%")[0])
-            if not (address.is_loopback or address.is_link_local or address.is_unspecified):
-                return str(socket_address[0])
+        if not _is_barred(str(socket_address[0])):
+            return str(socket_address[0])
     raise RefusedError("403 Forbidden")
+
+
+def _is_barred(text: str) -> bool:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    is_special = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
+    return is_special or address.is_reserved or address == _METADATA

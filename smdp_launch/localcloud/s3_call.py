@@ -16,6 +16,7 @@ from smdp_launch.localcloud import digests
 from smdp_launch.localcloud.auth import Holder
 from smdp_launch.localcloud.bodies import Body
 from smdp_launch.localcloud.digests import Claims
+from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.gateway import JSON_BODY_LIMIT, Environ, Gateway
 
@@ -131,6 +132,9 @@ def _check_headers(call: Call) -> None:
     source = call.environ.get("HTTP_X_AMZ_COPY_SOURCE")
     if source is not None and not _COPY_SOURCE.fullmatch(unquote(source)):
         raise _invalid("x-amz-copy-source must be BUCKET/KEY.")
+    owner = call.environ.get("HTTP_X_AMZ_EXPECTED_BUCKET_OWNER", ACCOUNT)
+    if owner != ACCOUNT:
+        raise ServiceError("AccessDenied", "Access Denied", 403)
     acl = call.environ.get("HTTP_X_AMZ_ACL")
     if acl is not None and acl not in _ACLS:
         raise _invalid(f"x-amz-acl must be one of {', '.join(sorted(_ACLS))}.")

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from smdp_launch.localcloud import caller, mounts, quotas, search
@@ -150,21 +151,27 @@ class TrainingService:
     def _all(self) -> Iterator[tuple[JobFolder, dict[str, Any], JobState]]:
         """The jobs of the caller's region."""
         for folder in self._jobs.folders(caller.region()):
-            try:
-                state = self._jobs.state(folder)
-            except ServiceError:
-                if folder.root.exists():
-                    raise
-                continue  # deleted meanwhile
-            yield folder, {**self._jobs.request(folder), "TrainingJobName": folder.name}, state
+            with self._unless_deleted(folder):
+                state, asked = self._jobs.state(folder), self._jobs.request(folder)
+                yield folder, {**asked, "TrainingJobName": folder.name}, state
+
+    @contextmanager
+    def _unless_deleted(self, folder: JobFolder) -> Iterator[None]:
+        """Pass over a job that is deleted while it is looked at."""
+        try:
+            yield
+        except ServiceError:
+            if folder.root.exists():
+                raise
 
     def _records(self) -> Iterator[dict[str, Any]]:
         """Those jobs as Search returns them."""
         known = service_model("sagemaker").shape_for(_SEARCHED).members
         now = time.time()
         for folder, asked, state in self._all():
-            answer = {**describe(asked, state, caller.region(), now), "Tags": tag_list(self._jobs.tags(folder))}
-            yield {name: value for name, value in answer.items() if name in known}
+            with self._unless_deleted(folder):
+                answer = {**describe(asked, state, caller.region(), now), "Tags": tag_list(self._jobs.tags(folder))}
+                yield {name: value for name, value in answer.items() if name in known}
 
     def _find(self, name: str) -> JobFolder:
         folder = self._jobs.folder(name, caller.region())

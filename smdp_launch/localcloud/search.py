@@ -110,7 +110,7 @@ def _compared(by: Callable[[Any, Any], bool], value: Any, wanted: str, name: str
     if isinstance(value, int | float) or by is not operator.eq:
         try:
             return bool(by(float(value), float(wanted)))
-        except ValueError:
+        except (ValueError, TypeError):  # TypeError: a structure
             if isinstance(value, int | float):
                 raise validation(f"{wanted!r} in the filter {name!r} is not a number.") from None
             return by(str(value), wanted)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from smdp_launch.localcloud.errors import ServiceError
 
@@ -47,13 +48,32 @@ class Page:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[Data]:
-    """The file's bytes, of which only those that are looked at are read."""
-    with path.open("rb") as file:
-        if path.stat().st_size == 0:
+    """The file's bytes, of which only those that are looked at are read; none of a job that was deleted meanwhile."""
+    with opened(path) as file:
+        if file is None or os.fstat(file.fileno()).st_size == 0:
             yield b""
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield data
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes] | None]:
+    """None of a job that was deleted meanwhile."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        yield None
+        return
+    with file:
+        yield file
+
+
+def stored_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def size(event: Mapping[str, Any]) -> int:
@@ -132,13 +152,16 @@ def lines(path: Path, span: Span, *, backward: bool = False) -> Iterator[Line]:
     process may open files."""
     block, largest = _BLOCKS
     start, end = span
+    read = _last_lines if backward else _first_lines
     while start < end:
-        if backward:
-            found = _last_lines(path, start, end, block)
-            end = found[-1].start if found else end
-        else:
-            found = _first_lines(path, start, end, block)
-            start = found[-1].end if found else start
+        try:
+            found = read(path, start, end, block)
+        except FileNotFoundError:
+            return  # of a job that was deleted meanwhile
+        if found and backward:
+            end = found[-1].start
+        elif found:
+            start = found[-1].end
         block = min(2 * block, largest) if found else 2 * block
         yield from found
 

@@ -218,6 +218,9 @@ class Supervisor:
                 log.write(f"[{tree.name}] {warning}Use the SM_* variables.")
             if self._no_network:
                 log.write(f"[{tree.name}] {self._no_network}")
+            replaced = network.replaced_variables(self._request) if self._switch is not None else []
+            if replaced:
+                log.write(f"[{tree.name}] {', '.join(replaced)}: replaced by the HTTP proxy of the job's own network.")
             for line in not_simulated.log_lines(self._request) if tree is self._trees[0] else ():
                 log.write(f"[{tree.name}] {line}")
             host = Host(tree, launch.order(tree), log, self._striker.watch)

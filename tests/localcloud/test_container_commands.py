@@ -210,9 +210,15 @@ def test_network_isolation_leaves_the_other_hosts_alone(shared_cloud: Cloud, iso
     assert f"cloud {reached} proxy {reached} variables {variables}" in shared_cloud.log(name)
 
 
+#: This machine by several addresses, and what is no server's.
+BARRED = (
+    *("127.0.0.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]:8080", "[::ffff:0.0.0.0]:8080", "192.0.2.9:8080"),
+    *("169.254.169.254:80", "[::ffff:169.254.169.254]:80", "[fd00:ec2::254]:80", "224.0.0.1:80"),
+)
+
 #: In network namespaces of its own: a web server at an address that is not loopback, and a host that has only a relay.
 RELAYED = """
-import ctypes, http.server, os, socket, subprocess, threading, urllib.request
+import ctypes, http.server, os, socket, subprocess, sys, threading, time, urllib.request
 from smdp_launch.localcloud import relay
 class Page(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -224,19 +230,28 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
     def log_message(self, *_):
         pass
-subprocess.run(["ip", "-batch", "-"], text=True, check=True, input=\"\"\"
-    link set lo up
-    link add outside type veth peer name unused
-    link set unused up
-    address add 192.0.2.1/24 dev outside
-    link set outside up
-\"\"\")
+def batch(*commands):
+    subprocess.run(["ip", "-batch", "-"], text=True, check=True, input="\\n".join(commands))
 def serve(address):
     server = http.server.ThreadingHTTPServer((address, 8080), Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+reader, writer = os.pipe()
+other = os.fork()
+if other == 0:
+    ctypes.CDLL(None).unshare(0x40000000)
+    os.write(writer, b"x")
+    while "inside" not in [name for _, name in socket.if_nameindex()]:
+        time.sleep(0.01)
+    batch("link set lo up", "address add 192.0.2.1/24 dev inside", "link set inside up")
+    serve("192.0.2.1")
+    time.sleep(60)
+    os._exit(0)
+os.read(reader, 1)
+batch("link set lo up", f"link add outside type veth peer name inside netns {other}",
+      "address add 192.0.2.9/24 dev outside", "link set outside up")
 if os.fork() == 0:
-    serve("192.0.2.1"), serve("127.0.0.1")
-    threading.Event().wait(60)
+    serve("192.0.2.9"), serve("127.0.0.1")
+    time.sleep(60)
     os._exit(0)
 with relay.Outside() as outside:
     ctypes.CDLL(None).unshare(0x40000000)
@@ -253,31 +268,56 @@ def through_proxy(request):
         return answer.decode()
 for _ in range(400):
     try:
+        through_proxy(b"GET http://192.0.2.1:8080/ HTTP/1.1\\r\\n\\r\\n").index("200")
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({})).open("http://127.0.0.1:8080/direct")
         break
-    except OSError:
-        __import__("time").sleep(0.05)
+    except (OSError, ValueError):
+        time.sleep(0.05)
 print(direct.read().decode())
 asks = b"GET http://192.0.2.1:8080/a?b=c HTTP/1.1\\r\\nHost: 192.0.2.1\\r\\nProxy-Connection: keep-alive\\r\\n\\r\\n"
 print(through_proxy(asks).rpartition("\\r\\n")[2])
 print(through_proxy(b"CONNECT 192.0.2.1:8080 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n").rpartition("\\r\\n")[2])
-for request in (b"CONNECT 127.0.0.1:8080 HTTP/1.1", b"GET http://localhost:8080/ HTTP/1.1",
-                b"CONNECT 169.254.169.254:80 HTTP/1.1", b"GET / HTTP/1.1", b"GET ftp://192.0.2.1/ HTTP/1.1",
-                b"nonsense", b"CONNECT 192.0.2.1:99999 HTTP/1.1", b"CONNECT 192.0.2.1:1 HTTP/1.1"):
+# What a server sends after its client has sent all.
+with socket.create_connection(("127.0.0.2", 3128), timeout=20) as half:
+    half.sendall(b"CONNECT 192.0.2.1:8080 HTTP/1.1\\r\\n\\r\\n")
+    half.recv(4096)
+    half.sendall(b"GET /half HTTP/1.1\\r\\nHost: half\\r\\nConnection: close\\r\\n\\r\\n")
+    half.shutdown(socket.SHUT_WR)
+    print(b"".join(iter(lambda: half.recv(4096), b"")).decode().rpartition("\\r\\n")[2])
+for target in sys.argv[1:]:
+    print(target, through_proxy(f"CONNECT {target} HTTP/1.1\\r\\n\\r\\n".encode()).partition("\\r\\n")[0])
+for request in (b"GET http://localhost:8080/ HTTP/1.1",
+                b"GET / HTTP/1.1", b"GET ftp://192.0.2.1/ HTTP/1.1", b"nonsense",
+                b"CONNECT 192.0.2.1:99999 HTTP/1.1", b"CONNECT " + b"a" * 70 + b".example:443 HTTP/1.1",
+                b"CONNECT a..example:443 HTTP/1.1", b"CONNECT 192.0.2.1:1 HTTP/1.1"):
     print(through_proxy(request + b"\\r\\n\\r\\n").partition("\\r\\n")[0])
 """
 
 
 @needs_networks
 def test_the_proxy_reaches_other_machines_and_not_this_one() -> None:
-    command = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", sys.executable, "-c", RELAYED]
+    command = [
+        "unshare",
+        "--map-root-user",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        sys.executable,
+        "-c",
+        RELAYED,
+        *BARRED,
+    ]
     found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert found.stdout.splitlines() == [
         "/direct 127.0.0.1:8080 close",
         "/a?b=c 192.0.2.1 close",
         "/tunnel inner close",
-        *["HTTP/1.1 403 Forbidden"] * 3,
+        "/half half close",
+        *(f"{target} HTTP/1.1 403 Forbidden" for target in BARRED),
+        "HTTP/1.1 403 Forbidden",
         *["HTTP/1.1 400 Bad Request"] * 4,
+        *["HTTP/1.1 502 Bad Gateway"] * 2,
         "HTTP/1.1 504 Gateway Timeout",
     ], found.stderr
 

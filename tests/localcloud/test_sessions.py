@@ -167,3 +167,39 @@ def test_the_limits_of_a_session_are_the_services(cloud: Cloud, arguments: dict[
 def test_roles_are_listed_page_by_page(cloud: Cloud) -> None:
     pages = client_of(cloud.endpoint, "iam").get_paginator("list_roles").paginate(PaginationConfig={"PageSize": 1})
     assert [[one["RoleName"] for one in page["Roles"]] for page in pages] == [["other"], ["training"]]
+
+
+def test_a_job_gets_no_keys_but_those_of_its_role(cloud: Cloud) -> None:
+    (cloud.state_dir / "account.yaml").write_text("roles: {training: {}, open: {}}")
+    script = """
+        import boto3
+        from botocore.exceptions import ClientError
+        def outcome(call, **parameters):
+            try:
+                call(**parameters)
+                return "allowed"
+            except ClientError as error:
+                return error.response["Error"]["Code"]
+        sts = boto3.client("sts")
+        role = {"RoleArn": "arn:aws:iam::000000000000:role/open", "RoleSessionName": "job"}
+        print("token", outcome(sts.get_session_token), "role", outcome(sts.assume_role, **role))
+    """
+    job = cloud.run("no-other-keys", script)
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    cloud.await_log("no-other-keys", "token AccessDenied role AccessDenied")
+
+
+def test_a_role_with_a_path_is_assumed(cloud: Cloud) -> None:
+    arn = "arn:aws:iam::000000000000:role/service-role/training"
+    answer = client_of(cloud.endpoint, "sts").assume_role(RoleArn=arn, RoleSessionName="tests")
+    assert answer["AssumedRoleUser"]["Arn"] == "arn:aws:sts::000000000000:assumed-role/training/tests"
+
+
+def test_a_name_that_is_used_again_has_the_role_of_the_new_job(cloud: Cloud) -> None:
+    (cloud.state_dir / "account.yaml").write_text('roles: {open: {}, closed: {denied: ["s3:PutObject"]}}')
+    script = "import boto3; print('is', boto3.client('sts').get_caller_identity()['Arn'])"
+    for role in ("open", "closed"):
+        job = cloud.run("again", script, RoleArn=f"arn:aws:iam::000000000000:role/{role}")
+        assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+        cloud.await_log("again", f"is arn:aws:sts::000000000000:assumed-role/{role}/SageMaker")
+        cloud.sagemaker.delete_training_job(TrainingJobName="again")
