@@ -1,7 +1,6 @@
 """Digests of objects: Content-MD5, the checksums of `x-amz-checksum-*`, and the entity tag, in one pass over the bytes.
 
-CRC-32C and CRC-64/NVME come from awscrt, AWS's own library, which computes them at the speed of memory. It is imported
-when one of them is first asked for.
+CRC-32C and CRC-64/NVME come from crcmod, which is imported when one of them is first asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from smdp_launch.localcloud.errors import ServiceError
@@ -20,7 +20,9 @@ from smdp_launch.localcloud.errors import ServiceError
 _HEADER = re.compile(r"HTTP_X_AMZ_CHECKSUM_([A-Z0-9]+)")
 _OTHER_HEADERS = {"ALGORITHM", "MODE", "TYPE"}
 _SIZES = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32, "SHA512": 64, "MD5": 16}  # bytes
-_CRCS = ("CRC32", "CRC32C", "CRC64NVME")
+#: Of the catalogue of parametrised CRC algorithms (CRC-32/ISCSI, CRC-64/NVME), with the term of the highest order.
+_POLYNOMIALS = {"CRC32C": 0x11EDC6F41, "CRC64NVME": 0x1AD93D23594C93659}
+_CRCS = ("CRC32", *_POLYNOMIALS)
 FULL, COMPOSITE = "FULL_OBJECT", "COMPOSITE"
 
 
@@ -79,20 +81,19 @@ class Claims:
 def hasher(algorithm: str) -> Hasher:
     """Raises ServiceError for an algorithm that is not supported."""
     if algorithm in _CRCS:
-        return _Crc(zlib.crc32 if algorithm == "CRC32" else _of_awscrt(algorithm), _SIZES[algorithm])
+        return _Crc(zlib.crc32 if algorithm == "CRC32" else _of_crcmod(algorithm), _SIZES[algorithm])
     if algorithm not in _SIZES:
         known = ", ".join(_SIZES)
         raise ServiceError("NotImplemented", f"The checksum {algorithm} is not supported; use one of {known}.", 501)
     return hashlib.new(algorithm.lower(), usedforsecurity=False)
 
 
-def _of_awscrt(algorithm: str) -> Callable[[bytes, int], int]:
-    try:
-        from awscrt import checksums  # a command that starts no server does without it
-    except ImportError:
-        message = f"The checksum {algorithm} needs the package awscrt, which is not installed; install it or use CRC32."
-        raise ServiceError("NotImplemented", message, 501) from None
-    function: Callable[[bytes, int], int] = getattr(checksums, algorithm.lower())
+@lru_cache(maxsize=len(_POLYNOMIALS))
+def _of_crcmod(algorithm: str) -> Callable[[bytes, int], int]:
+    import crcmod
+
+    polynomial, final = _POLYNOMIALS[algorithm], (1 << 8 * _SIZES[algorithm]) - 1
+    function: Callable[[bytes, int], int] = crcmod.mkCrcFun(polynomial, initCrc=0, rev=True, xorOut=final)
     return function
 
 
