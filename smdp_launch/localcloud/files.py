@@ -81,7 +81,10 @@ def is_locked(path: Path) -> bool:
     """Whether some process holds the lock on `path` exclusively."""
     if not path.exists():
         return False
-    lock = Lock(path)
+    try:
+        lock = Lock(path)
+    except FileNotFoundError:  # its folder was removed since
+        return False
     try:
         return not lock.take(shared=True)
     finally:

@@ -186,6 +186,13 @@ class JobFolder:
     def logs(self) -> Path:
         return self.root / "logs"
 
+    def log_files(self) -> list[Path]:
+        """One for each stream; none of a job that was deleted meanwhile."""
+        try:
+            return list(self.logs.glob(f"*{LOG_SUFFIX}"))
+        except FileNotFoundError:
+            return []
+
     @property
     def metrics(self) -> Path:
         """What the metric definitions found, one value a line."""

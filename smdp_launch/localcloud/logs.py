@@ -18,7 +18,6 @@ from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.filtering import Search, page, pattern
 from smdp_launch.localcloud.jobs import JobStore
-from smdp_launch.localcloud.layout import LOG_SUFFIX
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 from smdp_launch.localcloud.stream_file import (
     MOST_EVENTS,
@@ -126,7 +125,7 @@ class LogService:
         return {
             f"{folder.name}/{path.stem}": path
             for folder in self._jobs.folders(caller.region())
-            for path in folder.logs.glob(f"*{LOG_SUFFIX}")
+            for path in folder.log_files()
         }
 
 

@@ -102,7 +102,9 @@ def _holds(asked: Mapping[str, Any], record: Record) -> bool:
 
 
 def _compared(by: Callable[[Any, Any], bool], value: Any, wanted: str, name: str) -> bool:
-    """By the type of the job's value: a filter's value is always text."""
+    """By the type of the job's value: a filter's value is always text, which no structure equals."""
+    if isinstance(value, dict | list):
+        return False
     if isinstance(value, bool):
         return by(str(value).lower(), wanted.lower())
     if name.rpartition(".")[2] in _TIMES and isinstance(value, int | float):
@@ -110,7 +112,7 @@ def _compared(by: Callable[[Any, Any], bool], value: Any, wanted: str, name: str
     if isinstance(value, int | float) or by is not operator.eq:
         try:
             return bool(by(float(value), float(wanted)))
-        except (ValueError, TypeError):  # TypeError: a structure
+        except ValueError:
             if isinstance(value, int | float):
                 raise validation(f"{wanted!r} in the filter {name!r} is not a number.") from None
             return by(str(value), wanted)

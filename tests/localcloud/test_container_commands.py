@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -341,3 +342,18 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.runs
+def test_without_namespaces_a_command_runs_and_the_log_says_what_is_shared(
+    open_cloud: Callable[[], Cloud], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMDP_LOCAL_ISOLATION", "tree")
+    cloud = open_cloud()
+    command = 'echo "at $SMDP_ML_ROOT"$http_proxy'
+    start(cloud, "shared-network", "sh", "-c", arguments=(command,))
+    job = cloud.wait("shared-network")
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    tree = cloud.state_dir / "jobs/shared-network/hosts/algo-1/ml"
+    assert f"at {tree}" in cloud.log("shared-network")
+    cloud.await_log("shared-network", "[algo-1] The hosts share the network of the machine that runs smdp-launch")

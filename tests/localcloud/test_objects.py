@@ -174,3 +174,18 @@ def test_a_natural_path_is_the_key_and_stays_inside(key: str) -> None:
 def test_different_keys_never_share_a_file(keys: list[str]) -> None:
     places = [objects.natural_path(key) or Path(objects.INDEX, objects.digest(key)) for key in keys]
     assert len(set(places)) == len(keys)
+
+
+def test_a_bucket_of_another_account_is_denied(cloud: Cloud) -> None:
+    cloud.s3.put_object(Bucket=BUCKET, Key="owned", Body=b"x", ExpectedBucketOwner="000000000000")
+    for call in (cloud.s3.get_object, cloud.s3.delete_object):
+        with pytest.raises(ClientError, match="AccessDenied"):
+            call(Bucket=BUCKET, Key="owned", ExpectedBucketOwner="111111111111")
+    assert cloud.object("owned") == b"x"
+
+
+def test_an_object_is_not_read_by_part(cloud: Cloud) -> None:
+    cloud.s3.put_object(Bucket=BUCKET, Key="whole", Body=b"x")
+    for call in (cloud.s3.get_object, cloud.s3.head_object):
+        with pytest.raises(ClientError, match=r"NotImplemented|501"):
+            call(Bucket=BUCKET, Key="whole", PartNumber=1)

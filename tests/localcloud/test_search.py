@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
@@ -10,7 +14,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.localcloud.cloud import BUCKET, Cloud
+from tests.localcloud.cloud import BUCKET, Cloud, client_of
 from tests.localcloud.conftest import open_cloud_on
 from tests.waiting import wait_for
 
@@ -178,3 +182,46 @@ def test_tags_follow_the_services_rules(ran: Cloud) -> None:
     with pytest.raises(ClientError, match=r"\(ResourceLimitExceeded\)"):
         ran.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "one-more", "Value": "x"}])
     assert len(ran.sagemaker.list_tags(ResourceArn=arn)["Tags"]) == 50
+
+
+def test_calls_pass_over_jobs_that_are_deleted_meanwhile(ran: Cloud) -> None:
+    names = [f"copy-{number}" for number in range(40)]
+    for name in names:
+        shutil.copytree(ran.state_dir / "jobs" / "small", ran.state_dir / "jobs" / name)
+    group = {"logGroupName": "/aws/sagemaker/TrainingJobs"}
+    codes: Counter[str] = Counter()
+    over = threading.Event()
+
+    def refused(call: Callable[..., object], **parameters: Any) -> None:
+        try:
+            call(**parameters)
+        except ClientError as error:
+            codes[error.response["Error"]["Code"]] += 1
+
+    def delete() -> None:
+        sagemaker = client_of(ran.endpoint, "sagemaker")
+        for name in names:
+            refused(sagemaker.delete_training_job, TrainingJobName=name)
+
+    def read() -> None:
+        sagemaker, logs = client_of(ran.endpoint, "sagemaker"), client_of(ran.endpoint, "logs")
+        while not over.is_set():
+            refused(sagemaker.list_training_jobs, MaxResults=100)
+            refused(sagemaker.search, Resource="TrainingJob")
+            refused(logs.describe_log_groups)
+            refused(logs.describe_log_streams, **group)
+            refused(logs.filter_log_events, **group)
+
+    with ThreadPoolExecutor(6) as threads:
+        for _ in range(3):
+            threads.submit(read)
+        deleted = [threads.submit(delete) for _ in range(3)]
+        wait(deleted)
+        over.set()
+    assert not any((ran.state_dir / "jobs" / name).exists() for name in names)
+    # Each job is deleted once: the others' requests for it find none.
+    assert set(codes) <= {"ResourceNotFound", "ValidationException"}, codes
+
+
+def test_an_order_of_structures_matches_nothing(ran: Cloud) -> None:
+    assert found(ran, where("ResourceConfig", "GreaterThan", "3")) == []
