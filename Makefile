@@ -187,4 +187,4 @@ docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients .venv-sdk .venv-sdk3 .venv-programs .venv-tensorflow .venv-torch-* native/build build dist data .smdp
+	rm -rf $(VENV) .venv-clients .venv-sdk .venv-sdk3 .venv-airflow .venv-programs .venv-tensorflow .venv-torch-* native/build build dist data .smdp

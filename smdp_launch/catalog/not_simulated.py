@@ -56,7 +56,7 @@ NOT_SIMULATED = (
     Field("InfraCheckConfig", "instances are not checked"),
     Field("SessionChainingConfig", "sessions have no tags"),
     Field("ServerlessJobConfig", "no serverless job runs"),
-    Field("MlflowConfig", "no MLflow server is told"),
+    Field("MlflowConfig", "no run is recorded in MLflow"),
     Field("ModelPackageConfig", "no model package is made"),
 )
 

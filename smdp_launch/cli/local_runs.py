@@ -35,9 +35,10 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
 
 
 def _network(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    from smdp_launch.localcloud.network import OWN, bits_per_second
+    from smdp_launch.catalog.local_cloud import OWN_NETWORK
+    from smdp_launch.localcloud.network import bits_per_second
 
-    if text not in (None, OWN):
+    if text not in (None, OWN_NETWORK):
         try:
             bits_per_second(text)
         except ValueError as error:
@@ -64,7 +65,7 @@ def local_flags(prefix: str = "") -> Callable[[_Command], _Command]:
             "--network",
             metavar="own|SPEED",
             callback=_network,
-            help=f"{prefix}a network of the job's own, or the speed of each host's link, such as 1gbit (needs root).",
+            help=f"{prefix}a network of the job's own, or one with links of a speed such as 1gbit (needs root).",
         ),
         click.option(
             "--cuda-on-cpu",
@@ -143,10 +144,11 @@ def _require_network(asked: str) -> None:
     Raises:
         EnvironmentProblem: they cannot.
     """
+    from smdp_launch.catalog.local_cloud import OWN_NETWORK
     from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.localcloud import network
 
-    reason = network.refusal() if asked == network.OWN else network.shaping_refusal()
+    reason = network.refusal() if asked == OWN_NETWORK else network.shaping_refusal()
     if reason is not None:
         raise EnvironmentProblem(f"{reason}; leave out --network for hosts that share this machine's loopback")
 

@@ -45,20 +45,26 @@ def pack(files: Mapping[str, Path], archive: Path) -> None:
 
 def model_address(request: Mapping[str, Any]) -> str:
     """The model's S3 address, whether or not a model lies there: a job that leaves none uploads nothing, as on AWS."""
-    output = request["OutputDataConfig"]
-    bucket, prefix = split_uri(output["S3OutputPath"])
-    name = "model.tar.gz" if output.get("CompressionType", "GZIP") != "NONE" else "model/"
-    return f"s3://{bucket}/{PurePosixPath(prefix, request['TrainingJobName'], 'output')}/{name}"
+    bucket, prefix = _place(request)
+    return f"s3://{bucket}/{prefix}/{'model.tar.gz' if _compresses(request) else 'model/'}"
+
+
+def _place(request: Mapping[str, Any]) -> tuple[str, PurePosixPath]:
+    """The bucket, and the prefix of all that the job leaves."""
+    bucket, prefix = split_uri(request["OutputDataConfig"]["S3OutputPath"])
+    return bucket, PurePosixPath(prefix, request["TrainingJobName"], "output")
+
+
+def _compresses(request: Mapping[str, Any]) -> bool:
+    return str(request["OutputDataConfig"].get("CompressionType", "GZIP")) != "NONE"
 
 
 class Artifacts:
     """Uploads to `<S3OutputPath>/<job>/output/`; `scratch` is a folder for the archives."""
 
     def __init__(self, request: Mapping[str, Any], buckets: Buckets, scratch: Path) -> None:
-        output = request["OutputDataConfig"]
-        self._bucket, prefix = split_uri(output["S3OutputPath"])
-        self._prefix = str(PurePosixPath(prefix, request["TrainingJobName"], "output"))
-        self._compress = output.get("CompressionType", "GZIP") != "NONE"
+        self._bucket, self._prefix = _place(request)
+        self._compress = _compresses(request)
         self._buckets = buckets
         self._scratch = scratch
 

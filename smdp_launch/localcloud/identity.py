@@ -14,7 +14,7 @@ from smdp_launch.localcloud.arns import role_arn, role_name
 from smdp_launch.localcloud.auth import Credentials
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
-from smdp_launch.localcloud.principals import ROLE_ID, Principals, known_role
+from smdp_launch.localcloud.principals import ROLE_ID, Principals, assumed, known_role
 from smdp_launch.localcloud.requests import Action, Parameters, checked
 from smdp_launch.localcloud.sessions import Session
 
@@ -40,15 +40,18 @@ class TokenService:
         """For any caller of the account: the file's `trusts` names services alone."""
         account, arn, name = self._account.read(), request["RoleArn"], request["RoleSessionName"]
         role, holder = role_name(arn), caller.holder()
-        is_ours = arn.split(":")[4] == ACCOUNT
+        known = known_role(account, role) if arn.split(":")[4] == ACCOUNT else None
         # The role of a job trusts services alone, and so does every other role of the file.
-        if holder.kind == "role" or not is_ours or known_role(account, role) is None:
+        if holder.kind == "role" or known is None:
             who = self._principals.of(holder).arn
             message = f"User: {who} is not authorized to perform: sts:AssumeRole on resource: {arn}"
             raise ServiceError("AccessDenied", message, 403)
         session = Session(role, name, int(time.time()) + request.get("DurationSeconds", _HOUR))
-        user = {"AssumedRoleId": f"{ROLE_ID}:{name}", "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{role}/{name}"}
-        return {"Credentials": sessions.issue(self._credentials, session), "AssumedRoleUser": user}
+        user = assumed(role, name, known)
+        return {
+            "Credentials": sessions.issue(self._credentials, session),
+            "AssumedRoleUser": {"AssumedRoleId": user.user_id, "Arn": user.arn},
+        }
 
     def GetSessionToken(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         if caller.holder().kind != "person":

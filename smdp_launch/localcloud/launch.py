@@ -158,6 +158,11 @@ class Launch:
             "AWS_ENDPOINT_URL": url,
         }
 
+    @property
+    def replaced_variables(self) -> list[str]:
+        """Of the request's environment: no other proxy can be reached from a network of the job's own."""
+        return sorted(self._proxies().keys() & self._request.get("Environment", {}).keys())
+
     def _proxies(self) -> dict[str, str]:
         if self._grounds.switch is None or self._request.get("EnableNetworkIsolation"):
             return {}

@@ -10,7 +10,6 @@ an HTTP proxy for what the job's script asks of the internet. Namespaces and int
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from smdp_launch.catalog.local_cloud import OWN_NETWORK
 from smdp_launch.localcloud import namespaces, relay
 
 INTERFACE = "eth0"
@@ -28,9 +28,8 @@ _BRIDGE = "br0"
 _NETWORK = "10.0.0"  # of /24; nothing outside the switch ever sees it
 _CLONE_NEWNET, _CLONE_NEWUSER = 0x40000000, 0x10000000
 _READY = "ready"
-#: In a request's Environment: the speed of each host's link, such as "1gbit", or `OWN`.
+#: In a request's Environment: the speed of each host's link, such as "1gbit", or `OWN_NETWORK`.
 VARIABLE = "SMDP_LOCAL_NETWORK"
-OWN = "own"
 _SPEED = re.compile(r"(\d{1,6})(mbit|gbit)")
 _BITS = {"mbit": 10**6, "gbit": 10**9}
 _FASTEST = 400 * 10**9  # bits a second; of the link of the fastest instances
@@ -80,7 +79,7 @@ def bits_per_second(text: str) -> int:
     match = _SPEED.fullmatch(text)
     speed = int(match[1]) * _BITS[match[2]] if match else 0
     if not 0 < speed <= _FASTEST:
-        raise ValueError(f"{text!r} is no speed from 1mbit to 400gbit, such as 1gbit, and not {OWN!r}")
+        raise ValueError(f"{text!r} is no speed from 1mbit to 400gbit, such as 1gbit, and not {OWN_NETWORK!r}")
     return speed
 
 
@@ -103,7 +102,7 @@ def suits(request: Mapping[str, Any]) -> bool:
 def speed(request: Mapping[str, Any]) -> int | None:
     """What the request asks for; None where it asks for none. Raises NetworkError."""
     text = request.get("Environment", {}).get(VARIABLE)
-    if text in (None, OWN):
+    if text in (None, OWN_NETWORK):
         return None
     reason = shaping_refusal()
     if reason is not None:
@@ -139,11 +138,6 @@ def proxy_variables(addresses: Mapping[str, str]) -> dict[str, str]:
     direct = ",".join(("localhost", "127.0.0.1", "::1", *addresses, *addresses.values()))
     variables = {"http_proxy": f"http://{_PROXY}", "https_proxy": f"http://{_PROXY}", "no_proxy": direct}
     return variables | {name.upper(): value for name, value in variables.items()}
-
-
-def replaced_variables(request: Mapping[str, Any]) -> list[str]:
-    """Variables of the request in whose place the hosts have ours: no other proxy can be reached from their network."""
-    return sorted({*proxy_variables({})} & request.get("Environment", {}).keys())
 
 
 class Switch:
@@ -215,17 +209,10 @@ def _shape(interface: str, speed: int) -> tuple[str, ...]:
 
 def _unshare(switch: int) -> None:
     """Enter a network namespace of this process's own; without root, in the user namespace of the switch."""
-    library = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() != 0:
         with Path(f"/proc/{switch}/ns/user").open() as users:
-            _check(library.setns(users.fileno(), _CLONE_NEWUSER), "enter the user namespace of the switch")
-    _check(library.unshare(_CLONE_NEWNET), "unshare network")
-
-
-def _check(answer: int, what: str) -> None:
-    if answer != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), what)
+            namespaces.call("setns", users.fileno(), _CLONE_NEWUSER)
+    namespaces.call("unshare", _CLONE_NEWNET)
 
 
 def _ip(*commands: str) -> None:

@@ -43,15 +43,15 @@ class Principals:
         or a job that is no longer there may do nothing."""
         account = self._account.read()
         if holder.kind == "agent" and not holder.job:
-            return _assumed(_SERVICE, _SERVICE, Role())
+            return assumed(_SERVICE, _SERVICE, Role())
         if holder.kind == "session":
             session = sessions.read(holder.token)
             if session.role:
-                return _assumed(session.role, session.name, known_role(account, session.role) or _NOTHING)
+                return assumed(session.role, session.name, known_role(account, session.role) or _NOTHING)
         if holder.kind in ("person", "session"):
             return Principal(account.caller_arn, "AIDALOCAL", account.denied)
         name = self._role(holder.job)
-        return _assumed(name, _SERVICE, (known_role(account, name) if name else None) or _NOTHING)
+        return assumed(name, _SERVICE, (known_role(account, name) if name else None) or _NOTHING)
 
     def _role(self, job: str) -> str:
         """Name of the job's role, as its request says now: a deleted job's name may be another's by then."""
@@ -67,6 +67,7 @@ def known_role(account: Account, name: str) -> Role | None:
     return Role() if account.roles is None else account.roles.get(name)
 
 
-def _assumed(role: str, session: str, known: Role) -> Principal:
+def assumed(role: str, session: str, known: Role) -> Principal:
+    """The principal of a session of a role."""
     arn = f"arn:aws:sts::{ACCOUNT}:assumed-role/{role}/{session}"
     return Principal(arn, f"{ROLE_ID}:{session}", known.denied)

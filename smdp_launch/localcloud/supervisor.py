@@ -209,19 +209,18 @@ class Supervisor:
         self._enter(
             "Training", f"{warning if refusal else ''}Training in progress on {len(self._trees)} simulated host(s)."
         )
+        notes = [f"{warning}Use the SM_* variables."] if refusal else []
+        notes += [self._no_network] if self._no_network else []
+        if launch.replaced_variables:
+            notes.append(
+                f"{', '.join(launch.replaced_variables)}: replaced by the HTTP proxy of the job's own network."
+            )
         began = int(time.time())
         self._striker.begin()
 
         def start(tree: HostTree) -> None:
             log = HostLog(self._folder.logs / f"{tree.name}-{began}{LOG_SUFFIX}")
-            if refusal:
-                log.write(f"[{tree.name}] {warning}Use the SM_* variables.")
-            if self._no_network:
-                log.write(f"[{tree.name}] {self._no_network}")
-            replaced = network.replaced_variables(self._request) if self._switch is not None else []
-            if replaced:
-                log.write(f"[{tree.name}] {', '.join(replaced)}: replaced by the HTTP proxy of the job's own network.")
-            for line in not_simulated.log_lines(self._request) if tree is self._trees[0] else ():
+            for line in [*notes, *(not_simulated.log_lines(self._request) if tree is self._trees[0] else [])]:
                 log.write(f"[{tree.name}] {line}")
             host = Host(tree, launch.order(tree), log, self._striker.watch)
             self._hosts.append(host)

@@ -23,7 +23,6 @@ HOSTS_VARIABLE = "SMDP_LOCAL_HOSTS"
 
 #: Tells the local cloud how fast each host's link is to be.
 NETWORK_VARIABLE = "SMDP_LOCAL_NETWORK"
-OWN_NETWORK = "own"  # in place of a speed
 
 #: Tells the local cloud to have CUDA imitated; nothing on AWS reads it.
 CUDA_VARIABLE = "SMDP_LOCAL_CUDA_ON_CPU"

@@ -211,6 +211,18 @@ def test_network_isolation_leaves_the_other_hosts_alone(shared_cloud: Cloud, iso
     assert f"cloud {reached} proxy {reached} variables {variables}" in shared_cloud.log(name)
 
 
+@needs_networks
+def test_the_log_names_the_proxy_variables_that_are_replaced(shared_cloud: Cloud) -> None:
+    line = "[algo-1] http_proxy: replaced by the HTTP proxy of the job's own network."
+    for name, isolated, proxy in (("own-proxy", False, "http://127.0.0.2:3128"), ("no-proxy", True, "http://mine:1")):
+        command = ("sh", "-c", "echo proxy $http_proxy")
+        given = {"http_proxy": "http://mine:1"}
+        start(shared_cloud, name, *command, EnableNetworkIsolation=isolated, Environment=given)
+        assert shared_cloud.wait(name)["TrainingJobStatus"] == "Completed"
+        assert f"proxy {proxy}" in shared_cloud.log(name)
+        assert (line in shared_cloud.log(name)) is not isolated
+
+
 #: This machine by several addresses, and what is no server's.
 BARRED = (
     *("127.0.0.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]:8080", "[::ffff:0.0.0.0]:8080", "192.0.2.9:8080"),

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rich.text import Text
 
+from smdp_launch.catalog.local_cloud import OWN_NETWORK
 from smdp_launch.cli.following import Followed
 from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import metrics
 from smdp_launch.cli.render.next import after_end, after_local_run, command_for_job, say_next
 from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.jobs.small_runs import needs_more_workers
-from smdp_launch.planning.local import OWN_NETWORK
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
 from smdp_launch.request.names import S3Location
