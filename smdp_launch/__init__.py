@@ -19,15 +19,16 @@ if TYPE_CHECKING:
         SmdpError,
         WaitTimedOut,
     )
-    from smdp_launch.jobfile.spec import JobSpec
-    from smdp_launch.jobs.asking import Waiting
-    from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
-    from smdp_launch.jobs.description import Description
-    from smdp_launch.jobs.download import Download, Downloaded
-    from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, StatusChanged
+    from smdp_launch.jobfile.model.spec import JobSpec
+    from smdp_launch.jobs.checkpoints.watch import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
+    from smdp_launch.jobs.follow import Ended, Reached, StatusChanged
     from smdp_launch.jobs.job import Job
-    from smdp_launch.jobs.outcome import Outcome
-    from smdp_launch.jobs.preflight import Preflight
+    from smdp_launch.jobs.logs.messages import JobEvent, LogLine
+    from smdp_launch.jobs.preflight.run import Preflight
+    from smdp_launch.jobs.records.outcome import Outcome
+    from smdp_launch.jobs.service.retry_policy import Waiting
+    from smdp_launch.jobs.status.description import Description
+    from smdp_launch.jobs.transfer.download import Download, Downloaded
     from smdp_launch.planning.plan import Plan
     from smdp_launch.sdk.estimator import build_estimator
     from smdp_launch.sdk.inputs import build_inputs
@@ -47,15 +48,16 @@ _HOMES = {
         "SmdpError",
         "WaitTimedOut",
     ),
-    "jobfile.spec": ("JobSpec",),
-    "jobs.asking": ("Waiting",),
-    "jobs.checkpoints": ("CheckpointKept", "CheckpointsStalled", "CheckpointsUnseen"),
-    "jobs.description": ("Description",),
-    "jobs.download": ("Download", "Downloaded"),
-    "jobs.follow": ("Ended", "JobEvent", "LogLine", "Reached", "StatusChanged"),
+    "jobfile.model.spec": ("JobSpec",),
+    "jobs.service.retry_policy": ("Waiting",),
+    "jobs.checkpoints.watch": ("CheckpointKept", "CheckpointsStalled", "CheckpointsUnseen"),
+    "jobs.status.description": ("Description",),
+    "jobs.transfer.download": ("Download", "Downloaded"),
+    "jobs.follow": ("Ended", "Reached", "StatusChanged"),
+    "jobs.logs.messages": ("JobEvent", "LogLine"),
     "jobs.job": ("Job",),
-    "jobs.outcome": ("Outcome",),
-    "jobs.preflight": ("Preflight",),
+    "jobs.records.outcome": ("Outcome",),
+    "jobs.preflight.run": ("Preflight",),
     "planning.plan": ("Plan",),
     "sdk.estimator": ("build_estimator",),
     "sdk.inputs": ("build_inputs",),

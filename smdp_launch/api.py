@@ -19,21 +19,21 @@ from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import CheckedJob
 from smdp_launch.diagnostics import Diagnostics, closest
 from smdp_launch.errors import Refused
-from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.jobs.clients import connect_aws, connection, local_cloud
-from smdp_launch.jobs.history import LOCAL, find_launch, launches, meant, remember_plan
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
-from smdp_launch.jobs.local import file_systems, local_cloud_folder
-from smdp_launch.jobs.preflight import Preflight, require_account
-from smdp_launch.jobs.preflight import preflight as ask_account
+from smdp_launch.jobs.preflight.run import Preflight, require_account
+from smdp_launch.jobs.preflight.run import preflight as ask_account
+from smdp_launch.jobs.records.history import LOCAL, find_launch, launches, meant, remember_plan
+from smdp_launch.jobs.records.local_clouds import file_systems, local_cloud_folder
+from smdp_launch.jobs.service.clients import connect_aws, connection, local_cloud
 from smdp_launch.jobs.submit import seed, submit
-from smdp_launch.localcloud import client as localcloud
+from smdp_launch.localcloud.client import connect as localcloud
 from smdp_launch.planning.given import JobLike, checked, plan_of, planned
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.prepare import local_run, with_isolation
 from smdp_launch.planning.saved import is_saved_plan, require_unchanged
 from smdp_launch.planning.saved import load as load_saved
-from smdp_launch.rules.account import to_fill_in
+from smdp_launch.rules.request.placeholders import to_fill_in
 
 
 def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:

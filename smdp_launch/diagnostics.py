@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 
+from smdp_launch.notebook_view import NotebookView
+
 
 class Severity(str, Enum):
     """A note states a fact that needs no action now; it is neither counted as a problem nor silenced."""
@@ -75,7 +77,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(NotebookView):
     """One thing to know about a job.
 
     Args:
@@ -116,35 +118,11 @@ class Diagnostic:
             "edits": [one.to_json() for one in self.edits],
         }
 
-    def _repr_html_(self) -> str:
-        from smdp_launch.card import card  # only notebooks show one
 
-        return card(self.code, *_told(self))
-
-
-class Diagnostics(tuple[Diagnostic, ...]):
+class Diagnostics(NotebookView, tuple[Diagnostic, ...]):
     """Several, in order; a notebook shows them as one card."""
 
     __slots__ = ()
-
-    def _repr_html_(self) -> str:
-        from smdp_launch.card import card
-
-        return card(summed(self) or "nothing is wrong", *(part for one in self for part in _told(one)))
-
-
-def _told(one: Diagnostic) -> list[str]:
-    """Parts of a card."""
-    from smdp_launch.card import marked, rows
-
-    places = [one.span, *one.also] if one.span is not None else []
-    where = [("at", ", ".join(map(str, places)))] if places else []
-    excerpt = [("", one.span.excerpt()[0])] if one.span is not None and one.span.source.strip() else []
-    fix = [("help", shortened(one.help))] if one.help else []
-    return [
-        marked(one.severity.value, f"{one.severity.value}[{one.code}] {shortened(one.message)}"),
-        rows([*where, *excerpt, *fix]),
-    ]
 
 
 def shortened(text: str) -> str:

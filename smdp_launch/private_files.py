@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -106,3 +107,16 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 def _link(path: Path) -> NotPrivate:
     return NotPrivate(f"{path} is a symbolic link, which is not followed: put a real one in its place")
+
+
+def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace `path` in one step: a reader, or a crash, sees the old content or the new, never a part."""
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise

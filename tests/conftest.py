@@ -69,7 +69,7 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 def command_in(folder: Path) -> Command:
-    from tests import command  # for tests alone: it is found where pytest looks
+    from tests.support import command  # for tests alone: it is found where pytest looks
 
     def run(*arguments: str, cwd: Path = folder, **options: Any) -> subprocess.CompletedProcess[str]:
         return command.run(cwd, *arguments, **options)

@@ -64,7 +64,8 @@ def test_the_script_of_the_events_page_prints_what_it_says(tmp_path: Path) -> No
 
 def test_the_entrypoints_page_names_every_variable_that_steers_it() -> None:
     package = ROOT / "containers" / "entrypoint" / "smdp_entrypoint"
-    sources = "".join((package / name).read_text() for name in ("settings.py", "paths.py", "preparation.py"))
+    files = ("contract/settings.py", "contract/paths.py", "preparation.py")
+    sources = "".join((package / name).read_text() for name in files)
     read = set(re.findall(r'"(SMDP_[A-Z_]+)"', sources))
     assert "SMDP_STOP_BUDGET" in read
     page = (ROOT / "containers" / "entrypoint" / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""The limits of the service's requests, distilled from botocore's model into smdp_launch/catalog/limits.json.
+"""The limits of the service's requests, distilled from botocore's model into smdp_launch/catalog/dated/limits.json.
 
 python tools/distill_limits.py            write the file anew from the installed botocore
 python tools/distill_limits.py --check    say what is stale; fails only if the file does not correspond to the
@@ -18,7 +18,7 @@ from typing import Any
 import botocore
 from botocore.loaders import Loader
 
-FILE = Path(__file__).resolve().parent.parent / "smdp_launch" / "catalog" / "limits.json"
+FILE = Path(__file__).resolve().parent.parent / "smdp_launch" / "catalog" / "dated" / "limits.json"
 OPERATIONS = ("CreateTrainingJob",)
 
 #: How Java's classes are said in Python, inside brackets. ``\w`` holds the underscore too, which the service's own

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from smdp_launch.rules.pages import codes, title
+from smdp_launch.rules.base.pages import codes, title
 
 INDEX = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
 GROUPS = {

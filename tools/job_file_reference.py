@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
-from smdp_launch.jobfile.editor import schema_text
-from smdp_launch.jobfile.schema import element, fields, model_of
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.model.editor import schema_text
+from smdp_launch.jobfile.model.schema import element, fields, model_of
+from smdp_launch.jobfile.model.spec import JobSpec
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"

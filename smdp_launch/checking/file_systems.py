@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.jobfile.load import Loaded
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.source.scan import LocalData, look_at_folder
 
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from smdp_launch.catalog.prices import PriceTable, PriceTableProblem, read_prices
 from smdp_launch.checking.file_systems import LocalFileSystems, look_at_mounted, mounted
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel
 from smdp_launch.jobfile.load import Loaded
-from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.rules.chosen import python
-from smdp_launch.rules.facts import Facts
-from smdp_launch.source.modules import read_with_imports
-from smdp_launch.source.outputs import output_folders
+from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.rules.base.facts import Facts
+from smdp_launch.rules.base.image_contents import python
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirements, read_requirements
 from smdp_launch.source.scan import (
     DEFAULT_LIMIT,
@@ -27,7 +25,9 @@ from smdp_launch.source.scan import (
     scan_data,
     scan_source,
 )
-from smdp_launch.source.script import EntryKind, Script, entry_kind
+from smdp_launch.source.script.modules import read_with_imports
+from smdp_launch.source.script.outputs import output_folders
+from smdp_launch.source.script.script import EntryKind, Script, entry_kind
 
 if TYPE_CHECKING:
     from smdp_launch.catalog.faults import Kind

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.checking.inputs import LocalRequest, read_facts
+from smdp_launch.checking.redact import hide
+from smdp_launch.checking.rules import check, check_launch
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused, Refused
-from smdp_launch.jobfile.document import Document
 from smdp_launch.jobfile.layers import around, gather, regions_differ
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.mapping import NAME as MAPPING
 from smdp_launch.jobfile.mapping import from_mapping, without_places
-from smdp_launch.jobfile.spec import JobSpec
-from smdp_launch.rules.account import Placeholder, placeholders_of, to_fill_in
-from smdp_launch.rules.check import check, check_launch
-from smdp_launch.rules.facts import Facts
-from smdp_launch.rules.redact import hide
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.jobfile.yaml.document import Document
+from smdp_launch.rules.base.facts import Facts
+from smdp_launch.rules.request.placeholders import Placeholder, placeholders_of, to_fill_in
 from smdp_launch.source.scan import SourceTree
 
 #: Version of ``validate --json``; raised when a member changes its meaning or goes.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from smdp_launch import __version__
-from smdp_launch.cli.groups import Group
+from smdp_launch.cli.shared.groups import Group
 from smdp_launch.disk import is_full, why
 from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
 from smdp_launch.private_files import NotPrivate
@@ -57,7 +57,7 @@ class _Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = importlib.import_module(f"smdp_launch.cli.{cmd_name}").command
+        found: click.Command = importlib.import_module(f"smdp_launch.cli.commands.{cmd_name}").command
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

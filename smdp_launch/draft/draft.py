@@ -12,15 +12,15 @@ from pathlib import Path
 from smdp_launch.draft.data import find_data
 from smdp_launch.draft.framework import Choice, Engine, choose_build, choose_engine, choose_framework
 from smdp_launch.draft.hyperparameters import Hyperparameter, hyperparameters
-from smdp_launch.jobfile.types import MAX_NAME
+from smdp_launch.jobfile.model.types import MAX_NAME
 from smdp_launch.request.hyperparameters import script_arguments
-from smdp_launch.source.commandline import CommandLine
 from smdp_launch.source.ignore import IGNORE_FILE
-from smdp_launch.source.modules import command_line_of, read_with_imports
-from smdp_launch.source.options import Option
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, read_requirements
 from smdp_launch.source.scan import SourceTree
-from smdp_launch.source.script import Script
+from smdp_launch.source.script.commandline import CommandLine
+from smdp_launch.source.script.modules import command_line_of, read_with_imports
+from smdp_launch.source.script.options import Option
+from smdp_launch.source.script.script import Script
 
 #: CreateTrainingJob takes no more.
 _MAX_CHANNELS = 20

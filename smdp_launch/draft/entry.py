@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import PurePosixPath
 
 from smdp_launch.source.scan import SourceTree
-from smdp_launch.source.script import Script, read_script
+from smdp_launch.source.script.script import Script, read_script
 
 #: Files, and bytes of all of them, that are read in search of the script; the top of the folder comes first.
 MAX_READ = 200

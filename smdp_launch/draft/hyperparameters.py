@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from smdp_launch.catalog.placeholders import of_hyperparameter
-from smdp_launch.source.options import Option, Value
+from smdp_launch.source.script.options import Option, Value
 
 #: CreateTrainingJob takes 100; some are left for the engine's own.
 MAX_HYPERPARAMETERS = 90

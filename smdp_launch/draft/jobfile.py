@@ -8,7 +8,7 @@ from smdp_launch.catalog import placeholders
 from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.draft.draft import Draft
 from smdp_launch.draft.hyperparameters import Hyperparameter
-from smdp_launch.jobfile.text import comment, key, written
+from smdp_launch.jobfile.yaml.text import comment, key, written
 
 #: The job file's schema, beside it, where editors find it.
 SCHEMA_FILE = ".smdp/job.schema.json"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
 from smdp_launch.jobfile import sagemaker_defaults
-from smdp_launch.jobfile.document import Document, Entry, Layer, Location, parse, read
+from smdp_launch.jobfile.yaml.document import Document, Entry, Layer, Location, parse, read
 
 #: ``SMDP_JOB__COMPUTE__MAX_RUN=3600`` is ``compute: {max_run: 3600}``.
 VARIABLE_PREFIX = "SMDP_JOB__"

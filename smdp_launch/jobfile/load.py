@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.jobfile import schema
-from smdp_launch.jobfile.document import Document, Location
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model import schema
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.jobfile.yaml.document import Document, Location
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
     empty = list(_left_empty(document))
     if spec is not None and not empty and not document.unresolved:
         return Loaded(document, spec.read_from(document), frozenset()), []
-    from smdp_launch.jobfile.schema_errors import diagnose, empty_value, location_of, meant_fields
+    from smdp_launch.jobfile.model.schema_errors import diagnose, empty_value, location_of, meant_fields
 
     wrong = frozenset(location_of(one) for one in details)
     empty = [at for at in empty if at not in wrong]

@@ -16,8 +16,8 @@ from ruamel.yaml.error import FileMark
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from smdp_launch.diagnostics import Diagnostic, Span
-from smdp_launch.jobfile.document import MAX_DEPTH, MAX_DIGITS, Document, Layer, fill
-from smdp_launch.jobfile.yaml12 import TAG
+from smdp_launch.jobfile.yaml.document import MAX_DEPTH, MAX_DIGITS, Document, Layer, fill
+from smdp_launch.jobfile.yaml.yaml12 import TAG
 
 #: Stands where the name of a job file would.
 NAME = "<mapping>"

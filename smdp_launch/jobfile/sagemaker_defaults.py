@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
-from smdp_launch.jobfile.document import Document, Entry, Layer, Location, read
+from smdp_launch.jobfile.yaml.document import Document, Entry, Layer, Location, read
 
 #: Variable that names another file, and the folder of the file itself.
 _OVERRIDES = ("SAGEMAKER_USER_CONFIG_OVERRIDE", "SAGEMAKER_ADMIN_CONFIG_OVERRIDE")

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from smdp_launch.diagnostics import Diagnostic, Edit, Span
 from smdp_launch.edits import Lines, apply_edits, split_lines
-from smdp_launch.jobfile.document import Document, parse
 from smdp_launch.jobfile.load import load
+from smdp_launch.jobfile.yaml.document import Document, parse
 
 # Characters. Each try reads the whole text, and a longer one is no job file that a person wrote.
 _LONGEST = 50_000

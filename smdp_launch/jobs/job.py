@@ -10,18 +10,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from smdp_launch.card import card, marked, rows
-from smdp_launch.jobs.asking import Patience, Waiting, ask
-from smdp_launch.jobs.clients import Clients, Connect, tell_nobody
-from smdp_launch.jobs.description import Description, describe
-from smdp_launch.jobs.download import Download, Progress, download
-from smdp_launch.jobs.follow import Ended, Follower, LogLine, Seen, StatusChanged
-from smdp_launch.jobs.history import LOCAL, remember_end
-from smdp_launch.jobs.kept import Checkpoints, list_checkpoints
-from smdp_launch.jobs.lines import Wanted, read_lines
-from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
+from smdp_launch.jobs.follow import Ended, Follower, Seen, StatusChanged
+from smdp_launch.jobs.logs.messages import LogLine
+from smdp_launch.jobs.logs.read import Wanted, read_lines
+from smdp_launch.jobs.records.history import LOCAL, remember_end
+from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume
+from smdp_launch.jobs.service.clients import Clients, Connect, tell_nobody
+from smdp_launch.jobs.service.retry import ask
+from smdp_launch.jobs.service.retry_policy import Patience, Waiting
+from smdp_launch.jobs.status.description import Description, describe
 from smdp_launch.jobs.submit import stop
+from smdp_launch.jobs.transfer.download import Download, Progress, download
+from smdp_launch.notebook_view import NotebookView
 from smdp_launch.source.scan import RESULTS_FOLDER
 
 #: ``where`` of a job that is looked for in the region of the AWS configuration.
@@ -29,7 +31,7 @@ UNKNOWN_REGION = "AWS"
 
 
 @dataclass
-class Job:
+class Job(NotebookView):
     """One job, on AWS or on this machine.
 
     Every method that asks the service raises ServiceProblem if that refuses or does not answer for a minute, and
@@ -202,15 +204,6 @@ class Job:
         into = Path(folder) / self.name
         with self.reached() as clients:
             return download(clients, self.name, into, extract=extract, force=force, limits=limits, progress=progress)
-
-    def _repr_html_(self) -> str:
-        """What was seen last; nobody is asked."""
-        known = [("where", self.where), ("output", self.output or "unknown"), ("last seen", self.last_seen)]
-        if self.outcome is None:
-            return card(self.name, rows(known), beside="job")
-        ended = [("ended", self.outcome.summary), ("model", self.outcome.model or "none")]
-        reason = [marked("error", self.outcome.reason)] if self.outcome.reason else []
-        return card(self.name, rows([*known, *ended]), *reason, beside="job")
 
     def _note(self, seen: Seen) -> None:
         if isinstance(seen, StatusChanged):

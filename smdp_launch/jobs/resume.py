@@ -12,14 +12,14 @@ from typing import Any
 
 from smdp_launch.catalog.faults import VARIABLE
 from smdp_launch.errors import Refused, ServiceProblem
-from smdp_launch.jobs.asking import ask
-from smdp_launch.jobs.clients import Clients
-from smdp_launch.jobs.description import Description, described, description
-from smdp_launch.jobs.history import remember_resumption
-from smdp_launch.jobs.kept import Checkpoints, list_checkpoints
-from smdp_launch.jobs.outcome import ENDED, Outcome
+from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
+from smdp_launch.jobs.records.history import remember_resumption
+from smdp_launch.jobs.records.outcome import ENDED, Outcome
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.retry import ask
+from smdp_launch.jobs.status.description import Description, described, description
+from smdp_launch.jobs.status.never_created import goes_on_from
 from smdp_launch.jobs.submit import create
-from smdp_launch.jobs.unknown import goes_on_from
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.hyperparameters import encode_value
 from smdp_launch.request.names import job_name

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.batch import world_size
-from smdp_launch.source.modules import read_with_imports
-from smdp_launch.source.program import Program
 from smdp_launch.source.scan import normal_name
+from smdp_launch.source.script.modules import read_with_imports
+from smdp_launch.source.script.program import Program
 from smdp_launch.units import count
 
 #: What Python says of a quotient that is 0, and libraries of a batch size or a number of steps made from it.

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from smdp_launch.jobs.asking import Waiting
-from smdp_launch.jobs.clients import Clients, connection, tell_nobody
-from smdp_launch.jobs.description import describe
-from smdp_launch.jobs.follow import JobEvent
-from smdp_launch.jobs.history import LOCAL, Launch, launches
-from smdp_launch.jobs.lines import read_events
+from smdp_launch.jobs.logs.messages import JobEvent
+from smdp_launch.jobs.logs.read import read_events
+from smdp_launch.jobs.records.history import LOCAL, Launch, launches
+from smdp_launch.jobs.service.clients import Clients, connection, tell_nobody
+from smdp_launch.jobs.service.retry_policy import Waiting
+from smdp_launch.jobs.status.description import describe
 from smdp_launch.scaling.measured import RunEvents, bytes_of, step_of
 
 #: Runs of a job that are looked at before it counts as one without steps.

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from smdp_launch.errors import ServiceProblem, SmdpError
-from smdp_launch.jobs.asking import ask
-from smdp_launch.jobs.clients import Clients
-from smdp_launch.jobs.outcome import ENDED
-from smdp_launch.jobs.troubles import Trouble, reason, trouble
-from smdp_launch.jobs.unknown import never_created_told
-from smdp_launch.jobs.upload import Progress, unseen, upload
+from smdp_launch.jobs.records.outcome import ENDED
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.error_kinds import Trouble, reason, trouble
+from smdp_launch.jobs.service.retry import ask
+from smdp_launch.jobs.status.never_created import never_created_told
+from smdp_launch.jobs.transfer.upload import Progress, unseen, upload
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.names import S3Location, source_location

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import stat
 import time
@@ -13,20 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.private_files import open_file, read_bytes
-
-
-def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace `path` in one step: a reader, or a crash, sees the old content or the new, never a part."""
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
+from smdp_launch.private_files import open_file, read_bytes, write_bytes
 
 
 def write_json(path: Path, value: object, mode: int = 0o600) -> None:

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_launch.localcloud.arns import REGION
-from smdp_launch.localcloud.files import read_json, write_bytes, write_json
-from smdp_launch.private_files import make_folder
+from smdp_launch.localcloud.files import read_json, write_json
+from smdp_launch.private_files import make_folder, write_bytes
 
 LOG_SUFFIX = ".jsonl"  # of a stream's file
 

@@ -10,7 +10,7 @@ from smdp_launch.catalog.frameworks import build
 from smdp_launch.catalog.images import aws_build, parse_image, tag_facts
 from smdp_launch.catalog.instances import instance
 from smdp_launch.catalog.prices import PriceTable
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.request.batch import (
     global_batch,
     learning_rate_name,

@@ -15,12 +15,12 @@ from difflib import unified_diff
 from pathlib import Path
 
 from smdp_launch.checking.job import CheckedJob, check_job
+from smdp_launch.checking.redact import hidden_text
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.disk import why
 from smdp_launch.edits import apply_edits, split_lines, without_conflicts
 from smdp_launch.errors import EnvironmentProblem, Refused
-from smdp_launch.jobfile.document import MAX_BYTES, Document
-from smdp_launch.rules.redact import hidden_text
+from smdp_launch.jobfile.yaml.document import MAX_BYTES, Document
 
 #: Of entries beside each other that all have to go, every second one goes in a round.
 _MOST_ROUNDS = 20

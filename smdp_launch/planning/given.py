@@ -11,7 +11,7 @@ from typing import Any
 
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import CheckedJob, check_job, check_mapping, check_spec
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.prepare import make_plan
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from smdp_launch.catalog import faults, not_simulated
 from smdp_launch.catalog.faults import Kind
 from smdp_launch.catalog.local_cloud import THIS_MACHINE
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.plan import LocalRun
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import PLAN_TAG, Request, plan_hash

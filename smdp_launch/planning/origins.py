@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
-from smdp_launch.jobfile.document import Document, Layer, Location
-from smdp_launch.jobfile.section import Section
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.model.section import Section
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.jobfile.yaml.document import Document, Layer, Location
 
 
 @dataclass(frozen=True)

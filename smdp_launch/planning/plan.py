@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.card import card, folded, marked, rows
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.catalog.prices import PriceTable
-from smdp_launch.diagnostics import Diagnostic, Severity
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.notebook_view import NotebookView
 from smdp_launch.planning.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
 from smdp_launch.planning.origins import Origin
 from smdp_launch.planning.rehearsed import Rehearsed
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.ranks import Rank
-from smdp_launch.rules.account import Placeholder
-from smdp_launch.secret_forms import named_secrets, starred
+from smdp_launch.rules.request.placeholders import Placeholder
 from smdp_launch.source.scan import SourceTree
 
 #: Version of the JSON form (docs/plan.md); raised when a member changes its meaning or goes.
@@ -51,7 +49,7 @@ class LocalRun:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(NotebookView):
     """One job, ready to be submitted, and what will follow from it.
 
     Args:
@@ -138,16 +136,6 @@ class Plan:
             "to_fill_in": [one.to_json() for one in self.placeholders],
             "diagnostics": [one.to_json() for one in self.diagnostics],
         }
-
-    def _repr_html_(self) -> str:
-        from smdp_launch.planning.summary import summary  # which is about plans
-
-        secrets = named_secrets(self.spec.model_dump(mode="json"))
-        request = json.dumps(starred(self.request, secrets), indent=2, ensure_ascii=False)
-        problems = [one for one in self.diagnostics if one.severity is not Severity.NOTE]  # the summary has the notes
-        told = [marked(one.severity.value, f"{one.code} {one.message}") for one in problems]
-        shown = [(name, str(starred(value, secrets))) for name, value in summary(self)]
-        return card(self.job, rows(shown), *told, folded("the request", request), beside=f"from {self.job_file}")
 
     def _local_json(self) -> dict[str, Any] | None:
         if self.local is None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from typing import Any
 
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.units import count
 
 #: Version of a rehearsal's document (docs/json.md); raised when a member changes its meaning or goes.

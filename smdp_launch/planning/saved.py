@@ -13,15 +13,15 @@ from smdp_launch.catalog.prices import PriceTable
 from smdp_launch.checking.inputs import MB
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.plan import PLAN_VERSION, Plan
 from smdp_launch.planning.rehearsed import Rehearsed
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
 from smdp_launch.request.cost import instance_types
 from smdp_launch.request.ranks import rank_map
-from smdp_launch.source.outputs import output_folders
 from smdp_launch.source.scan import SourceTree, normal_name, scan_source
+from smdp_launch.source.script.outputs import output_folders
 
 _LARGEST = 16 << 20
 

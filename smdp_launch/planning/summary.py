@@ -6,12 +6,12 @@ import shlex
 
 from smdp_launch.catalog.instances import instance
 from smdp_launch.diagnostics import Severity
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.planning.consequences import ImageFacts
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.rehearsed import rehearsed_rows
 from smdp_launch.request.names import source_location
-from smdp_launch.rules.account import to_fill_in
+from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.units import count, duration, short, size, titled
 
 Row = tuple[str, str]

@@ -7,7 +7,7 @@ import math
 from pydantic import JsonValue
 
 from smdp_launch.catalog.instances import instance
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.spec import JobSpec
 
 #: Where the learning rate stands if ``batch.learning_rate`` does not say.
 LEARNING_RATE_NAMES = ("lr", "learning-rate", "learning_rate")

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 from smdp_launch.catalog.frameworks import Build, build
 from smdp_launch.catalog.registries import training_image
 from smdp_launch.catalog.transformers import Pair, pair
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
-from smdp_launch.jobfile.spec import EngineOptions, JobSpec
+from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.model.spec import EngineOptions, JobSpec
 from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.hyperparameters import encode, encode_value
 from smdp_launch.request.names import S3Location, source_location

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smdp_launch.catalog.prices import PriceTable, instance_hours
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.spec import JobSpec
 
 
 def training_hours(spec: JobSpec) -> float:

@@ -10,7 +10,7 @@ from smdp_launch.catalog.instances import Instance, instance, instances
 from smdp_launch.catalog.limits import known_instance_types
 from smdp_launch.diagnostics import closest
 from smdp_launch.errors import ExitCode, SmdpError
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.request.batch import worker_batch
 from smdp_launch.request.build import engine_variables
 from smdp_launch.scaling.measured import Measured

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from smdp_launch.errors import EnvironmentProblem
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.planning.given import JobLike, plan_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.batch import script_hyperparameters

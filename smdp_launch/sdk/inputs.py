@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smdp_launch.jobfile.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.planning.given import JobLike, plan_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.sdk.installed import sdk

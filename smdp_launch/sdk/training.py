@@ -28,11 +28,11 @@ from smdp_launch.request.build import (
 )
 from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.names import S3Location, job_name, source_location
-from smdp_launch.rules.account import to_fill_in
+from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.sdk.installed import hushed, sdk
 from smdp_launch.source.archive import write_archive
-from smdp_launch.source.outputs import output_folders
 from smdp_launch.source.scan import SourceTree, normal_name, scan_source
+from smdp_launch.source.script.outputs import output_folders
 
 _CREATE = "provide-client-params.sagemaker.CreateTrainingJob"
 #: Larger archives go to disk while they are packed.

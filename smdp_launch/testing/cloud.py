@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smdp_launch.errors import EnvironmentProblem
-from smdp_launch.localcloud import shared
-from smdp_launch.localcloud.client import LocalCloudError
-from smdp_launch.localcloud.environment import ACCOUNT
-from smdp_launch.localcloud.variables import variables
+from smdp_launch.localcloud.client import shared
+from smdp_launch.localcloud.client.connect import LocalCloudError
+from smdp_launch.localcloud.client.sdk_defaults import ROLE
+from smdp_launch.localcloud.client.variables import variables
 
 #: So that nothing is read from the person's AWS files, nor asked of a machine that is not there.
 _ALONE = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_EC2_METADATA_DISABLED": "true"}
@@ -68,7 +68,7 @@ def local_cloud(state: str | os.PathLike[str] | None = None) -> Iterator[LocalCl
             raise EnvironmentProblem(str(error)) from error
         stack.enter_context(_environment({**variables(endpoint, os.environ), **_ALONE}))
         stack.enter_context(_new_default_session())
-        role = f"arn:aws:iam::{ACCOUNT}:role/training"
+        role = ROLE
         yield LocalCloud(endpoint.url, endpoint.region, role, endpoint.state_dir)
 
 

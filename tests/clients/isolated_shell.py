@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.localcloud.network import refusal
+from smdp_launch.localcloud.isolation.network import refusal
 from tests.conftest import ROOT, clean_environment
 
 needs_networks = pytest.mark.skipif(refusal() is not None, reason=str(refusal()))

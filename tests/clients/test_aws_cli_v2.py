@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.localcloud.client import private
+from smdp_launch.localcloud.client.connect import private
 from tests.clients.test_stock_clients import Aws, ended, prepare, request_file
 from tests.conftest import ROOT
-from tests.waiting import wait_for
+from tests.support.waiting import wait_for
 
 AWS2 = Path(os.environ.get("SMDP_TEST_AWS2", ROOT / ".venv-clients" / "aws2" / "aws"))
 pytestmark = [

@@ -25,8 +25,8 @@ import smdp_launch
 from smdp_launch import EnvironmentProblem, Plan, Refused, build_estimator, build_inputs
 from smdp_launch.source.archive import write_archive
 from tests.conftest import JOB, ROOT, write_job
-from tests.launcher.generated import jobs
-from tests.launcher.good_files import FILES, workshop
+from tests.support.job_files.generated import jobs
+from tests.support.job_files.good_files import FILES, workshop
 
 # The SDK's own warnings are no faults of ours.
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.localcloud.client import private
+from smdp_launch.localcloud.client.connect import private
 from smdp_launch.templates import template
 from tests.conftest import JOB, write_job
-from tests.launcher.notebooks import executed
-from tests.launcher.test_notebook import SCRIPT
-from tests.localcloud.cloud import client_of
+from tests.launcher.cli.test_notebook import SCRIPT
+from tests.support.notebooks import executed
+from tests.support.services.cloud import client_of
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-from smdp_launch.localcloud.client import Endpoint, private
+from smdp_launch.localcloud.client.connect import Endpoint, private
 from tests.conftest import ROOT
-from tests.localcloud.cloud import client_of
+from tests.support.services.cloud import client_of
 
 pytestmark = pytest.mark.clients
 PYTHON = Path(os.environ.get("SMDP_TEST_CLIENT_PYTHON", ROOT / ".venv-clients" / "bin" / "python"))

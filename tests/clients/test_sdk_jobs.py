@@ -18,7 +18,7 @@ import boto3
 import pytest
 
 from smdp_launch.testing import LocalCloud, local_cloud
-from tests.waiting import wait_for
+from tests.support.waiting import wait_for
 
 # The SDK's own warnings are no faults of ours.
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]

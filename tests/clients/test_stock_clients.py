@@ -16,7 +16,7 @@ import pytest
 
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
-from smdp_launch.localcloud.client import Endpoint, private
+from smdp_launch.localcloud.client.connect import Endpoint, private
 from smdp_launch.planning.prepare import local_run, make_plan
 from tests.conftest import ROOT, write_job
 

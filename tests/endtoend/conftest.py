@@ -12,11 +12,12 @@ import pytest
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
-from smdp_launch.cli.following import Followed
-from smdp_launch.jobs.clients import connect_endpoint
-from smdp_launch.jobs.follow import Ended, Follower, JobEvent, LogLine, Seen
+from smdp_launch.cli.render.launch import Followed
+from smdp_launch.jobs.follow import Ended, Follower, Seen
+from smdp_launch.jobs.logs.messages import JobEvent, LogLine
+from smdp_launch.jobs.service.clients import connect_endpoint
 from smdp_launch.jobs.submit import seed, submit
-from smdp_launch.localcloud import client as localcloud
+from smdp_launch.localcloud.client import connect as localcloud
 from smdp_launch.planning.prepare import local_run, make_plan
 from tests.conftest import JOB, write_job
 from tests.endtoend.leftovers import left_behind

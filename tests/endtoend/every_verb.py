@@ -26,13 +26,13 @@ from typing import Any
 import botocore.session
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.history import STATE_FOLDER
+from smdp_launch.jobs.records.history import STATE_FOLDER
 from tests.conftest import JOB, LAUNCHER, clean_environment, write_job
 from tests.endtoend.leftovers import listening
-from tests.launcher import test_rehearse as rehearsed
-from tests.launcher.test_resume import CHECKPOINT, COUNTS, stored
-from tests.localcloud.cloud import names_in
-from tests.waiting import wait_for
+from tests.launcher.jobs import test_rehearse as rehearsed
+from tests.launcher.jobs.test_resume import CHECKPOINT, COUNTS, stored
+from tests.support.services.cloud import names_in
+from tests.support.waiting import wait_for
 
 HERE = ["--local", "--hosts", "2", "--workers-per-host", "1"]
 TRAINS = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/model', 'w').close()\n"
@@ -194,7 +194,7 @@ def registry(_: Place) -> Iterator[list[str]]:
         server.close()
 
 
-_TORCH = "tests/launcher/test_rehearse.py, whose jobs wait for each other"
+_TORCH = "tests/launcher/jobs/test_rehearse.py, whose jobs wait for each other"
 _TWICE = ["--at", "@5", "--after", "1"]
 _IMAGES = "tests/images, which has images"
 VERBS = {

@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.errors import ExitCode
-from tests import command
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.endtoend.conftest import Job
 from tests.endtoend.leftovers import processes
-from tests.waiting import DEADLINE, wait_for
+from tests.support import command
+from tests.support.waiting import DEADLINE, wait_for
 
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
 REPORTS = """\

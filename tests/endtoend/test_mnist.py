@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from smdp_launch.catalog.faults import Fault
-from smdp_launch.localcloud import client as localcloud
+from smdp_launch.localcloud.client import connect as localcloud
 from smdp_launch.request.names import S3Location
 from tests.conftest import ROOT
 from tests.endtoend.conftest import Ran, run_job

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.localcloud.client import Endpoint, private
+from smdp_launch.localcloud.client.connect import Endpoint, private
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.images.base import base_image, buildah, folder_of, run_in
 from tests.localcloud.conftest import open_cloud, state_dir

@@ -18,8 +18,8 @@ from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.endtoend.test_mnist import prepare
 from tests.images.base import buildah
 from tests.images.conftest import FRAMEWORKS, Recipe
-from tests.localcloud.cloud import Cloud, is_running, kill, names_in, processes_with
-from tests.waiting import wait_for
+from tests.support.services.cloud import Cloud, is_running, kill, names_in, processes_with
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.images, pytest.mark.torch, pytest.mark.timeout(1800)]
 SUM = """

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.localcloud.client import Endpoint, private
+from smdp_launch.localcloud.client.connect import Endpoint, private
 from tests.images.base import buildah
 from tests.images.conftest import launcher
-from tests.localcloud.cloud import client_of, names_in, processes_with
+from tests.support.services.cloud import client_of, names_in, processes_with
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(1800)]  # the first to ask for the image builds it
 Tiny = Callable[..., str]

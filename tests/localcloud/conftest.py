@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.localcloud.client import private
-from tests.localcloud.cloud import BUCKET, Cloud, names_in, processes_with
-from tests.waiting import DEADLINE, wait_for
+from smdp_launch.localcloud.client.connect import private
+from tests.support.services.cloud import BUCKET, Cloud, names_in, processes_with
+from tests.support.waiting import DEADLINE, wait_for
 
 
 def open_cloud_on(state_dir: Path, stack: ExitStack) -> Cloud:

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.jobs.clients import local_cloud
-from smdp_launch.jobs.follow import Ended, Follower, JobEvent, LogLine
+from smdp_launch.jobs.follow import Ended, Follower
+from smdp_launch.jobs.logs.messages import JobEvent, LogLine
+from smdp_launch.jobs.service.clients import local_cloud
 
 
 class Watch:

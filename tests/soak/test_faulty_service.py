@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.errors import ExitCode
-from tests.launcher.faulty_service import cloud_with_data, run
+from tests.support.services.faulty_service import cloud_with_data, run
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 SEEDS = int(os.environ.get("SMDP_SOAK_SEEDS", "200"))

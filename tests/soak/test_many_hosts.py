@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.localcloud.client import private
-from tests.localcloud.cloud import BUCKET, Cloud
+from smdp_launch.localcloud.client.connect import private
+from tests.support.services.cloud import BUCKET, Cloud
 
 pytestmark = [
     pytest.mark.soak,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.localcloud import shared
-from tests.localcloud.cloud import BUCKET, Cloud
+from smdp_launch.localcloud.client import shared
 from tests.localcloud.conftest import assert_nothing_runs
-from tests.localcloud.crowd import Memory, assert_each_ran_once, resident, run_crowd
+from tests.support.services.cloud import BUCKET, Cloud
+from tests.support.services.crowd import Memory, assert_each_ran_once, resident, run_crowd
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 ROUNDS, JOBS, CLIENTS = 3, 100, 10

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.localcloud.cloud import Cloud
 from tests.localcloud.conftest import open_cloud, state_dir
-from tests.waiting import wait_for
+from tests.support.services.cloud import Cloud
+from tests.support.waiting import wait_for
 
 __all__ = ["open_cloud", "state_dir"]
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.history import LOCAL, remember_resumption, state_folder
-from smdp_launch.jobs.listing import jobs_here
+from smdp_launch.jobs.records.history import LOCAL, remember_resumption, state_folder
 from smdp_launch.jobs.resume import RESUMES_TAG
-from smdp_launch.localcloud.client import private
+from smdp_launch.jobs.status.list_jobs import jobs_here
+from smdp_launch.localcloud.client.connect import private
 from tests.conftest import LAUNCHER, clean_environment, command_in
-from tests.launcher.test_json_documents import the_document
-from tests.launcher.test_resume import stopped_job
-from tests.localcloud.cloud import Cloud
+from tests.launcher.cli.test_json_documents import the_document
+from tests.launcher.jobs.test_resume import stopped_job
 from tests.localcloud.conftest import assert_nothing_runs
+from tests.support.services.cloud import Cloud
 
 ROUNDS = int(os.environ.get("SMDP_SOAK_ROUNDS", "30"))
 

@@ -10,15 +10,15 @@ import traceback
 from typing import Sequence
 
 from smdp_entrypoint import __version__
-from smdp_entrypoint.console import Console
-from smdp_entrypoint.errors import EntrypointError, OthersFailed, StopRequested
-from smdp_entrypoint.failure import LONGEST_FILE, signal_name
-from smdp_entrypoint.failure_file import FailureFile
-from smdp_entrypoint.paths import MlTree
-from smdp_entrypoint.peers import Peers
+from smdp_entrypoint.contract.errors import EntrypointError, OthersFailed, StopRequested
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.control.peers import Peers
+from smdp_entrypoint.control.reports import Report
 from smdp_entrypoint.preparation import prepare
-from smdp_entrypoint.reports import Report
-from smdp_entrypoint.signals import Signals
+from smdp_entrypoint.processes.console import Console
+from smdp_entrypoint.processes.failure import LONGEST_FILE, signal_name
+from smdp_entrypoint.processes.failure_file import FailureFile
+from smdp_entrypoint.processes.signals import Signals
 from smdp_entrypoint.training import Training, record_failure
 
 _USAGE = "usage: train [--version]\nRuns the training job that the files below /opt/ml/input/config describe."

@@ -9,25 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Mapping
 
-from smdp_entrypoint import codeartifact, cuda_on_cpu
-from smdp_entrypoint.addresses import AddressBook
-from smdp_entrypoint.child import Child
-from smdp_entrypoint.console import Console
-from smdp_entrypoint.contract import Contract, ResourceConfig, read_contract, read_resources
-from smdp_entrypoint.custom_options import exported_variables
-from smdp_entrypoint.devices import check_gpus, count_devices
-from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
-from smdp_entrypoint.errors import ProgramError
-from smdp_entrypoint.first_host import FirstHost
-from smdp_entrypoint.hosts import Resolver, addresses
-from smdp_entrypoint.hyperparameters import to_arguments
-from smdp_entrypoint.layout import Layout, plan_layout
-from smdp_entrypoint.link import job_key
-from smdp_entrypoint.other_host import OtherHost
-from smdp_entrypoint.paths import MlTree
-from smdp_entrypoint.peers import PeerLoop, Peers
-from smdp_entrypoint.program import Program, find_program, pip_command, pip_environment
-from smdp_entrypoint.ranks import (
+from smdp_entrypoint.contract import cuda_on_cpu
+from smdp_entrypoint.contract.custom_options import exported_variables
+from smdp_entrypoint.contract.devices import check_gpus, count_devices
+from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_variables
+from smdp_entrypoint.contract.errors import ProgramError
+from smdp_entrypoint.contract.hyperparameters import to_arguments
+from smdp_entrypoint.contract.layout import Layout, plan_layout
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.platform_files import Contract, ResourceConfig, read_contract, read_resources
+from smdp_entrypoint.contract.ranks import (
     Master,
     default_variables,
     has_engine,
@@ -36,10 +27,20 @@ from smdp_entrypoint.ranks import (
     with_code_on_path,
     worker_variables,
 )
-from smdp_entrypoint.settings import Settings
-from smdp_entrypoint.signals import Signals
-from smdp_entrypoint.source import fetch_source
-from smdp_entrypoint.supervisor import Hooks, Supervisor
+from smdp_entrypoint.contract.settings import Settings
+from smdp_entrypoint.control.addresses import AddressBook
+from smdp_entrypoint.control.first_host import FirstHost
+from smdp_entrypoint.control.hosts import Resolver, addresses
+from smdp_entrypoint.control.link import job_key
+from smdp_entrypoint.control.other_host import OtherHost
+from smdp_entrypoint.control.peers import PeerLoop, Peers
+from smdp_entrypoint.fetch import codeartifact
+from smdp_entrypoint.fetch.source import fetch_source
+from smdp_entrypoint.processes.child import Child
+from smdp_entrypoint.processes.console import Console
+from smdp_entrypoint.processes.signals import Signals
+from smdp_entrypoint.processes.supervisor import Hooks, Supervisor
+from smdp_entrypoint.program import Program, find_program, pip_command, pip_environment
 
 _TOKEN = "SMDP_JOB_TOKEN"  # noqa: S105 (the name of a variable)
 # Nothing is lost when pip is cut short, so a stop does not wait long for it.

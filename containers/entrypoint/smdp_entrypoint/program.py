@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping
 
-from smdp_entrypoint.errors import ProgramError
-from smdp_entrypoint.settings import shown
+from smdp_entrypoint.contract.errors import ProgramError
+from smdp_entrypoint.contract.settings import shown
 
 _MODULE = re.compile(r"[A-Za-z_]\w*([./][A-Za-z_]\w*)*")
 

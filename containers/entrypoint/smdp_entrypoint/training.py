@@ -6,16 +6,16 @@ import signal
 import time
 from typing import Callable
 
-from smdp_entrypoint.child import Child, Ended
-from smdp_entrypoint.console import Console
-from smdp_entrypoint.failure import Failure, examine, failure_text, first_cause
-from smdp_entrypoint.failure_file import FailureFile
-from smdp_entrypoint.paths import MlTree
-from smdp_entrypoint.peers import Peers
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.control.peers import Peers
+from smdp_entrypoint.control.reports import Report
 from smdp_entrypoint.preparation import Job
-from smdp_entrypoint.reports import Report
-from smdp_entrypoint.signals import Signals
-from smdp_entrypoint.supervisor import Hooks, Supervisor
+from smdp_entrypoint.processes.child import Child, Ended
+from smdp_entrypoint.processes.console import Console
+from smdp_entrypoint.processes.failure import Failure, examine, failure_text, first_cause
+from smdp_entrypoint.processes.failure_file import FailureFile
+from smdp_entrypoint.processes.signals import Signals
+from smdp_entrypoint.processes.supervisor import Hooks, Supervisor
 
 _OUR_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from smdp_entrypoint.archive import unpack
-from smdp_entrypoint.errors import SourceError
-from smdp_entrypoint.metered import Metered
-from smdp_entrypoint.paths import MlTree
-from smdp_entrypoint.source import fetch_source
+from smdp_entrypoint.contract.errors import SourceError
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.fetch.archive import unpack
+from smdp_entrypoint.fetch.metered import Metered
+from smdp_entrypoint.fetch.source import fetch_source
 
 
 def member(name: str, **fields: Any) -> tarfile.TarInfo:

@@ -16,9 +16,9 @@ from botocore.awsrequest import AWSResponse
 from loopback import serving
 from test_entrypoint_program import make_wheel
 
-from smdp_entrypoint.codeartifact import Repository, index_url
-from smdp_entrypoint.errors import ProgramError
-from smdp_entrypoint.sigv4 import Credentials, Request, signed
+from smdp_entrypoint.contract.errors import ProgramError
+from smdp_entrypoint.fetch.codeartifact import Repository, index_url
+from smdp_entrypoint.fetch.sigv4 import Credentials, Request, signed
 
 if TYPE_CHECKING:
     from conftest import Host

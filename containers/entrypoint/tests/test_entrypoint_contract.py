@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from smdp_entrypoint.contract import read_contract, read_resources
-from smdp_entrypoint.errors import ContractError
-from smdp_entrypoint.paths import MlTree
-from smdp_entrypoint.settings import Settings
+from smdp_entrypoint.contract.errors import ContractError
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.platform_files import read_contract, read_resources
+from smdp_entrypoint.contract.settings import Settings
 
 if TYPE_CHECKING:
     from conftest import Host

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from smdp_entrypoint import cuda_on_cpu
-from smdp_entrypoint.errors import DeviceError
+from smdp_entrypoint.contract import cuda_on_cpu
+from smdp_entrypoint.contract.errors import DeviceError
 
 if TYPE_CHECKING:
     from conftest import Host

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Callable
 
 import pytest
 
-from smdp_entrypoint.contract import read_contract
-from smdp_entrypoint.custom_options import exported_variables
-from smdp_entrypoint.devices import Devices, System, check_gpus, count_devices
-from smdp_entrypoint.errors import DeviceError
-from smdp_entrypoint.fabric import fabric_variables, plugin_version
-from smdp_entrypoint.layout import Layout
-from smdp_entrypoint.paths import MlTree
-from smdp_entrypoint.ranks import default_variables
+from smdp_entrypoint.contract.custom_options import exported_variables
+from smdp_entrypoint.contract.devices import Devices, System, check_gpus, count_devices
+from smdp_entrypoint.contract.errors import DeviceError
+from smdp_entrypoint.contract.fabric import fabric_variables, plugin_version
+from smdp_entrypoint.contract.layout import Layout
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.platform_files import read_contract
+from smdp_entrypoint.contract.ranks import default_variables
 
 if TYPE_CHECKING:
     from conftest import Host

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from smdp_entrypoint.contract import read_contract
-from smdp_entrypoint.devices import Devices
-from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
-from smdp_entrypoint.layout import Layout
-from smdp_entrypoint.paths import MlTree
-from smdp_entrypoint.ranks import (
+from smdp_entrypoint.contract.devices import Devices
+from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_variables
+from smdp_entrypoint.contract.layout import Layout
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.platform_files import read_contract
+from smdp_entrypoint.contract.ranks import (
     _WORKER_SITE,
     Master,
     default_variables,

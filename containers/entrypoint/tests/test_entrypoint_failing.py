@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
 
-from smdp_entrypoint import supervisor
-from smdp_entrypoint.child import Child
-from smdp_entrypoint.console import Console
-from smdp_entrypoint.signals import Signals
-from smdp_entrypoint.supervisor import Supervisor
+from smdp_entrypoint.processes import supervisor
+from smdp_entrypoint.processes.child import Child
+from smdp_entrypoint.processes.console import Console
+from smdp_entrypoint.processes.signals import Signals
+from smdp_entrypoint.processes.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from conftest import Host

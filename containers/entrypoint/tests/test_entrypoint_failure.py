@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from smdp_entrypoint.failure import LONGEST_FILE, Failure, failure_text, first_cause
+from smdp_entrypoint.processes.failure import LONGEST_FILE, Failure, failure_text, first_cause
 
 BAD = Failure(3, 1, "algo-2", 100.0, 1, None, "ValueError: bad thing", ["Traceback", "  File", "ValueError: bad thing"])
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from smdp_entrypoint.failure import LONGEST_FILE
-from smdp_entrypoint.failure_file import FailureFile
+from smdp_entrypoint.processes.failure import LONGEST_FILE
+from smdp_entrypoint.processes.failure_file import FailureFile
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
 
-from smdp_entrypoint.contract import read_contract, read_resources
-from smdp_entrypoint.devices import Devices
-from smdp_entrypoint.environment import Facts, sm_variables, toolkit_variables
-from smdp_entrypoint.errors import EntrypointError
-from smdp_entrypoint.hyperparameters import to_arguments
-from smdp_entrypoint.layout import plan_layout
-from smdp_entrypoint.paths import MlTree
+from smdp_entrypoint.contract.devices import Devices
+from smdp_entrypoint.contract.environment import Facts, sm_variables, toolkit_variables
+from smdp_entrypoint.contract.errors import EntrypointError
+from smdp_entrypoint.contract.hyperparameters import to_arguments
+from smdp_entrypoint.contract.layout import plan_layout
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.platform_files import read_contract, read_resources
+from smdp_entrypoint.contract.ranks import Master, host_variables, startable, worker_variables
+from smdp_entrypoint.contract.settings import Settings
 from smdp_entrypoint.program import find_program
-from smdp_entrypoint.ranks import Master, host_variables, startable, worker_variables
-from smdp_entrypoint.settings import Settings
 
 if TYPE_CHECKING:
     from conftest import Host

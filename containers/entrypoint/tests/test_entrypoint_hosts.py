@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from smdp_entrypoint.errors import HostsError
-from smdp_entrypoint.hosts import Resolver, lookup, read_hosts_file
+from smdp_entrypoint.contract.errors import HostsError
+from smdp_entrypoint.control.hosts import Resolver, lookup, read_hosts_file
 
 TWO = ["algo-1", "algo-2"]
 

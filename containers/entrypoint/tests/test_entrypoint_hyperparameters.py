@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smdp_entrypoint.hyperparameters import Hyperparameters, decode_value, to_arguments
+from smdp_entrypoint.contract.hyperparameters import Hyperparameters, decode_value, to_arguments
 
 pytestmark = pytest.mark.conformance
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
 
-from smdp_entrypoint.contract import read_contract
-from smdp_entrypoint.devices import Devices
-from smdp_entrypoint.errors import ContractError
-from smdp_entrypoint.layout import Layout, plan_layout
-from smdp_entrypoint.paths import MlTree
-from smdp_entrypoint.settings import Settings
+from smdp_entrypoint.contract.devices import Devices
+from smdp_entrypoint.contract.errors import ContractError
+from smdp_entrypoint.contract.layout import Layout, plan_layout
+from smdp_entrypoint.contract.paths import MlTree
+from smdp_entrypoint.contract.platform_files import read_contract
+from smdp_entrypoint.contract.settings import Settings
 
 if TYPE_CHECKING:
     from conftest import Host

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smdp_entrypoint.lines import LONGEST_LINE, LineAssembler
+from smdp_entrypoint.processes.lines import LONGEST_LINE, LineAssembler
 
 CHUNKS = st.lists(
     st.binary(max_size=40) | st.sampled_from([b"\n", b"\r\n", b"\xe4\xb8", b"\xad", b"a\rb"]), max_size=20

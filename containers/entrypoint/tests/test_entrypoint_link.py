@@ -7,8 +7,8 @@ from typing import Any, Iterator
 
 import pytest
 
-from smdp_entrypoint.link import CallingLink, Link, LinkError, ListeningLink, job_key
-from smdp_entrypoint.reports import Report, first_report
+from smdp_entrypoint.control.link import CallingLink, Link, LinkError, ListeningLink, job_key
+from smdp_entrypoint.control.reports import Report, first_report
 
 KEY, OTHER_KEY = job_key("a" * 32), job_key("b" * 32)
 REPORT = Report("algo-2", 100.0, 1, 1, "bad")

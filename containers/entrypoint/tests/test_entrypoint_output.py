@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
 
-from smdp_entrypoint.console import Console
-from smdp_entrypoint.lines import LONGEST_LINE
+from smdp_entrypoint.processes.console import Console
+from smdp_entrypoint.processes.lines import LONGEST_LINE
 
 if TYPE_CHECKING:
     from conftest import Host

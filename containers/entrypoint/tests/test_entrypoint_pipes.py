@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smdp_entrypoint.pipes import WriteTime, open_dated_pipe
+from smdp_entrypoint.processes.pipes import WriteTime, open_dated_pipe
 
 
 def test_a_pipe_tells_when_it_was_written_to() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from smdp_entrypoint.errors import ProgramError
+from smdp_entrypoint.contract.errors import ProgramError
 from smdp_entrypoint.program import find_program
 
 if TYPE_CHECKING:

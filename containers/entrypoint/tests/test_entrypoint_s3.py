@@ -19,10 +19,10 @@ from botocore.credentials import Credentials as BotoCredentials
 from botocore.loaders import Loader
 from loopback import serving
 
-from smdp_entrypoint.credentials import find_credentials
-from smdp_entrypoint.errors import SourceError
-from smdp_entrypoint.s3 import Download, S3Object, object_url
-from smdp_entrypoint.sigv4 import Credentials, Request, signed
+from smdp_entrypoint.contract.errors import SourceError
+from smdp_entrypoint.fetch.credentials import find_credentials
+from smdp_entrypoint.fetch.s3 import Download, S3Object, object_url
+from smdp_entrypoint.fetch.sigv4 import Credentials, Request, signed
 
 if TYPE_CHECKING:
     from conftest import Host
@@ -249,7 +249,7 @@ def test_the_platforms_own_service_is_asked_with_a_relative_address(
 ) -> None:
     body = json.dumps({"AccessKeyId": "a", "SecretAccessKey": "s", "Token": "t", "Expiration": "x"}).encode()
     server.answers = [lambda handler: handler.reply(200, body)]
-    monkeypatch.setattr("smdp_entrypoint.credentials._CONTAINER_SERVICE", server.url)
+    monkeypatch.setattr("smdp_entrypoint.fetch.credentials._CONTAINER_SERVICE", server.url)
     found = find_credentials({"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/credentials/1?x=2"})
     assert found == Credentials("a", "s", "t")
     assert [path for path, _ in server.requests] == ["/v2/credentials/1?x=2"]

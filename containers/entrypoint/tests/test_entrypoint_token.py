@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Callable
 import pytest
 from test_entrypoint_cluster import NETWORK, hosts_file
 
-from smdp_entrypoint.addresses import AddressBook
-from smdp_entrypoint.link import CallingLink, LinkError, job_key
-from smdp_entrypoint.ranks import has_engine
+from smdp_entrypoint.contract.ranks import has_engine
+from smdp_entrypoint.control.addresses import AddressBook
+from smdp_entrypoint.control.link import CallingLink, LinkError, job_key
 
 if TYPE_CHECKING:
     from conftest import Host

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from smdp_entrypoint.tracebacks import Traceback, TracebackWatch
+from smdp_entrypoint.processes.tracebacks import Traceback, TracebackWatch
 
 SIMPLE = """\
 Traceback (most recent call last):

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.catalog.listing import Listing, Row
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import say_next
+from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.units import count
 
 _GAP = 2

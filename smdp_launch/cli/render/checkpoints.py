@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 from rich.text import Text
 
-from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointNews, CheckpointsStalled
+from smdp_launch.jobs.checkpoints.watch import CheckpointKept, CheckpointNews, CheckpointsStalled
 from smdp_launch.plain_text import without_controls
 from smdp_launch.units import count, duration, size
 

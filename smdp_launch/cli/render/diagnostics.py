@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console, visible
-from smdp_launch.cli.render.rows import wrapped
+from smdp_launch.cli.render.terminal.console import Console, visible
+from smdp_launch.cli.render.terminal.rows import wrapped
 from smdp_launch.diagnostics import Diagnostic, Severity, Span, shortened, summed
 
 #: Nobody reads more, and a file with more is usually not what it was meant to be.

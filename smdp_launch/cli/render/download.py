@@ -10,15 +10,15 @@ from rich.progress import TaskID
 from rich.text import Text
 
 from smdp_launch.checking.job import check_job
-from smdp_launch.cli.render.bars import TransferBars
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import DEFAULT_JOB_FILE, after_local_run, say_next
-from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.cli.render.status import place
-from smdp_launch.jobs.download import Download
-from smdp_launch.jobs.history import LOCAL, find_launch
+from smdp_launch.cli.render.terminal.bars import TransferBars
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows
 from smdp_launch.jobs.job import Job
-from smdp_launch.jobs.results import Result
+from smdp_launch.jobs.records.history import LOCAL, find_launch
+from smdp_launch.jobs.transfer.download import Download
+from smdp_launch.jobs.transfer.results import Result
 from smdp_launch.plain_text import without_controls
 from smdp_launch.units import short, size
 

@@ -12,12 +12,13 @@ from typing import Any
 import click
 
 from smdp_launch.cli.render.status import outcome_document
-from smdp_launch.jobs.asking import Waiting
-from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointNews, CheckpointsStalled, CheckpointsUnseen
-from smdp_launch.jobs.follow import JobEvent, LogLine, Reached, Seen, StatusChanged
-from smdp_launch.jobs.outcome import Outcome
+from smdp_launch.jobs.checkpoints.watch import CheckpointKept, CheckpointNews, CheckpointsStalled, CheckpointsUnseen
+from smdp_launch.jobs.follow import Reached, Seen, StatusChanged
+from smdp_launch.jobs.logs.messages import JobEvent, LogLine
+from smdp_launch.jobs.logs.tracebacks import Worker
+from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import Resumption
-from smdp_launch.jobs.tracebacks import Worker
+from smdp_launch.jobs.service.retry_policy import Waiting
 
 #: Version of the lines; raised when a member changes its meaning or goes.
 _VERSION = 1

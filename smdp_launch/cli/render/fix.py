@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console, visible
+from smdp_launch.cli.render.terminal.console import Console, visible
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 

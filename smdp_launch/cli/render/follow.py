@@ -16,16 +16,17 @@ from rich.text import Text
 from smdp_launch.catalog.faults import EVENT as FAULT
 from smdp_launch.catalog.instances import instance
 from smdp_launch.cli.render.checkpoints import told_news
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import command_for_job, say_next
-from smdp_launch.jobs.asking import Waiting
-from smdp_launch.jobs.checkpoints import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
-from smdp_launch.jobs.description import Description
-from smdp_launch.jobs.follow import Ended, JobEvent, LogLine, Reached, Seen, StatusChanged
-from smdp_launch.jobs.rehearsal import told_fault
-from smdp_launch.jobs.troubles import Trouble
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.jobs.checkpoints.watch import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
+from smdp_launch.jobs.follow import Ended, Reached, Seen, StatusChanged
+from smdp_launch.jobs.logs.messages import JobEvent, LogLine
+from smdp_launch.jobs.service.error_kinds import Trouble
+from smdp_launch.jobs.service.retry_policy import Waiting
+from smdp_launch.jobs.status.description import Description
 from smdp_launch.plain_text import without_controls
 from smdp_launch.planning.plan import Plan
+from smdp_launch.rehearsals.rehearsal import told_fault
 from smdp_launch.units import duration
 
 _HOST_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")

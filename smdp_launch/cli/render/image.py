@@ -10,9 +10,9 @@ from types import TracebackType
 
 import click
 
-from smdp_launch.cli.render.console import Console, visible
 from smdp_launch.cli.render.next import say_next
-from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.cli.render.terminal.console import Console, visible
+from smdp_launch.cli.render.terminal.rows import print_rows
 from smdp_launch.image.build import Built
 from smdp_launch.image.inspection import INSPECTION_VERSION, Finding, Inspection
 from smdp_launch.image.push import Pushed

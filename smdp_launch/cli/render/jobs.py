@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import command_for_job, say_next
-from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.cli.render.status import place, runtime
-from smdp_launch.jobs.history import LOCAL
-from smdp_launch.jobs.listing import Listed
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows
+from smdp_launch.jobs.records.history import LOCAL
+from smdp_launch.jobs.status.list_jobs import Listed
 
 #: Version of ``list --json``; raised when a member changes its meaning or goes.
 _VERSION = 1

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
 from smdp_launch.catalog.local_cloud import OWN_NETWORK
-from smdp_launch.cli.following import Followed
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import metrics
 from smdp_launch.cli.render.next import after_end, after_local_run, command_for_job, say_next
-from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows
+from smdp_launch.jobs.logs.tracebacks import Worker
+from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.small_runs import needs_more_workers
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
@@ -20,6 +23,15 @@ from smdp_launch.request.names import S3Location
 from smdp_launch.units import count, duration, short, titled
 
 ObjectPath = Callable[[str, str], Path | None]
+
+
+@dataclass
+class Followed:
+    """How the job ended, the last ``result`` event of its script, and the traceback of the worker that failed first."""
+
+    outcome: Outcome
+    results: dict[str, Any] = field(default_factory=dict)
+    traceback: tuple[Worker, tuple[str, ...]] | None = None
 
 
 def show_local_start(plan: Plan) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import click
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import say_next
-from smdp_launch.cli.render.rows import print_rows
-from smdp_launch.localcloud.client import Endpoint
-from smdp_launch.localcloud.shared import Standing
-from smdp_launch.localcloud.variables import NAMES, variables
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows
+from smdp_launch.localcloud.client.connect import Endpoint
+from smdp_launch.localcloud.client.shared import Standing
+from smdp_launch.localcloud.client.variables import NAMES, variables
 from smdp_launch.units import count, short, titled
 
 #: Version of ``local ... --json``; raised when a member changes its meaning or goes.

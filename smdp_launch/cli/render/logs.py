@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 import click
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.follow import Shape
 from smdp_launch.cli.render.next import command_for_job, next_for, say_next
-from smdp_launch.jobs.description import Description
-from smdp_launch.jobs.follow import LogLine
+from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.logs.messages import LogLine
+from smdp_launch.jobs.status.description import Description
 
 #: Version of ``logs --json``; raised when a member changes its meaning or goes.
 _VERSION = 1

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:  # a validation, which is over soon, names its next command, too
-    from smdp_launch.jobs.description import Description
     from smdp_launch.jobs.job import Job
-    from smdp_launch.jobs.outcome import Outcome
-    from smdp_launch.rules.account import Placeholder
+    from smdp_launch.jobs.records.outcome import Outcome
+    from smdp_launch.jobs.status.description import Description
+    from smdp_launch.rules.request.placeholders import Placeholder
 
 DEFAULT_JOB_FILE = "job.yaml"
 
@@ -29,7 +29,7 @@ def command_for(verb: str, job_file: str) -> str:
 
 def command_for_job(verb: str, job: str, region: str | None = None) -> str:
     """As a person would type it here: the job that was launched last needs no name, one of this folder no region."""
-    from smdp_launch.jobs.history import find_launch
+    from smdp_launch.jobs.records.history import find_launch
 
     last = find_launch()
     if last is not None and last.job == job:
@@ -51,7 +51,7 @@ def after_end(job: str, region: str | None, ended: Outcome) -> str:
     A job that was stopped resumes where it keeps checkpoints; one that left nothing is launched again, if that is
     known to be possible from the current folder.
     """
-    from smdp_launch.jobs.history import LOCAL, find_launch
+    from smdp_launch.jobs.records.history import LOCAL, find_launch
 
     if ended.model is not None:
         return command_for_job("download", job, region)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import command_for, say_next
-from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import summary
 

@@ -9,12 +9,12 @@ from typing import Any
 import click
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import command_for, say_next
-from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows
 from smdp_launch.diagnostics import Diagnostic
-from smdp_launch.jobs.checks.check import Result
-from smdp_launch.jobs.preflight import Preflight
+from smdp_launch.jobs.preflight.check import Result
+from smdp_launch.jobs.preflight.run import Preflight
 from smdp_launch.planning.plan import Plan
 from smdp_launch.units import count
 

@@ -10,13 +10,13 @@ import click
 from rich.text import Text
 
 from smdp_launch.catalog.faults import Fault
-from smdp_launch.cli.render.console import Console
-from smdp_launch.cli.render.rows import print_rows, wrapped
-from smdp_launch.cli.render.timeline import drawn, legend
-from smdp_launch.jobs.rehearsal import Result, announced, platform
-from smdp_launch.jobs.rehearsal_report import Report, Timeline
+from smdp_launch.cli.render.plots.timeline import drawn, legend
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows, wrapped
 from smdp_launch.plain_text import without_controls
 from smdp_launch.planning.plan import Plan
+from smdp_launch.rehearsals.rehearsal import Result, announced, platform
+from smdp_launch.rehearsals.report import Report, Timeline
 from smdp_launch.units import count
 
 Row = tuple[str, str]

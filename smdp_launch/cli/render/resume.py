@@ -6,11 +6,11 @@ from datetime import timezone
 
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console
-from smdp_launch.cli.render.rows import print_rows
 from smdp_launch.cli.render.status import place
-from smdp_launch.jobs.history import find_launch
-from smdp_launch.jobs.kept import Checkpoints
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows
+from smdp_launch.jobs.checkpoints.listing import Checkpoints
+from smdp_launch.jobs.records.history import find_launch
 from smdp_launch.jobs.resume import Resumption
 from smdp_launch.units import count, duration
 

@@ -10,11 +10,11 @@ from types import TracebackType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import command_for, say_next
-from smdp_launch.cli.render.rows import print_rows, wrapped
-from smdp_launch.cli.render.scale_plot import lines
-from smdp_launch.jobfile.spec import JobSpec
+from smdp_launch.cli.render.plots.scale_plot import lines
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows, wrapped
+from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.plain_text import without_controls
 from smdp_launch.scaling.question import ENGINE, SCHEDULES, SMDISTRIBUTED
 from smdp_launch.scaling.report import Hosts, Report, verdicts

@@ -7,15 +7,15 @@ from typing import Any
 
 from rich.text import Text
 
-from smdp_launch.cli.render.console import Console
 from smdp_launch.cli.render.next import command_for_job, next_for, say_next
-from smdp_launch.cli.render.rows import print_rows
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows
 from smdp_launch.errors import SmdpError
-from smdp_launch.jobs.description import Description
-from smdp_launch.jobs.history import LOCAL
+from smdp_launch.jobs.checkpoints.listing import Checkpoints
 from smdp_launch.jobs.job import Job
-from smdp_launch.jobs.kept import Checkpoints
-from smdp_launch.jobs.outcome import ENDED, Outcome
+from smdp_launch.jobs.records.history import LOCAL
+from smdp_launch.jobs.records.outcome import ENDED, Outcome
+from smdp_launch.jobs.status.description import Description
 from smdp_launch.units import count, duration, size, titled
 
 #: Versions of ``status --json`` and ``stop --json``; raised when a member changes its meaning or goes.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.progress import TaskID
 
-from smdp_launch.cli.render.bars import TransferBars
-from smdp_launch.jobs.upload import PART
+from smdp_launch.cli.render.terminal.bars import TransferBars
+from smdp_launch.jobs.transfer.upload import PART
 
 
 class UploadView(TransferBars):

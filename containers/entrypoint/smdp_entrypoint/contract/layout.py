@@ -1,0 +1,112 @@
+"""Which ranks live on which host.
+
+Hosts keep the order of the platform's list, which is alphabetical (algo-1, algo-10, algo-2): host i has the ranks
+from i * workers on. No rank is derived from the number in a host's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from smdp_entrypoint.contract.devices import Devices
+from smdp_entrypoint.contract.errors import ContractError
+from smdp_entrypoint.contract.platform_files import Contract
+from smdp_entrypoint.contract.settings import Settings, positive, shown
+
+# What asks for one worker per GPU explicitly ...
+DATA_PARALLEL_FLAGS = (
+    "sagemaker_distributed_dataparallel_enabled",
+    "sagemaker_torch_distributed_enabled",
+    "sagemaker_pytorch_ddp_enabled",
+    "sagemaker_mpi_enabled",
+)
+# ... what asks for TensorFlow's own strategy, whose worker on each host uses all GPUs there ...
+MIRRORED_FLAG = "sagemaker_multi_worker_mirrored_strategy_enabled"
+# ... what this entrypoint does not start ...
+_NOT_STARTED = {
+    "sagemaker_parameter_server_enabled": "no parameter server, and TF_CONFIG is not set",
+    "sagemaker_pytorch_xla_multi_worker_enabled": "no XLA multi-worker launcher",
+}
+# ... and everything that the AWS toolkit calls a distribution.
+DISTRIBUTION_FLAGS = (*DATA_PARALLEL_FLAGS, *_NOT_STARTED, MIRRORED_FLAG)
+PROCESSES_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The hosts that train together, in rank order, and the number of workers on each."""
+
+    hosts: tuple[str, ...]
+    current_host: str
+    workers_per_host: int
+
+    @property
+    def host_index(self) -> int:
+        return self.hosts.index(self.current_host)
+
+    @property
+    def world_size(self) -> int:
+        return len(self.hosts) * self.workers_per_host
+
+    @property
+    def ranks(self) -> list[int]:
+        """The global ranks on the current host, by local rank."""
+        first = self.host_index * self.workers_per_host
+        return list(range(first, first + self.workers_per_host))
+
+
+def plan_layout(contract: Contract, settings: Settings, devices: Devices, say: Callable[[str], None]) -> Layout:
+    resources = contract.resources
+    together = training_hosts(contract)
+    if resources.current_host not in together:
+        say(f"this host's group {resources.group!r} takes no part in the distribution: one worker of its own")
+        return Layout((resources.current_host,), resources.current_host, 1)
+    for flag, absent in _NOT_STARTED.items():
+        if contract.hyperparameters.flag(flag):
+            say(f"{flag} is set: this entrypoint starts {absent}")
+    workers, reason = _workers_per_host(contract, settings, devices)
+    layout = Layout(tuple(together), resources.current_host, workers)
+    say(f"{len(together)} host(s), {workers} worker(s) on each ({reason}), world size {layout.world_size}")
+    return layout
+
+
+def distribution_groups(contract: Contract) -> list[str]:
+    """The instance groups over which the job is distributed; none where no flag is on."""
+    named = contract.hyperparameters.framework.get("sagemaker_distribution_instance_groups")
+    if named is not None:
+        if not isinstance(named, list):
+            raise ContractError(f"sagemaker_distribution_instance_groups must be a list, found {shown(named)}.")
+        return named
+    distributed = any(contract.hyperparameters.flag(name) for name in DISTRIBUTION_FLAGS)
+    return [contract.resources.group] if distributed else []
+
+
+def distribution_hosts(contract: Contract) -> list[str]:
+    """As the AWS toolkit names them: empty where nothing is distributed and the platform tells of groups."""
+    resources = contract.resources
+    if not resources.groups:
+        return list(resources.hosts)
+    names = distribution_groups(contract)
+    selected = [group for group in resources.groups if group["instance_group_name"] in names]
+    return [host for group in selected for host in group["hosts"]]
+
+
+def training_hosts(contract: Contract) -> list[str]:
+    """The hosts that share one world: those of the distribution, else all."""
+    return distribution_hosts(contract) or list(contract.resources.hosts)
+
+
+def _workers_per_host(contract: Contract, settings: Settings, devices: Devices) -> tuple[int, str]:
+    told: Any = contract.hyperparameters.framework.get(PROCESSES_PER_HOST)
+    if contract.hyperparameters.flag(MIRRORED_FLAG):
+        return 1, "MultiWorkerMirroredStrategy"
+    if settings.workers_per_host is not None:
+        return settings.workers_per_host, "SMDP_WORKERS_PER_HOST"
+    if told:
+        return positive(told, f"hyperparameter {PROCESSES_PER_HOST}"), PROCESSES_PER_HOST
+    found = devices.gpus or devices.neurons or 1
+    reason = "one per GPU" if devices.gpus else "one per Neuron core" if devices.neurons else "no GPU found"
+    if not any(contract.hyperparameters.flag(name) for name in DATA_PARALLEL_FLAGS):
+        reason += "; the job sets no data parallel flag, SMDP_WORKERS_PER_HOST=1 in its environment starts one"
+    return found, reason

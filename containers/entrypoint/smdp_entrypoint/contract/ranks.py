@@ -1,0 +1,185 @@
+"""The variables that differ between jobs with and without ranks, and between the workers of one host."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Mapping
+
+from smdp_entrypoint.contract import cuda_on_cpu
+from smdp_entrypoint.contract.devices import Devices, usable_cores
+from smdp_entrypoint.contract.fabric import fabric_variables
+from smdp_entrypoint.contract.layout import MIRRORED_FLAG, Layout, training_hosts
+from smdp_entrypoint.contract.platform_files import NO_INSTANCE_TYPE, Contract
+
+# Where AWS's library looks for its server (toolkit's smdataparallel.py).
+SMDATAPARALLEL_SERVER_PORT = 7592
+# Where the workers of MultiWorkerMirroredStrategy listen (AWS's TensorFlow toolkit, training.py).
+_MIRRORED_PORT = 8890
+# Holds a `sitecustomize` that registers the backend.
+_WORKER_SITE = str(Path(__file__).parents[1] / "worker_site")
+# Linux refuses to start a process with a longer single variable (MAX_ARG_STRLEN).
+_LONGEST_VARIABLE = 128 * 1024 - 1
+# Under these flags AWS's containers start the script with Open MPI, and scripts read its variables.
+_MPI_FLAGS = (
+    "sagemaker_distributed_dataparallel_enabled",
+    "sagemaker_pytorch_ddp_enabled",
+    "sagemaker_mpi_enabled",
+)
+
+
+@dataclass(frozen=True)
+class Master:
+    """Where rank 0 listens: an address, not a name, so that workers need no name service."""
+
+    host: str
+    address: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[str, str]:
+    """The same for all workers of this host."""
+    variables = {
+        "WORLD_SIZE": str(layout.world_size),
+        "LOCAL_WORLD_SIZE": str(layout.workers_per_host),
+        "GROUP_RANK": str(layout.host_index),
+        "MASTER_ADDR": master.address,
+        "MASTER_PORT": str(master.port),
+        "SMDP_HOST_ID": layout.current_host,
+        "SMDP_CHECKPOINT_DIR": str(contract.checkpoints),
+        "SAGEMAKER_INSTANCE_TYPE": _instance_type(contract),
+    }
+    if contract.hyperparameters.flag(MIRRORED_FLAG) and layout.hosts == tuple(training_hosts(contract)):
+        variables["TF_CONFIG"] = json.dumps(_mirrored_cluster(layout))
+    if len(layout.hosts) == 1:
+        return {**variables, "SMDATAPARALLEL_USE_SINGLENODE": "1"}
+    return {
+        **variables,
+        "SMDATAPARALLEL_USE_HOMOGENEOUS": "1",
+        "SMDATAPARALLEL_SERVER_ADDR": master.host,
+        "SMDATAPARALLEL_SERVER_PORT": str(SMDATAPARALLEL_SERVER_PORT),
+    }
+
+
+def _mirrored_cluster(layout: Layout) -> dict[str, Any]:
+    """TF_CONFIG of MultiWorkerMirroredStrategy, as AWS's TensorFlow toolkit 20.4 writes it."""
+    return {
+        "cluster": {"worker": [f"{host}:{_MIRRORED_PORT}" for host in layout.hosts]},
+        "environment": "cloud",
+        "task": {"index": layout.host_index, "type": "worker"},
+    }
+
+
+def _instance_type(contract: Contract) -> str:
+    """The type that this host is. The hyperparameter names the type that was asked for, which is another where the job
+    lists fallback types, and it stands in only for a platform that does not say."""
+    if contract.resources.instance_type != NO_INSTANCE_TYPE:
+        return contract.resources.instance_type
+    return str(contract.hyperparameters.framework.get("sagemaker_instance_type") or NO_INSTANCE_TYPE)
+
+
+def default_variables(
+    contract: Contract, layout: Layout, devices: Devices, environ: Mapping[str, str], say: Callable[[str], None]
+) -> dict[str, str]:
+    """Set only where the job's own environment, ``environ``, does not."""
+    defaults = {"PYTHONUNBUFFERED": "1"}
+    if devices.efa:
+        fabric = fabric_variables(environ)
+        defaults.update(fabric)
+        settings = ", ".join(f"{name}={value}" for name, value in fabric.items())
+        say(f"this host has an Elastic Fabric Adapter: {settings}")
+    if layout.workers_per_host > 1:
+        defaults["OMP_NUM_THREADS"] = str(max(1, usable_cores() // layout.workers_per_host))
+    interface = contract.resources.interface
+    if interface and interface in {name for _, name in socket.if_nameindex()}:
+        defaults.update(NCCL_SOCKET_IFNAME=interface, GLOO_SOCKET_IFNAME=interface)
+    elif interface:
+        say(f"this host has no network interface {interface!r}: NCCL and Gloo are left to find one")
+    return defaults
+
+
+def worker_variables(contract: Contract, layout: Layout, local_rank: int) -> dict[str, str]:
+    rank = layout.ranks[local_rank]
+    variables = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "SMDATAPARALLEL_LOCAL_RANK": str(local_rank),
+    }
+    if any(contract.hyperparameters.flag(name) for name in _MPI_FLAGS):
+        variables.update(
+            OMPI_COMM_WORLD_RANK=str(rank),
+            OMPI_COMM_WORLD_SIZE=str(layout.world_size),
+            OMPI_COMM_WORLD_LOCAL_RANK=str(local_rank),
+            OMPI_COMM_WORLD_LOCAL_SIZE=str(layout.workers_per_host),
+        )
+    return variables
+
+
+def with_code_on_path(environ: Mapping[str, str], code: Any) -> dict[str, str]:
+    """Modules beside the program are importable from anywhere, as under the AWS toolkit. Where `smddp` is our engine's
+    the backend is registered without an import in the script."""
+    site = [_WORKER_SITE] if _serves_smddp(environ) or cuda_on_cpu.is_asked_for(environ) else []
+    path = [str(code), *site, *_engine_paths(environ), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _engine_paths(environ: Mapping[str, str]) -> list[str]:
+    """Where `import smdistributed` finds our engine. A job with `engine: native` gets it before AWS's own library,
+    which may be installed in the same image; any other job finds it last, by the engine's own .pth file."""
+    folder = _engine_folder()
+    return [str(folder / "dropin")] if folder and environ.get("SMDP_ENGINE") == "native" else []
+
+
+def _serves_smddp(environ: Mapping[str, str]) -> bool:
+    """Whether `import smdistributed.dataparallel` will find our engine, and not AWS's own library."""
+    folder = _engine_folder()
+    if folder is None:
+        return False
+    if environ.get("SMDP_ENGINE") == "native":
+        return True
+    found = importlib.util.find_spec("smdistributed")
+    places = [Path(place) for place in (found.submodule_search_locations or [])] if found is not None else []
+    first = next((place for place in places if (place / "dataparallel").is_dir()), None)
+    return first is not None and folder in first.parents
+
+
+def has_engine() -> bool:
+    """Whether workers can use our engine."""
+    return _engine_folder() is not None
+
+
+def _engine_folder() -> Path | None:
+    found = importlib.util.find_spec("smdp_engine")
+    folders = found.submodule_search_locations if found is not None else None
+    return Path(folders[0]) if folders else None
+
+
+def startable(variables: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:
+    """`variables` without those that would keep the system from starting any process, each told once."""
+    kept = {}
+    for name, value in variables.items():
+        reason = _objection(name, value)
+        if reason:
+            say(f"variable {name[:80]!r} is left out of the workers' environment: {reason}")
+        else:
+            kept[name] = value
+    return kept
+
+
+def _objection(name: str, value: str) -> str | None:
+    if not name or "=" in name:
+        return "a variable's name cannot hold '='"
+    try:
+        size = len(os.fsencode(f"{name}={value}"))
+    except UnicodeEncodeError:
+        return "it holds half of a character (a lone surrogate)"
+    if "\0" in name + value:
+        return "it holds a NUL character"
+    return f"it is longer than {_LONGEST_VARIABLE} bytes" if size > _LONGEST_VARIABLE else None

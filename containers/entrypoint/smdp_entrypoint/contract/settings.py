@@ -1,0 +1,87 @@
+"""The variables by which people and the local cloud steer the entrypoint itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Mapping
+
+from smdp_entrypoint.contract.errors import ContractError
+
+_MOST = 1_000_000
+_LONGEST_SHOWN = 200  # characters
+# The port of rank 0's store in the AWS toolkit.
+DEFAULT_MASTER_PORT = 7777
+# Where the first host hears of failures on the others.
+DEFAULT_CONTROL_PORT = 7778
+# The platform sends SIGKILL 120 s after SIGTERM: we are to be first, and still write down what happened.
+STOP_BUDGET_S = 115.0
+# How long the first host's name may take to turn into an address.
+HOSTS_TIMEOUT_S = 15 * 60.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`workers_per_host` None means: as the hyperparameters or the devices say; `require_gpu`: a host whose instance
+    type has GPUs and that shows none is refused. Seconds for `stop_budget` and `hosts_timeout`."""
+
+    workers_per_host: int | None
+    master_port: int
+    control_port: int
+    stop_budget: float
+    hosts_timeout: float
+    hosts_file: Path
+    require_gpu: bool
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Settings:
+        workers = environ.get("SMDP_WORKERS_PER_HOST")
+        return cls(
+            workers_per_host=positive(workers, "SMDP_WORKERS_PER_HOST") if workers else None,
+            master_port=_port(environ, "SMDP_MASTER_PORT", DEFAULT_MASTER_PORT),
+            control_port=_port(environ, "SMDP_CONTROL_PORT", DEFAULT_CONTROL_PORT),
+            stop_budget=_seconds(environ, "SMDP_STOP_BUDGET", STOP_BUDGET_S),
+            hosts_timeout=_seconds(environ, "SMDP_HOSTS_TIMEOUT", HOSTS_TIMEOUT_S),
+            hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
+            require_gpu=environ.get("SMDP_REQUIRE_GPU") != "0",
+        )
+
+
+def positive(value: object, name: str) -> int:
+    """A whole number from 1 to a million, given as a number or as text."""
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = 0
+    if not 1 <= number <= _MOST or isinstance(value, bool):
+        raise ContractError(f"{name} must be a whole number from 1 on, found {shown(value)}.")
+    return number
+
+
+def shown(value: object) -> str:
+    """A value that somebody else wrote, fit for one line of the failure file."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write out a number of thousands of digits
+        return f"a {type(value).__name__} that is too long to show"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _port(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name)
+    port = positive(text, name) if text else default
+    if port > 65535:
+        raise ContractError(f"{name} must be a port from 1 to 65535, found {text!r}.")
+    return port
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name)
+    try:
+        seconds = float(text) if text else default
+    except ValueError:
+        seconds = -1.0
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ContractError(f"{name} must be a number of seconds, found {text!r}.")
+    return seconds

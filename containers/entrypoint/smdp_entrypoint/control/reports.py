@@ -1,0 +1,49 @@
+"""What the hosts of a job tell each other of a failure, and which of several reports names the first cause."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from smdp_entrypoint.processes.failure import LONGEST_FILE, SAME_MOMENT_S, Failure, precedence
+
+_LONGEST_SUMMARY = LONGEST_FILE
+
+
+@dataclass(frozen=True)
+class Report:
+    """`began` is in seconds since 1970 on the reporting host's clock; `precedence` as in `failure`: 0 for a crash,
+    which no other host can cause, 2 for what reads like a lost peer; `code` is the exit code that the job ends with."""
+
+    host: str
+    began: float
+    precedence: int
+    code: int
+    summary: str
+
+    @classmethod
+    def of(cls, failure: Failure) -> Report:
+        return cls(failure.host, failure.began, precedence(failure), failure.exit_code, failure.summary)
+
+    @classmethod
+    def parse(cls, fields: dict[str, Any]) -> Report:
+        """From a message of another host. Raises ValueError."""
+        try:
+            began, code = float(fields["began"]), int(fields["code"])
+            report = cls(str(fields["host"]), began, int(fields["precedence"]), code, str(fields["summary"]))
+        except (KeyError, TypeError, OverflowError) as error:
+            raise ValueError(f"no report: {error!r}") from None
+        if not math.isfinite(began) or not 1 <= code <= 255 or not report.summary:
+            raise ValueError(f"no report: {fields!r}")
+        return report
+
+    def fields(self) -> dict[str, Any]:
+        return {**asdict(self), "summary": self.summary[:_LONGEST_SUMMARY]}
+
+
+def first_report(reports: list[Report]) -> Report:
+    """Of at least one: the earliest, and of those of one moment the one that no other can have caused."""
+    earliest = min(report.began for report in reports)
+    together = [report for report in reports if report.began - earliest <= SAME_MOMENT_S]
+    return min(together, key=lambda report: (report.precedence, report.began, report.host))

@@ -1,0 +1,1 @@
+"""Processes of this host: started, watched, their output and their failures."""

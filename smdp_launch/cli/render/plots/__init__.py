@@ -1,0 +1,1 @@
+"""Plots and pages: a rehearsal's timeline, the efficiency over hosts."""

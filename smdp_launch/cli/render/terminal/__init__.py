@@ -1,0 +1,1 @@
+"""What all views use to write on a terminal."""

@@ -1,0 +1,41 @@
+"""Names and values in two columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.plain_text import without_controls
+
+_GAP = 2
+_NARROWEST = 20
+
+
+def wrapped(text: Text, width: int) -> list[Text]:
+    """Lines of at most ``width`` columns, but for words that are longer. (Rich's own would cut or fold those.)"""
+    width, start, breaks = max(_NARROWEST, width), 0, []
+    for word in re.finditer(r"\S+", text.plain):
+        if word.start() > start and cell_len(text.plain[start : word.end()]) > width:
+            start = word.start()
+            breaks.append(start)
+    lines = list(text.divide(breaks))
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
+    """A terminal gets values wrapped between words, so that an address can be copied; a file or a pipe gets each
+    on one whole line. What a value holds that a terminal would obey is left out."""
+    width = max((len(name) for name, _ in rows), default=0) + _GAP
+    for name, value in rows:
+        text = Text(without_controls(value))
+        lines = wrapped(text, console.width - width) if console.is_terminal else [text]
+        for index, line in enumerate(lines):
+            head = Text((name if index == 0 else "").ljust(width), "cyan")
+            # Assembled: a sum of texts has the style of the first all over.
+            console.print(Text.assemble(head, line), soft_wrap=True)

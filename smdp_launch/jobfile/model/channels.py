@@ -1,0 +1,65 @@
+"""The kinds of input channel. Which one a mapping is, the key that names its source says."""
+
+# No `from __future__ import annotations`: pydantic would compile each string annotation at every start.
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from smdp_launch.diagnostics import closest
+from smdp_launch.jobfile.model.section import Section
+from smdp_launch.jobfile.model.types import FileSystemId, FileSystemPath, S3Uri
+
+#: The keys that name a channel's source.
+KINDS = ("s3", "fsx", "efs")
+
+
+class S3Channel(Section):
+    s3: Annotated[S3Uri, Field(description="Prefix, or manifest, in S3.")]
+    mode: Annotated[
+        Literal["File", "FastFile", "Pipe"],
+        Field(description="File copies the data before training starts; FastFile reads it while training."),
+    ] = "File"
+    distribution: Annotated[
+        Literal["FullyReplicated", "ShardedByS3Key"],
+        Field(description="Every host gets all objects, or each its share of them."),
+    ] = "FullyReplicated"
+    data_type: Annotated[
+        Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"], Field(description="What `s3` names.")
+    ] = "S3Prefix"
+    attributes: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\n]*$")]] | None,
+        Field(max_length=16, description="Attributes of an augmented manifest to read."),
+    ] = None
+    shuffle: Annotated[
+        int | None, Field(ge=0, le=2**63 - 1, description="Seed that shuffles the objects each epoch (Pipe mode).")
+    ] = None
+    content_type: Annotated[
+        str | None, Field(min_length=1, max_length=256, pattern=r"^[^\n]*$", description="MIME type of the data.")
+    ] = None
+    compression: Annotated[Literal["None", "Gzip"], Field(description="How the objects are compressed.")] = "None"
+    record_wrapping: Annotated[Literal["None", "RecordIO"], Field(description="Wrap each object as a record.")] = "None"
+
+
+class FsxChannel(Section):
+    fsx: Annotated[FileSystemId, Field(description="Id of an FSx for Lustre file system.")]
+    path: Annotated[FileSystemPath, Field(description="Folder in it, beginning with its mount name.")]
+    access: Annotated[Literal["ro", "rw"], Field(description="Whether the job may write.")] = "ro"
+
+
+class EfsChannel(Section):
+    efs: Annotated[FileSystemId, Field(description="Id of an EFS file system.")]
+    path: Annotated[FileSystemPath, Field(description="Folder in it.")]
+    access: Annotated[Literal["ro", "rw"], Field(description="Whether the job may write.")] = "ro"
+
+
+def channel_kind(value: Any) -> str:
+    """One of ``KINDS``, if only by likeness: a misspelt key is then reported as one, not as a wrong channel."""
+    keys = list(value if isinstance(value, dict) else vars(value) if isinstance(value, Section) else ())
+    near = (closest(str(key), KINDS) for key in keys)
+    return next((one for one in KINDS if one in keys), None) or next((one for one in near if one), "s3")
+
+
+Channel = Annotated[
+    Annotated[S3Channel, Tag("s3")] | Annotated[FsxChannel, Tag("fsx")] | Annotated[EfsChannel, Tag("efs")],
+    Discriminator(channel_kind),
+]

@@ -1,0 +1,108 @@
+"""Finds one's way in the models: which fields stand where, and what is expected of a value, by its location."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from smdp_launch.jobfile.model.channels import KINDS, channel_kind
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.jobfile.model.types import expected
+from smdp_launch.jobfile.yaml.document import Location
+
+
+def is_channel(location: Location) -> bool:
+    return len(location) == 2 and location[0] == "channels"
+
+
+def without_kinds(location: Location) -> Location:
+    """The location without the union member's name that pydantic puts behind a channel's."""
+    if len(location) > 2 and is_channel(location[:2]) and location[2] in KINDS:
+        return (*location[:2], *location[3:])
+    return location
+
+
+def fields(model: type[BaseModel]) -> dict[str, Any]:
+    """The fields by the names that a job file uses."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
+def known_keys(location: Location, data: Any) -> list[str]:
+    """The keys that a mapping at ``location`` of ``data`` may have; none where a person chooses the names."""
+    model = model_of(_annotation(location, data), _at(location, data))
+    return [name for name, info in fields(model).items() if not info.deprecated] if model is not None else []
+
+
+def words(location: Location, data: Any, *, of_key: bool = False) -> str | None:
+    """What is expected at ``location``, if the model says so."""
+    if of_key:
+        return expected(get_args(_plain(_annotation(location[:-1], data)))[0])
+    return expected(_with_metadata(location, data))
+
+
+def accepts(location: Location, data: Any, value: Any) -> bool:
+    """Whether ``value`` alone would be right at ``location``."""
+    annotation = _with_metadata(location, data)
+    if annotation is None:
+        return False
+    try:
+        TypeAdapter(annotation).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+def model_of(annotation: Any, value: Any) -> type[BaseModel] | None:
+    """The model that ``value`` is read with, if it is read with one."""
+    found = [one for one in _members(annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
+    if len(found) > 1:
+        return next(one for one in found if channel_kind(value) in one.model_fields)
+    return found[0] if found else None
+
+
+def element(annotation: Any) -> Any:
+    """The annotation of a mapping's or list's values, else None."""
+    plain = _plain(annotation)
+    return get_args(plain)[-1] if get_origin(plain) in {dict, list} else None
+
+
+def _annotation(location: Location, data: Any) -> Any:
+    annotation: Any = JobSpec
+    for depth, part in enumerate(location):
+        model = model_of(annotation, _at(location[:depth], data))
+        info = fields(model).get(str(part)) if model is not None else None
+        annotation = info.annotation if info is not None else element(annotation)
+    return annotation
+
+
+def _with_metadata(location: Location, data: Any) -> Any:
+    """The annotation at ``location`` with the bounds that its field sets."""
+    parent = model_of(_annotation(location[:-1], data), _at(location[:-1], data))
+    info = fields(parent).get(str(location[-1])) if parent is not None else None
+    if info is None:
+        return _annotation(location, data)
+    return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The members of a union, or the annotation itself."""
+    if get_origin(annotation) is Annotated:
+        return _members(get_args(annotation)[0])
+    if get_origin(annotation) in {dict, list, None} or not get_args(annotation):
+        return [annotation]
+    return [member for one in get_args(annotation) for member in _members(one)]
+
+
+def _plain(annotation: Any) -> Any:
+    """The annotation without ``| None`` and metadata."""
+    return next((one for one in _members(annotation) if one is not type(None)), annotation)
+
+
+def _at(location: Location, data: Any) -> Any:
+    for part in location:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data

@@ -1,0 +1,282 @@
+"""The job file's schema: strict models that know nothing of YAML, files or SageMaker's request.
+
+Relations between fields are rules (smdp_launch.rules), so that one mistake never hides another.
+"""
+
+# No `from __future__ import annotations`: pydantic would compile each string annotation at every start.
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, PrivateAttr
+
+from smdp_launch.jobfile.model.channels import Channel
+from smdp_launch.jobfile.model.section import Section
+from smdp_launch.jobfile.model.types import (
+    DAY,
+    ChannelName,
+    Code,
+    ContainerPath,
+    HyperparameterName,
+    Image,
+    InstanceType,
+    JobBaseName,
+    KmsKey,
+    MetricName,
+    MetricRegex,
+    PythonVersion,
+    Region,
+    Role,
+    S3Uri,
+    Seconds,
+    SecurityGroup,
+    Subnet,
+    TagKey,
+    TagValue,
+    Text,
+    VariableName,
+    VariableValue,
+    Version,
+)
+from smdp_launch.jobfile.yaml.document import Document
+from smdp_launch.notebook_view import NotebookView
+
+SCHEMA_VERSION = 1
+
+
+class Framework(Section):
+    name: Annotated[Literal["pytorch", "tensorflow"], Field(description="The framework the script trains with.")]
+    version: Annotated[Version, Field(description='Such as "2.0.1"; "2.0" is the newest 2.0.x.')]
+    python: Annotated[PythonVersion | None, Field(description='Such as "3.10"; the image\'s own by default.')] = None
+    transformers: Annotated[
+        Version | None, Field(description="Hugging Face transformers' version; chooses AWS's Hugging Face image.")
+    ] = None
+
+
+class Script(Section):
+    entry: Annotated[Text, Field(description="The script, relative to `source`.")]
+    source: Annotated[Text, Field(description="Folder that travels to every host, relative to the job file.")]
+    source_limit_mb: Annotated[
+        int, Field(ge=1, le=10_000, description="A source folder larger than this is refused (MB).")
+    ] = 100
+    hyperparameters: Annotated[
+        dict[HyperparameterName, JsonValue],
+        Field(description="Command line of the script; each value arrives with the type it has here."),
+    ] = Field(default={})
+
+
+class Compute(Section):
+    instance_type: Annotated[InstanceType, Field(description="Such as ml.p4d.24xlarge.")]
+    instance_count: Annotated[int, Field(ge=1, le=1000, description="Hosts.")]
+    fallback_types: Annotated[
+        list[InstanceType] | None,
+        Field(min_length=1, max_length=4, description="Types to take, in this order, when the first has no capacity."),
+    ] = None
+    volume_gb: Annotated[
+        int, Field(ge=1, le=16384, description="GB of storage on each host; hosts with local NVMe ignore it.")
+    ] = 30
+    max_run: Annotated[Seconds, Field(description="Seconds until the job is stopped, 28 days at most.")] = DAY
+    max_pending: Annotated[
+        int | None, Field(ge=1800, le=28 * DAY, description="Seconds to wait for capacity before the job fails.")
+    ] = None
+    keep_alive: Annotated[
+        int | None, Field(ge=1, le=21600, description="Seconds the hosts stay, and cost, for the next job (warm pool).")
+    ] = None
+    retries: Annotated[
+        int | None, Field(ge=1, le=30, description="How often SageMaker starts again after an error of its own.")
+    ] = None
+    instance_groups: Annotated[
+        JsonValue, Field(description="Refused: hosts of one job are of one type here.", deprecated=True)
+    ] = None
+
+
+class Spot(Section):
+    max_wait: Annotated[
+        Seconds | None, Field(description="Seconds to wait for spot capacity and run, `compute.max_run` at least.")
+    ] = None
+
+
+class Network(Section):
+    subnets: Annotated[list[Subnet] | None, Field(min_length=1, max_length=16, description="Subnets of your VPC.")] = (
+        None
+    )
+    security_groups: Annotated[
+        list[SecurityGroup] | None, Field(min_length=1, max_length=5, description="Security groups of the hosts.")
+    ] = None
+    isolated: Annotated[bool, Field(description="No network calls out of the containers.")] = False
+    encrypt_traffic: Annotated[bool, Field(description="Encrypt what the hosts say to each other.")] = False
+
+
+class Encryption(Section):
+    volume_key: Annotated[
+        KmsKey | None, Field(description="KMS key of the hosts' volumes; types with local NVMe take none.")
+    ] = None
+    output_key: Annotated[KmsKey | None, Field(description="KMS key of what the job writes to S3.")] = None
+
+
+class Output(Section):
+    s3: Annotated[S3Uri, Field(description="Where the source archive and the results go, below the job's name.")]
+    compression: Annotated[Literal["gzip", "none"], Field(description="Whether model.tar.gz is packed.")] = "gzip"
+
+
+class Checkpoint(Section):
+    s3: Annotated[S3Uri, Field(description="Each job keeps its checkpoints below this and its own name.")]
+    path: Annotated[ContainerPath, Field(description="The folder in the container that is kept there.")] = (
+        "/opt/ml/checkpoints"
+    )
+
+
+class Batch(Section):
+    """``global_size`` or ``per_gpu``: which of the two stays when the number of GPUs changes."""
+
+    global_size: Annotated[
+        int | None, Field(alias="global", ge=1, le=10**9, description="Samples of one step on all GPUs together.")
+    ] = None
+    per_gpu: Annotated[int | None, Field(ge=1, le=10**9, description="Samples of one step on each GPU.")] = None
+    hyperparameter: Annotated[
+        HyperparameterName | None, Field(description="Pass each worker's batch size to the script under this name.")
+    ] = None
+    reference_size: Annotated[
+        int | None, Field(ge=1, le=10**9, description="Global batch for which the learning rate was found.")
+    ] = None
+    reference_learning_rate: Annotated[
+        float | None, Field(gt=0, le=1e6, description="Learning rate that fits `reference_size`.")
+    ] = None
+    learning_rate: Annotated[
+        HyperparameterName | None,
+        Field(description="Name of the hyperparameter that holds the learning rate; lr or learning-rate is found."),
+    ] = None
+    scaling: Annotated[
+        Literal["linear", "sqrt", "none"], Field(description="How the learning rate follows the global batch.")
+    ] = "linear"
+    warmup_steps: Annotated[
+        int | None, Field(ge=0, le=10**9, description="Steps during which the learning rate rises to its value.")
+    ] = None
+
+
+class EngineOptions(Section):
+    """The engine's own options, passed as SMDP_* variables; docs/engine.md tells what each does."""
+
+    streams: Annotated[int | None, Field(ge=1, le=16, description="Connections for bulk data between two hosts.")] = (
+        None
+    )
+    piece_kib: Annotated[
+        int | None, Field(ge=4, le=65536, description="KiB in which buffers are reduced and sent.")
+    ] = None
+    wire_dtype: Annotated[
+        Literal["bfloat16", "float16"] | None,
+        Field(description="Type in which float32 sums travel between hosts, at half the bytes and with its rounding."),
+    ] = None
+    operation_timeout_s: Annotated[
+        float | None, Field(ge=0.01, le=30 * DAY, description="Seconds after which an exchange has failed.")
+    ] = None
+    rendezvous_timeout_s: Annotated[
+        float | None, Field(ge=0.01, le=30 * DAY, description="Seconds the workers wait for each other at the start.")
+    ] = None
+    heartbeat_s: Annotated[
+        float | None, Field(ge=0.1, le=3600, description="Seconds after which a silent host is lost.")
+    ] = None
+    verbose: Annotated[bool | None, Field(description="Print information, not only warnings.")] = None
+    custom_mpi_options: Annotated[
+        str | None,
+        Field(max_length=2000, pattern=r"^[^\n]*$", description="For `engine: smdistributed`: options of its mpirun."),
+    ] = None
+
+
+class Budget(Section):
+    max_usd: Annotated[
+        float | None, Field(gt=0, le=1e9, description="USD that the job may cost at most; more is refused.")
+    ] = None
+    prices: Annotated[
+        Text | None,
+        Field(description="Table of prices that this is held against (JSON or YAML), relative to the job file."),
+    ] = None
+
+
+class Local(Section):
+    channels: Annotated[
+        dict[ChannelName, Text],
+        Field(description="Channel to a folder or file on this machine, relative to the job file."),
+    ] = Field(default={})
+
+
+class JobSpec(Section, NotebookView):
+    """One training job, as its file says it."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of this form.")]
+    name: Annotated[JobBaseName, Field(description="The job is called NAME-<UTC time>-<4 hex>.")]
+    engine: Annotated[
+        Literal["native", "smdistributed"],
+        Field(description="Our engine in an image of yours, or AWS's library in AWS's images."),
+    ] = "native"
+    policy: Annotated[
+        Literal["strict", "extended"],
+        Field(description="What the library's documentation states, or what AWS added later too."),
+    ] = "strict"
+    framework: Framework
+    image: Annotated[Image | None, Field(description="URI of the training image; needed for `engine: native`.")] = None
+    script: Script
+    compute: Compute
+    spot: Annotated[Spot | None, Field(description="Run on spare capacity, which may be taken away.")] = None
+    channels: Annotated[dict[ChannelName, Channel], Field(max_length=20, description="Input data by channel name.")] = (
+        Field(default={})
+    )
+    output: Output
+    checkpoint: Checkpoint | None = None
+    network: Network = Network()
+    encryption: Encryption = Encryption()
+    environment: Annotated[
+        dict[VariableName, VariableValue],
+        Field(max_length=100, description="Environment variables of the containers. No place for secrets."),
+    ] = Field(default={})
+    tags: Annotated[dict[TagKey, TagValue], Field(max_length=49, description="Tags of the job.")] = Field(default={})
+    metrics: Annotated[
+        dict[MetricName, MetricRegex],
+        Field(max_length=40, description="Name to the regular expression that finds its value in the log."),
+    ] = Field(default={})
+    batch: Annotated[Batch | None, Field(description="What the plan's batch and learning-rate advice rests on.")] = None
+    amp: Annotated[
+        Literal["fp16", "bf16"] | None,
+        Field(description="Automatic mixed precision that the script uses; it reads it as SMDP_AMP."),
+    ] = None
+    engine_options: EngineOptions = EngineOptions()
+    overlay: Annotated[
+        dict[str, JsonValue],
+        Field(description="Members of the CreateTrainingJob request that this form does not know."),
+    ] = Field(default={})
+    silence: Annotated[list[Code], Field(max_length=100, description="Codes of warnings that are not told.")] = Field(
+        default=[]
+    )
+    budget: Budget = Budget()
+    role: Annotated[Role, Field(description="ARN of the execution role.")]
+    region: Annotated[Region, Field(description="Such as us-east-1.")]
+    local: Local = Local()
+    #: Where each value came from; no part of what the spec says, so it is neither compared nor written.
+    _document: Document | None = PrivateAttr(default=None)
+
+    @property
+    def document(self) -> Document | None:
+        return self._document
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The mapping that reads as this spec; ``${`` in it stands for itself."""
+        written = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return {key: _verbatim(value) for key, value in written.items()}
+
+    def read_from(self, document: Document) -> "JobSpec":
+        """The same spec, which now knows where its values came from."""
+        spec = self.model_copy()
+        spec._document = document
+        return spec
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobSpec) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _verbatim(value: Any) -> Any:
+    """``value`` with every ``${`` escaped: references were replaced when the job was read."""
+    if isinstance(value, dict):
+        return {key: _verbatim(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_verbatim(one) for one in value]
+    return value.replace("${", "$${") if isinstance(value, str) else value

@@ -1,0 +1,210 @@
+"""Checks of identity, role, buckets, image and quota."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from smdp_launch.catalog.images import parse_image
+from smdp_launch.catalog.placeholders import ACCOUNT
+from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of, s3_channels
+from smdp_launch.request.names import S3Location
+from smdp_launch.rules.base.facts import Finding
+
+_SERVICE = "sagemaker.amazonaws.com"
+_REFUSED = frozenset(
+    {
+        "InvalidClientTokenId",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "SignatureDoesNotMatch",
+        "AuthFailure",
+        "UnrecognizedClientException",
+    }
+)
+_LOOKS = 50  # running jobs whose instances are counted
+
+
+def identity(account: Account) -> Iterator[Finding | str]:
+    from botocore.exceptions import ClientError
+
+    try:
+        known = account.identity
+    except ClientError as error:
+        if code_of(error) not in _REFUSED:
+            raise
+        help_ = "log in again, or set AWS_PROFILE to a profile whose credentials are good"
+        yield Finding(("region",), f"AWS does not take your credentials ({code_of(error)})", help_)
+    else:
+        yield f"{known['Arn']}, {account.plan.spec.region}"
+
+
+def role(account: Account) -> Iterator[Finding | str]:
+    from botocore.exceptions import ClientError
+
+    arn = account.plan.spec.role
+    name, owner = arn.rpartition("/")[2], arn.split(":")[4]
+    mine = _own_account(account)
+    if mine not in (owner, ACCOUNT):
+        yield Finding(("role",), f"the role is of account {owner}, and you are in {mine}", f"give a role of {mine}")
+        return
+    try:
+        found = account.service("iam").get_role(RoleName=name)["Role"]
+    except ClientError as error:
+        if code_of(error) != "NoSuchEntity":
+            raise
+        yield Finding(("role",), f"there is no role {name}", "give the ARN of a role that exists, or make this one")
+        return
+    if _trusts(found["AssumeRolePolicyDocument"]):
+        yield f"{name}, which SageMaker may take"
+        return
+    help_ = f"let its trust policy allow sts:AssumeRole to the service {_SERVICE}"
+    yield Finding(("role",), f"the role {name} does not trust SageMaker", help_)
+
+
+def _own_account(account: Account) -> str:
+    from botocore.exceptions import ClientError
+
+    try:
+        return str(account.identity["Account"])
+    except ClientError as error:
+        raise NotChecked("who you are is not known") from error
+
+
+def _trusts(policy: Any) -> bool:
+    """Whether some statement allows the service to take the role. Conditions are not weighed."""
+    if isinstance(policy, str):
+        policy = json.loads(unquote(policy))
+    for one in _listed(policy.get("Statement", [])):
+        principal = one.get("Principal", {})
+        services = _listed(principal.get("Service", [])) if isinstance(principal, dict) else [principal]
+        actions = _listed(one.get("Action", []))
+        if one.get("Effect") == "Allow" and {_SERVICE, "*"} & {*services} and _may_assume(actions):
+            return True
+    return False
+
+
+def _may_assume(actions: list[Any]) -> bool:
+    return any(str(one).lower() in {"sts:assumerole", "sts:*", "*"} for one in actions)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def buckets(account: Account) -> Iterator[Finding | str]:
+    spec = account.plan.spec
+    places: dict[str, tuple[str | int, ...]] = {S3Location.parse(spec.output.s3).bucket: ("output", "s3")}
+    for name, uri in s3_channels(account).items():
+        places.setdefault(S3Location.parse(uri).bucket, ("channels", name, "s3"))
+    if spec.checkpoint is not None:
+        places.setdefault(S3Location.parse(spec.checkpoint.s3).bucket, ("checkpoint", "s3"))
+    unknown = []
+    for bucket, at in places.items():
+        try:
+            yield from _bucket(account, bucket, at)
+        except NotChecked:
+            unknown.append(bucket)
+    if unknown:
+        yield f"not checked, no permission for HeadBucket: {', '.join(unknown)}"
+    known = [one for one in places if one not in unknown]
+    if known:
+        yield ", ".join(known)
+
+
+def _bucket(account: Account, bucket: str, at: tuple[str | int, ...]) -> Iterator[Finding]:
+    from botocore.exceptions import ClientError
+
+    region = account.plan.spec.region
+    try:
+        answer = account.clients.s3.head_bucket(Bucket=bucket)
+    except ClientError as error:
+        answer, code = error.response, code_of(error)
+        if code in ("404", "NoSuchBucket"):
+            help_ = f"`aws s3 mb s3://{bucket} --region {region}` makes it, or give one that exists"
+            yield Finding(at, f"there is no bucket {bucket}", help_)
+            return
+        if code not in ("301", "PermanentRedirect"):
+            raise NotChecked(code) from error
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    lies = answer.get("BucketRegion") or headers.get("x-amz-bucket-region")
+    if lies not in (None, region):
+        help_ = f"give a bucket of {region}, or `region: {lies}`"
+        yield Finding(at, f"the bucket {bucket} lies in {lies} and the job in {region}", help_)
+
+
+def data(account: Account) -> Iterator[Finding | str]:
+    from botocore.exceptions import ClientError
+
+    channels = s3_channels(account)
+    for name, uri in channels.items():
+        where = S3Location.parse(uri)
+        try:
+            found = account.clients.s3.list_objects_v2(Bucket=where.bucket, Prefix=where.key, MaxKeys=1)
+        except ClientError as error:
+            if code_of(error) == "NoSuchBucket":
+                continue  # which is told of the bucket
+            raise
+        if not found.get("KeyCount"):
+            yield Finding(("channels", name, "s3"), f"nothing lies under {uri}", "upload the data, or mend the prefix")
+    yield ", ".join(channels) or "no channels from S3"
+
+
+def image(account: Account) -> Iterator[Finding | str]:
+    from botocore.exceptions import ClientError
+
+    uri = str(account.plan.request["AlgorithmSpecification"]["TrainingImage"])
+    found = parse_image(uri)
+    if found is None or found.account is None:
+        raise NotChecked(f"{uri} lies in no ECR registry")
+    wanted = {"imageDigest": found.digest} if found.digest else {"imageTag": found.tag or "latest"}
+    try:
+        account.service("ecr").describe_images(
+            registryId=found.account, repositoryName=found.repository, imageIds=[wanted]
+        )
+    except ClientError as error:
+        code = code_of(error)
+        if code not in ("RepositoryNotFoundException", "ImageNotFoundException"):
+            raise
+        missing = "repository" if code.startswith("Repository") else "image"
+        help_ = f"`smdp-launch image push {found.repository}:{found.tag or 'TAG'} --create` pushes it"
+        yield Finding(("image",), f"there is no {missing} {uri}", help_)
+    else:
+        yield uri
+
+
+def quota(account: Account) -> Iterator[Finding | str]:
+    resources, spot = account.plan.request["ResourceConfig"], account.plan.spec.spot is not None
+    kind, needed = str(resources["InstanceType"]), int(resources["InstanceCount"])
+    name = f"{kind} for {'spot ' if spot else ''}training job usage"
+    limit = _limit(account, name)
+    used = _used(account, kind, spot)
+    told = f"limit {limit}, in use {used}, needed {needed}"
+    if used + needed <= limit:
+        yield told
+        return
+    help_ = f"ask for more of '{name}' in Service Quotas (days), or wait until other jobs have ended"
+    yield Finding(("compute", "instance_count"), f"no room for {needed} x {kind}: {told}", help_)
+
+
+def _limit(account: Account, name: str) -> int:
+    pages = account.service("service-quotas").get_paginator("list_service_quotas").paginate(ServiceCode="sagemaker")
+    for page in pages:
+        for one in page["Quotas"]:
+            if one["QuotaName"] == name:
+                return int(one["Value"])
+    raise NotChecked(f"Service Quotas does not list {name!r}")
+
+
+def _used(account: Account, kind: str, spot: bool) -> int:
+    sagemaker = account.service("sagemaker")  # which tries again by itself, unlike a follower's
+    listed = sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_LOOKS)
+    names = [one["TrainingJobName"] for one in listed["TrainingJobSummaries"]]
+    jobs = [sagemaker.describe_training_job(TrainingJobName=name) for name in names]
+    return sum(
+        int(one["ResourceConfig"].get("InstanceCount", 0))
+        for one in jobs
+        if one["ResourceConfig"].get("InstanceType") == kind and bool(one.get("EnableManagedSpotTraining")) == spot
+    )

@@ -1,0 +1,120 @@
+"""Runs the checks of an account, and says of each what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.jobfile.yaml.document import Document
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.planning.plan import Plan
+from smdp_launch.rules.base.facts import Finding, placed
+
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"})
+
+
+class NotChecked(Exception):
+    """The check cannot tell; the message says why. That is a note, never a refusal."""
+
+
+@dataclass
+class Account:
+    """What the checks look at: the plan, and AWS through its clients, each thing asked once."""
+
+    plan: Plan
+    clients: Clients
+    _services: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def service(self, name: str) -> Any:
+        if name not in self._services:
+            self._services[name] = self.clients.service(name)
+        return self._services[name]
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        return dict(self.service("sts").get_caller_identity())
+
+
+@dataclass(frozen=True)
+class Check:
+    """One numbered check.
+
+    Args:
+        before_launch: asked by ``launch`` before anything is uploaded, not by ``preflight`` alone.
+        look: yields what is wrong as findings, and what is well in a few words; raises NotChecked or botocore's errors.
+    """
+
+    code: str
+    subject: str
+    before_launch: bool
+    look: Callable[[Account], Iterator[Finding | str]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """``problems`` are empty where all is well or nothing could be told; ``note`` says which in words.
+
+    Args:
+        answered: False where AWS could not be reached.
+    """
+
+    code: str
+    subject: str
+    checked: bool
+    problems: tuple[Diagnostic, ...] = ()
+    note: str = ""
+    answered: bool = True
+
+
+def run(checks: Sequence[Check], account: Account, ignored: Collection[str] = ()) -> list[Result]:
+    """Every check that is not ignored, in order; none after one for which AWS could not be reached."""
+    results: list[Result] = []
+    for one in checks:
+        if one.code in ignored:
+            results.append(Result(one.code, one.subject, False, note="ignored"))
+        elif results and not results[-1].answered:
+            results.append(Result(one.code, one.subject, False, note=results[-1].note, answered=False))
+        else:
+            results.append(_result(one, account))
+    return results
+
+
+def _result(check: Check, account: Account) -> Result:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        said = list(check.look(account))
+    except NotChecked as reason:
+        return Result(check.code, check.subject, False, note=str(reason))
+    except ClientError as error:
+        return Result(check.code, check.subject, False, note=_why_not(error))
+    except BotoCoreError as error:
+        return Result(check.code, check.subject, False, note=str(error), answered=False)
+    document: Document | None = account.plan.spec.document
+    problems = [placed(document, check.code, one) for one in said if isinstance(one, Finding)]
+    note = "; ".join(one for one in said if isinstance(one, str))
+    return Result(check.code, check.subject, True, tuple(problems), note)
+
+
+def _why_not(error: Any) -> str:
+    code = code_of(error)
+    if code in _DENIED:
+        return f"no permission for {error.operation_name}"
+    return f"{error.operation_name}: {code}"
+
+
+def code_of(error: Any) -> str:
+    """The service's code of a ClientError."""
+    return str(error.response["Error"].get("Code", ""))
+
+
+def s3_channels(account: Account) -> dict[str, str]:
+    """The location of each channel from S3."""
+    return {
+        one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"]
+        for one in account.plan.request.get("InputDataConfig", [])
+        if "S3DataSource" in one["DataSource"]
+    }

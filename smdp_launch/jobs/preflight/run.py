@@ -1,0 +1,69 @@
+"""What AWS would find wrong with a launch, asked before anything is uploaded: numbered checks, each to be ignored by
+its code. What the credentials may not ask is noted as not checked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.errors import Refused, ServiceProblem
+from smdp_launch.jobs.preflight import account, network, permissions
+from smdp_launch.jobs.preflight.check import Account, Check, Result, run
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.planning.plan import Plan
+
+CHECKS = (
+    Check("SMDP811", "identity", True, account.identity),
+    Check("SMDP812", "role", True, account.role),
+    Check("SMDP813", "buckets", True, account.buckets),
+    Check("SMDP814", "image", True, account.image),
+    Check("SMDP815", "data", False, account.data),
+    Check("SMDP816", "quota", False, account.quota),
+    Check("SMDP817", "network", False, network.network),
+    Check("SMDP818", "hosts together", False, network.hosts_together),
+    Check("SMDP819", "FSx", False, network.lustre),
+    Check("SMDP820", "EFS", False, network.nfs),
+    Check("SMDP821", "route to S3", False, network.s3_route),
+    Check("SMDP822", "permissions", False, permissions.role_permissions),
+)
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The checks in their order, numbered from 1."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def problems(self) -> list[Diagnostic]:
+        return [one for each in self.results for one in each.problems]
+
+
+def preflight(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> Preflight:
+    """All checks.
+
+    Args:
+        ignored: codes of checks to leave out.
+
+    Raises:
+        ServiceProblem: AWS cannot be reached.
+    """
+    results = run(CHECKS, Account(plan, clients), ignored)
+    silent = next((one for one in results if not one.answered), None)
+    if silent is not None:
+        raise ServiceProblem(f"the account cannot be asked: {silent.note}")
+    return Preflight(tuple(results))
+
+
+def require_account(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> None:
+    """The checks of identity, role, buckets and image, before an upload. An outage is left to the upload to tell.
+
+    Raises:
+        Refused: one of them found something.
+    """
+    checks = [one for one in CHECKS if one.before_launch]
+    found = [one for each in run(checks, Account(plan, clients), ignored) for one in each.problems]
+    if found:
+        codes = " ".join(f"--ignore {one}" for one in dict.fromkeys(one.code for one in found))
+        raise Refused(f"AWS would refuse or fail this job; mend it, or launch with {codes}", found)

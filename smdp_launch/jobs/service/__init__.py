@@ -1,0 +1,1 @@
+"""The way to a service: clients, retries, and the kinds of errors."""

@@ -1,0 +1,1 @@
+"""What the service reports of one job, and of many."""

@@ -1,0 +1,79 @@
+"""What a job left in S3, as the service tells it: the objects below its output location."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from smdp_launch.errors import ExitCode, NoResults, Refused
+from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.retry import ask
+from smdp_launch.request.names import S3Location
+
+
+@dataclass(frozen=True)
+class Result:
+    """One object. ``name`` is its path below the job's output location, such as ``model.tar.gz``."""
+
+    name: PurePosixPath
+    where: S3Location
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True)
+class Results:
+    """Of a job that has ended; there is at least one."""
+
+    job: str
+    outcome: Outcome
+    objects: tuple[Result, ...]
+
+
+def find_results(clients: Clients, job: str) -> Results:
+    """Ask the service where ``job`` left its results, and S3 what lies there.
+
+    Raises:
+        ServiceProblem: the service does not know the job, refused, or did not answer.
+        Refused: the job has not ended, or an object's key leads out of its folder.
+        NoResults: there are none.
+    """
+    described = ask(
+        clients, f"job {job} cannot be described", lambda: clients.sagemaker.describe_training_job(TrainingJobName=job)
+    )
+    if described["TrainingJobStatus"] not in ENDED:
+        status = described.get("SecondaryStatus", described["TrainingJobStatus"])
+        raise Refused(f"{job} is still at it ({status}): its results are there when it has ended")
+    found = ask(clients, f"the results of {job} cannot be listed", lambda: tuple(_objects(clients, described)))
+    if not found:
+        raise _nothing(job, outcome(described))
+    return Results(job, outcome(described), found)
+
+
+def _objects(clients: Clients, described: Mapping[str, Any]) -> Iterator[Result]:
+    output = S3Location.parse(described["OutputDataConfig"]["S3OutputPath"])
+    below = output.join(described["TrainingJobName"], "output")
+    pages = clients.s3.get_paginator("list_objects_v2").paginate(Bucket=below.bucket, Prefix=f"{below.key}/")
+    for page in pages:
+        for one in page.get("Contents", []):
+            key = str(one["Key"])
+            if not key.endswith("/"):
+                yield Result(_name(key, below), S3Location(below.bucket, key), int(one["Size"]), str(one["ETag"]))
+
+
+def _name(key: str, below: S3Location) -> PurePosixPath:
+    name = PurePosixPath(key.removeprefix(f"{below.key}/"))
+    if name.is_absolute() or ".." in name.parts or "\0" in key:
+        raise Refused(f"the object {key!r} would be written outside the folder: fetch it by hand")
+    return name
+
+
+def _nothing(job: str, ended: Outcome) -> NoResults:
+    if ended.exit_code is ExitCode.OK:
+        message = f"{job} completed and left nothing: its script wrote nothing to SM_MODEL_DIR or SM_OUTPUT_DATA_DIR"
+        return NoResults(message, ExitCode.REFUSED)
+    reason = f": {ended.reason.splitlines()[0]}" if ended.reason else ""
+    return NoResults(f"{job} {ended.summary} and left nothing to fetch{reason}", ended.exit_code)

@@ -1,0 +1,250 @@
+"""How the launcher finds, starts and leaves a local cloud. Imports nothing outside the standard library.
+
+There are no timers: a server lives as long as somebody holds the clients' lock or a job runs, and the kernel
+releases the locks of whoever dies.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from smdp_launch.disk import full, is_full
+from smdp_launch.localcloud import objects
+from smdp_launch.localcloud.environment import server_environment
+from smdp_launch.localcloud.files import Lock, is_locked, read_json
+from smdp_launch.localcloud.isolation import namespaces
+from smdp_launch.localcloud.layout import StateFolder
+from smdp_launch.localcloud.processes import has_open
+from smdp_launch.localcloud.protocol import proof
+from smdp_launch.localcloud.protocol.signatures import Credentials
+from smdp_launch.private_files import NotPrivate, check_folder, open_file
+
+_LEAVE = 3.0  # seconds that a client waits for the end of the server that it started
+_TAIL = 20  # lines of the server's log in an error
+DISK_FULL = os.EX_CANTCREAT  # exit code of a server that could not start because its disk is full
+
+
+class LocalCloudError(Exception):
+    """The local cloud cannot be used; the message says what happened and what to do."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A running server. `access_key` and `secret_key` are good for this server only."""
+
+    url: str
+    access_key: str
+    secret_key: str
+    region: str
+    state_dir: Path
+    pid: int
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What a simulated host is on this machine.
+
+    `namespaces`: own /opt/ml, /tmp, host name, /etc/hosts and processes. `tree`: a folder that plays /opt/ml, for
+    which `reason` says why; scripts that write /opt/ml literally then write to this machine's.
+    """
+
+    level: Literal["namespaces", "tree"]
+    reason: str | None
+
+
+@contextmanager
+def private(state_dir: Path, *, timeout: float = 30, join: bool = True) -> Iterator[Endpoint]:
+    """Use the server on `state_dir`, starting one if none runs; it stays as long as the context does.
+
+    Without `join` one that runs already is an error.
+
+    After the last context, and after the last job, a private server ends by itself; whoever started it waits a
+    moment for that. `timeout` (seconds) bounds the start. Raises LocalCloudError.
+    """
+    state, clients = _prepared(state_dir)
+    deadline = time.monotonic() + timeout
+    try:
+        if not clients.wait(deadline, shared=True):
+            raise LocalCloudError(
+                f"The local cloud on {state.root} has been ending for {timeout:.0f} s. "
+                f"End process {server_pid(state) or 'of the server'} and try again."
+            )
+        try:
+            endpoint, process = _join_or_start(state, deadline, join)
+        except OSError as error:
+            raise _unusable(state, error) from error
+        try:
+            yield endpoint
+        finally:
+            clients.release()
+            if process is not None:
+                _see_off(state, process)
+    finally:
+        clients.release()
+
+
+def object_path(state_dir: Path, bucket: str, key: str) -> Path | None:
+    """The file that holds an object, or None where there is no such object; needs no server."""
+    if "/" in bucket or bucket in ("", ".", ".."):
+        return None
+    return objects.find(StateFolder.at(state_dir).objects / bucket, key)
+
+
+def isolation() -> Isolation:
+    """Try what this machine allows, in a process of its own (about 20 ms)."""
+    reason = namespaces.refusal()
+    return Isolation("tree" if reason else "namespaces", reason)
+
+
+def existing(state_dir: Path) -> StateFolder | None:
+    """The state folder if a local cloud was ever on it. Raises LocalCloudError where another user may have prepared
+    it."""
+    state = StateFolder.at(state_dir)
+    try:
+        check_folder(state.root)
+    except NotPrivate as error:
+        raise _unsafe(error) from error
+    except OSError:
+        return None
+    return state if state.jobs.is_dir() else None
+
+
+def _prepared(state_dir: Path) -> tuple[StateFolder, Lock]:
+    """The folder, made unless it is there, and its clients' lock, not yet taken."""
+    state = StateFolder.at(state_dir)
+    try:
+        state.prepare()
+        return state, Lock(state.clients_lock)
+    except NotPrivate as error:
+        raise _unsafe(error) from error
+    except OSError as error:
+        raise _unusable(state, error) from error
+
+
+def _unusable(state: StateFolder, error: OSError) -> LocalCloudError:
+    if is_full(error):
+        return _full(state)
+    return LocalCloudError(
+        f"Cannot keep the local cloud's state in {state.root}: {error.strerror}. Choose a folder you can write."
+    )
+
+
+def _full(state: StateFolder) -> LocalCloudError:
+    return LocalCloudError(f"The local cloud cannot start: {full(state.root)}.")
+
+
+def _unsafe(error: NotPrivate) -> LocalCloudError:
+    return LocalCloudError(f"{error} (SMDP_LOCAL_STATE names another folder for the local cloud)")
+
+
+def _join_or_start(state: StateFolder, deadline: float, join: bool) -> tuple[Endpoint, subprocess.Popen[bytes] | None]:
+    spawning = Lock(state.spawn_lock)
+    try:
+        if not spawning.wait(deadline):
+            raise LocalCloudError(f"Another command is still starting the local cloud on {state.root}; try again.")
+        endpoint = running(state)
+        if endpoint is not None:
+            if not join:
+                raise in_use(state)
+            return endpoint, None
+        process = _spawn(state)
+        try:
+            return _await(state, process, deadline), process
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    finally:
+        spawning.release()
+
+
+def running(state: StateFolder) -> Endpoint | None:
+    """The server that runs on this state directory, if one does, is ready and has proved that it has the secret."""
+    endpoint = _recorded(state)
+    if endpoint is None or not is_locked(state.server_lock) or not has_open(endpoint.pid, state.server_lock):
+        return None
+    credentials = Credentials(endpoint.access_key, endpoint.secret_key)
+    return endpoint if proof.is_proved(endpoint.url, credentials) else None
+
+
+def server_pid(state: StateFolder) -> int | None:
+    """Of the process that holds the server's lock, once it is ready, whether or not it still answers."""
+    endpoint = _recorded(state)
+    return endpoint.pid if endpoint is not None and has_open(endpoint.pid, state.server_lock) else None
+
+
+def _recorded(state: StateFolder) -> Endpoint | None:
+    record = read_json(state.server_file)
+    return Endpoint(**record, state_dir=state.root) if record else None
+
+
+def in_use(state: StateFolder) -> LocalCloudError:
+    return LocalCloudError(
+        f"The local cloud on {state.root} is in use: choose another folder, or end it first "
+        f"(SMDP_LOCAL_STATE={shlex.quote(str(state.root))} smdp-launch local down)."
+    )
+
+
+def _spawn(state: StateFolder) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "smdp_launch.localcloud.server", "--state", str(state.root)]
+    with os.fdopen(open_file(state.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
+        # A session of its own: Ctrl-C in the client's terminal reaches neither the server nor its jobs.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=server_environment(),
+            start_new_session=True,
+        )
+
+
+def _await(state: StateFolder, process: subprocess.Popen[bytes], deadline: float) -> Endpoint:
+    while time.monotonic() < deadline:
+        endpoint = running(state)
+        if endpoint is not None and endpoint.pid == process.pid:
+            return endpoint
+        if process.poll() == DISK_FULL:
+            raise _full(state)
+        if process.poll() is not None:
+            raise LocalCloudError(f"The local cloud did not start (exit code {process.returncode}). {_log_tail(state)}")
+        time.sleep(0.02)
+    raise LocalCloudError(f"The local cloud on {state.root} was not ready in time. {_log_tail(state)}")
+
+
+def _log_tail(state: StateFolder) -> str:
+    try:
+        lines = state.server_log.read_text(errors="replace").splitlines()[-_TAIL:]
+    except OSError:
+        lines = []
+    return "\n".join([f"The end of {state.server_log}:", *lines]) if lines else "It said nothing."
+
+
+def _see_off(state: StateFolder, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a server that nobody else needs. One that goes on is left to itself."""
+    deadline = time.monotonic() + _LEAVE
+    while process.poll() is None and time.monotonic() < deadline and not _is_needed(state):
+        time.sleep(0.02)
+    if process.poll() is None:
+        process.returncode = 0  # left running on purpose: no warning that nobody waited for it
+
+
+def _is_needed(state: StateFolder) -> bool:
+    """Whether it is announced, or other clients, or the supervisors of running jobs, share the clients' lock."""
+    if state.is_announced:
+        return True
+    clients = Lock(state.clients_lock)
+    try:
+        return not clients.take() and clients.take(shared=True)
+    finally:
+        clients.release()

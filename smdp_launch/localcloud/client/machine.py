@@ -1,0 +1,23 @@
+"""What this machine can give to simulated hosts: containers of an image, and a network of their own."""
+
+from __future__ import annotations
+
+from smdp_launch.localcloud.isolation import images, network
+from smdp_launch.localcloud.isolation.images import ContainerError
+from smdp_launch.localcloud.isolation.network import bits_per_second
+
+__all__ = ["ContainerError", "bits_per_second", "check_image", "network_refusal"]
+
+
+def check_image(name: str) -> None:
+    """Raises ContainerError where no host can run from the image here."""
+    images.check(name)
+
+
+def network_refusal(*, is_shaped: bool) -> str | None:
+    """Why hosts cannot have a network of their own here; None where they can.
+
+    Args:
+        is_shaped: its links have a speed of their own, which needs more.
+    """
+    return network.shaping_refusal() if is_shaped else network.refusal()

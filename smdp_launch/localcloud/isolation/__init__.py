@@ -1,0 +1,1 @@
+"""What separates a simulated host from this machine: namespaces, containers and networks."""

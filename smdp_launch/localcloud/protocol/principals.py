@@ -1,0 +1,73 @@
+"""Who makes a call: the account's caller, a session of a role, or the role of a job, and what each may not do."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from smdp_launch.localcloud.account import Account, AccountFile, Role
+from smdp_launch.localcloud.arns import role_name
+from smdp_launch.localcloud.environment import ACCOUNT
+from smdp_launch.localcloud.files import read_json
+from smdp_launch.localcloud.layout import JobFolder, StateFolder
+from smdp_launch.localcloud.protocol import sessions
+from smdp_launch.localcloud.protocol.signatures import Holder, mark
+
+ROLE_ID = "AROALOCAL"
+_NOTHING = Role(denied=("*",))
+_SERVICE = "SageMaker"  # how the platform names its sessions of a job's role
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Args:
+    denied: patterns of actions, such as `s3:*`.
+    """
+
+    arn: str
+    user_id: str
+    denied: tuple[str, ...]
+
+
+class Principals:
+    """Any thread may ask."""
+
+    def __init__(self, account: AccountFile, state: StateFolder) -> None:
+        self._account = account
+        self._state = state
+        self._lock = threading.Lock()
+        self._folders: dict[str, JobFolder] = {}  # by the marks of jobs
+
+    def of(self, holder: Holder) -> Principal:
+        """The platform's agents act with the role of the job that they work for, or, for none, without denials. A role
+        or a job that is no longer there may do nothing."""
+        account = self._account.read()
+        if holder.kind == "agent" and not holder.job:
+            return assumed(_SERVICE, _SERVICE, Role())
+        if holder.kind == "session":
+            session = sessions.read(holder.token)
+            if session.role:
+                return assumed(session.role, session.name, known_role(account, session.role) or _NOTHING)
+        if holder.kind in ("person", "session"):
+            return Principal(account.caller_arn, "AIDALOCAL", account.denied)
+        name = self._role(holder.job)
+        return assumed(name, _SERVICE, (known_role(account, name) if name else None) or _NOTHING)
+
+    def _role(self, job: str) -> str:
+        """Name of the job's role, as its request says now: a deleted job's name may be another's by then."""
+        with self._lock:
+            if job not in self._folders:
+                self._folders |= {mark(folder.name): folder for folder in self._state.job_folders()}
+            folder = self._folders.get(job)
+        request = read_json(folder.request) if folder is not None else None
+        return role_name(str(request["RoleArn"])) if request else ""
+
+
+def known_role(account: Account, name: str) -> Role | None:
+    return Role() if account.roles is None else account.roles.get(name)
+
+
+def assumed(role: str, session: str, known: Role) -> Principal:
+    """The principal of a session of a role."""
+    arn = f"arn:aws:sts::{ACCOUNT}:assumed-role/{role}/{session}"
+    return Principal(arn, f"{ROLE_ID}:{session}", known.denied)

@@ -1,0 +1,20 @@
+"""What the server's request handler, the gateway and the object service pass to each other: a WSGI environ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+#: Bytes of a body that is read into memory: every call's but an object's.
+JSON_BODY_LIMIT = 4 * 1024 * 1024
+
+# Keys of the environ that the request handler adds.
+HEADERS = "smdp.headers"
+TARGET = "smdp.target"
+INPUT = "smdp.input"
+CONTINUE = "smdp.continue"
+#: Set by the gateway: the principal that signed an object request.
+HOLDER = "smdp.holder"
+
+StartResponse = Callable[..., Any]
+Environ = dict[str, Any]

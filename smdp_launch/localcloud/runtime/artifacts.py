@@ -1,0 +1,102 @@
+"""What a job leaves behind: model.tar.gz and output.tar.gz under the output path."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from smdp_launch.localcloud.client.bucket import Buckets, during
+from smdp_launch.localcloud.protocol.requests import split_uri
+from smdp_launch.localcloud.runtime.tree import HostTree
+
+_COMPRESSION = 3  # a local run should not spend longer on packing than on training
+
+
+def merged(folders: Sequence[Path]) -> dict[str, Path]:
+    """Relative names and files of several hosts' folders. Where names clash, the first host's file stays."""
+    files: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_symlink() or path.is_file() or path.is_dir():
+                files.setdefault(path.relative_to(folder).as_posix(), path)
+    return dict(sorted(files.items()))
+
+
+def pack(files: Mapping[str, Path], archive: Path) -> None:
+    """The same files give the same bytes: sorted names, no times, no owners."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mtime = 0
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    with (
+        archive.open("wb") as raw,
+        gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name, path in files.items():
+            tar.add(path, name, recursive=False, filter=plain)
+
+
+def model_address(request: Mapping[str, Any]) -> str:
+    """The model's S3 address, whether or not a model lies there: a job that leaves none uploads nothing, as on AWS."""
+    bucket, prefix = _place(request)
+    return f"s3://{bucket}/{prefix}/{'model.tar.gz' if _compresses(request) else 'model/'}"
+
+
+def _place(request: Mapping[str, Any]) -> tuple[str, PurePosixPath]:
+    """The bucket, and the prefix of all that the job leaves."""
+    bucket, prefix = split_uri(request["OutputDataConfig"]["S3OutputPath"])
+    return bucket, PurePosixPath(prefix, request["TrainingJobName"], "output")
+
+
+def _compresses(request: Mapping[str, Any]) -> bool:
+    return str(request["OutputDataConfig"].get("CompressionType", "GZIP")) != "NONE"
+
+
+class Artifacts:
+    """Uploads to `<S3OutputPath>/<job>/output/`; `scratch` is a folder for the archives."""
+
+    def __init__(self, request: Mapping[str, Any], buckets: Buckets, scratch: Path) -> None:
+        self._bucket, self._prefix = _place(request)
+        self._compress = _compresses(request)
+        self._buckets = buckets
+        self._scratch = scratch
+
+    def check_bucket(self) -> None:
+        self._buckets.check(self._bucket)
+
+    def upload_model(self, trees: Sequence[HostTree]) -> str | None:
+        """The model's S3 address, or None where no host left anything."""
+        files = merged([tree.ml / "model" for tree in trees])
+        if not files:
+            return None
+        if self._compress:
+            return self._upload_archive(files, "model.tar.gz")
+        for name, path in files.items():
+            if path.is_file():
+                self._upload(path, f"model/{name}")
+        return f"s3://{self._bucket}/{self._prefix}/model/"
+
+    def upload_output(self, trees: Sequence[HostTree]) -> None:
+        files = merged([tree.ml / "output/data" for tree in trees])
+        if files:
+            self._upload_archive(files, "output.tar.gz")
+
+    def _upload(self, path: Path, name: str) -> None:
+        with during("Artifact upload failed"):
+            self._buckets.upload(path, self._bucket, f"{self._prefix}/{name}")
+
+    def _upload_archive(self, files: Mapping[str, Path], name: str) -> str:
+        archive = self._scratch / name
+        try:
+            pack(files, archive)
+            self._upload(archive, name)
+        finally:
+            archive.unlink(missing_ok=True)  # also of a full disk, where another try needs its room
+        return f"s3://{self._bucket}/{self._prefix}/{name}"

@@ -1,0 +1,125 @@
+"""The /opt/ml tree of one simulated host, written as the platform writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from smdp_launch.localcloud.protocol.requests import checkpoint_path
+
+ML = PurePosixPath("/opt/ml")
+GROUP = "homogeneousCluster"
+_FOLDERS = ("input/config", "input/data", "model", "output/data", "code")
+
+
+@dataclass(frozen=True)
+class HostTree:
+    """The folders of host `name`: `ml` is its /opt/ml, `tmp` its /tmp, `opt` room for a private /opt."""
+
+    name: str
+    root: Path
+
+    @property
+    def number(self) -> int:
+        """Of the host, counted from 1."""
+        return host_number(self.name)
+
+    @property
+    def ml(self) -> Path:
+        return self.root / "ml"
+
+    @property
+    def tmp(self) -> Path:
+        return self.root / "tmp"
+
+    @property
+    def opt(self) -> Path:
+        return self.root / "opt"
+
+    @property
+    def layer(self) -> Path:
+        """What a container of this host writes over its image."""
+        return self.root / "layer"
+
+    @property
+    def hosts_file(self) -> Path:
+        return self.root / "hosts"
+
+    @property
+    def order(self) -> Path:
+        """What `host` is told to do; holds the server's credentials."""
+        return self.root / "order.json"
+
+    def at(self, path: PurePosixPath) -> Path:
+        """Where a path below /opt/ml lies on this machine."""
+        return self.ml / path.relative_to(ML)
+
+    def channel(self, name: str) -> Path:
+        return self.ml / "input/data" / name
+
+
+def host_names(count: int) -> list[str]:
+    """algo-1 to algo-COUNT, sorted as text, which is how the platform lists them (algo-10 before algo-2)."""
+    return sorted(f"algo-{number}" for number in range(1, count + 1))
+
+
+def host_number(name: str) -> int:
+    """Counted from 1."""
+    return int(name.rpartition("-")[2])
+
+
+def plant(tree: HostTree, request: Mapping[str, Any], addresses: Mapping[str, str], interface: str) -> None:
+    """Make the folders and the configuration files.
+
+    `addresses` are those of all hosts by name, in the platform's order; `interface` is where each has its own.
+    """
+    hosts = list(addresses)
+    for folder in _FOLDERS:
+        (tree.ml / folder).mkdir(parents=True)
+    tree.tmp.mkdir()
+    tree.tmp.chmod(0o1777)
+    tree.opt.mkdir()
+    lines = ["127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback"]
+    lines += [f"{address}\t{name}" for name, address in addresses.items()]
+    tree.hosts_file.write_text("\n".join(lines) + "\n")
+    channels = request.get("InputDataConfig", [])
+    for channel in channels:
+        tree.channel(channel["ChannelName"]).mkdir()
+    files: dict[str, Any] = {
+        "hyperparameters": request.get("HyperParameters", {}),
+        "resourceconfig": _resources(tree.name, request["ResourceConfig"]["InstanceType"], hosts, interface),
+        "inputdataconfig": {
+            channel["ChannelName"]: _channel(channel, request["AlgorithmSpecification"]["TrainingInputMode"])
+            for channel in channels
+        },
+    }
+    if "CheckpointConfig" in request:
+        local = checkpoint_path(request["CheckpointConfig"])
+        files["checkpointconfig"] = {"LocalPath": str(local), "S3Uri": request["CheckpointConfig"]["S3Uri"]}
+        tree.at(local).mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (tree.ml / "input/config" / f"{name}.json").write_text(json.dumps(content))
+
+
+def _resources(name: str, instance_type: str, hosts: Sequence[str], interface: str) -> dict[str, Any]:
+    return {
+        "current_host": name,
+        "current_instance_type": instance_type,
+        "current_group_name": GROUP,
+        "hosts": list(hosts),
+        "instance_groups": [{"instance_group_name": GROUP, "instance_type": instance_type, "hosts": list(hosts)}],
+        "network_interface_name": interface,
+    }
+
+
+def _channel(channel: Mapping[str, Any], default_mode: str) -> dict[str, str]:
+    source = channel["DataSource"].get("S3DataSource", {})  # a file system is told of as one that all hosts have whole
+    described = {
+        "TrainingInputMode": channel.get("InputMode", default_mode),
+        "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
+        "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+    }
+    return {"ContentType": channel["ContentType"], **described} if "ContentType" in channel else described

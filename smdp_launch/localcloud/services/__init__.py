@@ -1,0 +1,1 @@
+"""One module for each AWS service, and the state that only it reads."""

@@ -1,0 +1,243 @@
+"""The CloudWatch Logs calls, read from the append-only files in the jobs' folders; nothing is kept in memory.
+
+Tokens of GetLogEvents name a place in a stream: `f/N` continues at byte N, `b/N` goes back from it. As on AWS, a token
+that comes back unchanged means that there is nothing (yet) beyond it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from smdp_launch.localcloud.environment import ACCOUNT
+from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.protocol import caller
+from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
+from smdp_launch.localcloud.services.logs.filtering import Search, page, pattern
+from smdp_launch.localcloud.services.logs.stream_file import (
+    MOST_EVENTS,
+    Data,
+    Page,
+    Span,
+    check_place,
+    in_range,
+    invalid_token,
+    mapped,
+    read_backward,
+    read_forward,
+    stored_bytes,
+)
+from smdp_launch.localcloud.services.training.job_store import JobStore
+
+GROUP = "/aws/sagemaker/TrainingJobs"
+_CLASS = "STANDARD"
+_TOKEN = re.compile(r"([fb])/(\d{1,18})")
+_STREAMS_PER_PAGE = 50
+_BACKWARD_SINCE = 1_704_067_200_000  # 2024-01-01, see FilterLogEvents' startFromHead
+
+Streams = dict[str, Path]
+
+
+class LogService:
+    def __init__(self, jobs: JobStore) -> None:
+        self._jobs = jobs
+
+    def actions(self) -> dict[str, Action]:
+        calls = (self.DescribeLogGroups, self.DescribeLogStreams, self.GetLogEvents, self.FilterLogEvents)
+        return checked("logs", *calls)
+
+    def DescribeLogGroups(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
+        if "nextToken" in request:  # one group never fills a page, so that there are no tokens
+            raise invalid_token()
+        _exclude(request, "logGroupNamePrefix", "logGroupNamePattern")
+        streams = self._all_streams()
+        if not streams or not _is_wanted_group(request):
+            return {"logGroups": []}
+        group = _describe_group(streams)
+        if "logGroupNamePattern" in request:
+            group = {name: group[name] for name in ("logGroupName", "creationTime", "arn")}
+        return {"logGroups": [group]}
+
+    def DescribeLogStreams(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        streams = self._streams(request)
+        by_time = request.get("orderBy") == "LastEventTime"
+        if by_time and "logStreamNamePrefix" in request:
+            raise _invalid("Cannot order by LastEventTime with a logStreamNamePrefix.")
+        prefix, backward = request.get("logStreamNamePrefix", ""), bool(request.get("descending"))
+        order = f"{'time' if by_time else 'name'}{'-' if backward else '+'}"
+        places = [
+            (_last_time(path) if by_time else 0, name) for name, path in streams.items() if name.startswith(prefix)
+        ]
+        places.sort(reverse=backward)
+        if "nextToken" in request:
+            last = _stream_place(request["nextToken"], order)
+            places = [one for one in places if (one < last if backward else one > last)]
+        shown = places[: request.get("limit", _STREAMS_PER_PAGE)]
+        answer: dict[str, Any] = {"logStreams": [_describe(name, streams[name]) for _, name in shown]}
+        return answer if len(shown) == len(places) else {**answer, "nextToken": _stream_token(order, *shown[-1])}
+
+    def GetLogEvents(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        path = self._streams(request).get(request["logStreamName"])
+        if path is None:
+            raise _not_found("The specified log stream does not exist.")
+        with mapped(path) as data:
+            found = _read(data, request)
+        return {
+            "events": [{**event, "ingestionTime": event["timestamp"]} for event in found.events],
+            "nextForwardToken": f"f/{found.end}",
+            "nextBackwardToken": f"b/{found.start}",
+        }
+
+    def FilterLogEvents(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        streams, backward = self._searched(request), not request.get("startFromHead", True)
+        since, until = request.get("startTime"), request.get("endTime")
+        if backward and (since or 0) < _BACKWARD_SINCE:
+            raise _invalid("startFromHead can be false only with a startTime on or after 2024-01-01T00:00:00Z.")
+        # The range ends with the last millisecond, while that of GetLogEvents ends before it.
+        search = Search(
+            streams, since, None if until is None else until + 1, pattern(request.get("filterPattern", "")), backward
+        )
+        events, token = page(search, request.get("nextToken"), request.get("limit", MOST_EVENTS))
+        answer: dict[str, Any] = {"events": events, "searchedLogStreams": []}
+        return answer if token is None else {**answer, "nextToken": token}
+
+    def _searched(self, request: Parameters) -> Streams:
+        _exclude(request, "logStreamNames", "logStreamNamePrefix")
+        streams, prefix = self._streams(request), request.get("logStreamNamePrefix", "")
+        names = request.get("logStreamNames", streams)
+        if any(name not in streams for name in names):
+            raise _not_found("The specified log stream does not exist.")
+        return {name: streams[name] for name in names if name.startswith(prefix)}
+
+    def _streams(self, request: Parameters) -> Streams:
+        _exclude(request, "logGroupName", "logGroupIdentifier")
+        group = request.get("logGroupName") or _group_of(request.get("logGroupIdentifier", ""))
+        streams = self._all_streams()
+        if group != GROUP or not streams:
+            raise _not_found("The specified log group does not exist.")
+        return streams
+
+    def _all_streams(self) -> Streams:
+        return {
+            f"{folder.name}/{path.stem}": path
+            for folder in self._jobs.folders(caller.region())
+            for path in folder.log_files()
+        }
+
+
+def _group_arn() -> str:
+    return f"arn:aws:logs:{caller.region()}:{ACCOUNT}:log-group:{GROUP}"
+
+
+def _exclude(request: Parameters, one: str, other: str) -> None:
+    if one in request and other in request:
+        raise _invalid(f"{one} and {other} are mutually exclusive; pass only one of them.")
+
+
+def _is_wanted_group(request: Parameters) -> bool:
+    names = request.get("logGroupIdentifiers")
+    return (
+        GROUP.startswith(request.get("logGroupNamePrefix", ""))
+        and request.get("logGroupNamePattern", "") in GROUP
+        and request.get("logGroupClass", _CLASS) == _CLASS
+        and (names is None or GROUP in map(_group_of, names))
+    )
+
+
+def _group_of(identifier: str) -> str:
+    """A name, or an ARN that ends in one."""
+    return identifier.removesuffix(":*").rpartition(":")[2]
+
+
+def _read(data: Data, request: Parameters) -> Page:
+    """The first or last events of what a token leaves of the range, which may be nothing: then it comes back."""
+    span = in_range(data, request.get("startTime"), request.get("endTime"))
+    limit, token = request.get("limit", MOST_EVENTS), request.get("nextToken")
+    if token is None:
+        read = read_forward if request.get("startFromHead") else read_backward
+        return read(data, span, limit)
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        raise invalid_token()
+    place = int(match[2])
+    check_place(data, place)
+    if match[1] == "f":
+        start = max(place, span.start)
+        return read_forward(data, Span(start, span.end), limit) if start < span.end else _nothing(start)
+    end = min(place, span.end)
+    return read_backward(data, Span(span.start, end), limit) if end > span.start else _nothing(end)
+
+
+def _nothing(place: int) -> Page:
+    return Page([], place, place)
+
+
+def _stream_token(order: str, time: int, name: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([order, time, name]).encode()).decode()
+
+
+def _stream_place(token: str, order: str) -> tuple[int, str]:
+    """The stream that a page ended with, in the order in which it was asked for."""
+    try:
+        found = json.loads(base64.urlsafe_b64decode(token))
+    except (ValueError, RecursionError):
+        raise invalid_token() from None
+    match found:
+        case [str(found_order), int(time), str(name)] if found_order == order:
+            return time, name
+    raise invalid_token()
+
+
+def _describe_group(streams: Streams) -> dict[str, Any]:
+    return {
+        "logGroupName": GROUP,
+        "creationTime": min(map(_created, streams.values())),
+        "metricFilterCount": 0,
+        "arn": f"{_group_arn()}:*",
+        "storedBytes": sum(map(stored_bytes, streams.values())),
+        "logGroupClass": _CLASS,
+        "logGroupArn": _group_arn(),
+    }
+
+
+def _created(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2]) * 1000
+
+
+def _ends(path: Path) -> tuple[int, int] | None:
+    """The times of the first and the last event."""
+    with mapped(path) as data:
+        span = in_range(data, None, None)
+        first, last = read_forward(data, span, 1).events, read_backward(data, span, 1).events
+    return (first[0]["timestamp"], last[0]["timestamp"]) if first and last else None
+
+
+def _last_time(path: Path) -> int:
+    ends = _ends(path)
+    return ends[1] if ends else 0
+
+
+def _describe(name: str, path: Path) -> dict[str, Any]:
+    stream: dict[str, Any] = {
+        "logStreamName": name,
+        "creationTime": _created(path),
+        "uploadSequenceToken": f"{stored_bytes(path):056d}",
+        "arn": f"{_group_arn()}:log-stream:{name}",
+        "storedBytes": 0,
+    }
+    if ends := _ends(path):
+        first, last = ends
+        stream |= {"firstEventTimestamp": first, "lastEventTimestamp": last, "lastIngestionTime": last}
+    return stream
+
+
+def _not_found(message: str) -> ServiceError:
+    return ServiceError("ResourceNotFoundException", message)
+
+
+def _invalid(message: str) -> ServiceError:
+    return ServiceError("InvalidParameterException", message)

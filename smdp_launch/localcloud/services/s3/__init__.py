@@ -1,0 +1,1 @@
+"""The object service: calls, checksums and the files that hold the objects."""

@@ -1,0 +1,238 @@
+"""The SageMaker calls: CreateTrainingJob and what follows a job.
+
+A job belongs to the region that its request was signed for; calls of other regions do not find it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from smdp_launch.localcloud.account import AccountFile
+from smdp_launch.localcloud.arns import training_job_arn
+from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.job_state import JobState
+from smdp_launch.localcloud.layout import JobFolder
+from smdp_launch.localcloud.protocol import caller
+from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked, service_model
+from smdp_launch.localcloud.runtime import mounts
+from smdp_launch.localcloud.services import quotas
+from smdp_launch.localcloud.services.training import search
+from smdp_launch.localcloud.services.training.descriptions import describe, summary, tag_list, warm_pool
+from smdp_launch.localcloud.services.training.job_store import JobStore, taken
+from smdp_launch.localcloud.services.training.request_checks import MAX_TAGS, check_tags, check_training_job
+
+_PAGE = 10  # jobs, as the service where the request names no number
+_SEARCHED = "TrainingJob"
+
+
+class TrainingService:
+    def __init__(self, jobs: JobStore, account: AccountFile) -> None:
+        self._jobs = jobs
+        self._account = account
+        self._admission = threading.Lock()  # between a look at the quota and the job that uses it
+
+    def actions(self) -> dict[str, Action]:
+        life = (self.CreateTrainingJob, self.DescribeTrainingJob, self.UpdateTrainingJob, self.StopTrainingJob)
+        finding = (self.DeleteTrainingJob, self.ListTrainingJobs, self.Search)
+        return checked("sagemaker", *life, *finding, self.ListTags, self.AddTags, self.DeleteTags)
+
+    def CreateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
+        check_training_job(request, self._account.read(), caller.region())
+        mounts.check(request, self._account)
+        with self._admission:
+            self._admit(request)
+            self._jobs.create(request, caller.region())
+        return {"TrainingJobArn": training_job_arn(request["TrainingJobName"], caller.region())}
+
+    def DescribeTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        folder = self._find(request["TrainingJobName"])
+        state = self._jobs.state(folder)
+        return describe(self._jobs.request(folder), state, caller.region(), time.time())
+
+    def UpdateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        folder = self._require(request["TrainingJobName"])
+        status = self._jobs.state(folder).status
+        changed = {one: request[one] for one in ("ProfilerConfig", "RemoteDebugConfig") if one in request}
+        if status != "InProgress" and changed:
+            raise validation(f"The request was rejected because the training job is in status {status}.")
+        if "ResourceConfig" in request:
+            kept = self._jobs.request(folder)["ResourceConfig"]
+            changed["ResourceConfig"] = {**kept, **request["ResourceConfig"]}
+        self._jobs.update(folder, changed)
+        return {"TrainingJobArn": training_job_arn(folder.name, caller.region())}
+
+    def StopTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        folder = self._find(request["TrainingJobName"])
+        status = self._jobs.state(folder).status
+        if status not in ("InProgress", "Stopping"):
+            raise validation(f"The request was rejected because the training job is in status {status}.")
+        self._jobs.stop(folder)
+        return {}
+
+    def DeleteTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        folder = self._require(request["TrainingJobName"])
+        state = self._jobs.state(folder)
+        if not state.has_ended:
+            raise in_use(f"the training job is in status {state.status}; stop it and wait for its end")
+        pool = warm_pool(self._jobs.request(folder), state, time.time())
+        if pool is not None and pool["Status"] == "Available":
+            raise in_use("the training job retains a warm pool; set its KeepAlivePeriodInSeconds to 0")
+        if not self._jobs.delete(folder):
+            raise in_use("the local cloud is still removing the training job's hosts; try again")
+        return {}
+
+    def ListTrainingJobs(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        now = time.time()
+        jobs = [(asked, state) for _, asked, state in self._all()]
+        chosen = [one for one in jobs if _is_wanted(*one, request, now)]
+        by, descending = request.get("SortBy", "CreationTime"), request.get("SortOrder") == "Descending"
+        places = sorted(((_place(by, *one), one) for one in chosen), key=lambda one: one[0], reverse=descending)
+        if "NextToken" in request:
+            last = _read_token(request["NextToken"], by)
+            places = [one for one in places if (one[0] < last if descending else one[0] > last)]
+        size = int(request.get("MaxResults", _PAGE))
+        found = [summary(*one, caller.region(), now) for _, one in places[:size]]
+        answer: dict[str, Any] = {"TrainingJobSummaries": found}
+        return {**answer, "NextToken": _token(places[size - 1][0])} if size < len(places) else answer
+
+    def Search(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        if request["Resource"] != _SEARCHED:
+            raise validation(f"The local cloud searches Resource {_SEARCHED} alone, not {request['Resource']}.")
+        expression = request.get("SearchExpression", {})
+        found = [one for one in self._records() if search.matches(expression, one)]
+        by = request.get("SortBy", "LastModifiedTime")
+        found.sort(key=lambda one: one["TrainingJobName"])
+        found.sort(key=lambda one: search.place(one, by), reverse=request.get("SortOrder") != "Ascending")
+        start, size = _offset(request.get("NextToken", "0")), int(request.get("MaxResults", _PAGE))
+        answer: dict[str, Any] = {
+            "Results": [{_SEARCHED: one} for one in found[start : start + size]],
+            "TotalHits": {"Value": len(found), "Relation": "EqualTo"},
+        }
+        return {**answer, "NextToken": str(start + size)} if start + size < len(found) else answer
+
+    def ListTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        return {"Tags": tag_list(self._jobs.tags(self._find_arn(request["ResourceArn"])))}
+
+    def AddTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        check_tags(request["Tags"])
+        folder, added = self._find_arn(request["ResourceArn"]), {tag["Key"]: tag["Value"] for tag in request["Tags"]}
+        if len({**self._jobs.tags(folder), **added}) > MAX_TAGS:
+            raise ServiceError("ResourceLimitExceeded", f"A resource may have {MAX_TAGS} tags.")
+        self._jobs.change_tags(folder, added, ())
+        return {"Tags": tag_list(self._jobs.tags(folder))}
+
+    def DeleteTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
+        self._jobs.change_tags(self._find_arn(request["ResourceArn"]), {}, request["TagKeys"])
+        return {}
+
+    def _admit(self, request: Parameters) -> None:
+        """Raises ServiceError where the name is taken or the account has no room for the instances."""
+        known = self._jobs.folder(request["TrainingJobName"])
+        if known is not None:
+            raise taken(known.region)
+        resources, spot = request["ResourceConfig"], bool(request.get("EnableManagedSpotTraining"))
+        kind, wanted = resources["InstanceType"], resources["InstanceCount"]
+        room, used = self._account.read().room(kind), self._used(kind, spot)
+        if used + wanted > room:
+            raise quotas.refusal(kind, room=room, used=used, wanted=wanted, spot=spot)
+
+    def _used(self, kind: str, spot: bool) -> int:
+        """Instances of the type that jobs of the region have now."""
+        requests = [asked for _, asked, state in self._all() if not state.has_ended]
+        return sum(
+            one["ResourceConfig"]["InstanceCount"]
+            for one in requests
+            if one["ResourceConfig"]["InstanceType"] == kind and bool(one.get("EnableManagedSpotTraining")) == spot
+        )
+
+    def _all(self) -> Iterator[tuple[JobFolder, dict[str, Any], JobState]]:
+        """The jobs of the caller's region."""
+        for folder in self._jobs.folders(caller.region()):
+            with self._unless_deleted(folder):
+                state, asked = self._jobs.state(folder), self._jobs.request(folder)
+                yield folder, {**asked, "TrainingJobName": folder.name}, state
+
+    @contextmanager
+    def _unless_deleted(self, folder: JobFolder) -> Iterator[None]:
+        """Pass over a job that is deleted while it is looked at."""
+        try:
+            yield
+        except ServiceError:
+            if folder.root.exists():
+                raise
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        """Those jobs as Search returns them."""
+        known = service_model("sagemaker").shape_for(_SEARCHED).members
+        now = time.time()
+        for folder, asked, state in self._all():
+            with self._unless_deleted(folder):
+                answer = {**describe(asked, state, caller.region(), now), "Tags": tag_list(self._jobs.tags(folder))}
+                yield {name: value for name, value in answer.items() if name in known}
+
+    def _find(self, name: str) -> JobFolder:
+        folder = self._jobs.folder(name, caller.region())
+        if folder is None:
+            raise validation("Requested resource not found.")
+        return folder
+
+    def _require(self, name: str) -> JobFolder:
+        """As `_find`, for the calls that have an error of their own for it."""
+        folder = self._jobs.folder(name, caller.region())
+        if folder is None:
+            raise ServiceError("ResourceNotFound", "Requested resource not found.")
+        return folder
+
+    def _find_arn(self, resource: str) -> JobFolder:
+        prefix = training_job_arn("", caller.region())
+        return self._find(resource.removeprefix(prefix) if resource.startswith(prefix) else "")
+
+
+def in_use(why: str) -> ServiceError:
+    return ServiceError("ResourceInUse", f"The request was rejected because {why}.")
+
+
+def _is_wanted(asked: Mapping[str, Any], state: JobState, request: Parameters, now: float) -> bool:
+    times = {"CreationTime": state.created, "LastModifiedTime": state.modified}
+    pool = warm_pool(asked, state, now) or {}
+    return (
+        request.get("NameContains", "").lower() in asked["TrainingJobName"].lower()
+        and request.get("StatusEquals") in (None, state.status)
+        and request.get("WarmPoolStatusEquals") in (None, pool.get("Status"))
+        and "TrainingPlanArnEquals" not in request  # no job here has one
+        and all(time > request.get(f"{one}After", float("-inf")) for one, time in times.items())
+        and all(time < request.get(f"{one}Before", float("inf")) for one, time in times.items())
+    )
+
+
+def _place(by: str, asked: Mapping[str, Any], state: JobState) -> tuple[str | float, str]:
+    """Where a job stands in the list, for good: a page goes on behind it whatever has come or gone meanwhile."""
+    name = asked["TrainingJobName"]
+    return {"Name": name, "Status": state.status}.get(by, state.created), name
+
+
+def _token(place: tuple[str | float, str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+
+
+def _read_token(token: str, by: str) -> tuple[str | float, str]:
+    """A client's, so it may be anything: what comes back can be compared with the places of this order."""
+    try:
+        first, name = json.loads(base64.urlsafe_b64decode(token))
+    except (ValueError, TypeError, RecursionError):
+        raise validation("Invalid NextToken.") from None
+    if not isinstance(first, str if by in ("Name", "Status") else int | float) or not isinstance(name, str):
+        raise validation("Invalid NextToken.")
+    return first, name
+
+
+def _offset(token: str) -> int:
+    if not (token.isascii() and token.isdecimal() and len(token) < 10):
+        raise validation("Invalid NextToken.")
+    return int(token)

@@ -1,0 +1,88 @@
+"""A training job as DescribeTrainingJob, ListTrainingJobs and Search show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from smdp_launch.localcloud.arns import training_job_arn
+from smdp_launch.localcloud.job_state import JobState
+from smdp_launch.localcloud.runtime.artifacts import model_address
+
+Request = Mapping[str, Any]
+
+
+def describe(request: Request, state: JobState, region: str, now: float) -> dict[str, Any]:
+    """The answer of DescribeTrainingJob. Fields that the service fills in where the request has none, and that clients
+    read without a check, are filled in here too; so is ModelArtifacts, where the model will be once there is one: the
+    service's model requires it of every answer."""
+    answer: dict[str, Any] = {
+        "EnableNetworkIsolation": False,
+        "EnableInterContainerTrafficEncryption": False,
+        "EnableManagedSpotTraining": False,
+        **{name: value for name, value in request.items() if name != "Tags"},
+        "OutputDataConfig": {"KmsKeyId": "", **request["OutputDataConfig"]},
+        "TrainingJobArn": training_job_arn(request["TrainingJobName"], region),
+        "ModelArtifacts": {"S3ModelArtifacts": state.model or model_address(request)},
+        "TrainingJobStatus": state.status,
+        "SecondaryStatus": "Stopping" if state.status == "Stopping" else state.secondary,
+        "SecondaryStatusTransitions": state.transitions,
+        "CreationTime": state.created,
+        "LastModifiedTime": state.modified,
+        **_times(state, now),
+    }
+    pool = warm_pool(request, state, now)
+    if pool is not None:
+        answer["WarmPoolStatus"] = pool
+    if state.failure is not None:
+        answer["FailureReason"] = state.failure
+    if state.metrics:
+        answer["FinalMetricDataList"] = state.metrics
+    return answer
+
+
+def _times(state: JobState, now: float) -> dict[str, Any]:
+    if state.started is None:
+        return {"TrainingTimeInSeconds": 0, "BillableTimeInSeconds": 0} if state.ended is not None else {}
+    if state.ended is None:
+        return {"TrainingStartTime": state.started, "TrainingTimeInSeconds": round(now - state.started)}
+    return {
+        "TrainingStartTime": state.started,
+        "TrainingEndTime": state.ended,
+        "TrainingTimeInSeconds": state.training_seconds,
+        "BillableTimeInSeconds": state.billable_seconds,
+    }
+
+
+def warm_pool(request: Request, state: JobState, now: float) -> dict[str, Any] | None:
+    """WarmPoolStatus; None where the job asks for none. The pool is a state alone: no later job starts faster, or is
+    reported to reuse it."""
+    period = request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0)
+    if not period:
+        return None
+    if not state.has_ended:
+        return {"Status": "InUse"}
+    if state.status != "Completed" or state.ended is None:
+        return {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0}
+    if now < state.ended + period:
+        return {"Status": "Available"}
+    return {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": period}
+
+
+def summary(request: Request, state: JobState, region: str, now: float) -> dict[str, Any]:
+    """One entry of ListTrainingJobs."""
+    name, pool = request["TrainingJobName"], warm_pool(request, state, now)
+    found = {
+        "TrainingJobName": name,
+        "TrainingJobArn": training_job_arn(name, region),
+        "CreationTime": state.created,
+        "LastModifiedTime": state.modified,
+        "TrainingJobStatus": state.status,
+        "SecondaryStatus": state.secondary,
+        **({"TrainingEndTime": state.ended} if state.ended is not None else {}),
+    }
+    return found if pool is None else {**found, "WarmPoolStatus": pool}
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -1,0 +1,220 @@
+"""What CreateTrainingJob refuses beyond the service's model: first what the service refuses, then what the local cloud
+cannot do. Where each message comes from is in tests/localcloud/requests/refused.yaml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from smdp_launch.catalog.tables import table
+from smdp_launch.localcloud.account import Account
+from smdp_launch.localcloud.arns import role_name
+from smdp_launch.localcloud.errors import ServiceError, validation
+from smdp_launch.localcloud.layout import JOB_NAME
+from smdp_launch.localcloud.protocol.constraints import absent, report, too_small
+from smdp_launch.localcloud.protocol.requests import check_shape, checkpoint_path, split_uri
+from smdp_launch.localcloud.services import quotas
+
+MAX_HOSTS = 254  # addresses 127.A.B.1 to 127.A.B.254
+MAX_TAGS = 50  # of one resource, on AWS
+_LONGEST_RUNTIME = 28 * 24 * 3600  # seconds, of any job: StoppingCondition, API reference
+_DEFAULT_RUNTIME = 24 * 3600  # seconds, ibidem
+_TRUSTED = "sagemaker.amazonaws.com"
+_CHANNEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ML = PurePosixPath("/opt/ml")
+_RESERVED = [_ML / name for name in ("input", "model", "output", "code")]
+
+Request = Mapping[str, Any]
+
+
+def check_training_job(request: Request, account: Account, region: str) -> None:
+    """Raises ServiceError for a request that the service, with this account, or the local cloud refuses."""
+    check_shape("CreateTrainingJob", request)
+    _check_presence(request)
+    check_tags(request.get("Tags", []))
+    _check_algorithm(request["AlgorithmSpecification"])
+    _check_stopping(request, account)
+    _check_resources(request, region)
+    _check_channels(request.get("InputDataConfig", []), request["AlgorithmSpecification"]["TrainingInputMode"])
+    _check_address(request["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
+    if "CheckpointConfig" in request:
+        _check_checkpoints(request["CheckpointConfig"])
+    _check_role(request["RoleArn"], account)
+    if "VpcConfig" in request:
+        _check_network(request["VpcConfig"], account)
+
+
+def _check_presence(request: Request) -> None:
+    """Fields that the model no longer requires, since there are jobs of other kinds, and that a training job needs."""
+    name = request["TrainingJobName"]
+    if not JOB_NAME.fullmatch(name):
+        raise validation(
+            f"1 validation error detected: Value '{name}' at 'trainingJobName' failed to satisfy constraint: "
+            f"Member must satisfy regular expression pattern: {JOB_NAME.pattern}"
+        )
+    needed = ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition")
+    missing = [absent(f"{one[:1].lower()}{one[1:]}") for one in needed if one not in request]
+    if missing:
+        raise validation(report(missing))
+
+
+def check_tags(tags: list[Mapping[str, str]]) -> None:
+    keys = [tag["Key"] for tag in tags]
+    if len(keys) != len(set(keys)):
+        raise validation("Duplicate tag key")
+    reserved = [key for key in keys if key.lower().startswith("aws:")]
+    if reserved:
+        raise validation(
+            f"Tag key {reserved[0]!r} is not allowed: keys that begin with aws: are reserved for system use"
+        )
+
+
+def _check_algorithm(algorithm: Request) -> None:
+    image, name = algorithm.get("TrainingImage"), algorithm.get("AlgorithmName")
+    if (image is None) == (name is None):
+        fault = "both TrainingImage and AlgorithmName" if image is not None else "no TrainingImage or AlgorithmName"
+        raise validation(f"AlgorithmSpecification has {fault}; specify one of them.")
+    if image == "":
+        raise validation(
+            "Invalid training image. Please provide a valid Amazon Elastic Container Registry path of the Docker image "
+            "to run."
+        )
+    _check_input_mode(algorithm["TrainingInputMode"], "AlgorithmSpecification.TrainingInputMode")
+
+
+def _check_stopping(request: Request, account: Account) -> None:
+    limits, spot = request["StoppingCondition"], bool(request.get("EnableManagedSpotTraining"))
+    runtime, wait = limits.get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME), limits.get("MaxWaitTimeInSeconds")
+    if runtime > _LONGEST_RUNTIME:
+        raise validation(f"Invalid MaxRuntimeInSeconds. It must be less than or equal to {_LONGEST_RUNTIME}")
+    if wait is not None and not spot:
+        raise validation(
+            "Invalid MaxWaitTimeInSeconds. It is only supported when EnableManagedSpotTraining is set to true"
+        )
+    if spot and (wait is None or wait < runtime):
+        raise validation(
+            "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to MaxRuntimeInSeconds"
+        )
+    if runtime > account.longest_run:
+        raise quotas.too_long(runtime, account.longest_run)
+
+
+def _check_resources(request: Request, region: str) -> None:
+    resources = request["ResourceConfig"]
+    if resources.get("InstanceGroups"):
+        raise _unsupported("ResourceConfig.InstanceGroups; give InstanceType and InstanceCount")
+    needed = {"InstanceType": "instanceType", "InstanceCount": "instanceCount"}
+    faults = [absent(f"resourceConfig.{place}") for name, place in needed.items() if name not in resources]
+    if resources.get("InstanceCount", 1) < 1:
+        faults.append(too_small(resources["InstanceCount"], "resourceConfig.instanceCount", 1))
+    if faults:
+        raise validation(report(faults))
+    if resources["InstanceCount"] > MAX_HOSTS:
+        raise _unsupported(f"more than {MAX_HOSTS} hosts (ResourceConfig.InstanceCount)")
+    if resources.get("KeepAlivePeriodInSeconds") and request.get("EnableManagedSpotTraining"):
+        raise validation("KeepAlivePeriodInSeconds is not supported when EnableManagedSpotTraining is set to true")
+    if _is_not_offered(resources["InstanceType"], region):
+        raise ServiceError(
+            "ResourceLimitExceeded",
+            f"The requested resource training-job/{resources['InstanceType']} is not available in this region",
+        )
+
+
+def _is_not_offered(instance_type: str, region: str) -> bool:
+    """Whether the catalogue is certain of it; of most regions it knows nothing."""
+    rows: list[dict[str, Any]] = table("regions")["offerings"]
+    found = (one for one in rows if one["instance_type"] == instance_type and region in one["regions"])
+    return any(one["certain"] and not one["offered"] for one in found)
+
+
+def _check_channels(channels: list[Request], default_mode: str) -> None:
+    names = [channel["ChannelName"] for channel in channels]
+    for name in names:
+        if not _CHANNEL_NAME.fullmatch(name) or name in (".", ".."):
+            raise validation(f"{name!r} is not a channel name.")
+        if names.count(name) > 1:
+            raise validation(f"The channel name {name!r} is used twice.")
+    for channel in channels:
+        _check_channel(channel, default_mode)
+
+
+def _check_channel(channel: Request, default_mode: str) -> None:
+    where = f"channel {channel['ChannelName']!r}"
+    if len(channel["DataSource"]) > 1:
+        raise validation(f"{where} must have one data source.")
+    if "FileSystemDataSource" in channel["DataSource"]:
+        mode = channel.get("InputMode", default_mode)
+        if mode != "File":
+            raise validation(f"The input mode of {where}, a file system, must be File, not {mode}.")
+        return
+    source = channel["DataSource"].get("S3DataSource")
+    if source is None:
+        raise _unsupported(f"the data source of {where}; only S3DataSource and FileSystemDataSource")
+    if source["S3DataType"] != "S3Prefix":
+        raise _unsupported(f"S3DataType {source['S3DataType']!r} of {where}; only S3Prefix")
+    if "InputMode" in channel:
+        _check_input_mode(channel["InputMode"], where)
+    _check_address(source["S3Uri"], where)
+
+
+def _check_input_mode(mode: str, where: str) -> None:
+    if mode == "Pipe":
+        raise _unsupported(f"Pipe input ({where}); use File or FastFile")
+
+
+def _check_checkpoints(config: Request) -> None:
+    path = checkpoint_path(config)
+    if _ML not in path.parents or ".." in path.parts:
+        raise _unsupported(f"CheckpointConfig.LocalPath {str(path)!r}; only folders below {_ML}")
+    if any(path == folder or folder in path.parents for folder in _RESERVED):
+        raise validation(f"CheckpointConfig.LocalPath {str(path)!r} overlaps a folder that the platform fills.")
+    _check_address(config["S3Uri"], "CheckpointConfig.S3Uri")
+
+
+def _check_address(uri: str, where: str) -> None:
+    bucket, _ = split_uri(uri, where)
+    if not _BUCKET_NAME.fullmatch(bucket):
+        raise validation(
+            f"Invalid bucket name {bucket!r} in {where}: give 3 to 63 lowercase letters, digits, dots and hyphens."
+        )
+
+
+def _check_role(arn: str, account: Account) -> None:
+    """Of what the account's file says: without it any role exists, of any account, since job files name the roles of
+    real accounts."""
+    if account.role_account not in (None, arn.split(":")[4]):
+        raise ServiceError("AccessDeniedException", "Cross-account pass role is not allowed.")
+    if account.roles is None:
+        return
+    role = account.roles.get(role_name(arn))
+    if role is None or _TRUSTED not in role.trusts:
+        raise validation(
+            f"Could not assume role {arn}. Please ensure that the role exists and allows principal '{_TRUSTED}' to "
+            "assume the role."
+        )
+
+
+def _check_network(config: Request, account: Account) -> None:
+    """Ids are checked where the account's file lists subnets or groups: job files name those of real accounts."""
+    vpcs = set()
+    if account.lists("subnets"):
+        for name in config["Subnets"]:
+            if name not in account.subnets:
+                raise validation(f"The subnet ID '{name}' does not exist")
+        vpcs = {account.subnets[name].vpc for name in config["Subnets"]}
+        if len(vpcs) > 1:
+            raise validation(f"Subnets of different VPCs: {', '.join(sorted(vpcs))}. Subnets must be in the same VPC.")
+    if account.lists("security_groups"):
+        for name in config["SecurityGroupIds"]:
+            if name not in account.security_groups:
+                raise validation(f"The security group '{name}' does not exist")
+            if vpcs and account.security_groups[name].vpc not in vpcs:
+                subnet = config["Subnets"][0]
+                raise validation(f"Security group {name} and subnet {subnet} belong to different networks.")
+
+
+def _unsupported(what: str) -> ServiceError:
+    return validation(f"The local cloud does not support {what}.")

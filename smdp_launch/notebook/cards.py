@@ -1,0 +1,88 @@
+"""The cards of diagnostics, specs, plans and jobs. `card_of` is the one entry point: one function for each type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import singledispatch
+from typing import Any
+
+from smdp_launch.diagnostics import Diagnostic, Diagnostics, Severity, shortened, summed
+from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.jobs.job import Job
+from smdp_launch.notebook.html import Row, card, folded, lines, marked, rows
+from smdp_launch.planning.plan import Plan
+from smdp_launch.planning.summary import summary
+from smdp_launch.secret_forms import named_secrets, starred
+
+
+@singledispatch
+def card_of(value: object) -> str:
+    """The HTML of one value."""
+    raise TypeError(f"there is no card of a {type(value).__name__}")
+
+
+@card_of.register
+def _(one: Diagnostic) -> str:
+    return card(one.code, *_parts(one))
+
+
+@card_of.register
+def _(diagnostics: Diagnostics) -> str:
+    return card(summed(diagnostics) or "nothing is wrong", *(part for one in diagnostics for part in _parts(one)))
+
+
+def _parts(one: Diagnostic) -> list[str]:
+    places = [one.span, *one.also] if one.span is not None else []
+    where = [("at", ", ".join(map(str, places)))] if places else []
+    excerpt = [("", one.span.excerpt()[0])] if one.span is not None and one.span.source.strip() else []
+    fix = [("help", shortened(one.help))] if one.help else []
+    return [
+        marked(one.severity.value, f"{one.severity.value}[{one.code}] {shortened(one.message)}"),
+        rows([*where, *excerpt, *fix]),
+    ]
+
+
+@card_of.register
+def _(spec: JobSpec) -> str:
+    fields = spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"schema_version", "name"})
+    return card(spec.name, rows((key, _in_lines(value)) for key, value in fields.items() if value), beside="job")
+
+
+def _in_lines(value: Any) -> str:
+    """A value for people: a line for each leaf of a mapping."""
+    return lines(list(_leaves("", value))) if isinstance(value, dict) else _shown(value)
+
+
+def _leaves(above: str, value: dict[str, Any]) -> Iterator[Row]:
+    for key, one in value.items():
+        name = f"{above}.{key}" if above else key
+        if isinstance(one, dict) and one:
+            yield from _leaves(name, one)
+        else:
+            yield name, _shown(one)
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(_shown(one) for one in value) if isinstance(value, list) else str(value)
+
+
+@card_of.register
+def _(plan: Plan) -> str:
+    secrets = named_secrets(plan.spec.model_dump(mode="json"))
+    request = json.dumps(starred(plan.request, secrets), indent=2, ensure_ascii=False)
+    problems = [one for one in plan.diagnostics if one.severity is not Severity.NOTE]  # the summary has the notes
+    messages = [marked(one.severity.value, f"{one.code} {one.message}") for one in problems]
+    shown = [(name, str(starred(value, secrets))) for name, value in summary(plan)]
+    return card(plan.job, rows(shown), *messages, folded("the request", request), beside=f"from {plan.job_file}")
+
+
+@card_of.register
+def _(job: Job) -> str:
+    """What was seen last: a view makes no call."""
+    known = [("where", job.where), ("output", job.output or "unknown"), ("last seen", job.last_seen)]
+    if job.outcome is None:
+        return card(job.name, rows(known), beside="job")
+    ended = [("ended", job.outcome.summary), ("model", job.outcome.model or "none")]
+    reason = [marked("error", job.outcome.reason)] if job.outcome.reason else []
+    return card(job.name, rows([*known, *ended]), *reason, beside="job")

@@ -1,0 +1,51 @@
+"""Which field of the job file makes which member of the request."""
+
+from __future__ import annotations
+
+from smdp_launch.jobfile.yaml.document import Location
+from smdp_launch.request.limits import Path
+
+#: The request's member to the job file's field. Everything below a member is below the field.
+FIELDS: dict[Path, Location] = {
+    tuple(member.split(".")): tuple(field.split("."))
+    for member, field in {
+        "TrainingJobName": "name",
+        "RoleArn": "role",
+        "AlgorithmSpecification.TrainingImage": "image",
+        "AlgorithmSpecification.AlgorithmName": "image",
+        "AlgorithmSpecification.TrainingInputMode": "channels.NAME.mode",
+        "AlgorithmSpecification.MetricDefinitions": "metrics",
+        "HyperParameters": "script.hyperparameters",
+        "Environment": "environment",
+        "InputDataConfig": "channels",
+        "OutputDataConfig.S3OutputPath": "output.s3",
+        "OutputDataConfig.KmsKeyId": "encryption.output_key",
+        "OutputDataConfig.CompressionType": "output.compression",
+        "ResourceConfig.InstanceType": "compute.instance_type",
+        "ResourceConfig.InstanceCount": "compute.instance_count",
+        "ResourceConfig.InstancePreferences": "compute.fallback_types",
+        "ResourceConfig.VolumeSizeInGB": "compute.volume_gb",
+        "ResourceConfig.VolumeKmsKeyId": "encryption.volume_key",
+        "ResourceConfig.KeepAlivePeriodInSeconds": "compute.keep_alive",
+        "StoppingCondition.MaxRuntimeInSeconds": "compute.max_run",
+        "StoppingCondition.MaxWaitTimeInSeconds": "spot.max_wait",
+        "StoppingCondition.MaxPendingTimeInSeconds": "compute.max_pending",
+        "CheckpointConfig.S3Uri": "checkpoint.s3",
+        "CheckpointConfig.LocalPath": "checkpoint.path",
+        "VpcConfig.Subnets": "network.subnets",
+        "VpcConfig.SecurityGroupIds": "network.security_groups",
+        "EnableNetworkIsolation": "network.isolated",
+        "EnableInterContainerTrafficEncryption": "network.encrypt_traffic",
+        "EnableManagedSpotTraining": "spot",
+        "RetryStrategy.MaximumRetryAttempts": "compute.retries",
+        "Tags": "tags",
+    }.items()
+}
+
+#: Structures that the launcher makes: what an overlay leaves out of them is there.
+MADE: frozenset[Path] = frozenset({(), *(path[:length] for path in FIELDS for length in range(1, len(path)))})
+
+
+def field_of(path: Path) -> Location | None:
+    """The field that makes the member at ``path``, or the one it lies in."""
+    return next((FIELDS[path[:length]] for length in range(len(path), 0, -1) if path[:length] in FIELDS), None)

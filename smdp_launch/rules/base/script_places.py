@@ -1,0 +1,15 @@
+"""Places in the files of the source folder, as diagnostics show them."""
+
+from __future__ import annotations
+
+from smdp_launch.diagnostics import Span
+from smdp_launch.rules.base.facts import Facts
+from smdp_launch.source.script.syntax import Mark
+
+
+def place(facts: Facts, name: str, mark: Mark) -> Span:
+    """``mark`` in the script ``name`` of the source folder."""
+    lines = facts.scripts[name].lines
+    source = lines[mark.line - 1] if mark.line <= len(lines) else ""
+    file = str(facts.source.folder / name) if facts.source is not None else name
+    return Span(file, mark.line, mark.column, mark.end_column, source)

@@ -1,0 +1,1 @@
+"""Rules about instances, framework, image and cost."""

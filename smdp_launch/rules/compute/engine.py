@@ -1,0 +1,49 @@
+"""Options of the engine: each engine has its own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from smdp_launch.jobfile.model.spec import EngineOptions
+from smdp_launch.rules.base.facts import Facts, Finding, rule
+
+_OPTIONS = "engine_options"
+_MPI = "custom_mpi_options"
+
+# The toolkit splits the text at blanks and starts mpirun without a shell.
+_SHELL = (";", "|", "&", ">", "<", "`", "$(", "\\")
+
+
+@rule("SMDP319", "engine", "engine_options")
+def options_of_this_engine(facts: Facts) -> Iterator[Finding]:
+    engine, options = facts.spec.engine, facts.spec.engine_options
+    for name in EngineOptions.model_fields:
+        of_mpi = name == _MPI
+        if not facts.loaded.has(_OPTIONS, name) or getattr(options, name) is None or of_mpi != (engine == "native"):
+            continue
+        other = "smdistributed" if of_mpi else "native"
+        reason = "which starts its workers without mpirun" if of_mpi else "which is AWS's library"
+        message = f"{name} does nothing with engine {engine}, {reason}"
+        help_ = f"leave it out, or choose `engine: {other}`"
+        yield Finding((_OPTIONS, name), message, help_, on_key=True, remove=True)
+
+
+@rule("SMDP319", "engine", "engine_options.custom_mpi_options")
+def mpi_options(facts: Facts) -> Iterator[Finding]:
+    text = facts.spec.engine_options.custom_mpi_options
+    problem = _mpi_problem(text) if text and facts.spec.engine == "smdistributed" else None
+    if problem is not None:
+        help_ = "write options as mpirun takes them, such as -x NCCL_DEBUG=VERSION"
+        yield Finding((_OPTIONS, _MPI), f"{_MPI}: {problem}", help_)
+
+
+def _mpi_problem(text: str) -> str | None:
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return "a quote is not closed"
+    if not words or not words[0].startswith("-"):
+        return f"{words[0] if words else 'it'} is no option, and mpirun would take it for the program"
+    strange = next((one for one in _SHELL if one in text), None)
+    return f"{strange} means nothing here, no shell reads the options" if strange else None

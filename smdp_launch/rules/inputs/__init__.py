@@ -1,0 +1,1 @@
+"""Rules about input data and locations in S3."""

@@ -1,0 +1,133 @@
+"""Environment variables that are not the job's to set, and the metrics' expressions."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+
+from smdp_launch.diagnostics import Severity
+from smdp_launch.jobfile.model.schema import accepts
+from smdp_launch.jobfile.model.spec import EngineOptions
+from smdp_launch.jobfile.yaml.document import Location
+from smdp_launch.jobfile.yaml.text import written
+from smdp_launch.rules.base.facts import Facts, Finding, rule
+
+#: Of these the containers' toolkits, the engine and the platform say what they are.
+_FIXED = {
+    "TRAINING_JOB_NAME": "SageMaker sets it",
+    "TRAINING_JOB_ARN": "SageMaker sets it",
+    "AWS_REGION": "SageMaker sets it to the job's region",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "SageMaker sets it for the execution role",
+    **dict.fromkeys(
+        ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        "each worker gets its own value at the start",
+    ),
+    **dict.fromkeys(
+        ("SMDP_HOST_ID", "SMDP_ML_ROOT", "SMDP_HOSTS_FILE", "SMDP_GENERATION"), "the entrypoint sets it on each host"
+    ),
+}
+_PREFIXES = {
+    "SM_": "the container's toolkit sets those that begin with SM_",
+    "SAGEMAKER_": "the container's toolkit reads those that begin with SAGEMAKER_ in place of the job's own settings",
+    "OMPI_": "mpirun sets those that begin with OMPI_",
+}
+_FIELDS = {
+    "SMDP_ENGINE": "engine",
+    "SMDP_AMP": "amp",
+    **{f"SMDP_{name.upper()}": f"engine_options.{name}" for name in EngineOptions.model_fields if "mpi" not in name},
+}
+
+
+@rule("SMDP605", "environment")
+def reserved_variables(facts: Facts) -> Iterator[Finding]:
+    for name in facts.spec.environment:
+        reason = _FIXED.get(name) or next((why for start, why in _PREFIXES.items() if name.startswith(start)), None)
+        if name in _FIELDS:
+            message = f"{name} is what the field `{_FIELDS[name]}` sets"
+            help_ = f"write `{_FIELDS[name]}:` in its place"
+            target = _as_field(facts, name)
+            yield Finding(("environment", name), message, help_, on_key=True, remove=bool(target), write=target)
+        elif reason is not None:
+            message = f"{name} is reserved: {reason}"
+            help_ = "leave it out, or choose another name"
+            yield Finding(("environment", name), message, help_, on_key=True, remove=True)
+
+
+def _as_field(facts: Facts, name: str) -> dict[Location, str]:
+    """The field that the variable stands for with the variable's value; nothing where they do not fit."""
+    target = tuple(_FIELDS[name].split("."))
+    text = facts.spec.environment[name]
+    values = [text, *([float(text), int(float(text))] if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) else [])]
+    fitting = [one for one in reversed(values) if accepts(target, facts.document.data, one)]
+    is_native = facts.has("engine") and facts.spec.engine == "native"
+    if not fitting or not is_native or facts.document.written(target):
+        return {}
+    return {target: written(fitting[0])}
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    """Raises re.error. What a later Python may read in another way is no matter of the job's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile(text)
+
+
+@rule("SMDP606", "metrics")
+def metric_expressions(facts: Facts) -> Iterator[Finding]:
+    for name, text in facts.spec.metrics.items():
+        try:
+            _expression(text)
+        except re.error as error:
+            message = f"metric {name}: not a regular expression, {error.msg}"
+            place = f" at character {error.pos + 1}" if error.pos is not None else ""
+            yield Finding(("metrics", name), f"{message}{place}", r"a bracket itself is written \( in single quotes")
+
+
+@rule("SMDP606", "metrics", severity=Severity.WARNING)
+def metric_finds_a_value(facts: Facts) -> Iterator[Finding]:
+    for name, text in facts.spec.metrics.items():
+        try:
+            groups = _expression(text).groups
+        except re.error:
+            continue
+        if groups == 0:
+            message = f"metric {name}: the expression has no group, so it finds a line and no value in it"
+            meant = _with_group(text)
+            example = written(meant if meant is not None else f"{name}=([0-9.]+)")
+            help_ = f"put parentheses around the value: {example}"
+            if meant is None:
+                help_ = f"put parentheses around the part that matches the value, such as {example}"
+            yield Finding(("metrics", name), message, help_, replacement=written(meant) if meant is not None else None)
+
+
+#: One character, class or escape of a regular expression with how often it may occur; anything else is not looked into.
+_PIECE = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^()|*+?{}\[\]])((?:[*+?]|\{\d*,?\d*\})\??)?", re.DOTALL)
+_SAMPLES = ("0.5", "12", "0.1234", "1e-05", "12.5", "7", "1")
+
+
+def _with_group(text: str) -> str | None:
+    """The expression with a group around the last part that matches a number; None where there is no such part."""
+    pieces = list(_PIECE.finditer(text))
+    if "".join(one[0] for one in pieces) != text:
+        return None
+    for end in range(len(pieces), 0, -1):
+        start = min((one for one in range(end) if _is_number(pieces[one:end])), default=None)
+        if start is not None:
+            first, last = pieces[start].start(), pieces[end - 1].end()
+            return f"{text[:first]}({text[first:last]}){text[last:]}"
+    return None
+
+
+def _is_number(pieces: list[re.Match[str]]) -> bool:
+    """Whether these match numbers, begin with what may begin one, and are more than a literal."""
+    expression = "".join(one[0] for one in pieces)
+    if not any(one[1][0] in "[\\." and one[1] != r"\." for one in pieces):
+        return False
+    if not any(_matches(pieces[0][1], one) for one in "0-+."):
+        return False
+    return any(_matches(expression, one) for one in _SAMPLES)
+
+
+def _matches(expression: str, text: str) -> bool:
+    return _expression(expression).fullmatch(text) is not None

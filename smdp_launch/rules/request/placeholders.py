@@ -1,0 +1,100 @@
+"""Placeholders: values that a person fills in before a launch on AWS. Plans and local runs take them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from smdp_launch.catalog.placeholders import is_placeholder, of_hyperparameter
+from smdp_launch.diagnostics import Span
+from smdp_launch.jobfile.model.channels import KINDS
+from smdp_launch.jobfile.yaml.document import Layer, Location
+from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.units import count, listed
+
+_BUCKET = "name a bucket of yours"
+_KEY = "give the id, alias or ARN of a KMS key of yours"
+
+
+class Placeholder(NamedTuple):
+    """A value to fill in: its field, such as ``channels.train.s3``, its text as written, and its place, if that is in a
+    file."""
+
+    field: str
+    text: str
+    span: Span | None
+
+    def to_json(self) -> dict[str, object]:
+        return {"field": self.field, "text": self.text, "span": self.span.to_json() if self.span is not None else None}
+
+
+def placeholders_of(facts: Facts) -> Iterator[Placeholder]:
+    """Every value to fill in; those of the account come first."""
+    for at, _ in _unfilled(facts):
+        entry = facts.document.entry(at)
+        yield Placeholder(_name(at), entry.text, entry.value if entry.layer is not Layer.PYTHON else None)
+
+
+def to_fill_in(placeholders: Sequence[Placeholder]) -> str:
+    """Such as ``2 values to fill in before AWS: role, region``."""
+    return f"{count(len(placeholders), 'value')} to fill in before AWS: {', '.join(one.field for one in placeholders)}"
+
+
+@rule("SMDP801", on_launch=True)
+def unfilled_placeholders(facts: Facts) -> Iterator[Finding]:
+    by_help: dict[str, list[Location]] = {}
+    for at, help_ in _unfilled(facts):
+        by_help.setdefault(help_, []).append(at)
+    for help_, fields in by_help.items():
+        names = listed([_name(at) for at in fields])
+        message = f"{names} {'is a placeholder' if len(fields) == 1 else 'are placeholders'}"
+        yield Finding(fields[0], message, help_, also=tuple(fields[1:]))
+
+
+def _unfilled(facts: Facts) -> Iterator[tuple[Location, str]]:
+    yield from ((at, help_) for at, value, help_ in _own_values(facts) if value is not None and is_placeholder(value))
+    for name, value in facts.spec.script.hyperparameters.items() if facts.has("script.hyperparameters") else ():
+        if value == of_hyperparameter(name):
+            yield ("script", "hyperparameters", name), "give the value that the script is to get"
+
+
+def _own_values(facts: Facts) -> Iterator[tuple[Location, str | None, str]]:
+    """The fields that name something of a person's own account: field, value, and what to write."""
+    spec = facts.spec
+    if facts.has("image"):
+        yield ("image",), spec.image, "give the URI of an image that you pushed"
+    if facts.has("role"):
+        yield ("role",), spec.role, "give the ARN of your execution role"
+    if facts.has("region"):
+        yield ("region",), spec.region, "give your region, such as us-east-1"
+    yield from _locations(facts)
+    yield from _network(facts)
+    for key in ("volume_key", "output_key"):
+        if facts.has(f"encryption.{key}"):
+            yield ("encryption", key), getattr(spec.encryption, key), _KEY
+
+
+def _locations(facts: Facts) -> Iterator[tuple[Location, str | None, str]]:
+    for name, channel in facts.channels():
+        for kind in KINDS:
+            if hasattr(channel, kind) and facts.loaded.has("channels", name, kind):
+                yield ("channels", name, kind), getattr(channel, kind), _BUCKET if kind == "s3" else _file_system(kind)
+    if facts.has("output.s3"):
+        yield ("output", "s3"), facts.spec.output.s3, _BUCKET
+    if facts.spec.checkpoint is not None and facts.has("checkpoint.s3"):
+        yield ("checkpoint", "s3"), facts.spec.checkpoint.s3, _BUCKET
+
+
+def _file_system(kind: str) -> str:
+    return f"give the id of your {'FSx for Lustre' if kind == 'fsx' else 'EFS'} file system"
+
+
+def _network(facts: Facts) -> Iterator[tuple[Location, str | None, str]]:
+    network = facts.spec.network
+    for key, what in (("subnets", "a subnet"), ("security_groups", "a security group")):
+        for index, value in enumerate(getattr(network, key) or () if facts.has(f"network.{key}") else ()):
+            yield ("network", key, index), value, f"give the id of {what} of your VPC"
+
+
+def _name(at: Location) -> str:
+    return ".".join(str(part) for part in at)

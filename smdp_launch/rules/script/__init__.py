@@ -1,0 +1,1 @@
+"""Rules about the training script and its source folder."""

@@ -1,0 +1,56 @@
+"""Where a file divides the number of workers by a constant, as in ``batch_size //= dist.get_world_size() // 8``.
+
+Such code is right for whole hosts of 8 GPUs; with fewer workers than the constant the quotient is 0.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from smdp_launch.source.script.scopes import dotted, tail
+from smdp_launch.source.script.syntax import Mark, Syntax
+
+_CALLS = {"get_world_size", "get_num_processes"}
+_LIBRARIES = ("smdistributed.", "horovod.")
+_NAMES = {"world_size", "WORLD_SIZE"}
+
+
+class Division(NamedTuple):
+    """``text`` is the expression, such as ``dist.get_world_size() // 8``; below ``divisor`` workers it is 0."""
+
+    mark: Mark
+    text: str
+    divisor: int
+
+
+def divisions(syntax: Syntax) -> Iterator[Division]:
+    """The whole-number quotients of the world size and a constant above 1."""
+    truncated = {id(call.args[0]) for call, name, _ in syntax.calls if name == "int" and len(call.args) == 1}
+    for node in syntax.all(ast.BinOp):
+        is_whole = isinstance(node.op, ast.FloorDiv) or (isinstance(node.op, ast.Div) and id(node) in truncated)
+        if is_whole and isinstance(node.right, ast.Constant) and _is_world_size(node.left, syntax):
+            divisor = node.right.value
+            if isinstance(divisor, int) and divisor > 1:
+                yield Division(syntax.mark(node), syntax.text(node), divisor)
+
+
+def _is_world_size(node: ast.expr, syntax: Syntax) -> bool:
+    if isinstance(node, ast.Call):
+        name = syntax.full_name(node.func)
+        is_library = name.startswith(_LIBRARIES) and name.endswith(".size")
+        is_text = tail(node.func) == "int" and len(node.args) == 1 and _is_variable(node.args[0])
+        return tail(node.func) in _CALLS or is_library or is_text
+    return tail(node) in _NAMES
+
+
+def _is_variable(node: ast.expr) -> bool:
+    """``os.environ["WORLD_SIZE"]``, or ``os.environ.get("WORLD_SIZE", 1)``."""
+    if isinstance(node, ast.Call):
+        return bool(node.args) and "environ" in dotted(node.func) and _is_its_name(node.args[0])
+    return isinstance(node, ast.Subscript) and "environ" in dotted(node.value) and _is_its_name(node.slice)
+
+
+def _is_its_name(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "WORLD_SIZE"

@@ -1,0 +1,70 @@
+"""The notebook's template: executed, and written by ``init`` for the job file beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.checking.job import check_job
+from smdp_launch.errors import ExitCode
+from smdp_launch.source.scan import scan_source
+from smdp_launch.templates import template
+from tests.conftest import Command, write_job
+from tests.support.notebooks import executed
+
+# The kernel's own packages warn of what is coming in theirs.
+pytestmark = pytest.mark.filterwarnings("ignore")
+SCRIPT = """\
+import os
+print("rank", os.environ["RANK"])
+open(os.path.join(os.environ["SM_MODEL_DIR"], "model.txt"), "w").write("trained")
+"""
+
+
+def test_the_notebook_of_a_job_runs_to_its_model(job_folder: Path) -> None:
+    """But for the cells of the SageMaker SDK, which the clients' tier executes too."""
+    write_job(job_folder, script=SCRIPT)
+    (job_folder / "job.ipynb").write_text(template("notebooks/train.ipynb").read_text())
+    shown = executed(job_folder / "job.ipynb", "sdk")
+    for cell in ("validate", "load", "plan", "launch"):
+        assert '<div class="smdp-card">' in shown[cell][-1]
+    lines, card = shown["follow"]
+    assert {"algo-1 | rank 0", "algo-2 | rank 1"} <= set(lines.splitlines())
+    assert "completed" in card
+    (folder,) = json.loads(shown["download"][0].replace("'", '"'))
+    assert (job_folder / folder / "model.txt").read_text() == "trained"
+
+
+def test_init_writes_the_notebook_beside_the_job_file_and_out_of_the_source(
+    smdp_launch: Command, job_folder: Path
+) -> None:
+    (job_folder / "src" / "train.py").write_text("import torch\n")
+    before = scan_source(job_folder / "src").sha256
+    arguments = ["init", "src", "--output", "src/mine.yaml", "--notebook", "--yes"]
+    ran = smdp_launch(*arguments)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert "wrote src/mine.ipynb, which .smdpignore leaves out of the source\n" in ran.stdout
+    notebook = json.loads((job_folder / "src" / "mine.ipynb").read_text())
+    assert 'JOB = "mine.yaml"' in [line for cell in notebook["cells"] for line in cell["source"]]
+    assert scan_source(job_folder / "src").sha256 != before  # the job file lies in it
+    (job_folder / "src" / "mine.ipynb").write_text("saved again")
+    assert "mine.ipynb" not in [one.name for one in scan_source(job_folder / "src").files]
+    again = smdp_launch(*arguments)
+    assert again.returncode == ExitCode.REFUSED
+    assert smdp_launch(*arguments, "--force").returncode == ExitCode.OK
+    assert (job_folder / "src" / ".smdpignore").read_text() == "/mine.ipynb\n"
+
+
+def test_the_templates_are_found(job_folder: Path) -> None:
+    assert check_job(template("jobs/mnist.yaml"), environ={}).facts is not None
+    with pytest.raises(FileNotFoundError, match="no template notebooks/nothing"):
+        template("notebooks/nothing.ipynb")
+
+
+def test_a_line_that_the_ignore_file_does_not_end_stays_a_line(smdp_launch: Command, job_folder: Path) -> None:
+    (job_folder / "src" / "train.py").write_text("import torch\n")
+    (job_folder / "src" / ".smdpignore").write_text("data/")
+    assert smdp_launch("init", "src", "--output", "src/mine.yaml", "--notebook", "--yes").returncode == ExitCode.OK
+    assert (job_folder / "src" / ".smdpignore").read_text() == "data/\n/mine.ipynb\n"

@@ -1,0 +1,253 @@
+"""A job said in YAML, on the command line, in a mapping or as a JobSpec gives one request, field by field."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+
+import smdp_launch
+from smdp_launch import JobSpec
+from smdp_launch.cli.main import smdp_launch as command_line
+from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
+from smdp_launch.jobfile.model.schema import element, fields, model_of
+from smdp_launch.request.build import PLAN_TAG
+from tests.conftest import JOB, Command, write_job
+
+Job = dict[str, Any]
+
+BASE: Job = YAML(typ="safe", pure=True).load(JOB)
+FILE_SYSTEM = "fs-0123456789abcdef0"
+VPC = {"subnets": ["subnet-01234567"], "security_groups": ["sg-89abcdef"]}
+AWS_LIBRARY = {"engine": "smdistributed", "image": None}
+MANIFEST = {"s3": "s3://bucket/train.manifest", "mode": "Pipe", "data_type": "AugmentedManifestFile"}
+AUGMENTED = MANIFEST | {"attributes": ["image-ref", "label"], "record_wrapping": "RecordIO"}
+
+#: Each field with what a job says for it, beside what the field cannot be said without. None takes a key away.
+CASES: dict[str, Job] = {
+    "schema": {"schema": 1},
+    "name": {"name": "other"},
+    "engine": AWS_LIBRARY,
+    "policy": {"policy": "extended", "compute": {"instance_type": "ml.p4de.24xlarge"}},
+    "framework.name": AWS_LIBRARY | {"framework": {"name": "tensorflow", "version": "2.11.0"}},
+    "framework.version": AWS_LIBRARY | {"framework": {"version": "1.13.1"}},
+    "framework.python": AWS_LIBRARY | {"framework": {"version": "1.13.1", "python": "3.9"}},
+    "framework.transformers": AWS_LIBRARY | {"framework": {"version": "1.10.2", "transformers": "4.17.0"}},
+    "image": {"image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:2.0.1-cu118"},
+    "script.entry": {"script": {"entry": "lib/run.py"}},
+    "script.source": {"script": {"source": "more"}},
+    "script.source_limit_mb": {"script": {"source_limit_mb": 7}},
+    "script.hyperparameters.NAME": {
+        "script": {"hyperparameters": {"text": "a b", "yes": True, "rate": 0.1, "list": [1, "2"], "model.depth": 3}}
+    },
+    "compute.instance_type": {"compute": {"instance_type": "ml.p3dn.24xlarge"}},
+    "compute.instance_count": {"compute": {"instance_count": 4}},
+    "compute.fallback_types": {"compute": {"fallback_types": ["ml.p3dn.24xlarge"]}},
+    "compute.volume_gb": {"compute": {"volume_gb": 99}},
+    "compute.max_run": {"compute": {"max_run": 3601}},
+    "compute.max_pending": {"compute": {"max_pending": 1801}},
+    "compute.keep_alive": {"compute": {"keep_alive": 61}},
+    "compute.retries": {"compute": {"retries": 3}},
+    "spot.max_wait": {"spot": {"max_wait": 7200}, "checkpoint": {"s3": "s3://bucket/checkpoints"}},
+    "channels.NAME.s3": {"channels": {"train": {"s3": "s3://bucket/other"}, "test": {"s3": "s3://bucket/test"}}},
+    "channels.NAME.mode": {"channels": {"train": {"mode": "FastFile"}}},
+    "channels.NAME.distribution": {"channels": {"train": {"distribution": "ShardedByS3Key"}}},
+    "channels.NAME.data_type": {"channels": {"train": {"data_type": "ManifestFile", "s3": "s3://bucket/manifest"}}},
+    "channels.NAME.attributes": {"channels": {"train": AUGMENTED}},
+    "channels.NAME.shuffle": {"channels": {"train": AUGMENTED | {"shuffle": 5}}},
+    "channels.NAME.content_type": {"channels": {"train": {"content_type": "text/csv"}}},
+    "channels.NAME.compression": {"channels": {"train": {"mode": "Pipe", "compression": "Gzip"}}},
+    "channels.NAME.record_wrapping": {"channels": {"train": {"mode": "Pipe", "record_wrapping": "RecordIO"}}},
+    "channels.NAME.fsx": {"channels": {"more": {"fsx": FILE_SYSTEM, "path": "/fsx/data"}}, "network": VPC},
+    "channels.NAME.efs": {"channels": {"more": {"efs": FILE_SYSTEM, "path": "/data"}}, "network": VPC},
+    "channels.NAME.path": {"channels": {"more": {"efs": FILE_SYSTEM, "path": "/other"}}, "network": VPC},
+    "channels.NAME.access": {
+        "channels": {"more": {"fsx": FILE_SYSTEM, "path": "/fsx/data", "access": "rw"}},
+        "network": VPC,
+    },
+    "output.s3": {"output": {"s3": "s3://bucket/elsewhere"}},
+    "output.compression": {"output": {"compression": "none"}},
+    "checkpoint.s3": {"checkpoint": {"s3": "s3://bucket/checkpoints"}},
+    "checkpoint.path": {"checkpoint": {"s3": "s3://bucket/checkpoints", "path": "/opt/ml/local/state"}},
+    "network.subnets": {"network": VPC},
+    "network.security_groups": {"network": VPC | {"security_groups": ["sg-0123456789abcdef0", "sg-89abcdef"]}},
+    "network.isolated": {"network": {"isolated": True}},
+    "network.encrypt_traffic": {"network": {"encrypt_traffic": True}},
+    "encryption.volume_key": {
+        "compute": {"instance_type": "ml.p3.16xlarge"},
+        "encryption": {"volume_key": "alias/volumes"},
+    },
+    "encryption.output_key": {"encryption": {"output_key": "alias/results"}},
+    "environment.NAME": {"environment": {"MY_MODE": "a=b, c", "OTHER": "1"}},
+    "tags.NAME": {"tags": {"team": "vision", "cost center": "12"}},
+    "metrics.NAME": {"metrics": {"loss": "loss=([0-9.]+)"}},
+    "batch.global": {"batch": {"global": 256, "hyperparameter": "batch-size"}},
+    "batch.per_gpu": {"batch": {"per_gpu": 8, "hyperparameter": "batch-size"}},
+    "batch.hyperparameter": {"batch": {"per_gpu": 8, "hyperparameter": "bs"}},
+    "batch.reference_size": {"batch": {"global": 256, "reference_size": 128, "reference_learning_rate": 0.1}},
+    "batch.reference_learning_rate": {"batch": {"global": 256, "reference_size": 256, "reference_learning_rate": 0.2}},
+    "batch.learning_rate": {
+        "batch": {"global": 256, "reference_size": 256, "reference_learning_rate": 0.2, "learning_rate": "rate"},
+        "script": {"hyperparameters": {"rate": 0.2}},
+    },
+    "batch.scaling": {
+        "batch": {"global": 256, "reference_size": 64, "reference_learning_rate": 0.2, "scaling": "sqrt"},
+    },
+    "batch.warmup_steps": {"batch": {"global": 256, "warmup_steps": 5}},
+    "amp": {"amp": "fp16"},
+    "engine_options.streams": {"engine_options": {"streams": 3}},
+    "engine_options.wire_dtype": {"engine_options": {"wire_dtype": "float16"}},
+    "engine_options.piece_kib": {"engine_options": {"piece_kib": 512}},
+    "engine_options.operation_timeout_s": {"engine_options": {"operation_timeout_s": 90.5}},
+    "engine_options.rendezvous_timeout_s": {"engine_options": {"rendezvous_timeout_s": 60.0}},
+    "engine_options.heartbeat_s": {"engine_options": {"heartbeat_s": 2.5}},
+    "engine_options.verbose": {"engine_options": {"verbose": True}},
+    "engine_options.custom_mpi_options": AWS_LIBRARY | {"engine_options": {"custom_mpi_options": '-x A="b c"'}},
+    "overlay.NAME": {"overlay": {"RemoteDebugConfig": {"EnableRemoteDebug": True}}},
+    "silence": {"silence": ["SMDP423", "SMDP505"]},
+    "budget.max_usd": {"budget": {"max_usd": 1000.5, "prices": "prices.yaml"}},
+    "budget.prices": {"budget": {"prices": "prices.yaml"}},
+    "role": {"role": "arn:aws:iam::123456789012:role/other"},
+    "region": {"region": "us-west-2", "image": "123456789012.dkr.ecr.us-west-2.amazonaws.com/mine:2.0.1-cu118"},
+    "local.channels.NAME": {"local": {"channels": {"train": "data/part-0"}}},
+}
+
+#: Fields that say something to the launcher alone, and the source, of which the request has the archive's address.
+NOT_IN_THE_REQUEST = {
+    "schema",
+    "script.source",
+    "script.source_limit_mb",
+    "batch.reference_size",
+    "batch.reference_learning_rate",
+    "batch.scaling",
+    "batch.warmup_steps",
+    "silence",
+    "budget.max_usd",
+    "budget.prices",
+    "local.channels.NAME",
+}
+
+
+def names(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Every field of the job file's form, as docs/job-file.md writes it."""
+    for name, info in fields(model).items():
+        if info.deprecated:
+            continue
+        key = f"{above}{name}"
+        if model is JobSpec and name == "channels":
+            for kind in (S3Channel, FsxChannel, EfsChannel):
+                yield from names(kind, "channels.NAME.")
+            continue
+        inner = model_of(info.annotation, None)
+        if inner is not None:
+            yield from names(inner, f"{key}.")
+        else:
+            is_mapping = element(info.annotation) is not None and str(info.annotation).startswith("dict")
+            yield f"{key}.NAME" if is_mapping else key
+
+
+def merged(job: Mapping[str, Any], said: Mapping[str, Any]) -> Job:
+    made = dict(job)
+    for key, value in said.items():
+        present = made.get(key)
+        if value is None:
+            made.pop(key, None)
+        else:
+            made[key] = merged(present, value) if isinstance(present, dict) and isinstance(value, dict) else value
+    return made
+
+
+def settings_of(said: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """``KEY=VALUE`` for each value; a dot within a name is escaped."""
+    for key, value in said.items():
+        at = above + key.replace(".", "\\.")
+        if isinstance(value, dict):
+            yield from settings_of(value, f"{at}.")
+        else:
+            yield f"{at}={json.dumps(value)}"
+
+
+def same_name(request: Any) -> Any:
+    """The request as it would be under one name; the plan's tag tells of the name too."""
+    text = re.sub(r'\b([a-z0-9-]+)-\d{14}-[0-9a-f]{4}(?=["/\\])', r"\1-NAME", json.dumps(request))
+    made = json.loads(text)
+    made["Tags"] = [one for one in made["Tags"] if one["Key"] != PLAN_TAG]
+    return made
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_job(tmp_path)
+    for script in (tmp_path / "src" / "lib" / "run.py", tmp_path / "more" / "train.py"):
+        script.parent.mkdir()
+        script.write_text("print('trained')\n")
+    prices = "date: 2026-11-01\nsource: ours\nprices: {us-east-1: {ml.p4d.24xlarge: 12.5}}\n"
+    (tmp_path / "prices.yaml").write_text(prices)
+    for name in [one for one in os.environ if one.startswith(("AWS_", "SMDP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nobody"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def on_the_command_line(*arguments: str) -> Any:
+    ran = CliRunner().invoke(command_line, ["plan", "--request", *arguments], standalone_mode=False)
+    assert ran.exception is None, ran.output
+    return same_name(json.loads(ran.stdout))
+
+
+def test_every_field_has_a_case_and_every_case_its_field() -> None:
+    assert set(CASES) == set(names(JobSpec)), "a new field wants its case here"
+
+
+@pytest.mark.parametrize("field", CASES)
+def test_a_field_gives_one_request_however_it_is_said(field: str, folder: Path) -> None:
+    said = CASES[field]
+    job = merged(BASE, said)
+    with (folder / "whole.yaml").open("w") as file:
+        YAML().dump(job, file)
+    with (folder / "part.yaml").open("w") as file:
+        YAML().dump({key: value for key, value in BASE.items() if said.get(key, value) is not None}, file)
+    given = {key: value for key, value in said.items() if value is not None}
+
+    in_yaml = on_the_command_line("whole.yaml")
+    by_flags = on_the_command_line("part.yaml", *(part for one in settings_of(given) for part in ("--set", one)))
+    assert by_flags == in_yaml
+    assert same_name(smdp_launch.plan("part.yaml", settings=list(settings_of(given))).request) == in_yaml
+    assert same_name(smdp_launch.plan(job).request) == in_yaml
+    assert same_name(smdp_launch.plan(JobSpec.model_validate(job)).request) == in_yaml
+    assert same_name(smdp_launch.plan(smdp_launch.load("whole.yaml")).request) == in_yaml
+    is_seen = in_yaml != same_name(smdp_launch.plan(BASE).request)
+    assert is_seen == (field not in NOT_IN_THE_REQUEST)
+
+
+def test_a_variable_says_what_a_flag_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_flag = on_the_command_line("--set", "compute.max_run=3601", "--set", "tags.team=vision")
+    monkeypatch.setenv("SMDP_JOB__COMPUTE__MAX_RUN", "3601")
+    monkeypatch.setenv("SMDP_JOB__TAGS__TEAM", "vision")
+    assert on_the_command_line() == by_flag
+
+
+def test_the_installed_command_takes_many_at_once(smdp_launch: Command, folder: Path) -> None:
+    together = [CASES[one] for one in ("compute.max_run", "tags.NAME", "environment.NAME", "network.subnets", "amp")]
+    job = BASE
+    for said in together:
+        job = merged(job, said)
+    flags = [part for said in together for one in settings_of(said) for part in ("--set", one)]
+    ran = smdp_launch("plan", "--request", *flags)
+    with (folder / "whole.yaml").open("w") as file:
+        YAML().dump(job, file)
+    assert same_name(json.loads(ran.stdout)) == on_the_command_line("whole.yaml")
+
+
+def test_a_wrong_flag_is_told_with_its_place() -> None:
+    (found,) = smdp_launch.validate("job.yaml", settings=["compute.max_run=long"])
+    assert (found.code, str(found.span)) == ("SMDP203", "--set:1:17")

@@ -1,0 +1,406 @@
+"""`preflight`, and what `launch` asks before it uploads: told with a fix, ignored by code, never refused unasked."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import boto3
+import pytest
+
+import smdp_launch as library
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.preflight.run import CHECKS
+from smdp_launch.testing import LocalCloud, local_cloud
+from tests.conftest import JOB, ROOT, write_job
+from tests.launcher.cli.test_json_documents import the_document
+from tests.support import command
+from tests.support.services.faults import Fault, Proxy
+from tests.support.services.faulty_service import first_of_each_two
+from tests.support.terminal import on_a_terminal
+
+NET = "network: {subnets: [subnet-00000000000000001], security_groups: [sg-00000000000000001]}\n"
+NOBODY = "roles: {}\n"
+NO_IMAGE = "images: []\n"  # unlike a role that is not there, CreateTrainingJob of the local cloud does not refuse it
+Ran = subprocess.CompletedProcess[str]
+
+
+@contextmanager
+def ready() -> Iterator[LocalCloud]:
+    """An account with the job's bucket and data."""
+    with local_cloud() as made:
+        boto3.client("s3").create_bucket(Bucket="bucket")
+        boto3.client("s3").put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_cloud() -> Iterator[LocalCloud]:
+    with ready() as made:
+        yield made
+
+
+@pytest.fixture
+def cloud(request: pytest.FixtureRequest, shared_cloud: LocalCloud, job_folder: Path) -> Iterator[LocalCloud]:
+    """The account that the file's tests share, or one of the test's own."""
+    if getattr(request, "param", "") == "its own":
+        with ready() as made:
+            yield made
+        return
+    (shared_cloud.state / "account.yaml").unlink(missing_ok=True)
+    yield shared_cloud
+
+
+launches = pytest.mark.parametrize("cloud", ["its own"], indirect=True)
+
+
+@pytest.fixture
+def run(cloud: LocalCloud, job_folder: Path) -> Callable[..., Ran]:
+    """The command as it meets that account."""
+
+    def on_account(*arguments: str, account: str = "", job: str = JOB) -> Ran:
+        write_job(job_folder, job)
+        (cloud.state / "account.yaml").write_text(account)
+        return command.run(job_folder, *arguments, env={**os.environ, "COLUMNS": "100"})
+
+    return on_account
+
+
+def states(document: dict[str, Any]) -> dict[str, str]:
+    return {one["subject"]: one["state"] for one in document["checks"]}
+
+
+def notes(document: dict[str, Any]) -> dict[str, str]:
+    return {one["subject"]: one["note"] for one in document["checks"]}
+
+
+def test_an_account_that_is_ready(run: Callable[..., Ran]) -> None:
+    ran = run("preflight", "--json", job=JOB + NET)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    document = the_document(ran, "preflight")
+    assert document["passed"]
+    assert [(one["number"], one["code"]) for one in document["checks"]] == [
+        (number, one.code) for number, one in enumerate(CHECKS, 1)
+    ]
+    wanted = dict.fromkeys((one.subject for one in CHECKS), "ok")
+    assert states(document) == wanted | {"image": "not checked", "FSx": "not checked", "EFS": "not checked"}
+
+
+def test_every_problem_comes_at_once_with_a_fix(run: Callable[..., Ran]) -> None:
+    account = f"{NOBODY}quotas: {{ml.p4d.24xlarge: 1}}\nimages: []\nsecurity_groups: {{sg-00000000000000001: {{}}}}\n"
+    account += "subnets: {subnet-00000000000000001: {s3: false, addresses: 1}}\n"
+    ran = run("preflight", account=account, job=JOB.replace("s3://bucket/", "s3://elsewhere/") + NET)
+    assert ran.returncode == ExitCode.REFUSED
+    told = re.findall(r"^error\[(SMDP\d+)\]", ran.stderr, re.MULTILINE)
+    assert told == ["SMDP812", "SMDP813", "SMDP814", "SMDP816", "SMDP817", "SMDP818", "SMDP821"]
+    assert len(re.findall(r"= help: ", ran.stderr)) == len(told)
+    assert "7 problems" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"), [("ml.p3.16xlarge", "ok"), ("ml.p4d.24xlarge", "problem")], ids=["without EFA", "with EFA"]
+)
+def test_a_vpcs_default_group_lets_hosts_talk_but_for_efa(run: Callable[..., Ran], kind: str, state: str) -> None:
+    """Inbound all from itself, outbound everything to every address: what AWS gives each new VPC."""
+    account = "security_groups: {sg-00000000000000001: {inbound: [{ports: all, peer: sg-00000000000000001}]}}\n"
+    ran = run("preflight", "--json", account=account, job=JOB.replace("ml.p4d.24xlarge", kind) + NET)
+    assert states(the_document(ran, "preflight"))["hosts together"] == state
+
+
+@pytest.mark.runs
+@launches
+def test_what_may_not_be_asked_is_noted_and_refuses_nothing(run: Callable[..., Ran]) -> None:
+    denied = "denied: ['iam:*', 'ecr:*', 'servicequotas:*', 'ec2:*', 'sts:*']"
+    ran = run("preflight", "--json", account=denied, job=JOB + NET)
+    document = the_document(ran, "preflight")
+    assert ran.returncode == ExitCode.OK
+    assert {one for one, state in states(document).items() if state == "ok"} == {"buckets", "data"}
+    assert notes(document)["network"] == "no permission for DescribeSubnets"
+    assert notes(document)["role"] == "who you are is not known"
+    assert run("launch", "--yes", account=denied).returncode == ExitCode.OK
+
+
+def test_a_check_is_left_out_by_its_code(run: Callable[..., Ran]) -> None:
+    assert run("preflight", account=NOBODY).returncode == ExitCode.REFUSED
+    ran = run("preflight", "--ignore", "smdp812", "--json", account=NOBODY)
+    assert ran.returncode == ExitCode.OK
+    assert states(the_document(ran, "preflight"))["role"] == "ignored"
+
+
+@pytest.mark.parametrize(
+    ("account", "job", "code"),
+    [
+        (NOBODY, JOB, "SMDP812"),
+        ("roles: {training: {trusts: [ec2.amazonaws.com]}}", JOB, "SMDP812"),
+        ("images: []", JOB, "SMDP814"),
+        ("", JOB.replace("s3://bucket/output", "s3://nowhere/output"), "SMDP813"),
+    ],
+)
+def test_a_launch_is_refused_before_anything_is_uploaded(
+    run: Callable[..., Ran], cloud: LocalCloud, account: str, job: str, code: str
+) -> None:
+    before = objects(cloud)
+    ran = run("launch", "--yes", account=account, job=job)
+    assert ran.returncode == ExitCode.REFUSED
+    assert f"error[{code}]" in ran.stderr
+    assert f"launch with --ignore {code}" in ran.stderr.splitlines()[-1]
+    assert objects(cloud) == before
+    assert not list((cloud.state / "jobs").iterdir())
+
+
+def objects(cloud: LocalCloud) -> set[str]:
+    return {str(one) for one in (cloud.state / "s3").rglob("*")}
+
+
+@launches
+def test_a_launch_goes_on_where_the_check_is_ignored(run: Callable[..., Ran]) -> None:
+    ran = run("launch", "--yes", "--ignore", "SMDP814", account=NO_IMAGE)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+
+
+@pytest.mark.runs
+@launches
+def test_from_python(cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_folder)
+    (cloud.state / "account.yaml").write_text(NO_IMAGE)
+    plan = library.plan(job_folder / "job.yaml")
+    assert [one.code for one in library.preflight(plan).problems] == ["SMDP814"]
+    assert library.preflight(job_folder / "job.yaml", ignore=["SMDP814"]).problems == []
+    with pytest.raises(library.Refused) as refused:
+        library.launch(plan)
+    assert [one.code for one in refused.value.diagnostics] == ["SMDP814"]
+    assert library.launch(plan, ignore=["SMDP814"]).wait(timeout=60).status == "Completed"
+
+
+def test_an_account_that_cannot_be_reached_is_told_so(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    ran = run("preflight", "--json")
+    assert ran.returncode == ExitCode.SERVICE
+    assert "the account cannot be asked: Could not connect" in the_document(ran, "error")["message"]
+
+
+@pytest.mark.runs
+@launches
+def test_running_jobs_count_against_the_quota(
+    run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
+    (job_folder / "src" / "train.py").write_text("import time\ntime.sleep(600)\n")
+    library.launch(library.plan(job_folder / "job.yaml"))
+    ran = run("preflight", account="quotas: {ml.p4d.24xlarge: 3}")
+    assert "no room for 2 x ml.p4d.24xlarge: limit 3, in use 2, needed 2" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("denied", "told", "place"),
+    [
+        ("s3:Get*", "may not s3:GetObject on arn:aws:s3:::bucket/train/part-0", "s3://bucket/train"),
+        ("s3:List*", "may not s3:ListBucket on arn:aws:s3:::bucket", "s3://bucket/train"),
+        (
+            "s3:PutObject",
+            "may not s3:PutObject on arn:aws:s3:::bucket/output/JOB/output/model.tar.gz",
+            "s3://bucket/output",
+        ),
+        (
+            "ecr:BatchGetImage",
+            "may not ecr:BatchGetImage on arn:aws:ecr:us-east-1:123456789012:repository/smdp-pytorch",
+            "smdp-pytorch:2.0.1-cu118",
+        ),
+        (
+            "logs:*",
+            "may not logs:CreateLogStream, logs:PutLogEvents on "
+            "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs:log-stream:JOB/algo-1",
+            "role/training",
+        ),
+    ],
+    ids=["read", "list", "write", "pull", "logs"],
+)
+def test_what_the_role_may_not_do_is_told_by_action_and_resource(
+    run: Callable[..., Ran], denied: str, told: str, place: str
+) -> None:
+    ran = run("preflight", "--json", account=f"roles: {{training: {{denied: ['{denied}']}}}}")
+    assert ran.returncode == ExitCode.REFUSED
+    document = the_document(ran, "preflight")
+    assert states(document)["permissions"] == "problem"
+    assert notes(document)["permissions"] == ""
+    messages = [re.sub(r"small-\d{14}-[0-9a-f]{4}", "JOB", one["message"]) for one in document["diagnostics"]]
+    assert f"the role training {told}" in messages
+    found = document["diagnostics"][messages.index(f"the role training {told}")]
+    assert found["code"] == "SMDP822"
+    assert place in found["text"]
+    assert found["help"].startswith("allow ")
+
+
+def test_permissions_that_may_not_be_asked_are_no_refusal(run: Callable[..., Ran]) -> None:
+    account = "denied: ['iam:SimulatePrincipalPolicy']\nroles: {training: {denied: ['s3:*']}}"
+    ran = run("preflight", "--json", account=account)
+    assert ran.returncode == ExitCode.OK
+    document = the_document(ran, "preflight")
+    assert states(document)["permissions"] == "not checked"
+    assert notes(document)["permissions"] == "no permission for SimulatePrincipalPolicy"
+
+
+CHECKPOINT = 'checkpoint: {s3: "s3://bucket/checkpoints"}\n'
+IN_VPC = "overlay: {AlgorithmSpecification: {TrainingImageConfig: {TrainingRepositoryAccessMode: Vpc}}}\n"
+REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
+
+
+@pytest.mark.parametrize(
+    ("job", "note"),
+    [
+        (JOB, "reads the data, writes the output, pulls the image, writes logs"),
+        (JOB + CHECKPOINT, "reads the data, writes the output, keeps checkpoints, pulls the image, writes logs"),
+        (JOB.replace(REGISTRY, "ghcr.io/someone/") + IN_VPC, "reads the data, writes the output, writes logs"),
+    ],
+    ids=["ECR", "checkpoints", "elsewhere"],
+)
+def test_what_the_role_may_do_is_what_was_asked_about(run: Callable[..., Ran], job: str, note: str) -> None:
+    document = the_document(run("preflight", "--json", job=job), "preflight")
+    assert states(document)["permissions"] == "ok"
+    assert notes(document)["permissions"] == note
+
+
+DECISION = """\
+<member>
+  <EvalActionName>{action}</EvalActionName>
+  <EvalResourceName>{resource}</EvalResourceName>
+  <EvalDecision>{decision}</EvalDecision>
+  <MissingContextValues/>
+  <ResourceSpecificResults>
+    <member>
+      <EvalResourceName>{resource}</EvalResourceName>
+      <EvalResourceDecision>{decision}</EvalResourceDecision>
+      <MissingContextValues>{missing}</MissingContextValues>
+    </member>
+  </ResourceSpecificResults>
+</member>"""
+
+
+class Iam(BaseHTTPRequestHandler):
+    """IAM of an account with policies that the local cloud's are too simple for. It answers as IAM's reference shows
+    it: asked about resources, the context keys that it misses stand there."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        (resource,) = asked["ResourceArns.member.1"]
+        actions = [one for name, (one,) in asked.items() if name.startswith("ActionNames.member.")]
+        members = "".join(self.decision(action, resource) for action in actions)
+        answer = (
+            '<SimulatePrincipalPolicyResponse xmlns="https://iam.amazonaws.com/doc/2010-05-08/">'
+            f"<SimulatePrincipalPolicyResult><EvaluationResults>{members}</EvaluationResults>"
+            "<IsTruncated>false</IsTruncated></SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>"
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/xml")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def decision(self, action: str, resource: str) -> str:
+        raise NotImplementedError
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class ConditionalIam(Iam):
+    """A condition decides over reading, and writing is denied."""
+
+    def decision(self, action: str, resource: str) -> str:
+        decision = {"s3:GetObject": "implicitDeny", "s3:PutObject": "explicitDeny"}.get(action, "allowed")
+        missing = "<member>aws:SourceVpce</member>" if action == "s3:GetObject" else ""
+        return DECISION.format(action=action, resource=resource, decision=decision, missing=missing)
+
+
+class NarrowIam(Iam):
+    """The role may write below names that begin as the job's does, and no more than it needs elsewhere."""
+
+    ALLOWED = (
+        "arn:aws:s3:::bucket",
+        "arn:aws:s3:::bucket/train/*",
+        "arn:aws:s3:::bucket/output/small-*/source/*.tar.gz",
+        "arn:aws:s3:::bucket/output/small-*/output/*",
+        "arn:aws:s3:::bucket/checkpoints/small-*/*",
+        "arn:aws:ecr:us-east-1:123456789012:repository/smdp-pytorch",
+        "arn:aws:logs:us-east-1:123456789012:log-group:/aws/sagemaker/TrainingJobs:log-stream:small-*",
+    )
+
+    def decision(self, action: str, resource: str) -> str:
+        anywhere = action in ("ecr:GetAuthorizationToken", "logs:CreateLogGroup")
+        allowed = anywhere or any(fnmatch.fnmatchcase(resource, one) for one in self.ALLOWED)
+        decision = "allowed" if allowed else "implicitDeny"
+        return DECISION.format(action=action, resource=resource, decision=decision, missing="")
+
+
+@pytest.fixture
+def iam(request: pytest.FixtureRequest, cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), request.param) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_IAM", f"http://127.0.0.1:{server.server_port}")
+        yield
+        server.shutdown()
+
+
+@pytest.mark.parametrize("iam", [NarrowIam], indirect=True)
+@pytest.mark.usefixtures("iam")
+def test_a_policy_for_jobs_of_this_name_is_enough(run: Callable[..., Ran]) -> None:
+    ran = run("preflight", "--json", "--ignore", "SMDP812", job=JOB + CHECKPOINT)
+    assert ran.returncode == ExitCode.OK, ran.stderr
+    assert states(the_document(ran, "preflight"))["permissions"] == "ok"
+
+
+@pytest.mark.parametrize("iam", [ConditionalIam], indirect=True)
+@pytest.mark.usefixtures("iam")
+def test_a_condition_that_only_the_job_meets_is_noted(run: Callable[..., Ran]) -> None:
+    ran = run("preflight", "--json", "--ignore", "SMDP812")
+    document = the_document(ran, "preflight")
+    (found,) = document["diagnostics"]
+    assert found["message"].startswith("the role training may not s3:PutObject on ")
+    assert notes(document)["permissions"] == "not checked, conditions decide: s3:GetObject"
+
+
+def test_each_question_is_put_again_where_the_service_throttles(
+    cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = library.plan(job_folder / "job.yaml")
+    with Proxy(first_of_each_two(Fault.THROTTLED)).running() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("NO_PROXY", "")
+        monkeypatch.setenv("no_proxy", "")
+        results = {one.subject: one for one in library.preflight(plan).results}
+        assert proxy.faults[Fault.THROTTLED] > 5
+        assert proxy.accepted["ListTrainingJobs"] == 1
+    assert all(results[one].checked for one in ("identity", "role", "buckets", "data", "quota", "permissions"))
+
+
+def test_the_guide_has_every_check() -> None:
+    page = (ROOT / "docs" / "preflight.md").read_text()
+    assert re.findall(r"\| \[(SMDP\d+)\]", page) == [one.code for one in CHECKS]
+    assert json.loads((ROOT / "docs" / "schemas" / "preflight.schema.json").read_text())
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_checks_fit_the_terminal(
+    run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path, columns: int
+) -> None:
+    run("validate", account=NOBODY)
+    kept = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    shown = on_a_terminal(job_folder, ["preflight"], columns, NO_COLOR="1", **kept)
+    assert re.search(r"^ 1 SMDP811 identity +ok: arn:aws:iam::", shown, re.MULTILINE)
+    assert re.search(r"^ 2 SMDP812 role +problem: there is no role training", shown, re.MULTILINE)
+    assert re.search(r"^ 7 SMDP817 network +not checked: ", shown, re.MULTILINE)
+    assert shown.splitlines()[-1] == "next: mend that, then: smdp-launch preflight"
+    assert all(len(line) <= columns for line in shown.splitlines())

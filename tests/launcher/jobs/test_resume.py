@@ -1,0 +1,269 @@
+"""A job that was cut off goes on under a new name from its checkpoints; the history has what was paid."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import boto3
+import pytest
+
+from smdp_launch import Refused, attach
+from smdp_launch.errors import EnvironmentProblem, ExitCode
+from smdp_launch.jobs.records import history
+from smdp_launch.jobs.records.history import (
+    STATE_FOLDER,
+    Cost,
+    ends,
+    find_launch,
+    launches,
+    remember,
+    remember_end,
+    remember_resumption,
+    state_folder,
+)
+from smdp_launch.jobs.records.outcome import outcome
+from smdp_launch.jobs.resume import RESUMES_TAG
+from smdp_launch.jobs.status import list_jobs
+from smdp_launch.localcloud.client.connect import Endpoint, private
+from smdp_launch.request.build import PLAN_TAG
+from tests.conftest import JOB, Command, write_job
+from tests.launcher.cli.test_json_documents import the_document
+from tests.launcher.jobs.test_verbs import await_end, name_of, service, service_cloud
+from tests.support.waiting import wait_for
+
+__all__ = ["service", "service_cloud"]
+
+NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
+CHECKPOINT = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3').replace(
+    "instance_count: 2", "instance_count: 1"
+)
+#: Writes one more file each time, and ends by itself at the second.
+COUNTS = """\
+import os, time
+folder = "/opt/ml/checkpoints"
+there = sorted(os.listdir(folder))
+print("found", there, flush=True)
+open(os.path.join(folder, f"step-{len(there)}"), "w").close()
+while not there:
+    time.sleep(0.05)
+"""
+HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1", "--detach"]
+
+
+@pytest.fixture
+def here(job_folder: Path) -> Iterator[Path]:
+    with private(state_folder(job_folder) / "local"):  # or each command would start one
+        yield job_folder
+
+
+def stored(folder: Path) -> list[Path]:
+    return list((folder / STATE_FOLDER / "local" / "s3" / "bucket").glob("checkpoints/*/step-*"))
+
+
+def stopped_job(folder: Path, smdp_launch: Command) -> str:
+    write_job(folder, CHECKPOINT, COUNTS)
+    assert smdp_launch(*HERE).returncode == ExitCode.OK
+    wait_for(lambda: stored(folder), "the first checkpoint")
+    assert smdp_launch("stop").returncode == ExitCode.OK
+    assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
+    return name_of(folder)
+
+
+def test_a_stopped_job_goes_on_from_its_checkpoints(here: Path, smdp_launch: Command) -> None:
+    old = stopped_job(here, smdp_launch)
+    status = smdp_launch("status")
+    assert status.stderr == "next: smdp-launch resume\n"
+    assert re.search(r"1 file \(0 B\), the newest step-0, .+ old\n", status.stdout)
+    kept = the_document(smdp_launch("status", "--json"), "status")["checkpoints_kept"]
+    assert (kept["files"], kept["bytes"], kept["name"], kept["problem"]) == (1, 0, "step-0", None)
+    shown = smdp_launch("resume", "--dry-run")
+    assert shown.returncode == ExitCode.OK
+    assert f"  from {old}, which stopped\n" in shown.stdout
+    assert f"checkpoints  s3://bucket/checkpoints/{old}\n             1 file, the newest of " in shown.stdout
+    ran = smdp_launch("resume")
+    assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
+    assert "| found ['step-0']" in ran.stdout
+    new = name_of(here)
+    assert new != old
+    assert new.rsplit("-", 2)[0] == old.rsplit("-", 2)[0] == "small"
+    lines = [json.loads(line) for line in (here / STATE_FOLDER / "history.jsonl").read_text().splitlines()]
+    assert [line["state"] for line in lines if "job_file" in line] == [f"{STATE_FOLDER}/local"] * 2
+    requests = [
+        json.loads((here / STATE_FOLDER / "local" / "jobs" / one / "request.json").read_text()) for one in (old, new)
+    ]
+    tags = [{tag["Key"]: tag["Value"] for tag in one.pop("Tags")} for one in requests]
+    assert tags[1][RESUMES_TAG] == old
+    assert tags[0][PLAN_TAG] != tags[1][PLAN_TAG]
+    assert json.loads(requests[1]["HyperParameters"]["sagemaker_job_name"]) == new
+    for one in requests:
+        del one["TrainingJobName"], one["HyperParameters"]["sagemaker_job_name"]
+    given, taken = requests
+    assert given == {name: taken[name] for name in given}
+    assert {name for name in taken if name not in given and taken[name]} == set()
+    again = smdp_launch("resume")
+    assert (again.returncode, again.stdout) == (ExitCode.REFUSED, "")
+    assert "has completed" in again.stderr
+
+
+@pytest.mark.runs
+def test_a_job_that_cannot_go_on_is_refused_with_the_reason(here: Path, smdp_launch: Command) -> None:
+    write_job(here, JOB, "import time\ntime.sleep(300)\n")
+    assert smdp_launch(*HERE).returncode == ExitCode.OK
+    ran = smdp_launch("resume")
+    assert (ran.returncode, ran.stdout) == (ExitCode.REFUSED, "")
+    assert "has no checkpoints to go on from" in ran.stderr
+    smdp_launch("stop")
+    write_job(here, CHECKPOINT, COUNTS)
+    assert smdp_launch(*HERE).returncode == ExitCode.OK
+    ran = smdp_launch("resume")
+    assert ran.returncode == ExitCode.REFUSED
+    assert "is still at it" in ran.stderr
+    smdp_launch("stop")
+    assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
+
+
+@pytest.mark.runs
+def test_from_python_too(here: Path, smdp_launch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here)
+    old = attach(stopped_job(here, smdp_launch))
+    new = old.resume()
+    assert new.wait(timeout=60).exit_code is ExitCode.OK
+    assert [one.text for one in new.logs(rank=0)] == ["found ['step-0']"]
+    with pytest.raises(Refused, match="has completed"):
+        new.resume()
+
+
+def test_on_the_service_nobody_is_charged_unasked(
+    smdp_launch: Command, job_folder: Path, service_cloud: Endpoint, service: dict[str, str]
+) -> None:
+    write_job(job_folder, CHECKPOINT, "raise ValueError\n")
+    assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
+    old = name_of(job_folder)
+    await_end(service_cloud, old)
+    ran = smdp_launch("resume", "--yes", env=service)
+    assert (ran.returncode, ran.stdout) == (ExitCode.REFUSED, "")
+    assert f"left nothing at s3://bucket/checkpoints/{old}: there is nothing to go on from" in ran.stderr
+    none = dict.fromkeys(("bytes", "name", "newest", "age_seconds", "problem"))
+    assert the_document(smdp_launch("status", "--json", env=service), "status")["checkpoints_kept"] == {
+        "files": 0,
+        **none,
+    }
+    put_object(service, f"checkpoints/{old}/step-0")
+    ran = smdp_launch("resume", env=service)
+    assert ran.returncode == ExitCode.REFUSED
+    assert "add --yes" in ran.stderr
+    assert name_of(job_folder) == old
+    ran = smdp_launch("resume", "--yes", "--detach", env=service)
+    assert (ran.returncode, ran.stderr) == (ExitCode.OK, "next: smdp-launch follow\n")
+    new = name_of(job_folder)
+    ran = smdp_launch("resume", old, "--yes", "--detach", env=service)
+    assert ran.returncode == ExitCode.REFUSED
+    assert re.search(
+        rf"{old} was resumed as {new} \(\w+\): smdp-launch (follow|resume) {new}$", ran.stderr, re.MULTILINE
+    )
+    await_end(service_cloud, new)
+    listed = the_document(smdp_launch("list", "--json", env=service), "list")["jobs"]
+    assert [one["training_job_status"] for one in listed] == ["Failed", "Failed"]
+
+
+def put_object(service: dict[str, str], key: str) -> None:
+    s3 = boto3.client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=service["AWS_ENDPOINT_URL"],
+        aws_access_key_id=service["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=service["AWS_SECRET_ACCESS_KEY"],
+    )
+    s3.put_object(Bucket="bucket", Key=key, Body=b"1")
+
+
+def test_an_entry_behind_a_torn_line_has_a_line_of_its_own(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_folder)
+    (state_folder() / "history.jsonl").write_text('{"job": "torn-1", "whe')
+    remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
+    assert [one.job for one in launches()] == ["one-1"]
+
+
+def test_a_history_that_another_process_keeps_is_not_waited_for_for_ever(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
+    monkeypatch.setattr(history, "_LOCK_WAIT", 0.1)
+    with (state_folder() / "history.jsonl").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(EnvironmentProblem, match="end it"):
+            remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
+    remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW)
+    assert [one.job for one in launches()] == ["one-1"]
+
+
+def test_a_job_that_was_written_down_twice_is_one_job_as_of_the_second_time(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a resumption is that was killed before its job was created, and asked for again."""
+    monkeypatch.chdir(job_folder)
+    remember("old-1", "us-east-1", "job.yaml", "0" * 64, NOW, Cost(hosts=1, price=3.6))
+    for _ in range(2):
+        remember_resumption("new-1", "old-1", "us-east-1", "1" * 64, NOW, 1)
+        remember("between", "us-east-1", "job.yaml", "0" * 64, NOW)
+    remember_resumption("new-1", "old-1", "us-east-1", "2" * 64, NOW, 1)
+    ended = outcome({"TrainingJobStatus": "Completed", "BillableTimeInSeconds": 1000})
+    for one in ("old-1", "new-1", "between"):
+        remember_end(one, ended, NOW)
+    assert [one.plan_hash[0] for one in launches()] == ["0", "0", "2"]
+    assert [(one.job, one.usd) for one in list_jobs.jobs_here(20)] == [
+        ("new-1", 1.0),
+        ("between", None),
+        ("old-1", 1.0),
+    ]
+    assert [one.job for one in list_jobs.jobs_here(2)] == ["new-1", "between"]
+
+
+def test_the_end_of_a_job_is_written_once_with_what_it_cost(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_folder)
+    remember("one-1", "us-east-1", "job.yaml", "0" * 64, NOW, Cost(hosts=2, price=32.77, most_usd=131.08))
+    ended = outcome({"TrainingJobStatus": "Completed", "BillableTimeInSeconds": 1800})
+    for _ in range(2):
+        remember_end("one-1", ended, NOW)
+    remember_end("of-another-folder", ended, NOW)
+    assert list(ends()) == ["one-1"]
+    assert ends()["one-1"].usd == pytest.approx(32.77)
+    launched = find_launch()
+    assert launched is not None
+    assert (launched.job, launched.most_usd) == ("one-1", 131.08)
+    assert len((job_folder / STATE_FOLDER / "history.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_launch_with_prices_is_listed_with_what_it_cost_beside_what_it_might_have(
+    smdp_launch: Command, job_folder: Path, service_cloud: Endpoint, service: dict[str, str]
+) -> None:
+    prices = "date: 2026-11-01\nsource: ours\nprices: {us-east-1: {ml.p4d.24xlarge: 3600.0}}\n"
+    (job_folder / "prices.yaml").write_text(prices)
+    text = JOB.replace("instance_count: 2", "instance_count: 1") + "budget: {prices: prices.yaml}\n"
+    write_job(job_folder, text, "print(1)\n")
+    assert smdp_launch("launch", "--yes", "--detach", env=service).returncode == ExitCode.OK
+    await_end(service_cloud, name_of(job_folder))
+    (listed,) = the_document(smdp_launch("list", "--json", env=service), "list")["jobs"]
+    assert listed["usd"] == listed["billable_seconds"] >= 1  # a dollar a second
+    assert listed["most_usd"] == 600
+    told = smdp_launch("list", env=service).stdout
+    assert f"x 1 host billed; {listed['usd']:.2f} USD of at most 600.00\n" in told
+
+
+def test_a_long_history_is_read_a_few_times_and_not_once_a_job(
+    job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_folder)
+    ended = outcome({"TrainingJobStatus": "Completed"})
+    for number in range(20):
+        remember(f"one-{number}", "us-east-1", "job.yaml", "0" * 64, NOW)
+        remember_end(f"one-{number}", ended, NOW)
+    reads = []
+    monkeypatch.setattr(list_jobs, "ends", lambda: reads.append(1) or ends())
+    assert [one.job for one in list_jobs.jobs_here(20)] == [f"one-{number}" for number in reversed(range(20))]
+    assert len(reads) == 2

@@ -1,0 +1,107 @@
+"""A service that takes a call and never answers is left at the time that was asked for."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+
+import pytest
+from botocore.exceptions import ReadTimeoutError
+
+from smdp_launch import ServiceProblem
+from smdp_launch.errors import ExitCode
+from smdp_launch.jobs.service import retry
+from smdp_launch.jobs.service.clients import Clients, connect_endpoint
+from smdp_launch.jobs.service.retry import ask
+from smdp_launch.jobs.service.retry_policy import Patience
+from tests.conftest import LAUNCHER, Command, clean_environment
+
+
+class Silent:
+    """Takes every connection and says nothing; ``asked`` is set by the first."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.asked = threading.Event()
+        self.calls = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[Silent]:
+        thread = threading.Thread(target=self._listen)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._socket.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            self._socket.close()
+
+    def _listen(self) -> None:
+        held = []
+        with suppress(OSError):
+            while True:
+                held.append(self._socket.accept()[0])
+                self.calls += 1
+                self.asked.set()
+        for one in held:
+            one.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    with Silent().listening() as service:
+        yield service
+
+
+def environment(silent: Silent) -> dict[str, str]:
+    return clean_environment(AWS_ENDPOINT_URL=silent.url, AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret")
+
+
+def test_following_ends_at_its_timeout(silent: Silent, smdp_launch: Command) -> None:
+    ran = smdp_launch("follow", "job-1", "--timeout", "10", "--region", "us-east-1", env=environment(silent))
+    assert ran.returncode == ExitCode.WAIT_TIMED_OUT, ran.stderr
+    assert "job-1 has not ended within 10 s; it goes on" in ran.stderr
+    assert silent.calls == 1
+
+
+def test_an_interrupt_ends_the_following(silent: Silent) -> None:
+    with subprocess.Popen(
+        [LAUNCHER, "follow", "job-1", "--region", "us-east-1"],
+        env=environment(silent),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert silent.asked.wait(60)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == ExitCode.INTERRUPTED
+    assert silent.calls == 1
+
+
+def test_a_question_is_given_up_when_its_tries_together_have_lasted_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first try counts: it may have been the longest."""
+    clients = clients_of("http://127.0.0.1:1")
+    clients.patience = Patience(first=0.01, longest=0.01, total=0.2)
+    tries: list[None] = []
+    monkeypatch.setattr(retry, "time", SimpleNamespace(time=lambda: 0.3 * len(tries)))
+
+    def hangs() -> None:
+        tries.append(None)
+        raise ReadTimeoutError(endpoint_url="http://127.0.0.1:1")
+
+    with pytest.raises(ServiceProblem, match=r"\(1 tries in 0 s\)"):
+        ask(clients, "it is not known", hangs)
+    tries.clear()
+    with pytest.raises(ServiceProblem, match=r"\(2 tries in 0 s\)"):
+        ask(clients, "it is not there", hangs, is_transfer=True)
+    assert len(tries) == 2
+
+
+def clients_of(url: str) -> Clients:
+    return connect_endpoint(url, "us-east-1", "key", "secret")

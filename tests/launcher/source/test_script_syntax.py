@@ -1,0 +1,155 @@
+"""The entry point as a file: what Python or the kernel refuses is reported at its line, and nothing else."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from smdp_launch.checking.job import check_mapping
+from smdp_launch.diagnostics import Diagnostic
+from smdp_launch.source.script.script import MAX_SCRIPT, parse_script
+from tests.conftest import ROOT
+from tests.launcher.source.test_script_arguments import job
+from tests.support import command
+
+
+def found(folder: Path, entry: str = "train.py", version: str = "2.0.1", **files: bytes) -> list[Diagnostic]:
+    """What is reported of the entry; ``files`` are named with ``__`` for a dot."""
+    (folder / "src").mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / "src" / name.replace("__", ".")).write_bytes(content)
+    data = job({}, entry)
+    if version != "2.0.1":
+        data["framework"]["version"] = version
+        data["engine"] = "smdistributed"
+        del data["image"]
+    return [one for one in check_mapping(data, folder, environ={}).diagnostics if one.code in ("SMDP430", "SMDP431")]
+
+
+def test_a_syntax_error_in_a_module_is_reported_at_its_own_line(tmp_path: Path) -> None:
+    (one,) = found(tmp_path, train__py=b"import torch\nimport model\n", model__py=b"LAYERS = 3\nWIDTH = [1, 2\n")
+    assert one.code == "SMDP430"
+    assert one.message == "model.py has a syntax error: '[' was never closed"
+    assert one.span is not None
+    assert (Path(one.span.file).name, one.span.line, one.span.column) == ("model.py", 2, 9)
+    assert one.span.source == "WIDTH = [1, 2"
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        b"try:\n    import model\nexcept Exception:\n    pass\n",
+        b"def load():\n    import model\n",
+        b"if 0:\n    import model\n",
+    ],
+)
+def test_a_module_that_may_never_be_imported_is_left_alone(tmp_path: Path, imports: bytes) -> None:
+    assert found(tmp_path, train__py=imports, model__py=b"WIDTH = [1, 2\n") == []
+
+
+@pytest.mark.parametrize(
+    ("version", "script", "is_wrong"),
+    [
+        ("1.9.1", b"match 1:\n    case 1:\n        pass\n", True),  # Python 3.8
+        ("2.0.1", b"match 1:\n    case 1:\n        pass\n", False),  # Python 3.10
+        ("1.12.1", b"def f(a, /):\n    return (b := a)\n", False),  # Python 3.8
+        ("1.6.0", b"print((b := 1))\n", True),  # Python 3.6
+        ("2.0.1", b"try:\n    pass\nexcept* ValueError:\n    pass\n", True),  # Python 3.10
+    ],
+)
+def test_the_grammar_is_that_of_the_jobs_python(tmp_path: Path, version: str, script: bytes, is_wrong: bool) -> None:
+    assert [one.code for one in found(tmp_path, version=version, train__py=script)] == ["SMDP430"] * is_wrong
+
+
+@pytest.mark.parametrize(
+    ("script", "is_syntax"), [(b"type Pair = tuple[int, int]\n", False), (b"x = [1\n", True), (b"print 'x'\n", True)]
+)
+def test_what_a_newer_python_may_accept_is_left_alone(script: bytes, is_syntax: bool) -> None:
+    problem = parse_script(script, (3, 99)).problem
+    if problem is not None or is_syntax:
+        assert problem is not None
+        assert problem.is_syntax is is_syntax
+
+
+SAVES = b"import torch\nimport torch.distributed as dist\n\ndist.init_process_group('smddp')\nrank = dist.get_rank()\n"
+
+
+def _calling(bodies: list[str]) -> bytes:
+    """Functions with these bodies, in the order of their numbers; the last saves, and the first is called."""
+    functions = [f"def step_{number}():\n    {body}\n" for number, body in enumerate(bodies)]
+    last = f"def step_{len(bodies)}():\n    torch.save({{}}, 'x')\n"
+    return SAVES + "".join([*functions, last, "step_0()\n"]).encode()
+
+
+HOSTILE = {
+    "deep brackets": b"x = " + b"(" * 100_000 + b")" * 100_000,
+    "deep operators": b"x = " + b"-" * 100_000 + b"1",
+    "a long sum": b"x = " + b"+".join([b"1"] * 60_000),
+    "deep blocks": b"".join(b" " * n + b"if x:\n" for n in range(99)) + b" " * 99 + b"pass\n",
+    "deep attributes": b"x" + b".a" * 60_000,
+    "ten megabytes": b"x = 1\n" * (10_000_000 // 6),
+    "null bytes": b"x = 1\0\n",
+    "latin-1 without saying so": b"# caf\xe9\nx = 1\n",
+    "utf-16": "x = 1\n".encode("utf-16"),
+    "an unknown encoding": b"# -*- coding: nonsense -*-\nx = 1\n",
+    "a huge number": b"x = " + b"9" * 200_000,
+    "many options": b"import argparse\np = argparse.ArgumentParser()\n"
+    + b"".join(b"p.add_argument('--o%d', type=int)\n" % n for n in range(5_000))
+    + b"p.parse_args()\n",
+    "an import of itself": b"import train\nfrom train import *\n",
+    "a chain of functions": _calling([f"step_{number + 1}()" for number in range(2000)]),
+    "functions that call two others": _calling([f"step_{number + 1}(); step_{number + 1}()" for number in range(60)]),
+    "thousands of saves": SAVES + b"if rank == 0: torch.save(model, 'x')\n" * 3000,
+    "thousands of blanks": b"import torch\n" + b" " * 100_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("script", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_scripts_end_in_a_finding_or_in_silence(tmp_path: Path, script: bytes) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_bytes(script)
+    (tmp_path / "job.yaml").write_text((ROOT / "tests/launcher/golden/wrong/argument-missing/job.yaml").read_text())
+
+    ran = command.run(tmp_path, "validate", limits={resource.RLIMIT_AS: 1 << 30, resource.RLIMIT_CPU: 10})
+    assert ran.returncode in (0, 3), ran.stderr
+    assert "Traceback" not in ran.stderr
+    if len(script) > MAX_SCRIPT or script.startswith(b"x = (("):
+        assert "note[SMDP430]: train.py is not read" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("entry", "content", "said"),
+    [
+        ("train.ipynb", b"{}", "is a notebook"),
+        ("train.yaml", b"epochs: 3\n", "is neither Python nor a shell script"),
+        ("train", b"import torch\n", "is Python, and without the suffix .py"),
+        ("train.sh", b"#!/bin/bash\r\n", "ends its first line with a carriage return"),
+    ],
+)
+def test_an_entry_that_the_container_cannot_start_is_reported(
+    tmp_path: Path, entry: str, content: bytes, said: str
+) -> None:
+    (one,) = found(tmp_path, entry, **{entry.replace(".", "__"): content})
+    assert one.code == "SMDP431"
+    assert said in one.message
+
+
+@pytest.mark.parametrize(
+    ("entry", "content"),
+    [
+        ("train.sh", b"python train.py\n"),
+        ("train.sh", b"#!/bin/bash\npython train.py\n"),
+        ("train", b"#!/usr/bin/env python3\nimport torch\n"),
+        ("train", b"\x7fELF\x02\x01\x01"),
+        ("train", b'python train.py "$@"\n'),
+        ("train.pl", b"#!/usr/bin/perl\n"),
+    ],
+)
+def test_an_entry_that_the_container_starts_is_accepted(tmp_path: Path, entry: str, content: bytes) -> None:
+    assert found(tmp_path, entry, **{entry.replace(".", "__"): content}) == []
+
+
+def test_a_file_of_a_package_is_left_alone(tmp_path: Path) -> None:
+    assert found(tmp_path, "trainer", setup__py=b"", trainer=b"import torch\n") == []

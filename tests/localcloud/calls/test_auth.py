@@ -1,0 +1,255 @@
+"""Only who holds the generated credentials gets in, and only with the request that was signed."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from botocore.auth import S3SigV4Auth, SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
+
+from tests.support.services.cloud import BUCKET, Cloud, client_of
+
+STOP = b'{"TrainingJobName": "unknown"}'
+TARGET = {"X-Amz-Target": "SageMaker.StopTrainingJob", "Content-Type": "application/x-amz-json-1.1"}
+
+
+class Wire:
+    """Signs requests with botocore and sends them by hand, so that a test can change anything in between."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.netloc = urlsplit(cloud.endpoint.url).netloc
+        self.method = "PUT"
+        self.path = f"/{BUCKET}/object"
+        self.body = b"content"
+        self.headers: dict[str, str] = {}
+
+    def sign(self, *, access_key: str = "", secret_key: str = "", now: datetime | None = None) -> Wire:
+        endpoint = self.cloud.endpoint
+        credentials = Credentials(access_key or endpoint.access_key, secret_key or endpoint.secret_key)
+        headers = {"Host": self.netloc, **self.headers}
+        request = AWSRequest(self.method, endpoint.url + self.path, headers, self.body)
+        request.context["timestamp"] = (now or datetime.now(timezone.utc)).strftime("%Y%m%dT%H%M%SZ")
+        kind, service = (SigV4Auth, "sagemaker") if "X-Amz-Target" in self.headers else (S3SigV4Auth, "s3")
+        signer = kind(credentials, service, endpoint.region)
+        signer._modify_request_before_signing(request)
+        text = signer.string_to_sign(request, signer.canonical_request(request))
+        signer._inject_signature_to_request(request, signer.signature(text, request))
+        self.headers = dict(request.headers.items())
+        return self
+
+    def send(self) -> tuple[int, bytes]:
+        status, _, body = self.send_for_headers()
+        return status, body
+
+    def send_for_headers(self) -> tuple[int, dict[str, str], bytes]:
+        """As `send`, with the answer's headers, whose names are in lower case."""
+        connection = http.client.HTTPConnection(self.netloc, timeout=30)
+        connection.putrequest(self.method, self.path, skip_host=True, skip_accept_encoding=True)
+        length = {} if "Transfer-Encoding" in self.headers else {"Content-Length": str(len(self.body))}
+        for name, value in {**length, **self.headers}.items():
+            connection.putheader(name, value)
+        connection.endheaders(self.body)
+        response = connection.getresponse()
+        try:
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, headers, response.read()
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def wire(shared_cloud: Cloud) -> Wire:
+    return Wire(shared_cloud)
+
+
+@pytest.fixture
+def json_wire(wire: Wire) -> Wire:
+    wire.method, wire.path, wire.body, wire.headers = "POST", "/", STOP, dict(TARGET)
+    return wire
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture
+def unchanged(shared_cloud: Cloud) -> Iterator[None]:
+    before = contents(shared_cloud.state_dir)
+    yield
+    assert contents(shared_cloud.state_dir) == before
+
+
+def test_a_signed_request_passes(wire: Wire) -> None:
+    assert wire.sign().send()[0] == 200
+    assert wire.cloud.object("object") == b"content"
+    wire.cloud.s3.delete_object(Bucket=BUCKET, Key="object")
+
+
+def test_a_signed_json_request_passes(json_wire: Wire) -> None:
+    status, body = json_wire.sign().send()
+    assert (status, json.loads(body)["message"]) == (400, "Requested resource not found.")
+
+
+def _change_method(wire: Wire) -> None:
+    wire.method = "DELETE"
+
+
+def _change_path(wire: Wire) -> None:
+    wire.path += "2"
+
+
+def _change_query(wire: Wire) -> None:
+    wire.path += "?uploads="
+
+
+def _change_body(wire: Wire) -> None:
+    wire.body = b"CONTENT"
+
+
+def _change_declared_hash(wire: Wire) -> None:
+    wire.body = b"CONTENT"
+    wire.headers["X-Amz-Content-SHA256"] = hashlib.sha256(wire.body).hexdigest()
+
+
+def _unsign_body(wire: Wire) -> None:
+    wire.headers["X-Amz-Content-SHA256"] = "UNSIGNED-PAYLOAD"
+
+
+def _add_steering_header(wire: Wire) -> None:
+    wire.headers["x-amz-copy-source"] = "/bucket/other"
+
+
+def _add_content_type(wire: Wire) -> None:
+    wire.headers["Content-Type"] = "text/html"
+
+
+def _other_host(wire: Wire) -> None:
+    wire.headers["Host"] = wire.netloc.replace("127.0.0.1", "attacker.example")
+
+
+def _localhost(wire: Wire) -> None:
+    wire.headers["Host"] = wire.netloc.replace("127.0.0.1", "localhost")
+
+
+def _origin(wire: Wire) -> None:
+    wire.headers["Origin"] = "http://attacker.example"
+
+
+def _fetch_metadata(wire: Wire) -> None:
+    wire.headers["Sec-Fetch-Site"] = "cross-site"
+
+
+def _no_authorization(wire: Wire) -> None:
+    del wire.headers["Authorization"]
+
+
+def _basic_authorization(wire: Wire) -> None:
+    wire.headers["Authorization"] = "Basic YTpi"
+
+
+def _other_service(wire: Wire) -> None:
+    wire.headers["Authorization"] = wire.headers["Authorization"].replace("/s3/", "/logs/")
+
+
+def _zero_signature(wire: Wire) -> None:
+    head, _, _ = wire.headers["Authorization"].rpartition("=")
+    wire.headers["Authorization"] = f"{head}={'0' * 64}"
+
+
+CHANGES = [
+    _change_method, _change_path, _change_query, _change_body, _change_declared_hash, _unsign_body,
+    _add_steering_header, _add_content_type, _other_host, _localhost, _origin, _fetch_metadata, _no_authorization,
+    _basic_authorization, _other_service, _zero_signature,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__.strip("_"))
+def test_a_request_changed_after_signing_is_refused_and_does_nothing(
+    wire: Wire, change: Callable[[Wire], None], unchanged: None
+) -> None:
+    change(wire.sign())
+    status, body = wire.send()
+    assert 400 <= status < 500
+    assert b"Traceback" not in body
+
+
+def test_a_json_body_changed_after_signing_is_refused(json_wire: Wire, unchanged: None) -> None:
+    json_wire.sign().body = STOP.replace(b"unknown", b"another")
+    status, body = json_wire.send()
+    assert (status, json.loads(body)["__type"]) == (403, "SignatureDoesNotMatch")
+
+
+def test_a_json_target_changed_after_signing_is_refused(json_wire: Wire, unchanged: None) -> None:
+    json_wire.sign().headers["X-Amz-Target"] = "SageMaker.CreateTrainingJob"
+    assert json_wire.send()[0] == 403
+
+
+@pytest.mark.parametrize("age", [timedelta(minutes=16), timedelta(minutes=-16), timedelta(days=365)])
+def test_a_date_that_is_not_now_is_refused(wire: Wire, age: timedelta, unchanged: None) -> None:
+    status, body = wire.sign(now=datetime.now(timezone.utc) - age).send()
+    assert (status, b"RequestTimeTooSkewed" in body) == (403, True)
+
+
+def test_a_wrong_secret_is_refused(shared_cloud: Cloud, unchanged: None) -> None:
+    stranger = client_of(shared_cloud.endpoint, "s3", aws_secret_access_key="guessed")
+    with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
+        stranger.put_object(Bucket=BUCKET, Key="object", Body=b"x" * 100_000)
+
+
+@pytest.mark.parametrize(("service", "code"), [("s3", "InvalidAccessKeyId"), ("sagemaker", "InvalidClientTokenId")])
+def test_an_unknown_access_key_is_refused(shared_cloud: Cloud, service: str, code: str, unchanged: None) -> None:
+    stranger = client_of(shared_cloud.endpoint, service, aws_access_key_id="AKIAUNKNOWN")
+    call: Any = stranger.list_buckets if service == "s3" else stranger.list_training_jobs
+    with pytest.raises(ClientError, match=code):
+        call()
+
+
+def test_an_unknown_service_is_named(shared_cloud: Cloud) -> None:
+    with pytest.raises(
+        ClientError,
+        match="has ec2, ecr, elasticfilesystem, fsx, iam, logs, monitoring, s3, sagemaker, servicequotas, sts,",
+    ):
+        client_of(shared_cloud.endpoint, "sqs").list_queues()
+
+
+def test_an_unknown_action_is_named(shared_cloud: Cloud) -> None:
+    with pytest.raises(ClientError, match="does not have sagemaker 'ListModels'"):
+        shared_cloud.sagemaker.list_models()
+
+
+def test_a_json_body_may_not_be_huge(json_wire: Wire) -> None:
+    json_wire.body = json.dumps({"TrainingJobName": "x" * (4 * 1024 * 1024)}).encode()
+    status, _ = json_wire.sign().send()
+    assert status == 413
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff\xfe", b'{"TrainingJobName": 1}', b'{"a":' * 100_000])
+def test_a_malformed_json_body_gets_an_answer(json_wire: Wire, body: bytes) -> None:
+    json_wire.body = body
+    status, answer = json_wire.sign().send()
+    assert (status, b"Traceback" in answer) == (400, False)
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-1", "1_0", "\u0661"])
+def test_an_impossible_length_gets_an_answer(wire: Wire, length: str, unchanged: None) -> None:
+    wire.sign()
+    wire.headers["Content-Length"] = length.encode().decode("latin-1")
+    assert wire.send()[0] == 400
+
+
+def test_the_credentials_lie_in_a_file_for_the_user_only(shared_cloud: Cloud) -> None:
+    assert (shared_cloud.state_dir / "server.json").stat().st_mode & 0o777 == 0o600
+    assert shared_cloud.state_dir.stat().st_mode & 0o777 == 0o700
+    assert (shared_cloud.state_dir / ".gitignore").read_text() == "*\n"

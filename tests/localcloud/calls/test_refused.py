@@ -1,0 +1,135 @@
+"""Requests that the service refuses are refused with its code, status and message, and docs/refusals.md has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from tests.conftest import ROOT
+from tests.support.services.cloud import Cloud, client_of
+from tools.refusals_page import PAGE, page, read_rows
+
+ROWS: list[dict[str, Any]] = read_rows()
+SOURCES = ("model", "memory", "local")
+_LONG, _MANY = "x" * 2501, 101
+
+
+def changed(request: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for one in parents:
+        request = request.setdefault(one, {})
+    if value == "~absent":
+        request.pop(last, None)
+    else:
+        request[last] = special(last, value)
+
+
+def special(name: str, value: Any) -> Any:
+    if value == "~long":
+        return _LONG
+    if value == "~many":
+        many = {f"key-{number}": "x" for number in range(_MANY)}
+        return many if name != "Tags" else [{"Key": key, "Value": one} for key, one in many.items()]
+    return value
+
+
+def send(cloud: Cloud, call: str, body: dict[str, Any] | bytes) -> None:
+    """The call with this body, null fields included, which no client of AWS's would send."""
+    config = Config(parameter_validation=False, proxies={}, retries={"total_max_attempts": 1})
+    client = client_of(cloud.endpoint, "sagemaker", config=config)
+    encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
+    client.meta.events.register(f"before-call.sagemaker.{call}", lambda params, **_: params.update(body=encoded))
+    client._make_api_call(call, {})
+
+
+@pytest.fixture
+def account(shared_cloud: Cloud) -> Iterator[Path]:
+    path = shared_cloud.state_dir / "account.yaml"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def valid(shared_cloud: Cloud) -> str:
+    return json.dumps(shared_cloud.request("refused"))
+
+
+@pytest.mark.parametrize(
+    "row", ROWS, ids=[f"{number}-{next(iter(one['change']), '')}" for number, one in enumerate(ROWS)]
+)
+def test_a_wrong_request_is_refused_as_the_service_refuses_it(
+    shared_cloud: Cloud, account: Path, valid: str, row: dict[str, Any]
+) -> None:
+    call = row.get("call", "CreateTrainingJob")
+    request = json.loads(valid) if call == "CreateTrainingJob" else {}
+    for path, value in row["change"].items():
+        changed(request, path, value)
+    if "account" in row:
+        account.write_text(row["account"])
+    with pytest.raises(ClientError) as caught:
+        send(shared_cloud, call, request)
+    response = caught.value.response
+    assert response["Error"]["Code"] == row["code"], response
+    assert response["ResponseMetadata"]["HTTPStatusCode"] == row.get("status", 400)
+    assert row["message"] in response["Error"]["Message"]
+    assert not (shared_cloud.state_dir / "jobs/refused").exists()
+
+
+def test_the_valid_request_is_taken(shared_cloud: Cloud, valid: str) -> None:
+    send(shared_cloud, "CreateTrainingJob", {**json.loads(valid), "TrainingJobName": "taken"})
+    assert shared_cloud.wait("taken")["TrainingJobStatus"] == "Completed"
+
+
+def test_there_are_sixty_rows_and_each_has_a_source() -> None:
+    assert len(ROWS) >= 60
+    assert [one for one in ROWS if one["source"] not in SOURCES and not one["source"].startswith("https://")] == []
+
+
+def test_the_page_is_that_of_the_table() -> None:
+    assert (ROOT / PAGE).read_text() == page(ROWS), "run tools/refusals_page.py"
+
+
+@pytest.mark.parametrize(
+    ("changes", "report"),
+    [
+        ({"ResourceConfig": {"InstanceCount": "2"}}, "Invalid type for parameter ResourceConfig.InstanceCount"),
+        ({"RoleArn": None}, "Invalid type for parameter RoleArn"),
+    ],
+)
+def test_a_stock_client_refuses_some_before_it_sends_them(
+    shared_cloud: Cloud, changes: dict[str, Any], report: str
+) -> None:
+    """Why the rows are sent by a client that validates nothing."""
+    from botocore.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError, match=report):
+        shared_cloud.sagemaker.create_training_job(**{**shared_cloud.request("refused"), **changes})
+
+
+def test_every_violation_of_a_request_is_counted(shared_cloud: Cloud, valid: str) -> None:
+    request = {**json.loads(valid), "TrainingJobName": "under_score", "RoleArn": "nobody"}
+    with pytest.raises(ClientError) as caught:
+        send(shared_cloud, "CreateTrainingJob", request)
+    told = caught.value.response["Error"]["Message"]
+    head, *found = told.split("; ")
+    assert head.startswith("3 validation errors detected: Value 'under_score' at 'trainingJobName'")
+    assert [one.partition("failed")[0] for one in found] == ["Value 'nobody' at 'roleArn' "] * 2
+
+
+@pytest.mark.parametrize("levels", [200, 240, 260, 300, 5000])
+def test_an_expression_within_itself_is_answered_or_refused(shared_cloud: Cloud, levels: int) -> None:
+    head, tail = b'{"SubExpressions": [' * levels, b"]}" * levels
+    body = b'{"Resource": "TrainingJob", "SearchExpression": ' + head + b"{}" + tail + b"}"
+    try:
+        send(shared_cloud, "Search", body)
+    except ClientError as error:
+        assert error.response["ResponseMetadata"]["HTTPStatusCode"] == 400, error.response
+        assert levels > 200
+    else:
+        assert levels < 300

@@ -1,0 +1,176 @@
+"""A full disk: every place says so and names the folder, and what a job trained is not lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from smdp_launch.errors import ExitCode
+from smdp_launch.localcloud.client.connect import LocalCloudError, private
+from tests.conftest import command_in, write_job
+from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
+from tests.localcloud.runs.test_jobs import members
+from tests.support.services.cloud import BUCKET, Cloud
+from tests.support.small_disk import SmallDisk, mounted
+from tests.support.waiting import wait_for
+
+# A model that compression does not make smaller, and the word to end.
+TRAINS = """
+    import os, pathlib, time
+    pathlib.Path(os.environ["SM_MODEL_DIR"], "weights").write_bytes(os.urandom(1 << 20))
+    print("trained", flush=True)
+    while not os.path.exists(os.environ["SM_OUTPUT_DIR"] + "/go"):
+        time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with mounted(tmp_path / "disk") as made:
+        yield made
+
+
+@pytest.fixture
+def small_cloud(disk: SmallDisk) -> Iterator[Cloud]:
+    """A local cloud whose state lies on the small disk."""
+    state = disk.folder / "state"
+    with ExitStack() as stack:
+        yield open_cloud_on(state, stack)
+    assert_nothing_runs(str(state))
+
+
+def waiting_for_room(cloud: Cloud, disk: SmallDisk, name: str) -> dict[str, Any]:
+    """A job that has trained its model and has no room to upload it."""
+    cloud.start(name, TRAINS)
+    cloud.await_log(name, "trained")
+    (cloud.output(name) / "go").touch()
+    disk.fill()
+
+    def told() -> dict[str, Any] | None:
+        step: dict[str, Any] = cloud.describe(name)["SecondaryStatusTransitions"][-1]
+        return step if "disk full" in step["StatusMessage"] or step["Status"] == "Failed" else None
+
+    step: dict[str, Any] = wait_for(told, "a job that reports a full disk")
+    return step
+
+
+def kept_model(cloud: Cloud, name: str) -> Path:
+    return cloud.state_dir / "jobs" / name / "results/algo-1/ml/model/weights"
+
+
+def test_a_server_that_has_no_room_to_start_says_so(disk: SmallDisk) -> None:
+    state = disk.folder / "state"
+    with private(state):
+        pass  # makes the folder
+    disk.fill()
+    with pytest.raises(LocalCloudError, match=f"cannot start: disk full in {state}: free space there"), private(state):
+        pass
+
+
+def test_a_state_folder_that_has_no_room_to_be_made_says_so(disk: SmallDisk) -> None:
+    disk.fill()
+    state = disk.folder / "state"
+    with pytest.raises(LocalCloudError, match=f"cannot start: disk full in {state}: free space there"), private(state):
+        pass
+
+
+@pytest.mark.parametrize("room", [0, 4, 40])
+def test_a_launch_on_a_full_disk_is_given_up_at_once(disk: SmallDisk, room: int) -> None:
+    folder = disk.folder / "project"
+    folder.mkdir()
+    write_job(folder)
+    smdp_launch = command_in(folder)
+    assert smdp_launch("local", "up").returncode == 0
+    assert smdp_launch("local", "down").returncode == 0
+    reserved = disk.folder / "reserved"
+    reserved.write_bytes(bytes(room * 1024))
+    disk.fill()
+    reserved.unlink()
+    ran = smdp_launch("launch", "--local", "--hosts", "1", "--workers-per-host", "1")
+    assert ran.returncode in {ExitCode.ENVIRONMENT, ExitCode.SERVICE}
+    assert f"disk full in {folder}/.smdp/local: free space there" in ran.stderr
+    assert "asking again" not in ran.stderr
+
+
+def test_an_object_without_room_leaves_the_old_one_and_holds_no_room(small_cloud: Cloud, disk: SmallDisk) -> None:
+    s3 = small_cloud.s3
+    s3.put_object(Bucket=BUCKET, Key="kept", Body=b"old")
+    half = b"n" * (7 << 19)  # fits the disk once, but not beside its copy on the way in
+    for key in ("kept", "new", "new"):
+        with pytest.raises(ClientError, match=f"disk full in {small_cloud.state_dir}: free space there") as refused:
+            s3.put_object(Bucket=BUCKET, Key=key, Body=half + half)
+        assert refused.value.response["Error"]["Code"] == "DiskFull"
+    assert small_cloud.keys() == ["kept"]
+    assert small_cloud.object("kept") == b"old"
+    s3.put_object(Bucket=BUCKET, Key="new", Body=half)
+    assert small_cloud.object("new") == half
+    assert list((small_cloud.state_dir / "s3" / BUCKET).rglob("*tmp-*")) == []
+
+
+def test_a_job_without_room_is_refused_and_leaves_nothing(small_cloud: Cloud, disk: SmallDisk) -> None:
+    request = small_cloud.request("refused", "print('trained')")
+    disk.fill()
+    with pytest.raises(ClientError, match="disk full in"):
+        small_cloud.sagemaker.create_training_job(**request)
+    assert list((small_cloud.state_dir / "jobs").iterdir()) == []
+    disk.free()
+    small_cloud.sagemaker.create_training_job(**request)
+    assert small_cloud.wait("refused")["TrainingJobStatus"] == "Completed"
+
+
+def test_a_model_without_room_is_uploaded_when_there_is_room(small_cloud: Cloud, disk: SmallDisk) -> None:
+    step = waiting_for_room(small_cloud, disk, "waits")
+    hosts = small_cloud.state_dir / "jobs/waits/hosts"
+    assert step["Status"] == "Uploading"
+    assert step["StatusMessage"].startswith(f"disk full in {small_cloud.state_dir}: free space there; ")
+    assert str(hosts) in step["StatusMessage"]
+    assert (hosts / "algo-1/ml/model/weights").stat().st_size == 1 << 20
+    disk.free()
+    assert small_cloud.wait("waits")["TrainingJobStatus"] == "Completed"
+    assert members(small_cloud.object("out/waits/output/model.tar.gz")) == ["weights"]
+    assert not hosts.exists()
+
+
+def test_a_model_that_is_waited_for_no_longer_is_kept_and_named(small_cloud: Cloud, disk: SmallDisk) -> None:
+    waiting_for_room(small_cloud, disk, "stopped")
+    small_cloud.sagemaker.stop_training_job(TrainingJobName="stopped")
+    job = small_cloud.wait("stopped")
+    assert job["TrainingJobStatus"] == "Failed"
+    results = small_cloud.state_dir / "jobs/stopped/results"
+    assert job["FailureReason"] == (
+        f"InternalServerError: disk full in {small_cloud.state_dir}: free space there, then try again; "
+        f"what the job left is kept in {results}"
+    )
+    assert kept_model(small_cloud, "stopped").stat().st_size == 1 << 20
+    assert [path.name for path in results.rglob("*") if path.is_file()] == ["weights"]
+
+
+def test_a_model_outlives_the_supervisor_that_waited_to_upload_it(small_cloud: Cloud, disk: SmallDisk) -> None:
+    waiting_for_room(small_cloud, disk, "killed")
+    os.kill(small_cloud.supervisor("killed"), signal.SIGKILL)
+    disk.free()
+    job = small_cloud.wait("killed")
+    assert job["FailureReason"].endswith(f"kept in {small_cloud.state_dir}/jobs/killed/results")
+    assert kept_model(small_cloud, "killed").stat().st_size == 1 << 20
+
+
+def test_a_launch_that_cannot_be_recorded_names_the_folder(disk: SmallDisk) -> None:
+    folder = disk.folder / "project"
+    folder.mkdir()
+    write_job(folder)
+    smdp_launch = command_in(folder)
+    with private(disk.folder.parent / "state"):
+        environment = {**os.environ, "SMDP_LOCAL_STATE": str(disk.folder.parent / "state")}
+        (folder / ".smdp").mkdir(mode=0o700)
+        (folder / ".smdp/.gitignore").write_text("*\n")
+        disk.fill()
+        ran = smdp_launch("launch", "--local", "--hosts", "1", "--workers-per-host", "1", env=environment)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert f"disk full in {folder}/.smdp: free space there" in ran.stderr

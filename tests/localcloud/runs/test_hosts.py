@@ -1,0 +1,234 @@
+"""Inside a simulated host: what a script finds, and what it cannot reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smdp_launch.localcloud.client.connect import isolation, private
+from smdp_launch.localcloud.isolation import namespaces
+from smdp_launch.localcloud.isolation.namespaces import View
+from smdp_launch.localcloud.processes import minds_sigterm
+from smdp_launch.localcloud.runtime import lease
+from smdp_launch.localcloud.runtime.host import Order
+from smdp_launch.localcloud.runtime.hosts import Host, HostLog, wait_until
+from smdp_launch.localcloud.runtime.tree import HostTree, host_names
+from tests.support.services.cloud import BUCKET, Cloud, names_in
+from tests.support.waiting import DEADLINE
+
+LOOKS = """
+    import json, os, pathlib, socket, sys
+    root = pathlib.Path(os.environ.get("SMDP_ML_ROOT", "/opt/ml"))
+    config = {path.stem: json.loads(path.read_text()) for path in (root / "input/config").iterdir()}
+    pathlib.Path("/tmp/of-this-host-smdp-test").write_text("x") if root == pathlib.Path("/opt/ml") else None
+    stat = pathlib.Path("/proc/1/cmdline").read_bytes().decode().split(chr(0))
+    print("looks", json.dumps({
+        "host": socket.gethostname(),
+        "address": socket.gethostbyname(socket.gethostname()) if root == pathlib.Path("/opt/ml") else "",
+        "first process": stat,
+        "tmp": sorted(os.listdir("/tmp")),
+        "opt": sorted(os.listdir("/opt")),
+        "shm": sorted(os.listdir("/dev/shm")),
+        "home": os.environ["HOME"],
+        "processes": sum(name.isdecimal() for name in os.listdir("/proc")),
+        "environ": dict(os.environ),
+        "config": config,
+        "uid": os.getuid(),
+    }), flush=True)
+"""
+
+
+def seen(cloud: Cloud, name: str) -> dict[str, dict[str, Any]]:
+    found = (line.partition("looks ") for line in cloud.log(name) if "looks {" in line)
+    return {head.partition(":")[0].strip("["): json.loads(text) for head, _, text in found}
+
+
+def test_a_host_with_namespaces_is_a_machine_of_its_own(cloud: Cloud) -> None:
+    opt = names_in("/opt")
+    shm = Path(f"/dev/shm/smdp-test-{os.getpid()}")
+    shm.touch()
+    try:
+        job = cloud.run("looks", LOOKS, hosts=2)
+    finally:
+        shm.unlink()
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+    hosts = seen(cloud, "looks")
+    assert sorted(hosts) == ["algo-1", "algo-2"]
+    for name, host in hosts.items():
+        assert host["host"] == name
+        assert host["address"].startswith("127.")
+        assert not host["address"].startswith("127.0.")
+        assert host["address"].endswith("." + name.removeprefix("algo-"))
+        assert "smdp_entrypoint" in host["first process"]
+        assert host["processes"] < 10
+        assert "of-this-host-smdp-test" in host["tmp"]
+        assert set(host["opt"]) == opt | {"ml"}
+        assert host["shm"] == []
+        assert (host["home"], host["uid"]) == ("/tmp", 0)
+    assert hosts["algo-1"]["address"].rpartition(".")[0] == hosts["algo-2"]["address"].rpartition(".")[0]
+    assert not Path("/tmp/of-this-host-smdp-test").exists()
+    assert names_in("/opt") == opt
+
+
+def test_a_host_finds_the_platforms_files_and_variables(either_cloud: Cloud) -> None:
+    either_cloud.s3.put_object(Bucket=BUCKET, Key="data/x", Body=b"x")
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/data"}}
+    channel = {"ChannelName": "train", "ContentType": "text/csv", "DataSource": source}
+    checkpoints = {"S3Uri": f"s3://{BUCKET}/files-ckpt", "LocalPath": "/opt/ml/mine"}
+    either_cloud.run(
+        "files", LOOKS, hosts=2, InputDataConfig=[channel], CheckpointConfig=checkpoints, Environment={"MINE": "1"}
+    )
+    host = seen(either_cloud, "files")["algo-2"]
+    config = host["config"]
+    assert set(config) == {"hyperparameters", "resourceconfig", "inputdataconfig", "checkpointconfig"}
+    assert config["hyperparameters"]["sagemaker_program"] == '"train.py"'
+    assert config["resourceconfig"] == {
+        "current_host": "algo-2",
+        "current_instance_type": "ml.p4d.24xlarge",
+        "current_group_name": "homogeneousCluster",
+        "hosts": ["algo-1", "algo-2"],
+        "instance_groups": [
+            {
+                "instance_group_name": "homogeneousCluster",
+                "instance_type": "ml.p4d.24xlarge",
+                "hosts": ["algo-1", "algo-2"],
+            }
+        ],
+        "network_interface_name": "lo",
+    }
+    assert config["inputdataconfig"]["train"] == {
+        "ContentType": "text/csv",
+        "TrainingInputMode": "File",
+        "S3DistributionType": "FullyReplicated",
+        "RecordWrapperType": "None",
+    }
+    assert config["checkpointconfig"] == {"LocalPath": "/opt/ml/mine", "S3Uri": f"s3://{BUCKET}/files-ckpt"}
+    environment = host["environ"]
+    assert environment["TRAINING_JOB_NAME"] == "files"
+    assert environment["TRAINING_JOB_ARN"].endswith("training-job/files")
+    assert environment["AWS_ENDPOINT_URL"] == either_cloud.endpoint.url
+    assert environment["MINE"] == "1"
+    assert environment["MASTER_PORT"] == environment["SMDP_MASTER_PORT"]
+    assert ("SMDP_ML_ROOT" in environment) == ("SMDP_HOSTS_FILE" in environment) == (either_cloud.level == "tree")
+    mine = environment["SMDP_CHECKPOINT_DIR"]
+    assert mine == environment.get("SMDP_ML_ROOT", "/opt/ml") + "/mine"
+
+
+@pytest.mark.runs
+def test_packages_below_tmp_stay_importable(open_cloud: Callable[[], Cloud], monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="smdp-packages-") as folder:
+        Path(folder, "below_tmp.py").write_text("NAME = 'found'")
+        monkeypatch.setenv("PYTHONPATH", folder)
+        cloud = open_cloud()
+        job = cloud.run("below", "import below_tmp, os; print(below_tmp.NAME, sorted(os.listdir('/tmp')))")
+        assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+        assert Path(folder).name in cloud.await_log("below", "found")
+
+
+def test_a_host_that_cannot_be_started_says_why(either_cloud: Cloud) -> None:
+    job = either_cloud.run("nul", "", Environment={"SMDP_WORKERS_PER_HOST": "1", "NAME": "nul\0byte"})
+    assert "the simulated host could not be set up: embedded null byte" in job["FailureReason"]
+
+
+@pytest.fixture
+def folder_in_shared_memory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+MINDFUL = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); time.sleep(600)"
+
+
+@pytest.mark.parametrize("isolated", [True, pytest.param(False, marks=pytest.mark.runs)])
+def test_a_stop_is_not_lost_at_any_moment_of_a_hosts_start(tmp_path: Path, isolated: bool) -> None:
+    """The first process of a namespace loses a signal that it has no handler for, and it has none until it runs."""
+    if isolated and namespaces.refusal():
+        pytest.skip(f"no namespaces here: {namespaces.refusal()}")
+    for milliseconds in range(0, 60, 4):
+        tree = HostTree("algo-1", tmp_path / str(milliseconds))
+        for folder in (tree.ml / "output", tree.tmp, tree.opt):
+            folder.mkdir(parents=True)
+        tree.hosts_file.touch()
+        view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, (Path(sys.base_prefix),))
+        command = [os.path.realpath(sys.executable), "-c", MINDFUL]
+        order = Order(os.getpid(), isolated, command, dict(os.environ), view)
+        host = Host(tree, order, HostLog(tmp_path / f"{milliseconds}.jsonl"))
+        try:
+            while not minds_sigterm(host.pid):
+                time.sleep(0.001)
+            time.sleep(milliseconds / 1000)
+            host.terminate()
+            assert wait_until([host], DEADLINE), f"signalled {milliseconds} ms after its keeper was there"
+            assert host.code in {3, 128 + signal.SIGTERM}  # by its handler, or before there was one
+        finally:
+            host.kill()
+
+
+@pytest.mark.runs
+def test_a_state_folder_in_shared_memory_is_as_good_as_any(folder_in_shared_memory: Path) -> None:
+    script = """
+        import os
+        print("sees", len(os.listdir("/dev/shm")))
+    """
+    with private(folder_in_shared_memory / "state") as endpoint:
+        cloud = Cloud(endpoint)
+        cloud.s3.create_bucket(Bucket=BUCKET)
+        job = cloud.run("shm", script, hosts=2)
+    assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
+
+
+def test_hosts_are_listed_as_text() -> None:
+    assert host_names(11) == ["algo-1", "algo-10", "algo-11", *(f"algo-{number}" for number in range(2, 10))]
+
+
+def test_isolation_is_found_out_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isolation().level in ("namespaces", "tree")
+    monkeypatch.setenv("SMDP_LOCAL_ISOLATION", "tree")
+    forced = isolation()
+    assert (forced.level, forced.reason) == ("tree", "SMDP_LOCAL_ISOLATION=tree is set")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_users_without_root_have_namespaces_too() -> None:
+    # The interpreter may lie where only root can read, so this drops its rights when all is imported. Its files in
+    # /proc belong to root until it says that it may be dumped again.
+    become_nobody = """
+        import ctypes, os, sys
+        from smdp_launch.localcloud.isolation import namespaces
+        os.setgroups([]), os.setgid(65534), os.setuid(65534)
+        ctypes.CDLL(None).prctl(4, 1)
+        sys.exit(namespaces._try_out())
+    """
+    trial = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(become_nobody)], capture_output=True, text=True, check=False
+    )
+    assert (trial.returncode, trial.stderr) == (0, "")
+
+
+def test_paths_below_tmp_stay_visible_once() -> None:
+    root = Path("/tmp")
+    existing = [Path("/tmp"), Path("/usr"), Path("/nonexistent")]
+    assert namespaces._outermost(existing, root) == []
+
+
+def test_leases_do_not_overlap_and_end() -> None:
+    first, second = lease.take("same name"), lease.take("same name")
+    assert first.network != second.network
+    network = first.network
+    first.release()
+    third = lease.take("same name")
+    assert third.network == network
+    second.release()
+    third.release()
+    assert third.address(7) == f"{network}.7"

@@ -1,0 +1,99 @@
+"""The server killed in mid-job: the next one finds the job, or reports it failed. `make test-soak` does it often."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import BotoCoreError
+
+from smdp_launch.localcloud.client import shared
+from tests.localcloud.conftest import assert_nothing_runs
+from tests.support.services.cloud import BUCKET, Cloud, kill
+
+STEPS = """\
+import os, time
+for step in range(15):
+    print("step", step, flush=True)
+    time.sleep(0.1)
+with open(os.environ["SM_MODEL_DIR"] + "/steps", "w") as file:
+    file.write("15")
+"""
+
+
+def kill_the_server_in_mid_job(state_dir: Path, name: str, moment: Callable[[Cloud], object]) -> str:
+    """How the job ended, after its server was killed at a moment after the job was created: when the call returns."""
+    cloud = Cloud(shared.up(state_dir))
+    cloud.s3.create_bucket(Bucket=BUCKET)
+    cloud.start(name, STEPS, hosts=2)
+    moment(cloud)
+    kill(cloud.endpoint.pid)
+    cloud = Cloud(shared.up(state_dir))
+    job = cloud.wait(name)
+    if job["TrainingJobStatus"] == "Completed":
+        steps = [line for line in cloud.log(name) if " step " in line]
+        assert len(steps) == len(set(steps)) == 30
+        assert cloud.object(f"out/{name}/output/model.tar.gz")
+    else:
+        assert job["FailureReason"]
+    return str(job["TrainingJobStatus"])
+
+
+def kill_often(state_dir: Path, rounds: int) -> Counter[str]:
+    seed = int(os.environ.get("SMDP_SOAK_SEED", str(random.SystemRandom().randrange(1 << 32))))
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    table: Counter[str] = Counter()
+    for number in range(rounds):
+        delay = chance.uniform(0, 3)
+        table[kill_the_server_in_mid_job(state_dir, f"job-{number}", lambda _, delay=delay: time.sleep(delay))] += 1
+    shared.down(state_dir)
+    assert_nothing_runs(str(state_dir))
+    assert list(state_dir.glob("jobs/*/hosts")) == []
+    return table
+
+
+def test_a_job_outlives_two_kills_of_its_server(state_dir: Path) -> None:
+    for number, step in enumerate((1, 8)):
+        name = f"job-{number}"
+        in_training = lambda cloud, name=name, step=step: cloud.await_log(name, f"step {step}")  # noqa: E731
+        assert kill_the_server_in_mid_job(state_dir, name, in_training) == "Completed"
+    shared.down(state_dir)
+    assert_nothing_runs(str(state_dir))
+    assert list(state_dir.glob("jobs/*/hosts")) == []
+
+
+@pytest.mark.soak
+def test_a_job_outlives_twenty_kills_of_its_server(state_dir: Path) -> None:
+    table = kill_often(state_dir, 20)
+    print(dict(table))
+    assert table.total() == 20
+    assert set(table) <= {"Completed", "Failed"}
+
+
+@pytest.mark.soak
+def test_a_server_killed_while_it_takes_a_job_has_it_or_has_it_not(state_dir: Path) -> None:
+    """Whoever asks again then gets the job or is told that the name is taken; never two, and never half of one."""
+    chance = random.Random(7)
+    for number in range(10):
+        cloud, name = Cloud(shared.up(state_dir)), f"taken-{number}"
+        cloud.s3.create_bucket(Bucket=BUCKET)
+        request = cloud.request(name, "print('ran')")
+        killer = threading.Timer(chance.uniform(0, 0.03), kill, [cloud.endpoint.pid])
+        killer.start()
+        with suppress(BotoCoreError):
+            cloud.sagemaker.create_training_job(**request)
+        killer.join()
+        cloud = Cloud(shared.up(state_dir))
+        with suppress(cloud.sagemaker.exceptions.ResourceInUse):
+            cloud.sagemaker.create_training_job(**request)
+        cloud.wait(name)
+        assert cloud.log(name).count("[algo-1:0] ran") == 1
+    shared.down(state_dir)

@@ -1,0 +1,1 @@
+"""Job files to try: examples, generated, strange and wrong ones."""

@@ -1,0 +1,58 @@
+"""Job files with mistakes, and what is told about each: golden/wrong/NAME/{job.yaml, expected.txt, expected.json}.
+
+python -m tests.support.job_files.wrong_files     # write what is told now; read the difference before it is committed
+
+A file whose first line is ``# launch --local`` is checked as that command checks it, any other as ``validate`` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from smdp_launch.checking.inputs import LocalRequest
+from smdp_launch.checking.job import check_job
+from smdp_launch.cli.render.diagnostics import told
+from smdp_launch.diagnostics import Diagnostic
+from tests.conftest import ROOT
+
+WRONG = ROOT / "tests/launcher/golden/wrong"
+
+
+def folders() -> list[Path]:
+    return sorted(one.parent for one in WRONG.glob("*/job.yaml"))
+
+
+def diagnostics() -> list[Diagnostic]:
+    """What is told about ``job.yaml`` in the current folder, with an empty environment."""
+    path = Path("job.yaml")
+    local = LocalRequest() if path.read_bytes().startswith(b"# launch --local\n") else None
+    return list(check_job(path, local, environ={}).diagnostics)
+
+
+def as_text(found: list[Diagnostic]) -> str:
+    return f"{told(found).plain}\n"
+
+
+def as_json(found: list[Diagnostic]) -> str:
+    return json.dumps([one.to_json() for one in found], indent=2, ensure_ascii=False) + "\n"
+
+
+def main() -> None:
+    # Nobody's own defaults say anything about these files.
+    with tempfile.TemporaryDirectory() as nobody:
+        os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_CONFIG_DIRS"] = nobody
+        for folder in folders():
+            os.chdir(folder)
+            found = diagnostics()
+            if not found:
+                sys.exit(f"{folder.name}: nothing is told")
+            Path("expected.txt").write_text(as_text(found))
+            Path("expected.json").write_text(as_json(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Services to try against: clouds, faulty ones, crowds of clients."""
