@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": ("attach", "launch", "load", "plan", "preflight", "validate"),
+    # With the views of notebooks, which these types need.
+    "api": ("Job", "JobSpec", "Plan", "attach", "launch", "load", "plan", "preflight", "validate"),
     "diagnostics": ("Diagnostic", "Severity", "Span"),
     "errors": (
         "EnvironmentProblem",
@@ -48,17 +49,14 @@ _HOMES = {
         "SmdpError",
         "WaitTimedOut",
     ),
-    "jobfile.model.spec": ("JobSpec",),
     "jobs.service.retry_policy": ("Waiting",),
     "jobs.checkpoints.watch": ("CheckpointKept", "CheckpointsStalled", "CheckpointsUnseen"),
     "jobs.status.description": ("Description",),
     "jobs.transfer.download": ("Download", "Downloaded"),
     "jobs.follow": ("Ended", "Reached", "StatusChanged"),
     "jobs.logs.messages": ("JobEvent", "LogLine"),
-    "jobs.job": ("Job",),
     "jobs.records.outcome": ("Outcome",),
     "jobs.preflight.run": ("Preflight",),
-    "planning.plan": ("Plan",),
     "sdk.estimator": ("build_estimator",),
     "sdk.inputs": ("build_inputs",),
 }

@@ -1,15 +1,20 @@
-"""How a notebook finds the view of a value. `smdp_launch.notebook`, above everything that is shown, makes the HTML."""
+"""How a notebook shows a value. `notebook.cards` registers a view for each type, and `smdp_launch.api` loads it."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from functools import singledispatch
+
+
+@singledispatch
+def html_of(value: object) -> str | None:
+    """The HTML of one value; None where no view is registered, so that a notebook shows its text."""
+    return None
 
 
 class NotebookView:
-    """A value that `smdp_launch.notebook.cards` shows. The module is loaded when a notebook first asks for a view."""
+    """A value that a notebook shows as HTML."""
 
     __slots__ = ()
 
-    def _repr_html_(self) -> str:
-        html: str = import_module("smdp_launch.notebook.cards").card_of(self)
-        return html
+    def _repr_html_(self) -> str | None:
+        return html_of(self)

@@ -136,7 +136,7 @@ class Follower:
         self._described, self._is_listed = None, False
         if described["TrainingJobStatus"] in ENDED and self._is_whole(described):
             yield from self._merge.rest()
-            yield Ended(outcome(with_model_found(self.clients.s3, described)))
+            yield Ended(outcome(with_model_found(self.clients.quick, described)))
         self._found = False
 
     def _begin(self) -> Mapping[str, Any]:

@@ -1,33 +1,27 @@
-"""The cards of diagnostics, specs, plans and jobs. `card_of` is the one entry point: one function for each type."""
+"""The cards of diagnostics, specs, plans and jobs: one view for each type, registered at import."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import singledispatch
 from typing import Any
 
 from smdp_launch.diagnostics import Diagnostic, Diagnostics, Severity, shortened, summed
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.job import Job
 from smdp_launch.notebook.html import Row, card, folded, lines, marked, rows
+from smdp_launch.notebook_view import html_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import summary
 from smdp_launch.secret_forms import named_secrets, starred
 
 
-@singledispatch
-def card_of(value: object) -> str:
-    """The HTML of one value."""
-    raise TypeError(f"there is no card of a {type(value).__name__}")
-
-
-@card_of.register
+@html_of.register
 def _(one: Diagnostic) -> str:
     return card(one.code, *_parts(one))
 
 
-@card_of.register
+@html_of.register
 def _(diagnostics: Diagnostics) -> str:
     return card(summed(diagnostics) or "nothing is wrong", *(part for one in diagnostics for part in _parts(one)))
 
@@ -43,7 +37,7 @@ def _parts(one: Diagnostic) -> list[str]:
     ]
 
 
-@card_of.register
+@html_of.register
 def _(spec: JobSpec) -> str:
     fields = spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"schema_version", "name"})
     return card(spec.name, rows((key, _in_lines(value)) for key, value in fields.items() if value), beside="job")
@@ -67,7 +61,7 @@ def _shown(value: Any) -> str:
     return ", ".join(_shown(one) for one in value) if isinstance(value, list) else str(value)
 
 
-@card_of.register
+@html_of.register
 def _(plan: Plan) -> str:
     secrets = named_secrets(plan.spec.model_dump(mode="json"))
     request = json.dumps(starred(plan.request, secrets), indent=2, ensure_ascii=False)
@@ -77,7 +71,7 @@ def _(plan: Plan) -> str:
     return card(plan.job, rows(shown), *messages, folded("the request", request), beside=f"from {plan.job_file}")
 
 
-@card_of.register
+@html_of.register
 def _(job: Job) -> str:
     """What was seen last: a view makes no call."""
     known = [("where", job.where), ("output", job.output or "unknown"), ("last seen", job.last_seen)]

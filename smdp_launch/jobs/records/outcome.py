@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +40,12 @@ class Outcome:
     checkpoints: str | None = None
 
 
-def with_model_found(s3: Any, described: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_model_found(client: Callable[[str], Any], described: Mapping[str, Any]) -> Mapping[str, Any]:
     """DescribeTrainingJob's answer, without the address of a model that is not there: the service gives the address to
-    every job, also to one that left no model. Where S3 refuses or does not answer, the address stays."""
+    every job, also to one that left no model. Where S3 refuses or does not answer, the address stays.
+
+    ``client`` makes a client of a service that gives up soon: a bucket that does not answer must not delay a job's end.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
     address = described.get("ModelArtifacts", {}).get("S3ModelArtifacts")
@@ -50,7 +53,7 @@ def with_model_found(s3: Any, described: Mapping[str, Any]) -> Mapping[str, Any]
         return described
     place = S3Location.parse(address)
     try:
-        listed = s3.list_objects_v2(Bucket=place.bucket, Prefix=place.key, MaxKeys=1)
+        listed = client("s3").list_objects_v2(Bucket=place.bucket, Prefix=place.key, MaxKeys=1)
     except (BotoCoreError, ClientError):
         return described
     return described if listed.get("Contents") else {**described, "ModelArtifacts": {}}

@@ -35,6 +35,7 @@ class Clients:
     Args:
         poll: seconds between two looks at a job. DescribeTrainingJob is throttled per account on AWS.
         service: a client of any other service, by botocore's name.
+        quick: a client that tries once and waits 10 s for an answer, for what a view can do without.
         patience: how long a question is asked again.
         again: makes the clients anew, with what the credentials are by then; None if they cannot change.
         lost: the troubles that call for that.
@@ -47,6 +48,7 @@ class Clients:
     logs: Any
     poll: float
     service: Callable[[str], Any]
+    quick: Callable[[str], Any]
     patience: Patience = field(default_factory=Patience)
     again: Callable[[], Clients] | None = None
     lost: frozenset[Trouble] = frozenset({Trouble.CREDENTIALS})
@@ -67,7 +69,8 @@ class Clients:
             if trouble is Trouble.CREDENTIALS:
                 return  # the next question says why
             raise
-        self.sagemaker, self.s3, self.logs, self.service = made.sagemaker, made.s3, made.logs, made.service
+        self.sagemaker, self.s3, self.logs = made.sagemaker, made.s3, made.logs
+        self.service, self.quick = made.service, made.quick
 
 
 #: Opens what a job is reached through, and leaves it again: a private local cloud lives no longer than it is needed.
@@ -204,8 +207,10 @@ def _clients(session: Any, poll: float, config: Any, **settings: Any) -> Clients
 
     once = Config(retries={"total_max_attempts": 1}, connect_timeout=_CONNECTS, read_timeout=_ANSWERS)
 
-    def client(name: str, config: Any = config) -> Any:
+    def client(name: str) -> Any:
         return session.create_client(name, config=config, **settings)
 
-    sagemaker, logs = (client(name, config.merge(once)) for name in ("sagemaker", "logs"))
-    return Clients(sagemaker, client("s3"), logs, poll, client)
+    def quick(name: str) -> Any:
+        return session.create_client(name, config=config.merge(once), **settings)
+
+    return Clients(quick("sagemaker"), client("s3"), quick("logs"), poll, client, quick)

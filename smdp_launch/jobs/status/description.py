@@ -61,7 +61,7 @@ def described(clients: Clients, job: str) -> Mapping[str, Any]:
 
     def question() -> Mapping[str, Any]:
         answer: Mapping[str, Any] = clients.sagemaker.describe_training_job(TrainingJobName=job)
-        return with_model_found(clients.s3, answer)
+        return with_model_found(clients.quick, answer)
 
     with never_created_told(job):
         return ask(clients, f"job {job} cannot be described", question)

@@ -529,7 +529,8 @@ def test_a_bucket_that_does_not_answer_holds_no_line_back(cloud: Cloud) -> None:
         silent = stack.enter_context(Silent().listening())
         endpoint = cloud.endpoint
         clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
-        clients.s3 = clients_of(silent.url).s3
+        unheard = clients_of(silent.url)
+        clients.s3, clients.quick = unheard.s3, unheard.quick
         script = """
             import os, time
             while not os.path.exists(os.environ["SM_OUTPUT_DIR"] + "/go"):

@@ -68,7 +68,7 @@ def clients_through(proxy: Proxy, cloud: Cloud) -> Clients:
         return client_of(cloud.endpoint, name, config=config)
 
     patience = Patience(first=0.01, longest=0.05, total=60, credentials=40)
-    made = Clients(service("sagemaker"), service("s3"), service("logs"), 0.05, service, patience)
+    made = Clients(service("sagemaker"), service("s3"), service("logs"), 0.05, service, service, patience)
     made.again = lambda: made
     return made
 

@@ -4,6 +4,7 @@
 calls ``install`` when it has imported torch.
 """
 
-from .switch import VARIABLE, NotImitated, host_device, install, is_installed
+from .not_imitated import NotImitated
+from .switch import VARIABLE, host_device, install, is_installed
 
 __all__ = ["VARIABLE", "NotImitated", "host_device", "install", "is_installed"]

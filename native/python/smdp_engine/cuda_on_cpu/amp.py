@@ -6,7 +6,7 @@ import sys
 import warnings
 from typing import Any
 
-from .switch import PAGE, NotImitated
+from .not_imitated import PAGE, NotImitated
 
 torch: Any = importlib.import_module("torch")
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from .devices import devices
-from .switch import NotImitated
+from .not_imitated import NotImitated
 
 torch: Any = importlib.import_module("torch")
 

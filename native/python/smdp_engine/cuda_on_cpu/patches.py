@@ -6,9 +6,9 @@ from typing import Any, Callable, Dict
 
 from . import amp, figures, mode, parallel, profiling, streams
 from .devices import devices
+from .not_imitated import NotImitated
 from .placement import placement
 from .profiling import nothing
-from .switch import NotImitated
 
 torch: Any = importlib.import_module("torch")
 

@@ -4,7 +4,7 @@ import time
 from typing import Any, Dict, Optional, Tuple
 
 from .devices import devices
-from .switch import NotImitated
+from .not_imitated import NotImitated
 
 
 class Stream:

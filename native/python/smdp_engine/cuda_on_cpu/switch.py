@@ -5,17 +5,11 @@ import os
 import sys
 from typing import Any
 
+from .not_imitated import PAGE
+
 #: Set by the local cloud's hosts, never by a job on AWS: the entrypoint refuses it there.
 VARIABLE = "SMDP_CUDA_ON_CPU"
-PAGE = "docs/cuda-on-cpu.md"
 _SAID = "SMDP_CUDA_ON_CPU_SAID"  # in the environment, for the Pythons that this one starts
-
-
-class NotImitated(RuntimeError):
-    """A part of CUDA that has no imitation."""
-
-    def __init__(self, what: str, advice: str = "") -> None:
-        super().__init__(f"{what} is not imitated by --cuda-on-cpu{advice and ': ' + advice} ({PAGE})")
 
 
 class _State:
