@@ -1,8 +1,9 @@
-"""Models the training of BERT-large and Mask R-CNN on hosts of eight V100, this engine beside NCCL's ring of 2020.
+"""Models the training of BERT-large and Mask R-CNN on hosts of eight V100, with this engine and with NCCL's ring of
+2020.
 
 Usage: ``python native/benchmarks/at_scale.py [--hosts 2,4,8] [--trace NAME] [--samples N] [--dtype float16] ...``.
-Nothing is measured: the model of cost (native/model) is asked for every bucket of a step. What is assumed is printed,
-and beside each claim of AWS for its library from which rate of the ring on it would not hold.
+No time is measured: the cost model (native/simulation/model) computes every bucket of a step. The program prints the
+assumptions and, for each claim of AWS about its library, the ring's rate above which the claim fails for this engine.
 """
 
 import argparse
@@ -13,9 +14,9 @@ from typing import Dict, Mapping, NamedTuple, Optional
 
 import contenders
 import cost_model
-from traces import TRACES, buckets_of
 
 from smdp_launch.catalog.exchange import published_steps, ring_table
+from smdp_launch.scaling.traces import TRACES, buckets_of
 
 RANKS = 8
 GBIT = 1e9 / 8
@@ -23,25 +24,26 @@ GBIT = 1e9 / 8
 Costs = Dict[str, float]
 
 
-#: Of one V100 with 32 GB alone in mixed precision, as NVIDIA published them.
+#: The step times of one V100 with 32 GB in mixed precision, as published by NVIDIA.
 STEPS = published_steps()
 SAMPLES = {name: step.samples for name, step in STEPS.items()}
 #: A backward pass costs twice the forward pass.
 BACKWARD_SHARE = 2 / 3
 
-#: ml.p3dn.24xlarge: 100 Gbit/s, 96 vCPU of two a core. Its two processors with six channels of DDR4-2666 each move at
-#: most 256 GB/s, of which 180 are assumed. For each byte of a rank's gradients the model counts 3 that copies and sums
-#: read; the memory moves 5 for it: values and results once each, the device's copies of both, and what the kernel
-#: copies for TCP. The rest stays in the caches, since the engine holds 1 MiB a rank out to the others. So 180 x 3 / 5.
+# ml.p3dn.24xlarge: 100 Gbit/s, 96 vCPU, two per core. Its two processors with six channels of DDR4-2666 each transfer
+# at most 256 GB/s; 180 GB/s are assumed. For each byte of a rank's gradients the model counts 3 bytes that copies and
+# sums
+#: read, while the memory transfers 5: values and results once each, the device's copies of both, and the kernel's copy
+#: for TCP. The rest stays in the caches, since the engine shares 1 MiB per rank with the others. So 180 x 3 / 5.
 HOST: Costs = {"link_rate": 100 * GBIT, "cores": 48, "memory_rate": 110e9}
-#: What the engine takes by itself on 96 processors and 8 ranks.
+#: The engine's default on 96 processors with 8 ranks.
 COPY_THREADS = 4
-#: Of AWS's library over torch's DDP, by hosts (SageMaker's developer guide).
+#: The speed-up of AWS's library over torch's DDP, by hosts (SageMaker's developer guide).
 CLAIMS: Dict[str, Dict[int, float]] = {
     "bert-large": {2: 0.41, 4: 0.52, 8: 0.13},
     "mask-rcnn": {2: 0.04, 4: 0.19, 8: 0.15},
 }
-#: A ring through NVLink, which does not bind.
+#: A ring with NVLink, which is not the bottleneck.
 NVLINK: Costs = {"ring_local_rate": 120e9, "ring_local_latency": 5e-6, "wire_overhead": 1.0}
 
 
@@ -49,7 +51,7 @@ NVLINK: Costs = {"ring_local_rate": 120e9, "ring_local_latency": 5e-6, "wire_ove
 class Ring:
     name: str
     source: str
-    bytes_per_second: Mapping[int, float]  # from so many hosts on
+    bytes_per_second: Mapping[int, float]  # by the minimum number of hosts
 
     def costs(self, hosts: int) -> Costs:
         rate = self.bytes_per_second[max(least for least in self.bytes_per_second if least <= hosts)]
@@ -67,7 +69,7 @@ RINGS = [
 
 
 class Job(NamedTuple):
-    """A step as all the schedules have it."""
+    """A step, the same for all schedules."""
 
     trace: str
     alone_s: float
@@ -79,14 +81,14 @@ class Job(NamedTuple):
         backward = self.alone_s * BACKWARD_SHARE
         width = 4 if self.dtype == "float32" else 2
         buckets = buckets_of(TRACES[self.trace](), width, self.bucket_mib, round(backward * 1000))
-        # The model counts in elements of at most 8 bytes.
+        # The model's elements have at most 8 bytes.
         sizes = [(one.bytes + -one.bytes % 8, one.ready_us / 1e6) for one in buckets]
         answer = cost_model.ask(hosts, RANKS, sizes, costs, schedule, self.dtype, self.options)
         return self.alone_s + max(0.0, float(max(answer["bucket_done"])) - backward)
 
 
 def fails_from(job: Job, hosts: int, engine_s: float, claim: float) -> Optional[float]:
-    """Bytes a second between hosts of a ring beside which the engine's step is not ahead by ``claim``.
+    """The bytes per second of a ring with which the engine's step is no longer faster by ``claim``.
 
     None where no ring is so slow.
     """
@@ -125,14 +127,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", default="2,4,8", metavar="N,N,...")
     parser.add_argument("--trace", choices=sorted(STEPS), action="append")
-    parser.add_argument("--samples", type=int, metavar="N", help="of a step on one GPU; its time is in proportion")
-    parser.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="of the gradients")
-    parser.add_argument("--bucket-mib", type=int, default=25, metavar="N")
-    parser.add_argument("--copy-threads", type=int, default=COPY_THREADS, metavar="N", help="of a rank")
     parser.add_argument(
-        "--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the engine"
+        "--samples", type=int, metavar="N", help="samples of a step on one GPU; the step's time is proportional"
     )
-    parser.add_argument("--cost", type=cost, action="append", default=[], metavar="NAME=VALUE", help="of the engine")
+    parser.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="the type of the gradients")
+    parser.add_argument("--bucket-mib", type=int, default=25, metavar="N")
+    parser.add_argument("--copy-threads", type=int, default=COPY_THREADS, metavar="N", help="copy threads per rank")
+    parser.add_argument(
+        "--option",
+        type=option,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option or cost of the engine",
+    )
+    parser.add_argument(
+        "--cost", type=cost, action="append", default=[], metavar="NAME=VALUE", help="an option or cost of the engine"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     contenders.build()
@@ -143,7 +154,7 @@ def main() -> None:
     )
     print(f"The engine over TCP, {options.copy_threads} copy threads a rank, the model's default costs", changed or "")
     for ring in RINGS:
-        print(f"Ring over {ring.name}: {ring.source}; NVLink does not bind")
+        print(f"Ring over {ring.name}: {ring.source}; NVLink is not the bottleneck")
     for trace in options.trace or sorted(STEPS):
         job = job_of(trace, options)
         alone = job.alone_s

@@ -128,7 +128,7 @@ struct Library {
   int size = 1;
   std::function<void(void* data, std::size_t count)> all_reduce;
   std::function<void()> barrier;
-  // For buckets: begins a sum; lets those that were begun go on while nothing is ready; ends all of them.
+  // For buckets: begins a sum; lets the running ones progress while nothing is ready; ends all of them.
   std::function<void(void* data, std::size_t count)> begin;
   std::function<void()> progress;
   std::function<void()> finish;

@@ -1,4 +1,4 @@
-"""A torch.distributed backend, timed as bench.h times the others: the same cases, data, clock and report.
+"""Times a torch.distributed backend as bench.h times the others: the same cases, data, clock and report.
 
 Backend "deepspeed" is the shared-memory all_reduce of the deepspeed package, compiled from its sources; Gloo then only
 makes the barriers.
@@ -21,12 +21,12 @@ import torch
 import torch.distributed as dist
 
 PAUSE_S = 0.02
-PART = 1 << 22  # elements whose values are made at a time: whole models, of many ranks, have to fit into one machine
+PART = 1 << 22  # the number of elements generated at a time: the models of many ranks must fit into one machine
 AllReduce = typing.Callable[[torch.Tensor], object]
 
 
 def values(rank: int, begin: int, end: int) -> torch.Tensor:
-    """Of the elements from ``begin`` to ``end``."""
+    """The values of the elements from ``begin`` to ``end``."""
     index = torch.arange(begin, end, dtype=torch.int64)
     return ((index * 2654435761 + rank * 40503) >> 7).to(torch.int32) % 9 - 4
 
@@ -43,8 +43,8 @@ def own_values(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def is_sum(data: torch.Tensor, rank: int, world: int) -> bool:
-    """Of a whole model each rank checks a share of the parts, for all of all would take longer than the sums; that
-    the ranks have the same bits, which the reports' checksums say, makes it the whole."""
+    """Each rank checks a share of a model's parts, since checking everything would take longer than the sums. The
+    reports' checksums show that the ranks have the same bits, so all parts are checked."""
     shares = parts(data.numel())
     return all(
         bool((data[begin:end] == sum(values(each, begin, end) for each in range(world)).to(data.dtype)).all())  # type: ignore[union-attr]
@@ -63,7 +63,7 @@ def pss_kib() -> int:
 
 
 def read_buckets(case: str) -> "list[tuple[int, float]]":
-    """Bytes, and seconds after which they are ready; one bucket for a case that is no file."""
+    """Bytes, and the seconds until they are ready; one bucket for a case that is not a file."""
     if not case.startswith("@"):
         return [(int(case), 0.0)]
     lines = (line.split() for line in Path(case[1:]).read_text().splitlines())
@@ -145,7 +145,7 @@ def main() -> None:
         what, iterations = case.rsplit(":", 1)
         run_case(what, int(iterations), getattr(torch, dtype), all_reduce)
     sys.stdout.flush()
-    os._exit(0)  # Gloo's threads now and then abort an interpreter that ends
+    os._exit(0)  # Gloo's threads sometimes abort the interpreter at its exit
 
 
 main()

@@ -1,9 +1,9 @@
-"""Fits the model of cost to this machine on two shapes, then compares it with shapes that it has not seen.
+"""Fits the cost model to this machine on two shapes, then compares it with measurements of other shapes.
 
-Usage: ``python native/benchmarks/calibrate.py [--rate 100] [--json FILE]``. Needs root and a machine with nothing else
-to do. What the processor and the memory cost is measured by ``measure_costs``. Two hosts of one rank
-then give what the wire costs above its rate and how long a message is under way, one host of eight ranks how much more
-memory costs when all ranks use it and what a message within a host costs. Nothing is fitted to the other shapes.
+Usage: ``python native/benchmarks/calibrate.py [--rate 100] [--json FILE]``. Needs root and a machine without other
+load. ``measure_costs`` measures the costs of processor and memory. Two hosts of one rank then give the network's
+overhead and latency; one host of eight ranks gives the memory cost when all ranks use it, and the cost of a message
+within a host. No value is fitted to the other shapes.
 """
 
 import argparse
@@ -51,7 +51,7 @@ Change = Callable[[Costs, float], Costs]
 
 
 def fitted(costs: Costs, change: Change, shape: Shape, size: int, seconds: float, least: float, most: float) -> Costs:
-    """``change`` by that value between ``least`` and ``most`` with which the model takes the seconds measured.
+    """The value of ``change`` between ``least`` and ``most`` with which the model gives the measured seconds.
 
     The model's time must not fall where the value grows.
     """
@@ -69,14 +69,14 @@ def costs_of(name: str) -> Change:
 
 
 def fit(costs: Costs, wire: Dict[int, float], memory: Dict[int, float]) -> Costs:
-    """From the times of `WIRE` and of `MEMORY`, by size."""
+    """The costs that follow from the times of `WIRE` and `MEMORY`, by size."""
     small, large = SIZES[0], SIZES[-1]
     copy, fold = costs["copy_byte"], costs["fold_byte"]
 
     def memory_costs(before: Costs, scale: float) -> Costs:
         return {**before, "copy_byte": copy * scale, "fold_byte": fold * scale}
 
-    # One after the other until they agree.
+    # Fit them in turn until they agree.
     for _ in range(4):
         costs = fitted(costs, memory_costs, MEMORY, large, memory[large], 0.1, 20)
         costs = fitted(costs, costs_of("local_frame"), MEMORY, small, memory[small], 0, 1e-4)
@@ -88,9 +88,11 @@ def fit(costs: Costs, wire: Dict[int, float], memory: Dict[int, float]) -> Costs
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=int, default=100, help="Mbit/s of each host's link: low enough that it binds")
+    parser.add_argument(
+        "--rate", type=int, default=100, help="Mbit/s of each host's link: low enough to be the bottleneck"
+    )
     parser.add_argument("--iterations", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--json", type=Path, help="the file for the results")
     arguments = parser.parse_args()
     contenders.build()
     printed = subprocess.run(
@@ -116,7 +118,7 @@ def main() -> int:
             f"| {name} | {kind} | {size >> 20} | {seconds * 1e3:.1f} | {model * 1e3:.1f} | {model / seconds - 1:+.1%} |"
         )
     errors = [abs(model / seconds - 1) for _, kind, _, seconds, model in rows if kind == "unseen"]
-    print(f"shapes not seen: median error {statistics.median(errors):.1%}, worst {max(errors):.1%}")
+    print(f"other shapes: median error {statistics.median(errors):.1%}, worst {max(errors):.1%}")
     if arguments.json:
         arguments.json.write_text(json.dumps({"machine": machine(), "costs": costs, "rows": rows}, indent=1) + "\n")
     return 0

@@ -1,4 +1,4 @@
-"""How each contender's ranks are started on the lab's hosts; all print one JSON line per rank and case."""
+"""Starts each contender's ranks on the lab's hosts; all print one JSON line per rank and case."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ LIMIT_S = 600
 
 @dataclass(frozen=True)
 class Setup:
-    """One run of one contender: ``per_host`` ranks on every host of the lab."""
+    """A run of a contender: ``per_host`` ranks on every host of the lab."""
 
     lab: Lab
     per_host: int
@@ -37,7 +37,7 @@ Report = Dict[str, object]
 
 
 def build() -> None:
-    """Compiles the programs; the one for MPI only where an MPI is installed."""
+    """Compile the programs; the one for MPI only if an MPI is installed."""
     source = str(HERE.parent)
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DSMDP_TORCH=OFF", "-DSMDP_BENCHMARKS=ON"]
     subprocess.run(["cmake", "-S", source, "-B", str(BUILD), *options], check=True, stdout=subprocess.DEVNULL)
@@ -54,7 +54,7 @@ def _outputs(setup: Setup, command: List[str], environment: Dict[str, str]) -> L
     for rank in range(setup.size):
         host, local = divmod(rank, setup.per_host)
         settings = {
-            # Nothing of the caller's own settings of an engine: the command tells all that was measured.
+            # Without the caller's own engine settings: the command shows all settings of the measurement.
             **{name: value for name, value in os.environ.items() if not name.startswith("SMDP_")},
             "OMP_NUM_THREADS": "1",
             "RANK": str(rank),
@@ -86,7 +86,7 @@ TOKEN = {"SMDP_JOB_TOKEN": "5" * 32}
 
 
 def small_beside_bulk(setup: Setup) -> List[float]:
-    """Milliseconds of 4 KiB on rank 0 while 25 MiB are under way in another group."""
+    """The milliseconds of 4 KiB on rank 0 while another group reduces 25 MiB."""
     lines = _outputs(setup, [ENGINE, "small-beside-bulk"], TOKEN)[0].splitlines()
     return [float(line.split()[0]) for line in lines if line.endswith("under way")]
 
@@ -107,7 +107,7 @@ def _torch(backend: str, environment: Dict[str, str]) -> Callable[[Setup], List[
 
 
 def open_mpi(setup: Setup) -> List[Report]:
-    """TCP between hosts, shared memory within. mpirun runs on the first host and enters the others."""
+    """TCP between hosts, shared memory within a host. mpirun runs on the first host and enters the others."""
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         agent = Path(folder) / "agent"
         pids = " ".join(f"{address}) pid={pid};;" for address, pid in setup.lab.address_to_pid().items())

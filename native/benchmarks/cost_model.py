@@ -1,4 +1,4 @@
-"""The program of native/model: how long a job's sums take on hosts that are described by their costs."""
+"""Runs the cost model (native/simulation/model), which computes the time of a job's sums on hosts with given costs."""
 
 import json
 import subprocess
@@ -18,14 +18,14 @@ def ask(
     dtype: str = "float32",
     options: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, Any]:
-    """Its answer (native/model/model.h); ``buckets``: bytes, and seconds until they are ready.
+    """The model's answer (native/simulation/model/model.h). ``buckets``: bytes, and seconds until they are ready.
 
-    ``options``: of the engine, by their variables. ``contenders.build()`` must have been called.
+    ``options``: the engine's options, by their variables. Call ``contenders.build()`` before.
     """
     lines = [f"hosts {hosts}", f"ranks_per_host {ranks}", f"schedule {schedule}", f"dtype {dtype}"]
     lines += [f"bucket {size} {ready!r}" for size, ready in buckets]
     lines += [f"cost {name} {value!r}" for name, value in costs.items()]
     lines += [f"option {name} {value}" for name, value in (options or {}).items()]
-    done = subprocess.run([str(_PROGRAM)], input="\n".join(lines), check=True, capture_output=True, text=True)
-    answer: Dict[str, Any] = json.loads(done.stdout)
+    completed = subprocess.run([str(_PROGRAM)], input="\n".join(lines), check=True, capture_output=True, text=True)
+    answer: Dict[str, Any] = json.loads(completed.stdout)
     return answer

@@ -1,8 +1,8 @@
 """Simulated hosts for measurements: namespaces joined by a bridge, with shaped links.
 
-A host is a network, mount, IPC and UTS namespace with an ``eth0`` of its own; a bridge in one more namespace joins
-them. Both directions of a host's link are shaped by ``tc ... tbf`` with a burst of a thousandth of a second or more, so
-that messages of a few bursts say nothing about the wire. Needs root.
+A host is a network, mount, IPC and UTS namespace with its own ``eth0``; a bridge in a separate namespace joins them.
+``tc ... tbf`` shapes both directions of a host's link with a burst of a millisecond or more, so the time of a message
+of a few bursts does not measure the link. Needs root.
 """
 
 import os
@@ -14,22 +14,22 @@ from types import TracebackType
 from typing import List, Optional, Type
 
 _BURST_S = 0.001
-# A packet as the kernel hands it to a device, of 64 KiB, has to fit: cut into frames in the shaper, it costs so much
-# time that 8 hosts at 400 Mbit/s reach half the rate.
+# The kernel passes packets of 64 KiB to a device, which must fit: if the shaper has to cut them into frames, 8 hosts at
+# 400 Mbit/s reach only half the rate.
 _LEAST_BURST = 1 << 17
-# What waits before a shaped link without being dropped: 50 ms of it, and as much on links slower than 1 Gbit/s.
+# The queue of a shaped link: 50 ms of its rate, and the same number of bytes on links slower than 1 Gbit/s.
 QUEUE_S = 0.05
 QUEUE_BYTES = 6_250_000
-# A full frame of 1,514 bytes, which the shaper counts, carries 1,448 of TCP.
+# The shaper counts frames: a full frame of 1,514 bytes has 1,448 bytes of TCP payload.
 WIRE_BYTES_PER_BYTE = 1514 / 1448
 
 
-#: What every host runs from: this checkout, and its Python.
+#: The folders that every host needs: this checkout and its Python.
 _NEEDED = (Path(__file__).resolve().parents[2], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
 
 
 def _own_tmp() -> str:
-    """Shell commands that give a host a /tmp of its own, in which what it runs from stays where it was."""
+    """Shell commands that give a host a separate /tmp, in which the needed folders keep their places."""
     commands = ["mount -t tmpfs tmpfs /dev/shm", "mkdir /dev/shm/.tmp", "mount --bind /tmp /dev/shm/.tmp"]
     commands += ["mount -t tmpfs tmpfs /tmp"]
     for path in _NEEDED:
@@ -44,7 +44,7 @@ def _run(*command: str) -> None:
 
 
 def burst_bytes(rate_mbit: int) -> int:
-    """What a link that was idle lets through at once."""
+    """The bytes that an idle link sends at once."""
     return max(_LEAST_BURST, int(rate_mbit * 1e6 / 8 * _BURST_S))
 
 
@@ -73,7 +73,7 @@ class Lab:
         return f"10.214.0.{host + 1}"
 
     def enter(self, host: int) -> List[str]:
-        """What goes before a command that is to run on the host."""
+        """The prefix of a command that runs on the host."""
         return self._inside(self._holders[host])
 
     def address_to_pid(self) -> "dict[str, int]":
@@ -90,7 +90,7 @@ class Lab:
             text=True,
         )
         self._holders.append(holder)
-        assert holder.stdout is not None and holder.stdout.readline() == "ready\n", "no namespaces here"
+        assert holder.stdout is not None and holder.stdout.readline() == "ready\n", "cannot create namespaces"
         return holder
 
     def _build(self) -> None:

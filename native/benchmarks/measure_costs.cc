@@ -1,4 +1,4 @@
-// What the model of cost (native/model) has to know of this machine, one "NAME VALUE" a line.
+// What the model of cost (native/simulation/model) has to know of this machine, one "NAME VALUE" a line.
 //
 // Each figure is the median of several rounds. Memory is larger than the caches, as a backward pass's
 // gradients are. What TCP costs is the processor time of both threads over the machine's own interface.

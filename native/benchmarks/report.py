@@ -1,4 +1,6 @@
-"""Tables and plots of docs/performance.md from the figures that suite.py kept: ``report.py FOLDER [--plots FOLDER]``.
+"""Prints the tables and plots of docs/reference/performance.md from the results of suite.py.
+
+Usage: ``report.py FOLDER [--plots FOLDER]``.
 
 The plots need matplotlib.
 """
@@ -42,7 +44,7 @@ def find(rows: List[Row], contender: str, size: int) -> Optional[Row]:
 
 
 def median_table(rows: List[Row]) -> List[str]:
-    """Milliseconds by contender and size; in brackets, how many times ours."""
+    """Milliseconds by contender and size; in brackets, the ratio to this engine."""
     sizes = sorted({int(str(row["bytes"])) for row in rows})
     lines = ["| | " + " | ".join(size_name(size) for size in sizes) + " |", "|---" * (len(sizes) + 1) + "|"]
     for contender, title in NAMES.items():
@@ -67,7 +69,7 @@ def cell(row: Optional[Row]) -> str:
 
 
 def cost_table(figures: Dict[str, List[Row]]) -> List[str]:
-    """CPU-seconds per GiB and memory of the largest size of each shape."""
+    """CPU seconds per GiB, and memory for the largest size of each shape."""
     lines = ["| shape, size | | CPU s/GiB | PSS MiB beyond the buffers |", "|---|---|---|---|"]
     for shape in SHAPES:
         rows = figures.get(shape, [])
@@ -140,7 +142,7 @@ def plot(figures: Dict[str, List[Row]], folder: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--plots", type=Path, help="where the SVG files go")
+    parser.add_argument("--plots", type=Path, help="the folder for the SVG files")
     arguments = parser.parse_args()
     figures = load(arguments.folder)
     for shape in SHAPES:

@@ -1,11 +1,11 @@
-"""Measures the engine beside its peers: the same sizes, hosts and data, taking turns in one run.
+"""Measures the engine and its peers with the same sizes, hosts and data, alternating in one run.
 
 Example: ``python native/benchmarks/run.py --shape 2x8 --rate 1000 --sizes 4K,64K,1M,25M``. Prints a table and writes
-all figures as JSON. An operation's time is that of its slowest rank; figures are medians over all iterations of all
-rounds. CPU is user and system time of all ranks with the machine's softirq of the run, per GiB of one rank's payload;
-PSS is what a rank holds beyond the benchmark's own buffers. The wire limit of a shape is 2(n-1)/n times the payload
-with its headers, less one burst, over the rate; of a trace it is the longest of: a bucket's moment, and the wire's time
-for it and all that follow.
+all results as JSON. The time of an operation is that of its slowest rank; results are medians over all iterations of
+all rounds. CPU is user and system time of all ranks with the machine's softirq time, per GiB of one rank's payload. PSS
+is a rank's memory without the benchmark's own buffers. The wire limit of a shape is 2(n-1)/n times the payload with its
+headers, minus one burst, divided by the rate. The wire limit of a trace is the maximum over all buckets of the time at
+which the bucket is ready plus the transfer time of it and all later buckets.
 """
 
 import argparse
@@ -21,10 +21,11 @@ from typing import Dict, List, Optional
 
 import contenders
 from lab import WIRE_BYTES_PER_BYTE, Lab, burst_bytes
-from traces import TRACES, Bucket, buckets_of
+
+from smdp_launch.scaling.traces import TRACES, Bucket, buckets_of
 
 UNITS = {"K": 1 << 10, "M": 1 << 20}
-# Buffers of the payload's size that each rank of the benchmark itself holds: the values and the sum.
+# The number of buffers of the payload's size in each rank of the benchmark: the values and the sum.
 HELD = 2
 
 
@@ -33,13 +34,13 @@ def bytes_of(text: str) -> int:
 
 
 def iterations_of(size: int, rate_mbit: Optional[int]) -> int:
-    # Without a link's rate the machine's memory decides, which swings from one sum to the next: more of them.
+    # Without a link's rate the memory is the bottleneck; its times vary more, so more iterations are needed.
     fewest = 5 if rate_mbit else 15
     return max(fewest, min(60, (64 << 20) // max(size, 1)))
 
 
 def trace_buckets(arguments: argparse.Namespace, hosts: int) -> List[Bucket]:
-    """Empty without a trace."""
+    """The buckets of the trace; empty without a trace."""
     if not arguments.trace:
         return []
     shapes = TRACES[arguments.trace]()
@@ -65,7 +66,7 @@ def wire_limit_s(hosts: int, size: int, rate_mbit: Optional[int]) -> Optional[fl
 
 
 def trace_limit_s(buckets: List[Bucket], hosts: int, rate_mbit: Optional[int]) -> Optional[float]:
-    """No engine ends earlier: from each bucket on, the wire still has to carry it and all that follow."""
+    """The earliest possible end: after each bucket is ready, it and all later buckets must be transferred."""
     if rate_mbit is None or hosts == 1:
         return None
     rest = 0
@@ -82,7 +83,7 @@ def softirq_s() -> float:
 
 
 def measure(setup: contenders.Setup, names: List[str], rounds: int) -> Dict[str, Dict[int, dict]]:
-    """By contender and size: the slowest rank's seconds of each iteration, CPU and memory."""
+    """For each contender and size: the slowest rank's seconds of each iteration, CPU and memory."""
     taken: Dict[str, Dict[int, dict]] = {
         name: defaultdict(lambda: {"seconds": [], "cpu_s": 0.0, "pss_kib": 0, "correct": True}) for name in names
     }
@@ -161,17 +162,19 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shape", default="2x4", help="hosts x ranks per host, as 2x8")
     parser.add_argument("--rate", type=int, help="Mbit/s of each host's link; unshaped without it")
     parser.add_argument("--sizes", default="4K,64K,1M,4M,25M")
-    parser.add_argument("--small-beside-bulk", action="store_true", help="4 KiB while 25 MiB are under way")
-    parser.add_argument("--trace", choices=sorted(TRACES), help="a model's gradients instead of sizes")
-    parser.add_argument("--bucket-mib", type=int, default=25, help="of a trace")
     parser.add_argument(
-        "--backward-ms", type=int, help="of a trace: how long its backward pass takes; else as long as the wire does"
+        "--small-beside-bulk", action="store_true", help="measure 4 KiB while another group reduces 25 MiB"
     )
-    parser.add_argument("--iterations", type=int, default=5, help="of a trace, in each round")
+    parser.add_argument("--trace", choices=sorted(TRACES), help="a model's gradients instead of sizes")
+    parser.add_argument("--bucket-mib", type=int, default=25, help="the bucket size of a trace, in MiB")
+    parser.add_argument(
+        "--backward-ms", type=int, help="the time of a trace's backward pass; by default the transfer time"
+    )
+    parser.add_argument("--iterations", type=int, default=5, help="iterations of a trace in each round")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--contenders", default="smdp,gloo,gloo4,openmpi")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--json", type=Path, help="the file for the results")
     return parser.parse_args()
 
 
@@ -202,7 +205,7 @@ def main() -> int:
         for name in arguments.contenders.split(","):
             reason = contenders.CONTENDERS[name].why_not(setup)
             if reason:
-                print(f"{name}: left out, {reason}")
+                print(f"{name}: skipped, {reason}")
             else:
                 names.append(name)
         taken = measure(setup, names, arguments.rounds)

@@ -1,7 +1,7 @@
-"""Runs every case of docs/performance.md beside its peers and keeps the figures, one JSON file a case.
+"""Runs every case of docs/reference/performance.md with all contenders and stores the results, one JSON file per case.
 
-Usage: ``python native/benchmarks/suite.py FOLDER [CASE...]``; then ``report.py FOLDER`` makes the tables and plots.
-Needs root and a machine with nothing else to do; half an hour with one round.
+Usage: ``python native/benchmarks/suite.py FOLDER [CASE...]``; then ``report.py FOLDER`` prints the tables and plots.
+Needs root and a machine without other load; takes half an hour for one round.
 """
 
 import argparse
@@ -18,7 +18,7 @@ CASES = {
     "8x1": f"--shape 8x1 --rate 1000 --sizes {SIZES} --contenders {PEERS}",
     "2x4-unshaped": f"--shape 2x4 --sizes {SIZES} --contenders {PEERS}",
     "1x8": f"--shape 1x8 --sizes 4K,64K,1M,4M --contenders {PEERS},deepspeed",
-    # Bound by memory, which other machines of the host share: only what alternates can be compared.
+    # Limited by memory, which other virtual machines share: only alternating measurements can be compared.
     "1x8+64M": "--shape 1x8 --sizes 64M --contenders smdp,gloo,openmpi,deepspeed --rounds 3",
     **{
         f"{shape}-{dtype}": f"--shape {shape.split('-')[0]} {rate} --sizes {sizes} --dtype {dtype} --contenders smdp"
@@ -37,12 +37,12 @@ CASES = {
     "mask-rcnn": f"--shape 2x8 --rate 1000 --trace mask-rcnn --backward-ms 200 --iterations 3 --contenders {PEERS}",
     "bert-large": "--shape 2x4 --trace bert-large --backward-ms 200 --dtype float16 --iterations 2 "
     "--contenders smdp,gloo,gloo4",
-    # What Python and PyTorch cost above an engine: smddp-torch less smdp, gloo less gloo-alone.
+    # The overhead of Python and PyTorch: smddp-torch minus smdp, gloo minus gloo-alone.
     **{
         f"{shape}-python": f"--shape {shape} --sizes 4K --contenders smdp,smddp-torch,gloo-alone,gloo"
         for shape in ("1x1", "1x2", "2x2")
     },
-    # A backward pass as long as the wire's time: what is left of the sums when it ends.
+    # A backward pass as long as the transfer time: the remaining time of the sums after its end.
     "overlap": "--shape 2x2 --rate 1000 --trace bert-large --dtype float16 --iterations 3 "
     "--contenders smdp,smddp-torch,gloo,gloo4",
 }
@@ -51,7 +51,7 @@ CASES = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of: {', '.join(CASES)}")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"one of: {', '.join(CASES)}")
     parser.add_argument("--rounds", default="1")
     arguments = parser.parse_intermixed_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""One rank of benchmark tensorflow_step.py: exchanges a model's gradients and prints each step's seconds as JSON.
+"""A rank of the benchmark tensorflow_step.py: exchanges a model's gradients and prints each step's seconds as JSON.
 
-Usage: ``python tensorflow_rank.py smdp|ring STEPS``. The model's gradients cost next to nothing to compute, so a step
-is its exchange. Values are checked after the timing.
+Usage: ``python tensorflow_rank.py smdp|ring STEPS``. The gradients take almost no time to compute, so a step's time is
+its exchange. Values are checked after the timing.
 """
 
 import json
@@ -10,7 +10,8 @@ import sys
 import time
 
 import tensorflow as tf
-from traces import bert_base
+
+from smdp_launch.scaling.traces import bert_base
 
 who, steps = sys.argv[1], int(sys.argv[2])
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -1,9 +1,9 @@
-"""One training step's gradients of BERT-base: the engine beside MultiWorkerMirroredStrategy's ring, in turns.
+"""Compares the exchange of BERT-base's gradients with the engine and with MultiWorkerMirroredStrategy's ring.
 
-Usage: ``python native/benchmarks/tensorflow_step.py [--hosts 2] [--per-host 4] [--rate 1000] [--rounds 2]
-[--steps 4] [--warmup 2]``, by the Python of ``.venv-tensorflow``. Simulated hosts with links of ``--rate`` Mbit/s. Both
-have two threads between operations and one within. Prints the median of the slowest rank's steps, the ratio, and the
-share of the wire's limit. Needs root and a machine with nothing else to do.
+Usage: ``python native/benchmarks/tensorflow_step.py [--hosts 2] [--per-host 4] [--rate 1000] [--rounds 2] [--steps 4]
+[--warmup 2]``, with the Python of ``.venv-tensorflow``. The two alternate on simulated hosts with links of ``--rate``
+Mbit/s. Both have two threads between operations and one within. Prints the median of the slowest rank's steps, the
+ratio, and the share of the wire limit. Needs root and a machine without other load.
 """
 
 import argparse
@@ -14,14 +14,15 @@ from typing import Dict, List
 
 import contenders
 from lab import WIRE_BYTES_PER_BYTE, Lab
-from traces import bert_base, elements
+
+from smdp_launch.scaling.traces import bert_base, elements
 
 RANK = Path(__file__).with_name("tensorflow_rank.py")
 FIRST_PORT = 7700
 
 
 def steps_of(who: str, setup: contenders.Setup, steps: int, warmup: int) -> List[float]:
-    """Seconds of each step on the slowest rank."""
+    """The seconds of each step on the slowest rank."""
     hosts = [setup.lab.address(rank // setup.per_host) for rank in range(setup.size)]
     environment = {
         **contenders.TOKEN,

@@ -1,7 +1,7 @@
-"""Runs PyTorch's distributed suite on Gloo and on smddp: what Gloo passes here, smddp has to pass.
+"""Runs PyTorch's distributed suite on Gloo and on smddp: smddp must pass every test that Gloo passes.
 
-Exceptions are listed with their reasons in known.json. Ends with 1 when a test that Gloo passes does not pass on smddp
-and is not listed, and when one is listed and passes.
+known.json lists exceptions with their reasons. Exits with 1 if a test that Gloo passes fails on smddp and is not
+listed, or if a listed test passes.
 """
 
 import argparse
@@ -43,15 +43,15 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("only", nargs="*", help="these tests alone")
+    parser.add_argument("only", nargs="*", help="run only these tests")
     parser.add_argument(
         "--baseline", choices=("kept", "fresh"), default="kept", help="Gloo's results of an earlier run"
     )
     parser.add_argument("--known", type=Path, default=HERE / "known.json", help="the list of exceptions")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder that keeps Gloo's results")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder for Gloo's results")
     parser.add_argument("--lanes", type=int, default=2, help="tests at a time")
     parser.add_argument("--deadline", type=float, default=60, help="seconds for one test")
-    parser.add_argument("--verbose", action="store_true", help="whole tracebacks")
+    parser.add_argument("--verbose", action="store_true", help="print whole tracebacks")
     return parser.parse_args()
 
 
@@ -63,7 +63,7 @@ def _timed(names: List[str], backend: str, arguments: argparse.Namespace) -> Dic
 
 
 def _baseline(names: List[str], arguments: argparse.Namespace) -> Dict[str, Verdict]:
-    """Gloo's verdicts, kept in a file for this torch and these devices."""
+    """Gloo's verdicts, stored in a file for this torch and these devices."""
     path = arguments.results / f"gloo-{suite.key()}.json"
     kept: Dict[str, Verdict] = {}
     if arguments.baseline == "kept" and path.exists():
@@ -83,7 +83,7 @@ def _known(path: Path) -> Dict[str, str]:
 
 
 def _compare(asked: List[str], ours: Dict[str, Verdict], known: Dict[str, str], verbose: bool) -> List[str]:
-    """Print what is listed and what is wrong; return the tests that are wrong."""
+    """Print the listed and the wrong tests; return the wrong ones."""
     wrong = []
     for name in asked:
         verdict = ours[name]
@@ -99,7 +99,7 @@ def _compare(asked: List[str], ours: Dict[str, Verdict], known: Dict[str, str], 
 
 
 def _gist(reason: str) -> str:
-    """The exception's own line of a traceback."""
+    """The exception's line in a traceback."""
     for line in reversed(reason.partition("\nrank ")[0].splitlines()):
         if line and not line[0].isspace() and ("Error" in line.split(":")[0] or "Exception" in line.split(":")[0]):
             return line

@@ -1,7 +1,7 @@
-"""PyTorch's own suite of collectives and DistributedDataParallel, which its wheel brings, and what the suite is told
-so that a plug-in backend meets the very tests that Gloo meets.
+"""PyTorch's own suite of collectives and DistributedDataParallel, from its wheel, with settings that make the suite run
+the tests of Gloo on a plug-in backend.
 
-Import this before anything else that imports torch: ranks are forked from this process, so no thread may run in it.
+Import this before other modules that import torch: ranks are forked from this process, so no thread may run in it.
 """
 
 import os
@@ -12,11 +12,11 @@ from typing import Any, Dict, List
 
 GLOO = "gloo"
 OURS = "smddp"
-# Two simulated hosts each. A few tests want exactly four ranks, a few at least eight.
+# Two simulated hosts each. A few tests need exactly four ranks, a few at least eight.
 USUAL_SIZE = 4
 LARGE_SIZE = 8
 
-# The suite decides while it is imported what a backend is asked: so it is imported as for Gloo.
+# The suite selects the tests of a backend at its import, so it is imported with the settings of Gloo.
 os.environ.update(
     BACKEND=GLOO,
     WORLD_SIZE=str(USUAL_SIZE),
@@ -30,20 +30,20 @@ import torch  # noqa: E402
 import torch.distributed.distributed_c10d as c10d  # noqa: E402
 from torch.testing._internal.distributed import distributed_test as torchs  # noqa: E402
 
-# The exit codes by which a rank of the suite says that it skips, or that it met an error.
+# The exit codes with which a rank of the suite reports a skip or an error.
 SKIPS: Dict[int, str] = {skip.exit_code: skip.message for skip in torchs.TEST_SKIPS.values()}
 TOO_SMALL: str = torchs.TEST_SKIPS["small_worldsize"].message
 ERROR_EXIT_CODE: int = torchs.MultiProcessTestCase.TEST_ERROR_EXIT_CODE
-# The suite itself does not look at how the ranks of this one end.
+# The suite itself does not check the exit codes of this test's ranks.
 ANY_END = ("test_ddp_has_finalized",)
 
 
 class Suite(torchs.TestDistBackend, torchs.DistributedTest._DistTestBase):
-    """The tests, put together as PyTorch's own runner does it."""
+    """The tests, collected as in PyTorch's own runner."""
 
 
 def key() -> str:
-    """Names what results hold for: another torch or other devices give others."""
+    """A name for the environment of the results, which depend on the version of torch and the devices."""
     return f"torch-{torch.__version__}-gpus-{torch.cuda.device_count()}"
 
 
@@ -52,13 +52,13 @@ def names() -> List[str]:
 
 
 def never_asked() -> Dict[str, str]:
-    """Tests that Gloo is not asked here, and the suite's reason."""
+    """Tests that the suite skips for Gloo, with the suite's reason."""
     tests = {name: getattr(Suite, name) for name in names()}
     return {name: test.__unittest_skip_why__ for name, test in tests.items() if hasattr(test, "__unittest_skip_why__")}
 
 
 class LikeGloo(str):
-    """Our backend's name. Where a test asks whether it is Gloo, it is."""
+    """The backend's name, which equals Gloo's name in the suite's checks."""
 
     def __eq__(self, other: object) -> bool:
         return other == GLOO or str(self) == other
@@ -74,7 +74,7 @@ def register_ours() -> None:
 
 
 def become(backend: str, folder: Path, rank: int, size: int) -> None:
-    """In a forked rank: the environment and the names of ``backend`` for a test whose files are in ``folder``."""
+    """Set the environment and the names of ``backend`` in a forked rank for a test whose files are in ``folder``."""
     torchs.INIT_METHOD = f"file://{folder}/init_dir/shared_init_file"
     os.environ.update(
         TEMP_DIR=str(folder),
@@ -94,7 +94,7 @@ def become(backend: str, folder: Path, rank: int, size: int) -> None:
 
 
 def forbid_gloo() -> None:
-    """From here on only a group that was asked of Gloo by name may be made of it, in whole or in part."""
+    """From here on only groups that are requested with Gloo's name may use Gloo."""
     making: List[str] = []
     make_group, make_gloo = c10d._new_process_group_helper, c10d.ProcessGroupGloo.__init__
 
@@ -107,7 +107,7 @@ def forbid_gloo() -> None:
 
     def watched_gloo(self: Any, *others: Any, **named: Any) -> None:
         if making and GLOO not in making[-1]:
-            raise AssertionError(f"a Gloo group was made inside a group of {making[-1]}")
+            raise AssertionError(f"a Gloo group was created inside a group of {making[-1]}")
         make_gloo(self, *others, **named)
 
     c10d._new_process_group_helper = watched_group
@@ -115,7 +115,7 @@ def forbid_gloo() -> None:
 
 
 def run_rank(name: str, rank: int, folder: Path, pipe: Any) -> int:
-    """One rank of one test, to its exit code."""
+    """Run a rank of a test and exit with its code."""
     try:
         Suite._run(rank, name, str(folder / "store"), pipe)
     except SystemExit as end:

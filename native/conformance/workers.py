@@ -18,7 +18,7 @@ from typing import Dict, List, NoReturn, Optional
 import suite
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-# After a rank has failed the others may still say what they met.
+# After a rank has failed, the others may still report their errors.
 _GRACE_S = 3.0
 _KILLED = -int(signal.SIGKILL)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h: the signal that a process gets when its parent dies
@@ -27,7 +27,7 @@ _C = ctypes.CDLL(None)
 
 @dataclass
 class Verdict:
-    """``reason``: of a skipped test the suite's, of a failed one what its ranks said."""
+    """``reason``: the suite's reason of a skipped test, the ranks' output of a failed test."""
 
     kind: str
     reason: str = ""
@@ -42,7 +42,7 @@ class Rank:
     said: str = ""
 
     def reap(self, flags: int) -> None:
-        """Take up what the rank said and, when it has ended, its exit code."""
+        """Read the rank's output and, once it has exited, its exit code."""
         if self.code is not None:
             return
         pid, status = os.waitpid(self.pid, flags)
@@ -56,7 +56,7 @@ class Rank:
 
 @dataclass
 class Running:
-    """A test under way."""
+    """A running test."""
 
     name: str
     deadline_s: float
@@ -67,7 +67,7 @@ class Running:
     cut: float = float("inf")
 
     def poll(self) -> Optional[Verdict]:
-        """The verdict, once every rank has ended. Ranks past the deadline are ended here."""
+        """The verdict once every rank has exited. Ranks past the deadline are killed."""
         for number, rank in enumerate(self.ranks):
             rank.reap(os.WNOHANG)
             if rank.code == suite.ERROR_EXIT_CODE and not self.first_error:
@@ -115,7 +115,7 @@ class Runner:
     deadline_s: float
 
     def run(self, names: List[str]) -> Dict[str, Verdict]:
-        """A test that fails among others is tried once more by itself: some have deadlines of a tenth of a second."""
+        """A test that fails beside other tests is repeated alone: some have deadlines of a tenth of a second."""
         verdicts = self._run(names, self.lanes)
         if self.lanes > 1:
             verdicts.update(self._run([name for name in names if verdicts[name].kind == FAILED], 1))
@@ -158,7 +158,7 @@ class Runner:
     def _live(self, running: Running, rank: int, pipe: Connection) -> NoReturn:
         code = suite.ERROR_EXIT_CODE
         try:
-            os.setpgid(0, 0)  # a Ctrl-C is the parent's to answer
+            os.setpgid(0, 0)  # only the parent handles Ctrl-C
             _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             output = os.open(running.folder / f"rank-{rank}.txt", os.O_WRONLY | os.O_CREAT)
             os.dup2(output, 1)
@@ -173,7 +173,7 @@ class Runner:
 
 
 def run(names: List[str], backend: str, *, lanes: int, deadline_s: float) -> Dict[str, Verdict]:
-    """Every test with four ranks, or with eight where the suite says that four are too few."""
+    """Run every test with four ranks, or with eight if the suite reports that four are too few."""
     verdicts = Runner(backend, suite.USUAL_SIZE, lanes, deadline_s).run(names)
     large = [name for name in names if verdicts[name].reason == suite.TOO_SMALL]
     verdicts.update(Runner(backend, suite.LARGE_SIZE, lanes, deadline_s).run(large))

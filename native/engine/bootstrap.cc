@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <functional>
 
-#include "net/greeter.h"
+#include "net/handshake/handshaker.h"
 #include "net/socket.h"
 
 namespace smdp {
 namespace {
 
-constexpr double kProof = 10;  // seconds for two ranks of one machine to prove that they share memory
+constexpr double kProof = 10;  // seconds for ranks of one machine to prove that they share memory
 
-// What a rank tells the others in step 2.
+// What a rank sends to the others in step 2.
 struct Card {
   std::string build;
-  std::uint64_t plan = 0;  // the options that decide how buffers are cut
+  std::uint64_t plan = 0;  // hash of the options that decide how buffers are divided
   bool has_token = false;
   std::string host_key;
   std::string local_name;  // abstract socket
@@ -63,7 +63,7 @@ std::vector<std::byte> token_bytes(const std::string& hexadecimal) {
   return token;
 }
 
-// Options that all ranks must share, for they cut buffers by them.
+// The options that must be equal on all ranks, because they decide how buffers are divided.
 std::string plan_text(const Options& o) {
   return "SMDP_PIECE_KIB=" + std::to_string(o.piece_kib) + " SMDP_SMALL_KIB=" + std::to_string(o.small_kib) +
          " SMDP_BULK_KIB=" + std::to_string(o.bulk_kib) + " SMDP_WINDOW=" + std::to_string(o.window) +
@@ -95,43 +95,43 @@ class Bootstrap {
     if (!met.ok()) {
       return met.status();
     }
-    meeting_ = std::move(*met);
+    rendezvous_ = std::move(*met);
     Result<Arena> arena = Arena::create(static_cast<std::size_t>(options_.arena_mib) << 20U);
-    Status status = tell(arena.ok() ? Status() : arena.status());
+    Status status = exchange_cards(arena.ok() ? Status() : arena.status());
     if (!status.ok()) {
       return status;
     }
-    made_.arena = std::move(*arena);
-    if (status = agree(prove()); !status.ok()) {
+    connections_.arena = std::move(*arena);
+    if (status = agree_on_layout(prove_shared_memory()); !status.ok()) {
       return status;
     }
     status = connect_network ? connect() : Status();
-    const auto ready = meeting_->decide(
+    const auto ready = rendezvous_->decide(
         status.ok() ? Result<Bytes>(Bytes{}) : Result<Bytes>(status),
         [](const std::vector<Bytes>&) { return Result<Bytes>(Bytes{}); }, deadline_);
     if (!ready.ok()) {
       return ready.status();
     }
-    return std::move(made_);
+    return std::move(connections_);
   }
 
  private:
-  // All ranks will hear it: whose it is.
+  // An error that all ranks report, with the rank that it comes from.
   [[nodiscard]] Result<Bytes> of_this_rank(const Status& failed) const {
     return Status(failed.code(), "rank " + std::to_string(identity_.rank) + ": " + failed.message());
   }
 
-  // Connections that are accepted have it from the listening socket.
+  // Accepted connections inherit it from the listening socket.
   void choose_congestion() {
     if (!options_.congestion.empty()) {
       if (const Status status = set_congestion(data_listener_.get(), options_.congestion); !status.ok()) {
-        log_(LogLevel::kInfo, status.message() + "; the system's own is used");
+        log_(LogLevel::kInfo, status.message() + "; the system's default is used");
       }
     }
   }
 
   // Step 2.
-  Status tell(Status failed) {
+  Status exchange_cards(Status failed) {
     Card card;
     card.build = identity_.build;
     card.plan = hash64(as_bytes_of(plan_text(options_)));
@@ -145,7 +145,7 @@ class Bootstrap {
     if (!addresses.ok()) {
       failed = addresses.status();
     } else if (options_.interface.empty()) {
-      for (const std::string& host : meeting_->local_addresses()) {
+      for (const std::string& host : rendezvous_->local_addresses()) {
         if (host != "127.0.1.1") {
           std::erase(card.addresses, host);
           card.addresses.insert(card.addresses.begin(), host);
@@ -167,8 +167,8 @@ class Bootstrap {
         local_listener_ = std::move(*local);
       }
     }
-    const auto blobs =
-        meeting_->exchange(failed.ok() ? Result<Bytes>(encode_card(card)) : of_this_rank(failed), deadline_);
+    const auto blobs = rendezvous_->exchange(
+        failed.ok() ? Result<Bytes>(encode_card(card)) : of_this_rank(failed), deadline_);
     if (!blobs.ok()) {
       return blobs.status();
     }
@@ -179,11 +179,11 @@ class Bootstrap {
       }
       cards_.push_back(std::move(*decoded));
     }
-    return judge_cards();
+    return compare_cards();
   }
 
-  // The same table on every rank, so the same verdict on every rank.
-  Status judge_cards() {
+  // Every rank has the same table, so every rank gets the same result.
+  Status compare_cards() {
     for (std::size_t rank = 1; rank < cards_.size(); ++rank) {
       const std::string who = "rank " + std::to_string(rank);
       if (cards_[rank].build != cards_[0].build) {
@@ -192,15 +192,15 @@ class Bootstrap {
       }
       if (cards_[rank].plan != cards_[0].plan) {
         return {Code::kRefused,
-                "options differ between rank 0 and " + who + "; here: " + plan_text(options_)};
+                "options differ between rank 0 and " + who + "; this rank has: " + plan_text(options_)};
       }
     }
     return share_secret();
   }
 
-  // The session's number, and the token where the environment has none, come from rank 0.
+  // Rank 0 draws the session's number, and the token where the environment has none.
   Status share_secret() {
-    const auto drawn = meeting_->decide(
+    const auto drawn = rendezvous_->decide(
         Bytes{},
         [](const std::vector<Bytes>&) -> Result<Bytes> {
           return Writer().raw(random128()).raw(random128()).take();
@@ -216,19 +216,20 @@ class Bootstrap {
       token_.assign(token.begin(), token.end());
       if (identity_.rank == 0 && identity_.world_size > 1) {
         log_(LogLevel::kInfo,
-             "SMDP_JOB_TOKEN is not set: rank 0 drew one; the rendezvous itself was open to anybody");
+             "SMDP_JOB_TOKEN is not set: rank 0 drew one, and the rendezvous itself was not authenticated");
       }
     }
     return {};
   }
 
-  // Step 3. A rank that cannot prove is another host; the only error is to have nothing left to prove with.
-  Status prove() {
+  // Step 3. A rank that cannot prove shared memory counts as another host; the only error is that descriptors
+  // or memory have run out.
+  Status prove_shared_memory() {
     const Card& mine = cards_[static_cast<std::size_t>(identity_.rank)];
     Hello self = self_;
     self.purpose = Purpose::kLocal;
     const TimePoint ends = std::min(deadline_, after(kProof));
-    Greeter greeter(self, token_, ends);
+    Handshaker handshaker(self, token_, ends);
     bool alone = true;
     for (int other = 0; other < identity_.world_size; ++other) {
       const Card& card = cards_[static_cast<std::size_t>(other)];
@@ -237,32 +238,32 @@ class Bootstrap {
       }
       alone = false;
       if (other < identity_.rank) {
-        greeter.connect(other, 0, {{card.local_name, 0}}, false);
+        handshaker.connect(other, 0, {{card.local_name, 0}}, false);
       } else {
-        greeter.expect(other, 0);
+        handshaker.expect(other, 0);
       }
     }
     if (alone) {
       return {};
     }
-    greeter.accept_on(local_listener_.get());
-    meeting_->attend(greeter);
-    // Ranks that cannot reach each other both know it soon: the connecting side is refused at once, the
-    // accepting one waits for nobody once every rank it could still hear from has had its time.
-    greeter.set_refusal_grace(0);
-    Status met = greeter.run();
+    handshaker.accept_on(local_listener_.get());
+    rendezvous_->watch_during(handshaker);
+    // Ranks that cannot reach each other both fail soon: the connecting side is refused at once, and the
+    // accepting side stops when the time of every rank that may still connect has passed.
+    handshaker.set_refusal_grace(0);
+    Status met = handshaker.run();
     local_listener_.reset();
-    if (greeter.told()) {
-      return {};  // the next exchange tells everybody
+    if (handshaker.ended_by_peer()) {
+      return {};  // the next exchange reports the error on all ranks
     }
     if (met.code() == Code::kExhausted) {
       return met;
     }
     const TimePoint exchanged_by = std::min(deadline_, after(kProof));
-    for (auto& [link, fd] : greeter.made()) {
-      Result<Mapping> theirs = exchange_arenas(fd.get(), made_.arena, exchanged_by);
+    for (auto& [link, fd] : handshaker.connections()) {
+      Result<Mapping> theirs = exchange_arenas(fd.get(), connections_.arena, exchanged_by);
       if (theirs.ok()) {
-        made_.local[link.first] = {std::move(fd), std::move(*theirs)};
+        connections_.local[link.first] = {std::move(fd), std::move(*theirs)};
       } else if (theirs.status().code() == Code::kExhausted) {
         return theirs.status();
       }
@@ -271,13 +272,13 @@ class Bootstrap {
   }
 
   // Step 4.
-  Status agree(const Status& proved_all) {
+  Status agree_on_layout(const Status& status) {
     Writer proofs;
-    for (const auto& [other, link] : made_.local) {
+    for (const auto& [other, link] : connections_.local) {
       proofs.put(static_cast<std::uint32_t>(other));
     }
-    const auto blobs = meeting_->exchange(
-        proved_all.ok() ? Result<Bytes>(proofs.take()) : of_this_rank(proved_all), deadline_);
+    const auto blobs =
+        rendezvous_->exchange(status.ok() ? Result<Bytes>(proofs.take()) : of_this_rank(status), deadline_);
     if (!blobs.ok()) {
       return blobs.status();
     }
@@ -291,21 +292,21 @@ class Bootstrap {
         list.push_back(static_cast<int>(reader.get<std::uint32_t>()));
       }
     }
-    made_.layout = make_layout(keys, proved);
-    const int host = made_.layout.host_of[static_cast<std::size_t>(identity_.rank)];
-    std::erase_if(made_.local, [&](const auto& entry) {
-      return made_.layout.host_of[static_cast<std::size_t>(entry.first)] != host;
+    connections_.layout = make_layout(keys, proved);
+    const int host = connections_.layout.host_of[static_cast<std::size_t>(identity_.rank)];
+    std::erase_if(connections_.local, [&](const auto& entry) {
+      return connections_.layout.host_of[static_cast<std::size_t>(entry.first)] != host;
     });
     if (identity_.rank == 0) {
       report_splits(keys);
     }
-    self_.layout_hash = made_.layout.hash(hash64(as_bytes_of(plan_text(options_))));
+    self_.layout_hash = connections_.layout.hash(hash64(as_bytes_of(plan_text(options_))));
     return {};
   }
 
   void report_splits(const std::vector<std::string>& keys) {
-    for (std::size_t host = 0; host < made_.layout.host_names.size(); ++host) {
-      const std::string& name = made_.layout.host_names[host];
+    for (std::size_t host = 0; host < connections_.layout.host_names.size(); ++host) {
+      const std::string& name = connections_.layout.host_names[host];
       if (std::ranges::find(keys, name) == keys.end()) {
         log_(LogLevel::kWarning, "ranks with the host key " + name.substr(0, name.rfind('#')) +
                                      " cannot share memory; they are treated as separate hosts (" + name +
@@ -318,9 +319,9 @@ class Bootstrap {
   Status connect() {
     Hello self = self_;
     self.purpose = Purpose::kData;
-    Greeter greeter(self, token_, deadline_);
+    Handshaker handshaker(self, token_, deadline_);
     const auto rails = static_cast<int>(options_.streams) + 1;
-    const auto& host_of = made_.layout.host_of;
+    const auto& host_of = connections_.layout.host_of;
     for (int other = 0; other < identity_.world_size; ++other) {
       const auto index = static_cast<std::size_t>(other);
       if (host_of[index] == host_of[static_cast<std::size_t>(identity_.rank)]) {
@@ -332,28 +333,28 @@ class Bootstrap {
       }
       for (int rail = 0; rail < rails; ++rail) {
         if (other < identity_.rank) {
-          greeter.connect(other, rail, addresses, false);
+          handshaker.connect(other, rail, addresses, false);
         } else {
-          greeter.expect(other, rail);
+          handshaker.expect(other, rail);
         }
       }
     }
-    greeter.accept_on(data_listener_.get());
-    meeting_->attend(greeter);
-    greeter.set_congestion(options_.congestion);
-    greeter.set_refusal_grace(refusal_grace_s(options_));
-    greeter.set_warning(warn_);
-    Status status = greeter.run();
-    data_listener_.reset();  // whoever still comes is a stranger, and nobody is there to answer
-    if (greeter.told()) {
+    handshaker.accept_on(data_listener_.get());
+    rendezvous_->watch_during(handshaker);
+    handshaker.set_congestion(options_.congestion);
+    handshaker.set_refusal_grace(refusal_grace_s(options_));
+    handshaker.set_warning(warn_);
+    Status status = handshaker.run();
+    data_listener_.reset();  // all ranks are connected
+    if (handshaker.ended_by_peer()) {
       return status;
     }
     if (!status.ok()) {
       return {status.code(), "connecting the hosts failed on rank " + std::to_string(identity_.rank) + ": " +
                                  status.message()};
     }
-    for (auto& [link, fd] : greeter.made()) {
-      made_.network[link.first].push_back(std::move(fd));  // the map is ordered by rail
+    for (auto& [link, fd] : handshaker.connections()) {
+      connections_.network[link.first].push_back(std::move(fd));  // the map is ordered by rail
     }
     return {};
   }
@@ -365,11 +366,11 @@ class Bootstrap {
   TimePoint deadline_;
   Hello self_;
   std::vector<std::byte> token_;
-  std::unique_ptr<Rendezvous> meeting_;
+  std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<Card> cards_;
   UniqueFd data_listener_;
   UniqueFd local_listener_;
-  Connections made_;
+  Connections connections_;
 };
 
 }  // namespace

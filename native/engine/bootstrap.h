@@ -1,12 +1,12 @@
-// From nothing to a layout and connections: what happens, on the opening thread, before an engine's loop
-// runs.
+// How an engine opens: the ranks find each other, agree on a layout and connect. Runs on the opening thread,
+// before the engine's loop.
 //
-//   1. meet rank 0 (net/rendezvous.h), everybody proving the token
-//   2. everybody tells: build, host key, addresses; rank 0 refuses what differs, on all ranks
+//   1. all ranks connect to rank 0 (net/handshake/rendezvous.h) and prove the token
+//   2. each rank sends build, host key and addresses to all; differences are an error on all ranks
 //   3. ranks with equal host keys prove that they share memory (shm/arena.h)
-//   4. rank 0 makes the layout of hosts from the proofs, and all get it
+//   4. each rank sends its proofs to all, and computes the layout of hosts from them
 //   5. ranks of different hosts connect, again proving token, build, generation and layout
-//   6. all are ready, or all fail with the first reason
+//   6. all ranks are ready, or all fail for the first reason
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/status.h"
-#include "collectives/layout.h"
+#include "layout/layout.h"
 #include "net/frame.h"
-#include "net/rendezvous.h"
+#include "net/handshake/rendezvous.h"
 #include "shm/arena.h"
 
 namespace smdp {
@@ -30,7 +30,7 @@ struct Identity {
   int world_size = 1;
   std::string build;
   std::string master = "127.0.0.1";
-  KeyValueStore* store = nullptr;  // used while opening only
+  KeyValueStore* store = nullptr;  // used only while the engine opens
   std::uint16_t protocol = kProtocolVersion;
 };
 
@@ -47,7 +47,7 @@ struct Connections {
       network;  // ranks of other hosts; the connection for small frames first
 };
 
-// `connect_network` false leaves out step 5: another transport takes its place.
+// `connect_network` false skips step 5: another transport replaces TCP.
 Result<Connections> bootstrap(const Identity& identity, const Options& options, bool connect_network,
                               const LogSink& log);
 

@@ -1,5 +1,4 @@
-// The C interface over the engine. Every function catches what C++ may throw (memory), so that nothing
-// crosses.
+// The C interface of the engine. Every function catches exceptions (std::bad_alloc), so that none crosses it.
 #include <smdp/engine.h>
 
 #include <algorithm>
@@ -11,8 +10,9 @@
 #include "base/ready_to_throw.h"
 #include "engine.h"
 
-// A thread may be in a wait, or on its way into a call, when another closes the engine: it holds the engine
-// that long. Groups and operations alone do not: what a script leaves behind keeps no memory or descriptor.
+// A thread may wait for an operation, or begin a call, while another closes the engine: it keeps the engine
+// alive for that time. Groups and operations alone do not: those that a script never releases keep no memory
+// or descriptor.
 struct smdp_engine {
   std::shared_ptr<smdp::Engine> engine;
 };
@@ -60,11 +60,11 @@ int guarded(smdp_error* error, Function&& function) {
   }
 }
 
-// A structure of which the caller may know fewer fields than we do.
+// Copies a structure of which the caller may know fewer fields than this build.
 template <class T>
-T widened(const T* given) {
+T widened(const T* caller) {
   T full{};
-  std::memcpy(&full, given, std::min(given->size, sizeof(T)));
+  std::memcpy(&full, caller, std::min(caller->size, sizeof(T)));
   return full;
 }
 
@@ -97,12 +97,12 @@ class StoreAdapter final : public smdp::KeyValueStore {
   const smdp_store& store_;
 };
 
-Status open(const smdp_engine_config& given, smdp_engine** out) {
+Status open(const smdp_engine_config& request, smdp_engine** out) {
   auto options = smdp::read_options(smdp::process_environment());
   if (!options.ok()) {
     return options.status();
   }
-  for (const char* const* entry = given.options; entry != nullptr && entry[0] != nullptr; entry += 2) {
+  for (const char* const* entry = request.options; entry != nullptr && entry[0] != nullptr; entry += 2) {
     if (Status status = smdp::set_option(*options, entry[0], entry[1] == nullptr ? "" : entry[1]);
         !status.ok()) {
       return status;
@@ -110,18 +110,18 @@ Status open(const smdp_engine_config& given, smdp_engine** out) {
   }
   smdp::EngineConfig config;
   config.options = std::move(*options);
-  config.identity.rank = given.rank;
-  config.identity.world_size = given.world_size;
+  config.identity.rank = request.rank;
+  config.identity.world_size = request.world_size;
   config.identity.build = smdp_engine_build();
-  config.identity.master = given.master == nullptr ? "" : given.master;
+  config.identity.master = request.master == nullptr ? "" : request.master;
   std::unique_ptr<StoreAdapter> store;
-  if (given.store != nullptr) {
-    store = std::make_unique<StoreAdapter>(*given.store);
+  if (request.store != nullptr) {
+    store = std::make_unique<StoreAdapter>(*request.store);
     config.identity.store = store.get();
   }
-  if (given.log != nullptr) {
-    config.log = [log = given.log, context = given.log_context](smdp::LogLevel level,
-                                                                const std::string& text) {
+  if (request.log != nullptr) {
+    config.log = [log = request.log, context = request.log_context](smdp::LogLevel level,
+                                                                    const std::string& text) {
       log(context, static_cast<int>(level), text.c_str());
     };
   }
@@ -133,24 +133,24 @@ Status open(const smdp_engine_config& given, smdp_engine** out) {
   return {};
 }
 
-Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** out) {
+Status submit(const smdp_group& group, const smdp_call& request, smdp_operation** out) {
   const std::shared_ptr<smdp::Engine> engine = group.engine.lock();
   if (!engine) {
     return {Code::kClosed, "the engine is closed"};
   }
-  const bool known = given.collective >= 0 && given.collective < smdp::kCollectives && given.dtype >= 0 &&
-                     given.dtype < smdp::kDTypes && given.op >= 0 && given.op < smdp::kReduceOps &&
-                     given.root >= 0;
+  const bool known = request.collective >= 0 && request.collective < smdp::kCollectives &&
+                     request.dtype >= 0 && request.dtype < smdp::kDTypes && request.op >= 0 &&
+                     request.op < smdp::kReduceOps && request.root >= 0;
   if (!known) {
     return {Code::kInvalid, "the call names a collective, type, operation or root that does not exist"};
   }
   smdp::Call call;
-  call.what.collective = static_cast<smdp::Collective>(given.collective);
-  call.what.dtype = static_cast<smdp::DType>(given.dtype);
-  call.what.op = static_cast<smdp::ReduceOp>(given.op);
-  call.what.root = static_cast<std::uint32_t>(given.root);
-  call.what.count = given.count;
-  // Fields without a meaning for the collective take no part in the comparison between ranks.
+  call.what.collective = static_cast<smdp::Collective>(request.collective);
+  call.what.dtype = static_cast<smdp::DType>(request.dtype);
+  call.what.op = static_cast<smdp::ReduceOp>(request.op);
+  call.what.root = static_cast<std::uint32_t>(request.root);
+  call.what.count = request.count;
+  // Ranks do not compare fields that the collective does not use.
   call.what.op = smdp::reduces(call.what.collective) ? call.what.op : smdp::ReduceOp::kSum;
   call.what.root = smdp::has_root(call.what.collective) ? call.what.root : 0;
   if (call.what.collective == smdp::Collective::kBarrier) {
@@ -159,29 +159,29 @@ Status submit(const smdp_group& group, const smdp_call& given, smdp_operation** 
   }
   const std::size_t bytes = call.what.count * smdp::size_of(call.what.dtype);
   const auto size = static_cast<std::size_t>(group.size);
-  if (given.input != nullptr) {
+  if (request.input != nullptr) {
     const bool scatters = call.what.collective == smdp::Collective::kReduceScatter;
-    call.input = {static_cast<const std::byte*>(given.input), scatters ? bytes * size : bytes};
+    call.input = {static_cast<const std::byte*>(request.input), scatters ? bytes * size : bytes};
   }
-  if (given.output != nullptr) {
+  if (request.output != nullptr) {
     const bool gathers = call.what.collective == smdp::Collective::kAllGather;
-    call.output = {static_cast<std::byte*>(given.output), gathers ? bytes * size : bytes};
+    call.output = {static_cast<std::byte*>(request.output), gathers ? bytes * size : bytes};
   }
-  for (std::size_t i = 0; i < given.part_count; ++i) {
-    const smdp_part& part = given.parts[i];
+  for (std::size_t i = 0; i < request.part_count; ++i) {
+    const smdp_part& part = request.parts[i];
     call.parts.push_back(
         {part.peer, part.receive != 0, {static_cast<std::byte*>(part.memory), part.bytes}, part.source});
   }
-  call.tag = given.tag;
-  call.timeout_s = given.timeout_s;
-  call.keyed = given.buffers > 0;
-  call.step = given.step;
-  call.index = given.index;
-  call.buffers = given.buffers;
-  call.blocking = given.blocking != 0;
+  call.tag = request.tag;
+  call.timeout_s = request.timeout_s;
+  call.keyed = request.buffers > 0;
+  call.step = request.step;
+  call.index = request.index;
+  call.buffers = request.buffers;
+  call.blocking = request.blocking != 0;
   smdp::OperationHandle::Done done;
-  if (given.done != nullptr) {
-    done = [callback = given.done, context = given.context](const Status& status) {
+  if (request.done != nullptr) {
+    done = [callback = request.done, context = request.context](const Status& status) {
       smdp_error error;
       fill(status, &error);
       callback(context, &error);
@@ -211,7 +211,7 @@ void smdp_engine_close(smdp_engine* engine) {
   if (owned && owned->engine->is_own()) {
     owned->engine->close();
   } else {
-    // A forked child: threads and memory are its parent's.
+    // A forked child: threads and memory belong to its parent.
     [[maybe_unused]] const smdp_engine* parents = owned.release();
   }
 }
@@ -231,7 +231,7 @@ void smdp_engine_abandon(smdp_engine* engine) {
 int smdp_engine_dump(smdp_engine* engine, const char* folder, char* path, size_t capacity,
                      smdp_error* error) {
   return guarded(error, [&]() -> Status {
-    const auto written = engine->engine->dump(folder == nullptr ? "" : folder, "the program asked for it");
+    const auto written = engine->engine->dump(folder == nullptr ? "" : folder, "requested by the program");
     if (!written.ok()) {
       return written.status();
     }
@@ -245,11 +245,6 @@ int smdp_engine_dump(smdp_engine* engine, const char* folder, char* path, size_t
 
 int smdp_engine_host_count(const smdp_engine* engine) {
   return static_cast<int>(engine->engine->layout().host_names.size());
-}
-
-int smdp_engine_host_of(const smdp_engine* engine, int rank) {
-  const auto& hosts = engine->engine->layout().host_of;
-  return rank >= 0 && rank < static_cast<int>(hosts.size()) ? hosts[static_cast<std::size_t>(rank)] : -1;
 }
 
 int smdp_group_create(smdp_engine* engine, const int* members, int count, const char* name, double timeout_s,
@@ -284,7 +279,7 @@ int smdp_operation_wait(smdp_operation* operation, double timeout_s, smdp_error*
     if (!engine || operation->handle->is_complete()) {
       return operation->handle->status();
     }
-    // A deadline of its own ends every operation, without a limit of the caller's too.
+    // Every operation has a deadline of its own, so it ends without a limit of the caller too.
     return engine->wait(*operation->handle, timeout_s);
   });
 }
@@ -300,7 +295,7 @@ int smdp_option_info(int index, smdp_option* option) {
   if (index < 0 || static_cast<std::size_t>(index) >= table.size()) {
     return SMDP_INVALID;
   }
-  const smdp::OptionInfo& info = table[static_cast<std::size_t>(index)];  // literals, so ended by a NUL
+  const smdp::OptionInfo& info = table[static_cast<std::size_t>(index)];  // literals, so they end with a NUL
   *option = {info.name.data(), info.type.data(), info.unit.data(), info.default_text.data(), info.doc.data()};
   return SMDP_OK;
 }

@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/bytes.h"
+#include "collectives/check_call.h"
 #include "net/loop.h"
-#include "net/stream_transport.h"
+#include "net/transport/stream_transport.h"
 #include "shm/shm_transport.h"
-#include "trace/dump_signal.h"
+#include "trace/flight/dump_signal.h"
 
 namespace smdp {
 namespace {
@@ -26,103 +28,13 @@ bool is_network_frame(FrameType type) {
          type == FrameType::kSend;
 }
 
-Isa chosen_isa(const Options& options) {
+Isa isa_of(const Options& options) {
   const auto* const named = std::ranges::find(kIsas, options.kernels, [](Isa isa) { return name_of(isa); });
   return named == kIsas.end() ? best_isa() : *named;
 }
 
-// Memory is element-aligned, of the right length, and input and output are the same or apart.
-Status check_buffers(const Call& call, int group_size, int group_rank) {
-  const std::size_t element = size_of(call.what.dtype);
-  if (call.what.count > (1ULL << 48U)) {
-    return {Code::kInvalid, describe(call.what) + ": too large"};
-  }
-  const auto ranks = static_cast<std::uint64_t>(group_size);
-  const std::uint64_t one = call.what.count * element;
-  const bool gathers = call.what.collective == Collective::kAllGather;
-  const bool scatters = call.what.collective == Collective::kReduceScatter;
-  const std::uint64_t bytes = scatters ? one * ranks : one;
-  const std::uint64_t out_bytes = gathers ? one * ranks : one;
-  if (call.what.collective == Collective::kBarrier || bytes == 0) {
-    return {};
-  }
-  const auto misaligned = [&](const std::byte* at) {
-    return reinterpret_cast<std::uintptr_t>(at) % element != 0;
-  };
-  if ((call.input.size() != bytes && !call.input.empty()) ||
-      (call.output.size() != out_bytes && !call.output.empty()) || misaligned(call.input.data()) ||
-      misaligned(call.output.data())) {
-    return {Code::kInvalid,
-            describe(call.what) + ": a buffer has the wrong length or is not aligned to its elements"};
-  }
-  const std::byte* in = call.input.data();
-  const std::byte* out = call.output.data();
-  const bool overlap =
-      !call.input.empty() && !call.output.empty() && in < out + out_bytes && out < in + bytes;
-  const std::uint64_t own =
-      one * static_cast<std::uint64_t>(group_rank);  // of a scattered or gathered buffer
-  const bool same = scatters ? in + own == out : in == (gathers ? out + own : out);
-  if (overlap && !same) {
-    const std::string rule = gathers    ? "the input must be this rank's part of the output, or apart from it"
-                             : scatters ? "the output must be this rank's part of the input, or apart from it"
-                                        : "they must be the same or apart";
-    return {Code::kInvalid, describe(call.what) + ": input and output overlap; " + rule};
-  }
-  return {};
-}
-
-Status check_parts(const Call& call, int group_size, int group_rank) {
-  const Collective collective = call.what.collective;
-  std::set<std::pair<int, bool>> seen;
-  for (const Part& part : call.parts) {
-    if (!seen.emplace(part.peer, part.receive).second && collective != Collective::kSend &&
-        collective != Collective::kRecv) {
-      return {Code::kInvalid,
-              describe(call.what) + ": has two messages one way for rank " + std::to_string(part.peer)};
-    }
-    const bool any = part.peer == Part::kAnyRank && part.receive && collective == Collective::kRecv;
-    if (!any && (part.peer < 0 || part.peer >= group_size || part.peer == group_rank)) {
-      return {Code::kInvalid,
-              describe(call.what) + ": rank " + std::to_string(part.peer) + " is no other rank of the group"};
-    }
-    if (part.memory.data() == nullptr && !part.memory.empty()) {
-      return {Code::kInvalid, describe(call.what) + ": a buffer is missing"};
-    }
-  }
-  if (call.tag >= 1U << 31U || call.keyed) {
-    return {Code::kInvalid, describe(call.what) + ": takes tags below 2147483648, and no name"};
-  }
-  return {};
-}
-
-Status check_collective(const Call& call, int group_size, int group_rank) {
-  const Descriptor& what = call.what;
-  if (reduces(what.collective) && !is_offered(what.dtype, what.op)) {
-    return {Code::kUnsupported, describe(what) + ": this reduction is not defined for this type"};
-  }
-  if (has_root(what.collective) && what.root >= static_cast<std::uint32_t>(group_size)) {
-    return {Code::kInvalid, describe(what) + ": the root is no rank of the group"};
-  }
-  if (call.keyed && what.collective != Collective::kAllReduce) {
-    return {Code::kUnsupported,
-            describe(what) + ": only all_reduce takes buffers named by (step, index, count)"};
-  }
-  if (Status status = check_buffers(call, group_size, group_rank); !status.ok()) {
-    return status;
-  }
-  const bool is_root = std::cmp_equal(what.root, group_rank);
-  const bool needs_input =
-      what.collective != Collective::kBarrier && (what.collective != Collective::kBroadcast || is_root);
-  const bool needs_output =
-      what.collective != Collective::kBarrier && (what.collective != Collective::kReduce || is_root);
-  if (what.count > 0 && ((needs_input && call.input.empty()) || (needs_output && call.output.empty()))) {
-    return {Code::kInvalid, describe(what) + ": a buffer is missing"};
-  }
-  return {};
-}
-
-// The loop, and transports over the connections.
-EngineParts join(const EngineConfig& config, Connections connections) {
+// Creates the loop, and transports over the connections.
+EngineParts make_parts(const EngineConfig& config, Connections connections) {
   EngineParts parts;
   auto loop = std::make_unique<Loop>();
   const int rank = config.identity.rank;
@@ -151,7 +63,7 @@ Result<std::unique_ptr<Engine>> Engine::open(EngineConfig config) {
     return Status(Code::kInvalid, "rank " + std::to_string(identity.rank) + " of " +
                                       std::to_string(identity.world_size) + " is no rank");
   }
-  if (!is_available(chosen_isa(config.options))) {
+  if (!is_available(isa_of(config.options))) {
     return Status(Code::kInvalid,
                   "SMDP_KERNELS=" + config.options.kernels + ": this processor does not have them");
   }
@@ -169,7 +81,7 @@ Result<std::unique_ptr<Engine>> Engine::open(EngineConfig config) {
   if (!connections.ok()) {
     return connections.status();
   }
-  EngineParts parts = join(config, std::move(*connections));
+  EngineParts parts = make_parts(config, std::move(*connections));
   return make(std::move(config), std::move(parts));
 }
 
@@ -203,7 +115,7 @@ Engine::Engine(EngineConfig config, EngineParts parts)
   settings_.plan.bulk_bytes = static_cast<std::uint64_t>(options.bulk_kib) << 10U;
   const std::size_t hosts = std::set(layout_.host_of.begin(), layout_.host_of.end()).size();
   budget_.limit = settings_.plan.in_flight(hosts) / (peer_arenas_.size() + 1);
-  settings_.kernels = parts.kernels == nullptr ? &kernels(chosen_isa(options)) : parts.kernels;
+  settings_.kernels = parts.kernels == nullptr ? &kernels(isa_of(options)) : parts.kernels;
   if (!options.wire_dtype.empty()) {
     settings_.plan.wire_dtype = options.wire_dtype == "float16" ? DType::kFloat16 : DType::kBFloat16;
   }
@@ -227,7 +139,7 @@ Status Engine::start() {
   return executor_->start(threads);
 }
 
-// By default half of this rank's share of the processors: the script and its data loader have the others.
+// By default half of this rank's share of the processors: the script and its data loader use the others.
 int Engine::copy_threads() const {
   constexpr int kMost = 4;
   if (config_.options.copy_threads >= 0) {
@@ -237,8 +149,8 @@ int Engine::copy_threads() const {
   if (layout_.world_size() == 1 || ::sched_getaffinity(0, sizeof(usable), &usable) != 0) {
     return 0;
   }
-  const int ranks_here = static_cast<int>(peer_arenas_.size()) + 1;
-  return std::clamp(CPU_COUNT(&usable) / (2 * ranks_here) - 1, 0, kMost);
+  const int local_ranks = static_cast<int>(peer_arenas_.size()) + 1;
+  return std::clamp(CPU_COUNT(&usable) / (2 * local_ranks) - 1, 0, kMost);
 }
 
 Engine::~Engine() { close(); }
@@ -262,7 +174,7 @@ bool Engine::is_alone() {
 void Engine::depart() {
   if (begin_end(true)) {
     const std::lock_guard lock(mutex_);
-    owes_end_ = true;
+    end_pending_ = true;
   }
 }
 
@@ -274,9 +186,9 @@ bool Engine::begin_end(bool orderly) {
     }
   }
   executor_->post([this, orderly] {
-    keep_last_flight(orderly);
+    save_last_records(orderly);
     for (auto& [id, group] : groups_) {
-      group->fail({Code::kClosed, "the engine was closed"}, false);
+      group->fail_here({Code::kClosed, "the engine was closed"});
     }
     if (!orderly) {
       return;
@@ -302,7 +214,7 @@ void Engine::end(bool orderly) {
     }
   } else {
     const std::lock_guard lock(mutex_);
-    if (!std::exchange(owes_end_, false)) {
+    if (!std::exchange(end_pending_, false)) {
       return;
     }
   }
@@ -356,7 +268,7 @@ void Engine::destroy_group(std::uint64_t group) {
   }
   executor_->post([this, group] {
     if (const auto found = groups_.find(group); found != groups_.end()) {
-      destroyed_.insert(group);  // first: without memory nothing of it has changed
+      destroyed_.insert(group);  // first: if this throws, nothing has changed
       found->second->leave();
       groups_.erase(found);
     }
@@ -367,13 +279,11 @@ Status Engine::submit(std::uint64_t group, int group_size, int group_rank, Call 
   if (!is_own()) {
     return {Code::kClosed, "the engine does not survive a fork: open one in this process"};
   }
-  Status valid = is_made_of_messages(call.what.collective) ? check_parts(call, group_size, group_rank)
-                                                           : check_collective(call, group_size, group_rank);
-  if (!valid.ok()) {
+  if (Status valid = check_call(call, group_size, group_rank); !valid.ok()) {
     return valid;
   }
   const std::lock_guard lock(
-      mutex_);  // until it is posted: closing runs all that was posted before, and no more
+      mutex_);  // until the task is posted: closing runs the tasks posted before, and no others
   if (closed_) {
     return {Code::kClosed, "the engine is closed"};
   }
@@ -414,16 +324,16 @@ Status Engine::wait(OperationHandle& handle, double timeout_s) {
 
 // --- On the loop ---
 
-Holdings Engine::holdings() const {
-  Holdings held;
-  held.regions = regions_in_use();
-  held.in_flight_bytes = budget_.used;
-  held.parked_bytes = unclaimed_.bytes();
+Usage Engine::usage() const {
+  Usage usage;
+  usage.regions = regions_in_use();
+  usage.in_flight_bytes = budget_.used;
+  usage.early_bytes = unclaimed_.bytes();
   for (const auto& [id, group] : groups_) {
-    held.calls += group->open_calls();
-    held.parked_bytes += group->parked_bytes();
+    usage.calls += group->open_calls();
+    usage.early_bytes += group->early_bytes();
   }
-  return held;
+  return usage;
 }
 
 void Engine::send(int job_rank, Message message) {
@@ -454,25 +364,25 @@ void Engine::add_group(std::uint64_t id, const std::string& name, const std::vec
   settings.timeout_s = timeout_s > 0 ? timeout_s : settings.timeout_s;
   auto group = std::make_shared<Group>(*this, id, name, members, rank_, settings);
   groups_[id] = group;
-  if (spoiled_.erase(id) > 0) {
-    group->fail(no_memory(), true);
+  if (incomplete_.erase(id) > 0) {
+    group->fail(no_memory());
   }
   for (const auto& [peer, loss] : gone_) {
     group->peer_lost(peer, loss.orderly, loss.why);
   }
-  for (ParkedFrame& frame : unclaimed_.take(id)) {
+  for (EarlyFrame& frame : unclaimed_.take(id)) {
     handle(frame.from, frame.header, std::move(frame.landing));
   }
 }
 
-// One that there was no memory to make: the others would wait for it until their deadlines. Noexcept as
-// exhausted() is.
+// Fails a group that could not be created for lack of memory: the other ranks would wait for it until their
+// deadlines. Noexcept for the reason given at exhausted().
 void Engine::fail_new_group(std::uint64_t id, const std::string& name,
                             const std::vector<int>& members) noexcept {
   if (!groups_.contains(id)) {
     add_group(id, name, members, 0);
   }
-  groups_.at(id)->fail(no_memory(), true);
+  groups_.at(id)->fail(no_memory());
   unclaimed_.take(id);
 }
 
@@ -499,7 +409,9 @@ void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
     return;
   }
   if (header.type == FrameType::kReleased) {
-    let_go(peer, header.group);
+    if (!destroyed_.contains(header.group) || retired_.contains(header.group)) {
+      retired_.on_released(peer, header.group);
+    }
     return;
   }
   if (header.type == FrameType::kConsumed || header.type == FrameType::kTaken) {
@@ -515,7 +427,7 @@ void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
     try {
       unclaimed_.add(header.group, {peer, header, std::move(landing)});
     } catch (const std::bad_alloc&) {
-      spoil(header.group);
+      mark_incomplete(header.group);
       throw;
     }
   }
@@ -524,54 +436,18 @@ void Engine::handle(int peer, const FrameHeader& header, Landing landing) {
 void Engine::release(const FrameHeader& header) {
   if (const auto found = groups_.find(header.group); found != groups_.end()) {
     found->second->release(header.offset);
-  } else if (const auto failed = retired_.find(header.group); failed != retired_.end()) {
-    failed->second.regions->release(header.offset);
+  } else {
+    retired_.release(header.group, header.offset);
   }
 }
 
-// Memory may be lost on the way: then it is called again.
 void Engine::retire(std::uint64_t group, std::shared_ptr<RegionTable> regions,
                     const std::vector<int>& readers) {
-  if (regions->count() > 0) {
-    Retired& retired = retired_[group];
-    retired.regions = std::move(regions);
-    const auto said = releases_.find(group);
-    for (const int reader : readers) {
-      if (!gone_.contains(reader) && (said == releases_.end() || !said->second.contains(reader))) {
-        retired.readers.insert(reader);
-      }
-    }
-    clear_unread(group);
-  }
-  releases_.erase(group);
-}
-
-// It reads nothing of the group's any more.
-void Engine::let_go(int peer, std::uint64_t group) {
-  const auto found = retired_.find(group);
-  if (found == retired_.end()) {
-    if (!destroyed_.contains(group)) {
-      releases_[group].insert(peer);
-    }
-    return;
-  }
-  found->second.readers.erase(peer);
-  clear_unread(group);
-}
-
-void Engine::clear_unread(std::uint64_t group) {
-  const auto found = retired_.find(group);
-  if (found->second.readers.empty()) {
-    found->second.regions->clear();
-    retired_.erase(found);
-  }
+  retired_.retire(group, std::move(regions), readers, [this](int rank) { return gone_.contains(rank); });
 }
 
 bool Engine::is_held_by_failures() const {
-  std::size_t held = 0;
-  for (const auto& [group, retired] : retired_) {
-    held += retired.regions->count();
-  }
+  std::size_t held = retired_.regions();
   if (held == 0) {
     return false;
   }
@@ -588,16 +464,16 @@ std::optional<Landing> Engine::place_unclaimed(const FrameHeader& header) {
   try {
     return Landing::fresh(header.payload);
   } catch (const std::bad_alloc&) {
-    spoil(header.group);
+    mark_incomplete(header.group);
     throw;
   }
 }
 
-// A frame of a group that is not made yet is lost. Noexcept as exhausted() is.
-void Engine::spoil(std::uint64_t group) noexcept { spoiled_.insert(group); }
+// A frame is lost of a group that does not exist yet. Noexcept for the reason given at exhausted().
+void Engine::mark_incomplete(std::uint64_t group) noexcept { incomplete_.insert(group); }
 
 void Engine::broken(int peer) {
-  lost(peer, false, {Code::kPeerLost, "it sent a frame that belongs to nothing"});
+  lost(peer, false, {Code::kPeerLost, "it sent a frame that belongs to no call"});
 }
 
 void Engine::lost(int peer, bool orderly, const Status& why) {
@@ -607,14 +483,7 @@ void Engine::lost(int peer, bool orderly, const Status& why) {
   for (auto& [id, group] : groups_) {
     group->peer_lost(peer, orderly, why);
   }
-  std::vector<std::uint64_t> read_by_it;
-  read_by_it.reserve(retired_.size());
-  for (const auto& [group, retired] : retired_) {
-    read_by_it.push_back(group);
-  }
-  for (const std::uint64_t group : read_by_it) {
-    let_go(peer, group);
-  }
+  retired_.on_lost(peer);
   if (gone_.size() + 1 == layout_.host_of.size()) {
     {
       const std::lock_guard lock(mutex_);
@@ -636,11 +505,11 @@ Status Engine::no_memory() const {
   return {Code::kExhausted, layout_.describe(rank_) + " has no memory left"};
 }
 
-// Frames may be half handled, so nothing that is under way can be trusted. Noexcept: where there is not even
-// the memory to say so, the process ends, and the others hear that.
+// A frame may be partly handled, so every running call fails. Noexcept: when there is no memory even for
+// that, the process ends, and the other ranks notice.
 void Engine::exhausted() noexcept {
   for (auto& [id, group] : groups_) {
-    group->fail(no_memory(), true);
+    group->fail(no_memory());
   }
 }
 

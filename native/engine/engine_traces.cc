@@ -1,4 +1,4 @@
-// What an engine keeps for people: flight records, timeline, counters.
+// The engine's traces: flight records, timeline, counters.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,16 +12,16 @@
 #include <utility>
 
 #include "engine.h"
-#include "trace/dump_signal.h"
 #include "trace/file.h"
-#include "trace/flight_dump.h"
+#include "trace/flight/dump_signal.h"
+#include "trace/flight/flight_dump.h"
 
 namespace smdp {
 namespace {
 
-constexpr double kDumpPatience = 10;  // seconds for the loop to write the records
+constexpr double kDumpTimeout = 10;  // seconds for the loop to write the records
 constexpr std::chrono::milliseconds kBetweenDumps{200};
-constexpr int kClockQuestions = 8;  // in a series, of which the quickest answer counts
+constexpr int kClockRequests = 8;  // in a series, of which the quickest answer counts
 constexpr std::chrono::seconds kClockSeries{30};
 
 std::uint64_t nanoseconds(TimePoint at) {
@@ -29,13 +29,14 @@ std::uint64_t nanoseconds(TimePoint at) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count());
 }
 
-// The pipe for events that the entrypoint gave this process.
+// The pipe on which the entrypoint reads event lines.
 struct EventPipe {
   int fd = -1;
   unsigned long long device = 0;
   unsigned long long inode = 0;
 
-  // A program in between may have closed it, and its number may belong to a file of the script by now.
+  // A program between the entrypoint and this process may have closed it, and the descriptor may belong to
+  // another file now.
   [[nodiscard]] bool is_there() const {
     struct stat status{};
     return fd >= 0 && ::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) && status.st_dev == device &&
@@ -43,22 +44,22 @@ struct EventPipe {
   }
 };
 
-// "descriptor:device:inode"; nothing where the text is none of that.
-EventPipe event_pipe(std::string_view given) {
+// Parses "descriptor:device:inode"; an empty pipe when the text has another form.
+EventPipe parse_event_pipe(std::string_view text) {
   EventPipe pipe;
-  const auto take = [&given](auto& number, std::string_view behind) {
-    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), number);
-    given.remove_prefix(static_cast<std::size_t>(end - given.data()));
-    const bool good = error == std::errc() && given.starts_with(behind);
-    given.remove_prefix(good ? behind.size() : 0);
+  const auto take = [&text](auto& number, std::string_view separator) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    const bool good = error == std::errc() && text.starts_with(separator);
+    text.remove_prefix(good ? separator.size() : 0);
     return good;
   };
-  const bool good = take(pipe.fd, ":") && take(pipe.device, ":") && take(pipe.inode, "") && given.empty();
+  const bool good = take(pipe.fd, ":") && take(pipe.device, ":") && take(pipe.inode, "") && text.empty();
   return good ? pipe : EventPipe();
 }
 
 // In one call, so that the lines of several threads and ranks do not mix.
-void print_line(int fd, const std::string& line) { (void)write_fully(fd, line + "\n"); }
+void write_line(int fd, const std::string& line) { (void)write_fully(fd, line + "\n"); }
 
 }  // namespace
 
@@ -68,23 +69,23 @@ void Engine::start_traces() {
                           config_.identity.build, host == layout_.host_of[0]};
   Tracer::EmitEvent emit = config_.emit_event;
   if (!emit) {
-    const std::optional<std::string> given = process_environment()("SMDP_EVENT_PIPE");
-    const EventPipe pipe = given ? event_pipe(*given) : EventPipe();
-    if (given && !pipe.is_there() && config_.options.counters_s > 0) {
-      log_(
-          LogLevel::kWarning,
-          "the entrypoint's pipe for events was closed by a program in between, so nobody takes the lines of "
-          "SMDP_COUNTERS_S for events: pass the descriptor of SMDP_EVENT_PIPE on (pass_fds)");
+    const std::optional<std::string> text = process_environment()("SMDP_EVENT_PIPE");
+    const EventPipe pipe = text ? parse_event_pipe(*text) : EventPipe();
+    if (text && !pipe.is_there() && config_.options.counters_s > 0) {
+      log_(LogLevel::kWarning,
+           "the entrypoint's pipe for events is closed, by a program between the entrypoint and this "
+           "process: event lines of "
+           "SMDP_COUNTERS_S for events: pass the descriptor of SMDP_EVENT_PIPE on (pass_fds)");
     }
-    emit = [pipe](const std::string& line) { print_line(pipe.is_there() ? pipe.fd : STDOUT_FILENO, line); };
+    emit = [pipe](const std::string& line) { write_line(pipe.is_there() ? pipe.fd : STDOUT_FILENO, line); };
   }
   auto tracer = Tracer::create(config_.options, who, std::move(emit));
   if (tracer.ok()) {
     tracer_ = std::move(*tracer);
   } else {
-    log_(LogLevel::kWarning, tracer.status().message() + "; no timeline is kept");
+    log_(LogLevel::kWarning, tracer.status().message() + "; no timeline is written");
   }
-  dumps_seen_ = dumps_asked_for();
+  dumps_seen_ = dumps_requested();
 }
 
 Result<std::string> Engine::dump(const std::string& folder, const std::string& reason) {
@@ -94,7 +95,7 @@ Result<std::string> Engine::dump(const std::string& folder, const std::string& r
   struct Answer {
     std::atomic<bool> there = false;
     Result<std::string> path =
-        Status(Code::kTimeout, "the engine is held up and has not written its records");
+        Status(Code::kTimeout, "the engine is blocked and has not written its records");
   };
   const auto answer = std::make_shared<Answer>();
   {
@@ -107,9 +108,9 @@ Result<std::string> Engine::dump(const std::string& folder, const std::string& r
       answer->there = true;
     });
   }
-  executor_->drive([&answer] { return answer->there.load(); }, after(kDumpPatience));
+  executor_->drive([&answer] { return answer->there.load(); }, after(kDumpTimeout));
   return answer->there ? answer->path
-                       : Status(Code::kTimeout, "the engine is held up and has not written its records");
+                       : Status(Code::kTimeout, "the engine is blocked and has not written its records");
 }
 
 // --- On the loop ---
@@ -128,9 +129,9 @@ Result<std::string> Engine::write_flight(const std::string& folder, const std::s
                           encode_flight(flight_, {rank_, &layout_, config_.identity.build}, reason, groups));
 }
 
-void Engine::keep_flight(const std::string& reason) {
-  kept_at_ = Clock::now();
-  unkept_failure_ = false;
+void Engine::save_records(const std::string& reason) {
+  saved_at_ = Clock::now();
+  unsaved_failure_ = false;
   if (config_.options.trace_dir.empty() || config_.options.flight_records == 0) {
     return;
   }
@@ -139,48 +140,48 @@ void Engine::keep_flight(const std::string& reason) {
                                      : "no flight records were written: " + path.status().message());
 }
 
-// At once, for the script may end the process as soon as it hears. When a rank is lost all its groups fail
-// together: writing for each would keep the last from hearing.
+// Writes the records at once, because the script may end the process as soon as it learns of the failure.
+// When a rank is lost, all its groups fail together: writing for each would delay the report to the last.
 void Engine::failed(const Status& why) {
   if (why.code() == Code::kClosed) {
     return;
   }
-  const bool apart = Clock::now() - kept_at_ >= kBetweenDumps;
+  const bool apart = Clock::now() - saved_at_ >= kBetweenDumps;
   failure_ = apart || failure_.empty() ? why.message() : failure_;
-  unkept_failure_ = !apart;
+  unsaved_failure_ = !apart;
   if (!apart) {
     return;
   }
   try {
-    keep_flight(failure_);
+    save_records(failure_);
   } catch (const std::bad_alloc&) {
-    log_(LogLevel::kWarning, "no memory for the flight records");  // that the calls end matters more
+    log_(LogLevel::kWarning, "no memory for the flight records");  // completing the calls matters more
   }
 }
 
-void Engine::keep_last_flight(bool orderly) {
-  if (unkept_failure_) {
-    keep_flight(failure_);
+void Engine::save_last_records(bool orderly) {
+  if (unsaved_failure_) {
+    save_records(failure_);
   } else if (!orderly && failure_.empty()) {
-    keep_flight("the script ended by an exception, or gave the engine up");
+    save_records("the script ended by an exception, or abandoned the engine");
   }
 }
 
 void Engine::tick_traces(TimePoint now) {
-  if (const std::uint64_t asked = dumps_asked_for(); asked != dumps_seen_) {
-    dumps_seen_ = asked;
-    keep_flight("a signal asked for it");
-  } else if (unkept_failure_ && now - kept_at_ >= kBetweenDumps) {
-    keep_flight(failure_);
+  if (const std::uint64_t requested = dumps_requested(); requested != dumps_seen_) {
+    dumps_seen_ = requested;
+    save_records("requested by a signal");
+  } else if (unsaved_failure_ && now - saved_at_ >= kBetweenDumps) {
+    save_records(failure_);
   }
   if (tracer_) {
-    ask_clock(now);
+    request_clock(now);
     tracer_->tick(now);
   }
 }
 
 // Ranks of one host share its clock.
-void Engine::ask_clock(TimePoint now) {
+void Engine::request_clock(TimePoint now) {
   const bool shared = layout_.host_of[static_cast<std::size_t>(rank_)] == layout_.host_of[0];
   if (shared || !tracer_->wants_clocks() || now < next_clock_series_) {
     return;
@@ -190,10 +191,10 @@ void Engine::ask_clock(TimePoint now) {
   send_clock(0, FrameType::kClockAsk, nanoseconds(Clock::now()), 0);
 }
 
-void Engine::send_clock(int peer, FrameType type, std::uint64_t asked, std::uint64_t theirs) {
+void Engine::send_clock(int peer, FrameType type, std::uint64_t requested_at, std::uint64_t theirs) {
   FrameHeader header;
   header.type = type;
-  header.offset = asked;
+  header.offset = requested_at;
   header.bytes = theirs;
   send(peer, {header, {}, nullptr, nullptr});
 }
@@ -212,7 +213,7 @@ bool Engine::handle_clock(int peer, const FrameHeader& header) {
   }
   rank0_clock_.add(static_cast<std::int64_t>(header.offset), static_cast<std::int64_t>(header.bytes),
                    static_cast<std::int64_t>(nanoseconds(now)));
-  if (rank0_clock_.answers() < kClockQuestions) {
+  if (rank0_clock_.answers() < kClockRequests) {
     send_clock(0, FrameType::kClockAsk, nanoseconds(Clock::now()), 0);
   } else if (rank0_clock_.best()) {
     tracer_->clock(now, *rank0_clock_.best());

@@ -5,13 +5,13 @@
 namespace smdp::fuzzing {
 namespace {
 
-constexpr std::uint64_t kMostPayload = 250U << 10U;  // of what place() accepts: more is more of the same
+constexpr std::uint64_t kMostPayload = 250U << 10U;  // that place() accepts; larger ones test nothing more
 constexpr std::uint32_t kUnwanted = 0xee;            // a piece that place() refuses
 constexpr std::size_t kMostSize = 256U << 10U;
 
 }  // namespace
 
-// The bytes of an operation, which tell operations and places apart.
+// The bytes of an operation, different for each operation and place.
 std::span<const std::byte> pattern(std::uint64_t operation, std::size_t bytes) {
   static const Bytes text = [] {
     Bytes made(kMostSize + 256);

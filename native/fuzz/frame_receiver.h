@@ -1,5 +1,4 @@
-// The other side of the frames that a transport reads: what it hands over, and what the same bytes say in one
-// piece.
+// Receives the frames that a transport reads, and decodes the same bytes in one piece for comparison.
 #pragma once
 
 #include <array>
@@ -9,25 +8,25 @@
 
 #include "base/bytes.h"
 #include "input.h"
-#include "net/transport.h"
+#include "net/transport/transport.h"
 
 namespace smdp::fuzzing {
 
 inline constexpr int kPeer = 1;             // its rank
-inline constexpr std::uint64_t kBegun = 8;  // operations below it have memory of their own
+inline constexpr std::uint64_t kBegun = 8;  // operations below it have their own memory
 
-// `bytes` of an operation's memory, which tell operations and places apart. At most 256 KiB.
+// `bytes` of an operation's memory, different for each operation and place. At most 256 KiB.
 std::span<const std::byte> pattern(std::uint64_t operation, std::size_t bytes);
 
-// A frame as it travels.
+// A frame as bytes.
 Bytes text_of(const FrameHeader& header, std::span<const std::byte> payload);
 
 bool same(std::span<const std::byte> left, std::span<const std::byte> right);
 
-// Whether the receiver has a place for it.
+// Whether the receiver accepts the frame.
 bool wanted(const FrameHeader& header);
 
-// What bytes in one piece say. `broken`: they end in a breach of the protocol.
+// The frames in bytes of one piece. `broken`: a frame at their end breaks the protocol.
 struct Reading {
   std::vector<FrameHeader> headers;
   std::vector<Bytes> texts;
@@ -42,7 +41,7 @@ class Receiver final : public Transport::Events {
   struct Arrived {
     FrameHeader header;
     Bytes text;
-    bool cancelled = false;  // its payload is not all there
+    bool cancelled = false;  // its payload is incomplete
   };
 
   std::optional<Landing> place(int peer, const FrameHeader& header) override {
@@ -71,7 +70,7 @@ class Receiver final : public Transport::Events {
     is_lost = true;
   }
 
-  // The operation is gone, and its memory with it.
+  // The operation and its memory are gone.
   void forget(std::uint64_t group, std::uint64_t operation) {
     std::erase_if(memory_, [&](const auto& entry) {
       return entry.first.group == group && entry.first.operation == operation;

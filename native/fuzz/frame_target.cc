@@ -1,8 +1,9 @@
-// The frame parser under fire: a StreamTransport with one peer, over one or two socket pairs.
+// Fuzzes the frame parser: a StreamTransport with one peer, over one or two socket pairs.
 //
 // An input is a script: what the peer sends, in which pieces, what is posted to it and cancelled, and when it
-// reads. What arrived is compared with what frame.h says of the same bytes in one piece, and what the peer
-// read with what was posted: every frame once, whole and in order on its connection.
+// reads. The frames that arrive are compared with what frame.h decodes from the same bytes in one piece, and
+// the frames that the peer reads with the posted ones: every frame once, whole and in order on its
+// connection.
 #include <sys/socket.h>
 
 #include <array>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "frame_receiver.h"
-#include "net/stream_transport.h"
+#include "net/transport/stream_transport.h"
 #include "targets.h"
 #include "world.h"
 
@@ -23,12 +24,11 @@ namespace smdp::fuzzing {
 namespace {
 
 constexpr int kUs = 0;
-constexpr std::uint64_t kOurGroup = 7;          // of what is posted to the peer
+constexpr std::uint64_t kOurGroup = 7;          // the group of frames posted to the peer
 constexpr std::size_t kMostPosted = 1U << 20U;  // bytes in one input
 constexpr std::size_t kMostPieces = 64;
 
-// Mostly small, some beyond one read, few beyond a socket's buffer: what a large payload has that a small one
-// has not needs few inputs.
+// Mostly small, some larger than one read, few larger than a socket's buffer: large payloads need few inputs.
 std::size_t size_of(std::uint16_t value) {
   return value < 0xf000U ? value & 0x3ffU : (value < 0xff00U ? value : value * 3U);
 }
@@ -66,7 +66,7 @@ class Scene {
     }
     drain();
     World::current()->pass(std::chrono::seconds(1));
-    transport_->tick();  // judges a torn connection when the others have had their say
+    transport_->tick();  // reports a torn connection after the frames of the others
     drain();
     check_arrivals();
     check_departures();
@@ -75,7 +75,7 @@ class Scene {
  private:
   std::size_t rails() const { return theirs_.size(); }
 
-  // One turn of the loop. It does not sleep, for there is a task.
+  // One turn of the loop. It does not sleep, because there is a task.
   void turn() {
     bool turned = false;
     loop_.post_before_drive([&turned] { turned = true; });
@@ -133,7 +133,7 @@ class Scene {
     }
   }
 
-  // A frame as a peer of the job sends it, but for what `odd` spoils.
+  // A valid frame of a peer, except for the fields that `odd` changes.
   void feed_frame(std::size_t rail) {
     FrameHeader header;
     header.type = static_cast<FrameType>(1 + input_.u8() % (kFrameTypes - 1U));
@@ -183,7 +183,7 @@ class Scene {
     message.payload = *payload;
     if (size > 0) {
       message.sent = [this, index = posted_.size()] {
-        require(!posted_[index].cancelled, "what was cancelled is not reported as sent");
+        require(!posted_[index].cancelled, "a cancelled message is not reported as sent");
       };
     }
     posted_.push_back({std::move(payload), header.type, false});
@@ -198,7 +198,7 @@ class Scene {
       transport_->cancel(kOurGroup, operation);
       if (posted.type != FrameType::kAbort) {
         posted.cancelled = true;
-        posted.payload.reset();  // whoever still reads it is found out
+        posted.payload.reset();  // a sanitizer reports any later read
       }
       return;
     }
@@ -214,7 +214,7 @@ class Scene {
     if (got <= 0) {
       return 0;
     }
-    heard_[rail].insert(heard_[rail].end(), chunk.begin(), chunk.begin() + got);
+    seen_[rail].insert(seen_[rail].end(), chunk.begin(), chunk.begin() + got);
     return static_cast<std::size_t>(got);
   }
 
@@ -256,7 +256,7 @@ class Scene {
           continue;
         }
         if (next == arrived.size() && left_) {
-          break;  // its sending to us failed first
+          break;  // sending to this side failed first
         }
         require(next < arrived.size(), "every frame arrives");
         const auto& found = arrived[next++];
@@ -265,24 +265,25 @@ class Scene {
                      std::span(found.text).first(std::min(whole, found.text.size()))),
                 "a frame arrives as it was sent");
       }
-      require(next == arrived.size(), "nothing arrives that was not sent");
-      require(!refused || said_goodbye || left_ || receiver_.is_lost, "who breaks the protocol is lost");
+      require(next == arrived.size(), "every frame that arrives was sent");
+      require(!refused || said_goodbye || left_ || receiver_.is_lost,
+              "a peer that breaks the protocol is lost");
     }
   }
 
   void check_departures() {
-    std::set<std::uint64_t> heard;
+    std::set<std::uint64_t> seen;
     for (std::size_t rail = 0; rail < rails(); ++rail) {
-      const Reading reading = read_frames(heard_[rail]);
-      require(!reading.broken, "what is sent keeps the protocol");
+      const Reading reading = read_frames(seen_[rail]);
+      require(!reading.broken, "sent frames obey the protocol");
       std::uint64_t last = 0;
       for (std::size_t i = 0; i < reading.headers.size(); ++i) {
         const FrameHeader& header = reading.headers[i];
         if (header.group != kOurGroup) {
           continue;  // a ping or the goodbye
         }
-        require(header.operation < posted_.size() && header.sender == kUs, "what is sent was posted");
-        require(heard.insert(header.operation).second, "a frame is sent once");
+        require(header.operation < posted_.size() && header.sender == kUs, "every sent frame was posted");
+        require(seen.insert(header.operation).second, "a frame is sent once");
         require(header.operation >= last, "frames keep their order on a connection");
         last = header.operation;
         require(
@@ -291,11 +292,11 @@ class Scene {
       }
     }
     for (std::size_t i = 0; i < posted_.size() && !receiver_.is_lost && !left_; ++i) {
-      require(posted_[i].cancelled || heard.contains(i) || closed_early(), "what is posted is sent");
+      require(posted_[i].cancelled || seen.contains(i) || closed_early(), "every posted frame is sent");
     }
   }
 
-  // One connection ended after its goodbye, which is no loss while the other stands.
+  // One connection ended after its goodbye, which is not a loss while the other is open.
   bool closed_early() const {
     for (const auto& bytes : fed_) {
       for (const FrameHeader& header : read_frames(bytes).headers) {
@@ -313,8 +314,8 @@ class Scene {
   std::unique_ptr<StreamTransport> transport_;
   std::vector<UniqueFd> theirs_;
   std::array<Bytes, 2> fed_;
-  std::array<Bytes, 2> late_;  // the rest of a frame that was begun
-  std::array<Bytes, 2> heard_;
+  std::array<Bytes, 2> late_;  // the rest of a partly sent frame
+  std::array<Bytes, 2> seen_;
   std::vector<Posted> posted_;
   std::size_t posted_bytes_ = 0;
   bool finished_ = false;

@@ -1,11 +1,11 @@
-// The hello under fire: a Greeter that accepts two ranks (one of them with two rails) and calls rank 0, among
-// others who do what the input says. It runs to its end, which no script may put off beyond its deadline.
+// Fuzzes the hello: a Handshaker that accepts two ranks (one of them with two rails) and connects to rank 0,
+// while other processes follow the script of the input. It must end, at the latest at its deadline.
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <optional>
 
-#include "net/greeter.h"
+#include "net/handshake/handshaker.h"
 #include "others.h"
 #include "targets.h"
 #include "world.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array kDeadlines{0.3, 3.0, 30.0, 300.0};  // seconds
 
-// Abstract names are the machine's: several fuzzers may run side by side.
+// Abstract names are global on a machine, where several fuzzers may run.
 std::string name_of(const char* who) { return "@smdp-fuzz-" + std::to_string(::getpid()) + "-" + who; }
 
 Hello hello_of_rank(std::uint32_t rank) {
@@ -29,7 +29,8 @@ Hello hello_of_rank(std::uint32_t rank) {
   return self;
 }
 
-// Where rank 0 is said to be: at its place, behind an address where nobody listens, behind nonsense, nowhere.
+// The addresses of rank 0: the right one, one behind an address without listener, one behind an invalid one,
+// or none.
 std::vector<Address> addresses_of_rank_zero(unsigned choice) {
   const Address there{name_of("there"), 0};
   switch (choice) {
@@ -59,7 +60,7 @@ class Scene {
         others_(input, self_, token_),
         world_([this] { return others_.turn(); }),
         deadline_(after(kDeadlines[shape_ >> 4U & 3U])),
-        greeter_(self_, token_, deadline_) {
+        handshaker_(self_, token_, deadline_) {
     if ((shape_ & 1U) != 0) {
       expect_callers();
     }
@@ -67,7 +68,7 @@ class Scene {
       call_rank_zero(input);
     }
     if ((shape_ & 8U) != 0) {
-      greeter_.set_refusal_grace(1);
+      handshaker_.set_refusal_grace(1);
     }
     if ((shape_ & 0x40U) != 0) {
       attend_another();
@@ -75,13 +76,14 @@ class Scene {
   }
 
   void play() {
-    const Status met = greeter_.run();
-    const auto made = static_cast<int>(greeter_.made().size());
-    require(met.ok() == (met.message().empty()), "a failure is explained");
-    require(plain_text(as_bytes_of(met.message())) == met.message(), "no stranger writes to the terminal");
-    require(!met.ok() || made == wanted_, "who succeeds has every connection");
-    require(made <= others_.proofs(), "nobody is let in without the token");
-    require(!greeter_.made().contains({0, 0}) || others_.welcomes() > 0,
+    const Status met = handshaker_.run();
+    const auto made = static_cast<int>(handshaker_.connections().size());
+    require(met.ok() == (met.message().empty()), "an error has a message");
+    require(plain_text(as_bytes_of(met.message())) == met.message(),
+            "no client writes control characters to the terminal");
+    require(!met.ok() || made == wanted_, "success means every connection");
+    require(made <= others_.proofs(), "no client is accepted without the token");
+    require(!handshaker_.connections().contains({0, 0}) || others_.welcomes() > 0,
             "a connection is made when both sides say so");
   }
 
@@ -91,21 +93,22 @@ class Scene {
     require(listener.ok(), "an abstract name is free");
     listener_ = std::move(*listener);
     others_.call_at({name_of("here"), 0});
-    greeter_.accept_on(listener_.get());
-    for (const auto& [rank, rail] : {Greeter::Link{1, 0}, Greeter::Link{2, 0}, Greeter::Link{2, 1}}) {
-      greeter_.expect(rank, rail);
+    handshaker_.accept_on(listener_.get());
+    for (const auto& [rank, rail] :
+         {Handshaker::Link{1, 0}, Handshaker::Link{2, 0}, Handshaker::Link{2, 1}}) {
+      handshaker_.expect(rank, rail);
       ++wanted_;
     }
   }
 
-  // A connection beside, whose end ends the hello.
+  // A watched connection, whose end ends the hello.
   void attend_another() {
     std::array<int, 2> pair{};
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()) == 0,
             "socketpair");
-    attended_ = UniqueFd(pair[0]);
+    watched_ = UniqueFd(pair[0]);
     others_.hold(UniqueFd(pair[1]));
-    greeter_.attend(attended_.get(), "rank 9", (shape_ & 0x80U) != 0);
+    handshaker_.watch(watched_.get(), "rank 9", (shape_ & 0x80U) != 0);
   }
 
   void call_rank_zero(Input& input) {
@@ -113,13 +116,13 @@ class Scene {
     require(listener.ok(), "an abstract name is free");
     others_.answer_on(std::move(*listener));
     const unsigned choice = input.u8();
-    const bool patient =
-        (choice & 4U) != 0 && (choice & 3U) != 3;  // who is patient has an address to begin with
-    if (patient && (choice & 8U) != 0) {
-      greeter_.set_lookup([&input] { return look_up(input); });
+    const bool retries =
+        (choice & 4U) != 0 && (choice & 3U) != 3;  // a connection with retries needs a first address
+    if (retries && (choice & 8U) != 0) {
+      handshaker_.set_lookup([&input] { return look_up(input); });
     }
-    greeter_.set_congestion("cubic");
-    greeter_.connect(0, 0, addresses_of_rank_zero(choice & 3U), patient);
+    handshaker_.set_congestion("cubic");
+    handshaker_.connect(0, 0, addresses_of_rank_zero(choice & 3U), retries);
     ++wanted_;
   }
 
@@ -129,9 +132,9 @@ class Scene {
   Others others_;
   World world_;
   TimePoint deadline_;
-  Greeter greeter_;
+  Handshaker handshaker_;
   UniqueFd listener_;
-  UniqueFd attended_;
+  UniqueFd watched_;
   int wanted_ = 0;
 };
 

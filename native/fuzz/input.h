@@ -1,4 +1,4 @@
-// What an input says, value by value. An input that is used up goes on with zeros.
+// Reads an input value by value. Returns zeros after its end.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class Input {
     const unsigned low = u8();
     return static_cast<std::uint16_t>(low | static_cast<unsigned>(u8()) << 8U);
   }
-  // At most `bytes` of what is left.
+  // At most `bytes` of the rest.
   std::span<const std::byte> take(std::size_t bytes) {
     const auto part = data_.first(std::min(bytes, data_.size()));
     data_ = data_.subspan(part.size());
@@ -33,7 +33,7 @@ class Input {
   std::span<const std::byte> data_;
 };
 
-// A statement about the engine that an input refutes is a finding.
+// Thrown when an input refutes a statement about the engine.
 class Refuted : public std::logic_error {
  public:
   using std::logic_error::logic_error;

@@ -11,14 +11,14 @@
 namespace smdp::fuzzing {
 namespace {
 
-// Of an answer (docs/wire_format.md): tag, length as u16.
+// The head of an answer (docs/reference/wire-format.md): tag, length as u16.
 constexpr std::uint8_t kAccept = 1;
 constexpr std::uint8_t kRefuse = 2;
 constexpr std::uint8_t kWelcome = 3;
 constexpr std::size_t kAnswerHead = 3;
 constexpr std::size_t kMostBlob = 64U << 20U;
 
-// A command is one byte: its number, which connection, and whether all that is pending goes out at once.
+// A command is one byte: its number, which connection, and whether all pending bytes are sent at once.
 enum Command : unsigned {
   kCall,
   kTake,
@@ -42,7 +42,7 @@ void append(Bytes& bytes, std::span<const std::byte> more) {
   bytes.insert(bytes.end(), more.begin(), more.end());
 }
 
-// Closed with a reset: no port is kept for a minute.
+// Closes with a reset, so that no port stays reserved for a minute.
 void close_at_once(int fd) {
   const linger none{1, 0};
   ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
@@ -146,7 +146,7 @@ void Others::accept(Line& line) {
   }
 }
 
-// With two zeros: what the rank under test wants to hear from the rank of this connection's number.
+// With two zeros: what the rank under test expects from the rank of this connection's number.
 Hello Others::hello_of(Line& line) {
   const unsigned odd = input_.u8();
   const unsigned who = input_.u8();
@@ -173,7 +173,7 @@ void Others::write_hello(Line& line) {
   append(line.pending, line.ours);
 }
 
-// What the rank under test said first, as far as it was heard: behind the head of an answer, or at once.
+// The hello of the rank under test, as far as it has arrived: behind the head of an answer, or at once.
 EncodedHello Others::theirs(const Line& line) const {
   EncodedHello hello{};
   const std::size_t from = line.called ? kAnswerHead : 0;
@@ -221,7 +221,7 @@ void Others::write_answer(Line& line, std::uint8_t tag) {
   append(line.pending, Writer().put(tag).put(static_cast<std::uint16_t>(text.size())).raw(text).take());
 }
 
-// The envelope of a round of the rendezvous: 0 and the bytes, or a code and a sentence.
+// The envelope of a round of the rendezvous: 0 and the bytes, or a code and a text.
 Bytes Others::envelope(unsigned kind) {
   const auto body = input_.take(input_.u8());
   switch (kind) {
@@ -236,7 +236,7 @@ Bytes Others::envelope(unsigned kind) {
 
 void Others::write_block(Line& line) {
   const unsigned kind = input_.u8();
-  if ((kind & 3U) == 3) {  // a length, and nothing behind it
+  if ((kind & 3U) == 3) {  // a length without bytes
     const std::size_t length = input_.u16();
     const std::size_t said = length < 0x8000U ? length : kMostBlob + length - 0x7fffU;
     append(line.pending, Writer().put(static_cast<std::uint32_t>(said)).take());
@@ -283,7 +283,7 @@ void Others::hear(Line& line) {
   }
 }
 
-// Says what it still has to say, and is gone before anybody can answer.
+// Sends its pending bytes and closes before any answer can arrive.
 void Others::leave(Line& line) {
   send(line, line.pending.size());
   line = Line{};

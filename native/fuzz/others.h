@@ -1,8 +1,8 @@
-// The others of a rank's hello, as an input scripts them: ranks that know the token, ranks that do not,
-// strangers.
+// The other processes in a rank's hello, which follow the script of an input: ranks with the token, ranks
+// without it, and unauthenticated clients.
 //
-// Each command of the script is one turn (world.h). Most only write into a connection's pending bytes; what
-// is pending goes out whole or in the pieces that the script says. The text of the commands is below.
+// Each command of the script is one turn (world.h). Most only append to a connection's pending bytes, which
+// are sent whole or in the pieces that the script sets. The commands are described in others.cc.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 #include "input.h"
-#include "net/hello.h"
+#include "net/handshake/hello.h"
 #include "net/socket.h"
 
 namespace smdp::fuzzing {
@@ -22,16 +22,16 @@ class Others {
   Others(Input& input, const Hello& self, std::span<const std::byte> token)
       : input_(input), self_(self), token_(token) {}
 
-  // Where the rank under test can be called, once it is known, and where it calls.
+  // The address of the rank under test, once it is known, and the address that it connects to.
   void call_at(Address address) { engine_ = std::move(address); }
   void answer_on(UniqueFd listener) { listener_ = std::move(listener); }
-  // A connection that was made before; the script knows it as its last.
+  // An existing connection, which becomes the script's last one.
   void hold(UniqueFd connection) { lines_.back().fd = std::move(connection); }
 
-  // One command; false when the script is at its end and everything is sent.
+  // Runs one command; false: the script has ended and everything is sent.
   bool turn();
 
-  // Proofs with the right token that went out, and welcomes after such.
+  // Sent proofs with the right token, and welcomes after them.
   [[nodiscard]] int proofs() const { return proofs_; }
   [[nodiscard]] int welcomes() const { return welcomes_; }
 
@@ -41,12 +41,12 @@ class Others {
   // One connection, from either side.
   struct Line {
     UniqueFd fd;
-    bool called = false;  // by us
+    bool called = false;  // connected from this side
     Bytes pending;
     Bytes heard;
     EncodedHello ours{};
-    EncodedHello theirs{};    // of who was accepted
-    bool introduced = false;  // `ours` was written
+    EncodedHello theirs{};    // of the accepted rank
+    bool introduced = false;  // `ours` was sent
     bool proved = false;
   };
 

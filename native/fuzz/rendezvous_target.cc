@@ -1,11 +1,12 @@
-// The rendezvous under fire: rank 0 with two others, or a rank that comes to rank 0, over TCP on loopback,
-// through a store whose answers the input gives or with a fixed port. Who meets goes on with two rounds.
+// Fuzzes the rendezvous: rank 0 with two others, or a rank that connects to rank 0, over TCP on loopback,
+// with a store whose answers the input gives or with a fixed port. Ranks that meet continue with two
+// exchanges.
 #include <netinet/in.h>
 
 #include <optional>
 
-#include "net/greeter.h"
-#include "net/rendezvous.h"
+#include "net/handshake/handshaker.h"
+#include "net/handshake/rendezvous.h"
 #include "others.h"
 #include "targets.h"
 #include "world.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr const char* kHere = "127.0.0.1";
 constexpr std::array kDeadlines{0.3, 3.0, 30.0, 300.0};  // seconds
 
-// Free when the program began.
+// A port that was free when the program started.
 std::uint16_t fixed_port() {
   static const std::uint16_t port = [] {
     const auto listener = listen_tcp(kHere, "0");
@@ -26,7 +27,7 @@ std::uint16_t fixed_port() {
   return port;
 }
 
-// What rank 0 writes is where the others call; what a rank reads is up to the input.
+// The others connect to what rank 0 writes; the input decides what a rank reads.
 class ScriptedStore final : public KeyValueStore {
  public:
   ScriptedStore(Input& input, Others& others, std::span<const std::byte> token, std::uint16_t port)
@@ -97,13 +98,13 @@ class Scene {
     chosen.rendezvous_port = port;
     auto met = Rendezvous::meet(self_, token_, chosen, master(), (shape_ & 2U) != 0 ? &store : nullptr,
                                 deadline_, [](const std::string&) {});
-    require(met.ok() || !met.status().message().empty(), "a failure is explained");
+    require(met.ok() || !met.status().message().empty(), "an error has a message");
     if (!met.ok()) {
       return;
     }
     const int others = self_.world_size == 1 ? 0 : (self_.rank == 0 ? 2 : 1);
-    require(others_.proofs() >= others, "nobody is met without the token");
-    go_on(**met);
+    require(others_.proofs() >= others, "no rank is met without the token");
+    exchange_twice(**met);
   }
 
  private:
@@ -127,20 +128,20 @@ class Scene {
     return options;
   }
 
-  // Numeric, so that nobody else is asked; an empty name has no address.
+  // Numeric, so that no name server is queried; an empty name has no address.
   std::string master() const { return (odd_ & 16U) != 0 ? "" : kHere; }
 
-  void go_on(Rendezvous& meeting) {
+  void exchange_twice(Rendezvous& meeting) {
     const Bytes mine(5, std::byte{42});
     const bool fails = (odd_ & 32U) != 0;
     const auto given = fails ? Result<Bytes>(Status(Code::kSystem, "no memory")) : Result<Bytes>(mine);
     const auto size = static_cast<std::size_t>(self_.world_size);
     if (const auto blobs = meeting.exchange(given, deadline_); blobs.ok()) {
-      require(blobs->size() == size, "everybody has a blob");
-      require(self_.rank != 0 || (!fails && (*blobs)[0] == mine), "the own blob comes back");
+      require(blobs->size() == size, "every rank has a blob");
+      require(self_.rank != 0 || (!fails && (*blobs)[0] == mine), "a rank gets its own blob back");
     } else {
       require(blobs.status().code() <= kLastCode && !blobs.status().message().empty(),
-              "a failure is explained");
+              "an error has a message");
     }
     if ((odd_ & 128U) != 0) {
       make_connections_beside(meeting);
@@ -151,22 +152,22 @@ class Scene {
         mine,
         [&](const std::vector<Bytes>& all) -> Result<Bytes> {
           judged = true;
-          require(all.size() == size, "everybody is judged");
+          require(all.size() == size, "every rank's blob reaches the judge");
           return (odd_ & 64U) != 0 ? Result<Bytes>(Status(Code::kRefused, "options differ"))
                                    : Result<Bytes>(all[0]);
         },
         deadline_);
-    require(!judged || verdict.ok() == ((odd_ & 64U) == 0), "the verdict is the judge's");
+    require(!judged || verdict.ok() == ((odd_ & 64U) == 0), "the verdict comes from the judge");
     require(self_.rank != 0 || judged || !verdict.ok(), "without the judge there is no verdict");
   }
 
-  // While a rank makes its other connections, the death of whoever it met is told of.
+  // While a rank makes its other connections, it reports the death of a rank that it has met.
   void make_connections_beside(Rendezvous& meeting) {
-    Greeter greeter(self_, token_, deadline_);
-    meeting.attend(greeter);
-    greeter.expect(1, 0);
-    const Status met = greeter.run();
-    require(!met.ok() && !met.message().empty(), "who did not come is missing");
+    Handshaker handshaker(self_, token_, deadline_);
+    meeting.watch_during(handshaker);
+    handshaker.expect(1, 0);
+    const Status met = handshaker.run();
+    require(!met.ok() && !met.message().empty(), "an absent rank is reported");
   }
 
   Input& input_;

@@ -1,4 +1,4 @@
-// The kept corpora, input by input, with whatever compiler and sanitizer the tests are built.
+// Replays the corpora, input by input, with the compiler and sanitizers of the tests.
 #include <gtest/gtest.h>
 
 #include <cstdio>

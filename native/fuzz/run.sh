@@ -1,8 +1,8 @@
 #!/bin/sh
 # Fuzzes the engine: run.sh [-k] [SECONDS] [TARGET...]; 60 seconds each for frame, hello and rendezvous without arguments.
-# Every target begins from its kept corpus. Printed for each: executions, their rate, findings, and which lines
-# of its files were reached. Ends with 1 if there is a finding or a file is reached with less than 95 % of its lines.
-# -k keeps what was found: the corpus in native/fuzz/corpus, minimised. Needs clang with libFuzzer, llvm-cov and
+# Every target starts from its corpus. Prints for each: executions, their rate, failures, and which lines of its files
+# were covered. Exits with 1 if there is a failure or less than 95 % of the lines of a file are covered.
+# -k stores the inputs that were found in native/fuzz/corpus, minimized. Needs clang with libFuzzer, llvm-cov and
 # llvm-profdata (Debian: clang, llvm, libfuzzer-14-dev); SMDP_FUZZ_CXX names another clang++.
 set -eu
 
@@ -20,9 +20,9 @@ command -v "$compiler" > /dev/null || { echo "missing: clang++ (Debian: apt-get 
 tool() { "$compiler" -print-prog-name="$1"; }
 files_of() {
   case $1 in
-    frame) echo frame.cc stream.cc ;;
-    hello) echo hello.cc greeter.cc conversation.cc ;;
-    rendezvous) echo rendezvous.cc ;;
+    frame) echo frame.cc transport/stream.cc ;;
+    hello) echo handshake/hello.cc handshake/handshaker.cc handshake/handshake.cc ;;
+    rendezvous) echo handshake/rendezvous.cc ;;
     *) echo "run.sh: no such target: $1" >&2; exit 2 ;;
   esac
 }
@@ -45,22 +45,22 @@ for target in "$@"; do
   kept=$source/fuzz/corpus/$target
   work=$build/run-$target
   rm -rf "$work"
-  mkdir -p "$work/corpus" "$work/findings" "$kept"
+  mkdir -p "$work/corpus" "$work/failures" "$kept"
   status=0 began=$(ticks)
   # A small quarantine: memory that comes back soon is memory that need not be mapped anew for every input.
   ASAN_OPTIONS=quarantine_size_mb=8 UBSAN_OPTIONS=print_stacktrace=1 LLVM_PROFILE_FILE=$work/run.profraw \
-    "$program" -max_total_time="$time" -timeout=10 -print_final_stats=1 -artifact_prefix="$work/findings/" \
+    "$program" -max_total_time="$time" -timeout=10 -print_final_stats=1 -artifact_prefix="$work/failures/" \
     "$work/corpus" "$kept" > "$work/run.log" 2>&1 || status=$?
   spent=$(($(ticks) - began + 1))
-  findings=$(find "$work/findings" -type f | wc -l)
+  failures=$(find "$work/failures" -type f | wc -l)
   statistic() { sed -n "s/^stat::$1: *//p" "$work/run.log"; }
   executions=$(statistic number_of_executed_units)
   echo "$target: $executions executions, $(statistic average_exec_per_sec) a second," \
-    "$((${executions:-0} * $(getconf CLK_TCK) / spent)) a second of processor time, $findings findings, exit status $status"
+    "$((${executions:-0} * $(getconf CLK_TCK) / spent)) a second of processor time, $failures failures, exit status $status"
   if [ "$status" -ne 0 ]; then
     failed=1
     tail -n 60 "$work/run.log"
-    echo "reproduce: $program $(find "$work/findings" -type f | head -1)"
+    echo "reproduce: $program $(find "$work/failures" -type f | head -1)"
     continue
   fi
   "$(tool llvm-profdata)" merge -sparse "$work/run.profraw" -o "$work/run.profdata"
@@ -75,7 +75,7 @@ for target in "$@"; do
   if $keep; then
     mkdir "$work/minimal"
     LLVM_PROFILE_FILE=/dev/null "$program" -merge=1 -use_counters=0 "$work/minimal" "$kept" "$work/corpus" > "$work/merge.log" 2>&1
-    find "$kept" -type f ! -name 'finding-*' -delete  # what a defect was found with stays whatever it reaches now
+    find "$kept" -type f -regex '.*/[0-9a-f]*' -delete  # inputs with other names reproduce a defect and stay
     cp "$work/minimal"/* "$kept"
     echo "  kept: $(find "$kept" -type f | wc -l) inputs, $(cat "$kept"/* | wc -c) bytes"
   fi

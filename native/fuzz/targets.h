@@ -1,5 +1,5 @@
-// What is fuzzed. Each takes one input; a Refuted that comes out of it, a crash and a sanitizer's report are
-// findings.
+// The fuzz targets. Each takes one input. An exception of type Refuted, a crash and a report of a sanitizer
+// are failures.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace smdp::fuzzing {
 
-// Bytes of frames as they arrive from a peer, in any pieces, and what is sent to it: StreamTransport, Stream,
-// frame.
+// Frames from a peer, in pieces of any size, and frames to it: StreamTransport, Stream, frame.
 void fuzz_frame(std::span<const std::byte> input);
-// The hello on both sides: Greeter among strangers and ranks, with the job's token and without.
+// The hello on both sides: Handshaker with ranks and unauthenticated clients, with the job's token and
+// without.
 void fuzz_hello(std::span<const std::byte> input);
-// Rendezvous::meet() and what follows, on rank 0 and on another, with a store and without.
+// Rendezvous::meet() and the exchanges after it, on rank 0 and on another rank, with a store and without.
 void fuzz_rendezvous(std::span<const std::byte> input);
 
 }  // namespace smdp::fuzzing

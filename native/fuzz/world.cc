@@ -13,11 +13,10 @@ namespace {
 
 World* current_world = nullptr;  // NOLINT: the wrapped functions have no other way to it
 
-// More looks at the same state than any input has descriptors and bytes to look at: a loop that burns a
-// processor.
+// More polls of the same state than any input has descriptors and bytes: a busy loop.
 constexpr unsigned kMostLooks = 5000;
-// So often a wait in which nobody acts takes its time and no more; then each takes twice as long as the last,
-// as on a machine that is busy with other things.
+// So many waits in which no process acts take exactly their time; each later one takes twice as long as the
+// one before, as on a busy machine.
 constexpr unsigned kPatience = 60;
 constexpr unsigned kMostDoublings = 16;
 
@@ -50,7 +49,7 @@ void World::draw(std::span<std::byte> out) {
   }
 }
 
-// The functions of the system, and what the linker puts in their places.
+// The functions of the system, and their replacements.
 int real_poll(pollfd* entries, nfds_t count, int timeout_ms) __asm__("__real_poll");
 int real_nanosleep(const timespec* time, timespec* left) __asm__("__real_nanosleep");
 ssize_t real_getrandom(void* out, std::size_t bytes, unsigned flags) __asm__("__real_getrandom");

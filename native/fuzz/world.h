@@ -1,9 +1,9 @@
-// Time, waiting and chance, as the code under test meets them in the programs that link this.
+// Simulated time, waiting and random numbers for the code under test.
 //
-// The linker puts this world behind poll(), nanosleep(), steady_clock::now() and getrandom() (--wrap,
-// CMakeLists.txt); sockets stay the kernel's. Where the engine would wait, the others of the input have their
-// turn instead, in the same thread, and when they have nothing left to do the clock jumps. So a minute's
-// deadline costs microseconds, and an input does the same whenever and wherever it is run.
+// The linker replaces poll(), nanosleep(), steady_clock::now() and getrandom() (--wrap, CMakeLists.txt);
+// sockets are the kernel's. Where the engine would wait, the other processes of the input take their turn
+// instead, in the same thread; when they have nothing left to do, the clock jumps. So a deadline of a minute
+// costs microseconds, and an input has the same effect on every run.
 #pragma once
 
 #include <poll.h>
@@ -17,7 +17,7 @@ namespace smdp::fuzzing {
 
 class World {
  public:
-  // `turn`: the others do one thing; false when they have nothing left to do. One world at a time.
+  // `turn`: the other processes do one step; false: they have nothing left to do. One world at a time.
   explicit World(std::function<bool()> turn);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -25,7 +25,7 @@ class World {
 
   void pass(Clock::duration time) { now_ += time; }
 
-  // What the wrapped functions ask.
+  // Called by the wrapped functions.
   static World* current();
   [[nodiscard]] TimePoint now() const { return now_; }
   int poll(std::span<pollfd> entries, int timeout_ms);
@@ -38,8 +38,8 @@ class World {
   std::function<bool()> turn_;
   TimePoint now_{std::chrono::hours(1)};
   std::uint64_t drawn_ = 0;
-  unsigned idle_ = 0;           // waits in which nobody had anything to do
-  unsigned in_one_moment_ = 0;  // polls that ended at once since somebody acted or time passed
+  unsigned idle_ = 0;           // waits in which no process had anything to do
+  unsigned in_one_moment_ = 0;  // polls that ended at once since a process acted or time passed
 };
 
 }  // namespace smdp::fuzzing

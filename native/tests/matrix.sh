@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds the torch backend against several torches, each in an environment of its own, and runs its core tests
+# Builds the torch backend against several versions of torch, each in a separate environment, and runs its core tests
 # there. Usage: matrix.sh PYTHON VERSION... ("newest": what the package index gives)
-# A torch that has no wheel for this Python is an error: name a Python that suits with PYTHON.
+# A version without a wheel for this Python is an error: set PYTHON to a suitable one.
 set -eu
 python=$1
 shift
 here=$(cd "$(dirname "$0")/../.." && pwd)
-tests="test_torch_backend.py test_torch_surface.py test_device_tensors.py test_futures.py test_first_generation.py"
+tests="torch/test_torch_backend.py torch/test_torch_surface.py torch/test_device_tensors.py torch/test_futures.py torch/test_first_generation_functions.py torch/test_first_generation_training.py torch/test_first_generation_errors.py"
 
 environment() { # folder version
     test -x "$1/bin/python" || "$python" -m venv "$1"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and runs the engine's C++ tests: run.sh [release|asan|tsan]...; all three without an argument.
-# asan is AddressSanitizer with UndefinedBehaviorSanitizer. The kept inputs of native/fuzz are replayed too, and
-# simulated jobs of the same seeds must give the same hash in every build. Prints a count for each and ends with 1 if
+# asan is AddressSanitizer with UndefinedBehaviorSanitizer. Also replays the inputs in native/fuzz/corpus; and
+# simulated jobs of the same seeds must give the same hash in every build. Prints a count for each and exits with 1 if
 # any test failed.
 set -eu
 
@@ -15,7 +15,7 @@ for kind in "$@"; do
   filter='*'
   case $kind in
     release) sanitizers= type=Release seeds=10000 ;;
-    # 64 MiB through instrumented code says nothing that a few KiB do not.
+    # 64 MiB through instrumented code test nothing that a few KiB do not.
     asan) sanitizers=address,undefined type=RelWithDebInfo filter='-*ALargeBuffer*' seeds=1000 ;;
     tsan) sanitizers=thread type=RelWithDebInfo filter='-*ALargeBuffer*' seeds=200 ;;
     *) echo "run.sh: no such kind: $kind" >&2; exit 2 ;;
@@ -37,10 +37,10 @@ for kind in "$@"; do
   first=${first:-$hash}
   if [ "$hash" != "$first" ] || [ -z "$hash" ]; then
     failed=1
-    echo "native tests, $kind: 200 simulated jobs have the hash '$hash', and those of the first build '$first'"
+    echo "native tests, $kind: 200 simulated jobs have the hash '$hash', those of the first build '$first'"
   fi
   count=$(sed -nE 's/.* ([0-9]+) tests from.*/\1/p' "$build/test.log" | awk '{sum += $1} END {print sum + 0}')
   inputs=$(sed -nE 's/^replayed .*: ([0-9]+) inputs$/\1/p' "$build/test.log" | awk '{sum += $1} END {print sum + 0}')
-  echo "native tests, $kind: $count ran, $inputs kept fuzz inputs replayed, exit status $status, $reports sanitizer reports, hash $hash"
+  echo "native tests, $kind: $count ran, $inputs fuzz inputs replayed, exit status $status, $reports sanitizer reports, hash $hash"
 done
 exit $failed

@@ -12,8 +12,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr auto kPatience = std::chrono::milliseconds(10);
-constexpr auto kPause = std::chrono::milliseconds(2);  // between two looks at what nobody announces
+constexpr auto kTaskTime = std::chrono::milliseconds(10);
+constexpr auto kPause = std::chrono::milliseconds(2);  // between two calls of a condition
 
 // No lock: a fork may happen while another thread holds it, and the child would wait for ever.
 std::atomic<Completer*> instance{nullptr};
@@ -22,15 +22,15 @@ thread_local bool in_task = false;
 }  // namespace
 
 Completer& Completer::of_process() {
-  Completer* found = instance.load();
-  while (found == nullptr || found->owner_ != ::getpid()) {
-    auto* made = new Completer();
-    if (instance.compare_exchange_strong(found, made)) {
-      return *made;
+  Completer* current = instance.load();
+  while (current == nullptr || current->owner_ != ::getpid()) {
+    auto* fresh = new Completer();
+    if (instance.compare_exchange_strong(current, fresh)) {
+      return *fresh;
     }
-    delete made;
+    delete fresh;
   }
-  return *found;
+  return *current;
 }
 
 Completer::Completer() : owner_(::getpid()) {}
@@ -48,12 +48,12 @@ bool Completer::post(Task task) {
   return true;
 }
 
-void Completer::await(const std::function<bool()>& over, std::chrono::milliseconds timeout) {
+void Completer::await(const std::function<bool()>& done, std::chrono::milliseconds timeout) {
   const auto ends = steady_clock::now() + timeout;
   std::unique_lock lock(mutex_);
   while (!retiring_ && steady_clock::now() < ends) {
     lock.unlock();
-    if (over()) {
+    if (done()) {
       return;
     }
     lock.lock();
@@ -88,7 +88,7 @@ void Completer::add_thread() {
     threads_.emplace_back([this] { run(); });
     ++alive_;
   } catch (const std::system_error&) {
-    // No thread to be had: those that run go on, and the next task tries again.
+    // The system has no thread left: the running ones continue, and the next task retries.
   }
 }
 
@@ -102,8 +102,8 @@ void Completer::run() {
         return;
       }
       changed_.wait(lock);
-    } else if (running_ > 0 && steady_clock::now() < patience_ends_) {
-      changed_.wait_until(lock, patience_ends_);
+    } else if (running_ > 0 && steady_clock::now() < task_time_ends_) {
+      changed_.wait_until(lock, task_time_ends_);
     } else {
       run_first(lock);
     }
@@ -113,7 +113,7 @@ void Completer::run() {
 void Completer::run_first(std::unique_lock<std::mutex>& lock) {
   Task task = std::move(tasks_.front());
   tasks_.pop_front();
-  patience_ends_ = steady_clock::now() + kPatience;
+  task_time_ends_ = steady_clock::now() + kTaskTime;
   if (++running_ == alive_) {
     add_thread();
   }

@@ -62,7 +62,7 @@ void Group::submit(smdp_call call, Ended ended) {
   {
     const std::lock_guard lock(mutex_);
     if (group_ != nullptr && smdp_submit(group_, &call, &operation, &error) == SMDP_OK) {
-      owned.release();  // the engine has it until it calls back
+      owned.release();  // the engine owns it until it calls back
       smdp_operation_release(operation);
       return;
     }

@@ -1,5 +1,5 @@
-// The engine of this process as TensorFlow's operations use it: calls whose end is told on the completer's
-// threads (common/completer.h), where it may take its time and call the engine again.
+// The engine of this process as TensorFlow's operations use it: calls that complete on the completer's
+// threads (common/completer.h), where code may block and call the engine.
 #pragma once
 
 #include <smdp/engine.h>
@@ -13,12 +13,12 @@
 
 namespace smdp_tensorflow {
 
-// How an operation ended; code SMDP_OK: well. From any thread, once.
+// Called with the result of an operation, from any thread, once; code SMDP_OK: success.
 using Ended = std::function<void(const smdp_error&)>;
 
 smdp_error failure(smdp_code code, const std::string& why);
 
-// Tells the end of several parts as one: that of the first that failed, or a good one.
+// Reports the end of several parts as one: the error of the first part that failed, or success.
 class Together : public std::enable_shared_from_this<Together> {
  public:
   Together(int parts, Ended ended) : left_(parts), ended_(std::move(ended)) {}
@@ -39,9 +39,9 @@ class Group {
   Group& operator=(const Group&) = delete;
   ~Group();
 
-  // Whatever happens, `ended` is called, later and on another thread.
+  // Calls `ended` in every case, later and on another thread.
   void submit(smdp_call call, Ended ended);
-  // The other ranks hear of it in what they wait for. Not from inside a callback of the engine.
+  // The calls of the other ranks fail. Not from inside a callback of the engine.
   void close();
 
  private:
@@ -49,7 +49,7 @@ class Group {
   smdp_group* group_ = nullptr;  // guarded by mutex_; null once it is closed
 };
 
-// Runs it on a thread of the completer.
+// Runs a task on a thread of the completer.
 void later(std::function<void()> task);
 
 }  // namespace smdp_tensorflow

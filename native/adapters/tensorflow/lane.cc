@@ -34,7 +34,7 @@ std::size_t size_of(smdp_dtype dtype) {
 
 FusionPlan::FusionPlan(std::vector<Size> sizes, std::size_t most_bytes)
     : sizes_(std::move(sizes)), places_(sizes_.size()) {
-  std::map<smdp_dtype, uint32_t> open;  // the buffer that the next gradient of a type may go to
+  std::map<smdp_dtype, uint32_t> open;  // by type: the buffer for the next gradient
   for (auto index = static_cast<uint32_t>(sizes_.size()); index-- > 0;) {
     const Size& size = sizes_[index];
     const auto found = open.find(size.dtype);
@@ -51,7 +51,7 @@ FusionPlan::FusionPlan(std::vector<Size> sizes, std::size_t most_bytes)
 }
 
 Lane::Lane(std::unique_ptr<Group> group, Shape shape)
-    : group_(std::move(group)), shape_(shape), seen_(shape.gradients), sizes_(shape.gradients) {}
+    : group_(std::move(group)), shape_(shape), steps_(shape.gradients), sizes_(shape.gradients) {}
 
 Lane::~Lane() {
   for (const auto& [bytes, memory] : spare_) {
@@ -63,7 +63,7 @@ void Lane::add(uint32_t index, Gradient gradient) {
   std::vector<Part> ready;
   {
     const std::lock_guard lock(mutex_);
-    Part part{index, seen_[index]++, std::move(gradient), Clock::now()};
+    Part part{index, steps_[index]++, std::move(gradient), Clock::now()};
     if (is_over(part)) {
       return;
     }
@@ -124,7 +124,7 @@ void Lane::put(Part part) {
       is_over(part);
       return;
     }
-    memory = filling.memory;  // stays, whatever becomes of the lane
+    memory = filling.memory;  // outlives the lane if necessary
     place = memory.get() + planned.offset * size_of(buffer.dtype);
   }
   const std::size_t bytes = part.gradient.count * size_of(part.gradient.dtype);
@@ -208,7 +208,7 @@ void Lane::submit(const Gradient& gradient, const smdp_call& named, Ended ended)
   });
 }
 
-// Memory is used again: the system gives fresh pages slowly.
+// Reuses memory: fresh pages of the system are slow.
 Lane::Memory Lane::memory_of(std::size_t bytes) {
   const std::size_t rounded = std::max(bytes + kAlignment - 1, kAlignment) / kAlignment * kAlignment;
   std::byte* memory = nullptr;
@@ -252,7 +252,7 @@ void Lane::end_with(const smdp_error& error) {
       is_over(part);
     }
   }
-  // What held them may be the last to hold memory, whose end takes the lock.
+  // Outside the lock: the destructor of the last owner of the memory takes it.
   later([self = shared_from_this(), early = std::exchange(early_, {}),
          filling = std::exchange(filling_, {})] { self->group_->close(); });
 }
@@ -271,8 +271,9 @@ void Lane::look(Clock::time_point now) {
   }
 }
 
-// Of a lane that failed the engine knows only that its group was closed, and of a gradient that was not given
-// in the first step only that an exchange did not begin, since they begin in the order of their indexes.
+// The engine reports only that the group of a failed lane was closed, and, for a gradient that was not
+// submitted in the first step, only that an exchange did not begin, because exchanges begin in the order of
+// their indexes.
 smdp_error Lane::explain(const smdp_error& error) {
   const std::lock_guard lock(mutex_);
   if (failed_) {
@@ -291,7 +292,7 @@ smdp_error Lane::missing(uint32_t step, std::optional<uint32_t> buffer) const {
   std::size_t count = 0;
   for (uint32_t index = 0; index < shape_.gradients; ++index) {
     const bool is_here = !buffer || plan_->place(index).buffer == *buffer;
-    if (is_here && seen_[index] <= step && ++count <= kShownIndexes) {
+    if (is_here && steps_[index] <= step && ++count <= kShownIndexes) {
       why << " " << index;
     }
   }

@@ -1,19 +1,19 @@
-// The gradients of one model, summed in fusion buffers while the rest of them is still being computed.
+// The gradients of one model, summed in fusion buffers while the other gradients are still being computed.
 //
-// A gradient is known by its index in the list of them, so the ranks may compute, and give, them in different
-// orders: TensorFlow runs what is ready. Which step it belongs to is counted for each index. In the first
-// step every gradient is exchanged by itself, and its size is learned; from the second on each goes to its
-// place in a buffer, and a buffer is exchanged as soon as it is full. The plan depends on the sizes alone,
-// which all ranks share, so they all make the same: from the last gradient, which the backward pass has
-// first, to the first, buffers of one type each.
+// A gradient is identified by its index in the list of gradients, so the ranks may compute and submit
+// gradients in different orders: TensorFlow runs whatever is ready. The lane counts the step of each index.
+// In the first step every gradient is exchanged by itself, and the lane learns its size. From the second step
+// on each gradient goes to its place in a buffer, and a buffer is exchanged when it is full. The plan depends
+// on the sizes only, which are the same on all ranks: buffers of one type each, from the last gradient, which
+// the backward pass computes first, to the first.
 //
-// A list of one is no list: such tensors are exchanged one after the other in the order of calls, and their
-// size may change from call to call.
+// Tensors of a list with one element are exchanged one after the other in the order of calls, and their size
+// may change from call to call.
 //
-// Failing. The steps of the ranks do not fit together any more when one gradient was lost, so the first
-// failure, whatever it is, ends all that waits here and all that comes.
+// Failure. The steps of the ranks do not match any more when one gradient is lost, so the first failure ends
+// all gradients that wait and all later ones.
 //
-// Threads: any. `mutex_` guards everything but the memory of a buffer, where no two threads write to one
+// Threads: any. `mutex_` guards everything except the memory of a buffer, where no two threads write to one
 // place.
 #pragma once
 
@@ -36,7 +36,7 @@ struct Gradient {
   uint64_t count = 0;  // elements
   const void* input = nullptr;
   void* output = nullptr;
-  Ended ended;  // the memory is the lane's until then
+  Ended ended;  // until then the lane owns the memory
 };
 
 std::size_t size_of(smdp_dtype dtype);  // bytes of an element
@@ -61,7 +61,7 @@ class FusionPlan {
   };
 
   FusionPlan() = default;
-  // A buffer holds at most so many bytes, unless it is one gradient.
+  // `most_bytes`: of a buffer, unless it is a single gradient.
   FusionPlan(std::vector<Size> sizes, std::size_t most_bytes);
 
   [[nodiscard]] const Size& size(uint32_t index) const { return sizes_[index]; }
@@ -80,7 +80,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
     uint32_t gradients = 1;
     smdp_reduce_op op = SMDP_AVG;
     std::size_t buffer_bytes = 25 << 20;
-    double timeout_s = 0;  // that a gradient waits for the others of its buffer
+    double timeout_s = 0;  // how long a gradient waits for the others of its buffer
   };
 
   Lane(std::unique_ptr<Group> group, Shape shape);
@@ -89,9 +89,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
   ~Lane();
 
   void add(uint32_t index, Gradient gradient);
-  // Ends what waits, and what comes later, with the error; the other ranks hear that this one left.
+  // Fails the gradients that wait and all later ones with the error; the other ranks see that this one left.
   void fail(const smdp_error& error);
-  // The same, and the engine knows nothing of the lane any more when it returns.
+  // The same; when it returns, the engine does not use the lane any more.
   void close();
   // Fails the lane if a gradient has waited too long for the others of its step.
   void look(std::chrono::steady_clock::time_point now);
@@ -108,8 +108,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
     Clock::time_point came;
   };
   struct Filling {
-    std::vector<Part> parts;  // that are in the memory
-    Memory memory;            // none for a gradient that has the buffer to itself
+    std::vector<Part> parts;  // present in the memory
+    Memory memory;            // empty for a gradient that is alone in its buffer
     Clock::time_point began;
   };
 
@@ -123,7 +123,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void start(Key key, Filling filling);
   void submit(const Gradient& gradient, const smdp_call& named, Ended ended);
   void end_with(const smdp_error& error);
-  // That a step wants gradients which are in `buffer`, or any where no buffers are known.
+  // Whether a step still expects gradients of `buffer`, or any gradients when the buffers are not known yet.
   smdp_error missing(uint32_t step, std::optional<uint32_t> buffer) const;
   Memory memory_of(std::size_t bytes);
 
@@ -131,13 +131,13 @@ class Lane : public std::enable_shared_from_this<Lane> {
   const Shape shape_;
   std::mutex mutex_;
   // All guarded by mutex_.
-  std::vector<uint32_t> seen_;  // how often each index came
+  std::vector<uint32_t> steps_;  // by index: how many times it was submitted
   std::vector<FusionPlan::Size> sizes_;
   uint32_t learned_ = 0;
   std::optional<FusionPlan> plan_;
-  std::vector<Part> early_;  // of later steps, that came before all sizes were known
+  std::vector<Part> early_;  // of later steps, submitted before all sizes were known
   std::map<Key, Filling> filling_;
-  std::multimap<std::size_t, std::byte*> spare_;  // memory of buffers that are over, by its bytes
+  std::multimap<std::size_t, std::byte*> spare_;  // memory of finished buffers, by size in bytes
   std::optional<smdp_error> failed_;
 };
 

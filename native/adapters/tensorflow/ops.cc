@@ -1,9 +1,9 @@
 // TensorFlow's operations over the engine, and the functions by which Python opens it.
 //
-// A kernel hands its tensors to a lane or a sequence and returns; TensorFlow keeps them until the kernel
-// calls `done`, on a thread of the completer. No thread of TensorFlow's ever waits for the network.
+// A kernel passes its tensors to a lane or a sequence and returns; TensorFlow keeps them until the kernel
+// calls `done`, on a thread of the completer. No thread of TensorFlow waits for the network.
 //
-// On a GPU the kernels ask for their tensors in host memory: TensorFlow copies them there and back on streams
+// On a GPU the kernels request their tensors in host memory: TensorFlow copies them there and back on streams
 // of its own, beside the computation, and the build needs no CUDA.
 //
 // The only file that is compiled with TensorFlow's headers.
@@ -38,7 +38,7 @@ using tf::shape_inference::InferenceContext;
 
 constexpr char kNotOpen[] = "call init() of smdistributed.dataparallel.tensorflow first";
 
-// Never Unavailable or Aborted: TensorFlow's monitored sessions would start anew, and for ever.
+// Never Unavailable or Aborted: TensorFlow's monitored sessions would restart for ever.
 auto status_of(const smdp_error& error) {
   const std::string text = std::string("smdp: ") + error.message;
   switch (error.code) {
@@ -88,11 +88,11 @@ std::optional<smdp_dtype> dtype_of(const Tensor& tensor) {
 const void* memory_of(const Tensor& tensor) { return tensor.tensor_data().data(); }
 void* memory_to_fill(Tensor* tensor) { return const_cast<char*>(tensor->tensor_data().data()); }
 
-// What is called when another operation of TensorFlow's step fails.
+// Called when another operation of TensorFlow's step fails.
 class Cancellation {
  public:
   explicit Cancellation(OpKernelContext* context) : manager_(context->cancellation_manager()) {}
-  // False when one has failed already.
+  // False: an operation has failed already.
   bool call(std::function<void()> cancel) {
     if (manager_ == nullptr) {
       return true;
@@ -111,7 +111,7 @@ class Cancellation {
   tf::CancellationToken token_ = 0;
 };
 
-// How a kernel ends: with its context's status, once.
+// Ends a kernel with the status of its context, once.
 Ended end_of(OpKernelContext* context, AsyncOpKernel::DoneCallback done, Cancellation cancellation) {
   return [context, done = std::move(done), cancellation](const smdp_error& error) mutable {
     cancellation.forget();
@@ -187,7 +187,7 @@ class AllReduce : public AsyncOpKernel {
   std::size_t buffer_bytes_ = 0;
 };
 
-// What is only moved: types that the engine cannot add are bytes.
+// For operations that only move data: types that the engine cannot add are bytes.
 smdp_call moved(smdp_collective what, const Tensor& tensor, int64_t elements) {
   const auto dtype = dtype_of(tensor);
   const std::size_t element = tf::DataTypeSize(tensor.dtype());
@@ -216,7 +216,7 @@ class Sequenced : public AsyncOpKernel {
     Cancellation cancellation(context);
     const auto cancel = [sequence] { sequence->fail(kCancelled); };
     OP_REQUIRES_ASYNC(context, cancellation.call(cancel), status_of(kCancelled), done);
-    // Not the session itself, which would then hold an operation that holds the session.
+    // Not the session itself: it would own an operation that owns the session.
     const Ranks ranks{session->rank(), session->world_size()};
     sequence->add(
         [this, context, ranks](Group& group, Ended over) { start(context, ranks, group, std::move(over)); },
@@ -229,7 +229,7 @@ class Sequenced : public AsyncOpKernel {
     int all = 1;
   };
 
-  // Why the operation cannot be, before any rank is told of it; empty if it can.
+  // Why the operation is invalid, checked before any rank takes part; empty if it is valid.
   [[nodiscard]] virtual std::string refusal(OpKernelContext& /*context*/) const { return ""; }
   virtual void start(OpKernelContext* context, Ranks ranks, Group& group, Ended over) = 0;
 
@@ -237,7 +237,7 @@ class Sequenced : public AsyncOpKernel {
   std::string sequence_;
 };
 
-// Ends the operation when TensorFlow says no.
+// Ends the operation when TensorFlow returns an error.
 #define SMDP_OK_OR_OVER(status, over)                    \
   do {                                                   \
     const auto found = (status);                         \
@@ -275,8 +275,8 @@ class Broadcast : public Sequenced {
   int root_ = 0;
 };
 
-// Along the first dimension, in which the ranks' tensors may differ: first they tell each other how many rows
-// of how many bytes they have, then each sends as many rows as the longest has.
+// Along the first dimension, in which the ranks' tensors may differ: the ranks first exchange the number and
+// the size of their rows, then each sends as many rows as the longest tensor has.
 class AllGather : public Sequenced {
  public:
   using Sequenced::Sequenced;
@@ -291,25 +291,25 @@ class AllGather : public Sequenced {
     const Tensor& input = context->input(0);
     Tensor* rows = nullptr;
     SMDP_OK_OR_OVER(context->allocate_output(1, TensorShape({ranks.all}), &rows), over);
-    const auto told = std::make_shared<std::vector<Rows>>(static_cast<std::size_t>(ranks.all) + 1);
-    Rows& own = told->back();
+    const auto all = std::make_shared<std::vector<Rows>>(static_cast<std::size_t>(ranks.all) + 1);
+    Rows& own = all->back();
     own = {input.dim_size(0), row_bytes_of(input)};
     smdp_call call{};
     call.collective = SMDP_ALL_GATHER;
     call.dtype = SMDP_INT64;
     call.count = sizeof(Rows) / sizeof(int64_t);
     call.input = &own;
-    call.output = told->data();
-    group.submit(call, [context, ranks, rows, told, &group, over = std::move(over)](const smdp_error& error) {
+    call.output = all->data();
+    group.submit(call, [context, ranks, rows, all, &group, over = std::move(over)](const smdp_error& error) {
       if (error.code != SMDP_OK) {
         over(error);
         return;
       }
       for (int rank = 0; rank < ranks.all; ++rank) {
-        const Rows& theirs = (*told)[static_cast<std::size_t>(rank)];
-        if (theirs.bytes != told->back().bytes) {
-          over(failure(SMDP_MISMATCH, "allgather of rows of " + std::to_string(told->back().bytes) +
-                                          " bytes here, on rank " + std::to_string(ranks.own) + ", and of " +
+        const Rows& theirs = (*all)[static_cast<std::size_t>(rank)];
+        if (theirs.bytes != all->back().bytes) {
+          over(failure(SMDP_MISMATCH, "allgather of rows of " + std::to_string(all->back().bytes) +
+                                          " bytes on rank " + std::to_string(ranks.own) + ", and of " +
                                           std::to_string(theirs.bytes) + " on rank " + std::to_string(rank) +
                                           ": only the first dimension may differ"));
           return;

@@ -21,25 +21,25 @@ std::mutex current_mutex;
 // Guarded by current_mutex. Never destroyed: at the end of a forked process there is no watcher to join.
 std::shared_ptr<Session>& current_session = *new std::shared_ptr<Session>;
 
-// The engine's own deadline of an operation: of the environment, else as in its table of options.
+// The engine's deadline of an operation: from the environment, or the default in its table of options.
 double operation_timeout_s() {
   const std::string name = "SMDP_OPERATION_TIMEOUT_S";
-  const char* given = std::getenv(name.c_str());
+  const char* value = std::getenv(name.c_str());
   smdp_option option{};
-  for (int i = 0; given == nullptr && smdp_option_info(i, &option) == SMDP_OK; ++i) {
-    given = name == option.name ? option.default_value : nullptr;
+  for (int i = 0; value == nullptr && smdp_option_info(i, &option) == SMDP_OK; ++i) {
+    value = name == option.name ? option.default_value : nullptr;
   }
-  return std::strtod(given, nullptr);
+  return std::strtod(value, nullptr);
 }
 
-// A list of gradients, as the ranks tell each other of it.
+// A list of gradients, as the ranks exchange it.
 struct Description {
-  uint64_t digest = 0;  // of all of it
+  uint64_t digest = 0;  // of the whole list
   uint64_t gradients = 0;
-  std::array<char, 8176> text{};  // its beginning
+  std::array<char, 8176> text{};  // the beginning of the list
 };
 
-std::vector<std::string> words_of(const std::string& text) {
+std::vector<std::string> split(const std::string& text) {
   std::istringstream stream(text);
   return {std::istream_iterator<std::string>(stream), {}};
 }
@@ -50,28 +50,28 @@ Description described(const LaneName& name) {
   for (const char one : name.lane + ' ' + name.described) {
     description.digest = (description.digest ^ static_cast<unsigned char>(one)) * 1099511628211U;
   }
-  description.gradients = words_of(name.described).size();
+  description.gradients = split(name.described).size();
   name.described.copy(description.text.data(), description.text.size() - 1);
   return description;
 }
 
-// What the first rank that differs gives otherwise.
-smdp_error difference(const std::vector<Description>& told, int own) {
-  const Description& ours = told.back();
-  const auto found = std::find_if(told.begin(), told.end(),
-                                  [&](const Description& one) { return one.digest != ours.digest; });
-  if (found == told.end()) {
+// An error that describes the first rank whose list differs; SMDP_OK: none does.
+smdp_error difference(const std::vector<Description>& all, int own) {
+  const Description& ours = all.back();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Description& one) { return one.digest != ours.digest; });
+  if (found == all.end()) {
     return {};
   }
   std::ostringstream why;
-  why << "rank " << found - told.begin();
+  why << "rank " << found - all.begin();
   if (found->gradients != ours.gradients) {
     why << " gives " << found->gradients << " gradients and this rank, " << own << ", gives "
         << ours.gradients << ": none may be None on some ranks only";
     return failure(SMDP_MISMATCH, why.str());
   }
-  const auto here = words_of(ours.text.data());
-  const auto there = words_of(found->text.data());
+  const auto here = split(ours.text.data());
+  const auto there = split(found->text.data());
   const auto at = std::mismatch(here.begin(), here.end(), there.begin(), there.end());
   why << " gives other gradients than this rank, " << own << ": ";
   if (at.first != here.end() && at.second != there.end()) {
@@ -131,7 +131,7 @@ void Sequence::begin(Waiting next) {
       }
     }
     for (const Waiting& one : given_up) {
-      one.ended(*self->failed_);  // never changes
+      one.ended(*self->failed_);  // constant once set
     }
     if (following) {
       self->begin(std::move(*following));
@@ -171,7 +171,7 @@ void Session::close() {
     ours = std::exchange(current_session, nullptr);
   }
   if (ours) {
-    ours->end();  // operations that are open may have it still
+    ours->end();  // open operations may still hold it
   }
 }
 
@@ -236,8 +236,8 @@ std::shared_ptr<Lane> Session::lane(const LaneName& name, Lane::Shape shape, smd
   return lane;
 }
 
-// Ranks whose lists differ would wait for each other in lanes of different names. Nothing waits for the
-// answer.
+// Ranks whose lists differ would wait for each other in lanes of different names. No operation waits for this
+// comparison.
 void Session::compare(const LaneName& name, const std::shared_ptr<Lane>& lane) {
   smdp_error error{};
   auto& among = comparisons_[name.among];
@@ -248,18 +248,18 @@ void Session::compare(const LaneName& name, const std::shared_ptr<Lane>& lane) {
     lane->fail(error);
     return;
   }
-  const auto told = std::make_shared<std::vector<Description>>(static_cast<std::size_t>(world_size_) + 1);
-  told->back() = described(name);
+  const auto all = std::make_shared<std::vector<Description>>(static_cast<std::size_t>(world_size_) + 1);
+  all->back() = described(name);
   smdp_call call{};
   call.collective = SMDP_ALL_GATHER;
   call.dtype = SMDP_UINT8;
   call.count = sizeof(Description);
-  call.input = &told->back();
-  call.output = told->data();
-  among->submit(call, [told, lane, own = rank_](const smdp_error& heard) {
-    const smdp_error found = heard.code == SMDP_OK ? difference(*told, own) : heard;
-    if (found.code != SMDP_OK) {
-      lane->fail(found);
+  call.input = &all->back();
+  call.output = all->data();
+  among->submit(call, [all, lane, own = rank_](const smdp_error& error) {
+    const smdp_error result = error.code == SMDP_OK ? difference(*all, own) : error;
+    if (result.code != SMDP_OK) {
+      lane->fail(result);
     }
   });
 }
@@ -270,8 +270,8 @@ std::shared_ptr<Sequence> Session::sequence(const std::string& name, smdp_error*
   if (found != sequences_.end()) {
     return found->second;
   }
-  auto made = group("sequence/" + name, error);
-  return made ? sequences_[name] = std::make_shared<Sequence>(std::move(made)) : nullptr;
+  auto own = group("sequence/" + name, error);
+  return own ? sequences_[name] = std::make_shared<Sequence>(std::move(own)) : nullptr;
 }
 
 void Session::watch() {

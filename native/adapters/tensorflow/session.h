@@ -18,18 +18,19 @@
 
 namespace smdp_tensorflow {
 
-// Operations of one group that take several calls: one operation after the other, in the order in which they
-// came, so that the calls of all ranks meet.
+// Operations of one group that take several calls. They run one after the other, in the order in which they
+// were added, so that the calls of all ranks match.
 class Sequence : public std::enable_shared_from_this<Sequence> {
  public:
-  // Starts the operation, whose end it tells.
+  // Starts the operation, which reports its end.
   using Start = std::function<void(Group& group, Ended over)>;
 
   explicit Sequence(std::unique_ptr<Group> group) : group_(std::move(group)) {}
   void add(Start start, Ended ended);
-  // Ends what waits or comes later with the error; what is under way ends as the group is closed.
+  // Fails the operations that wait and all later ones with the error; a running one ends when the group
+  // closes.
   void fail(const smdp_error& error);
-  // The same at once, and the engine knows nothing of the sequence any more when it returns.
+  // The same at once; when it returns, the engine does not use the sequence any more.
   void close();
 
  private:
@@ -42,14 +43,14 @@ class Sequence : public std::enable_shared_from_this<Sequence> {
   const std::unique_ptr<Group> group_;
   std::mutex mutex_;
   // Guarded by mutex_.
-  std::deque<Waiting> waiting_;  // the first is under way
+  std::deque<Waiting> waiting_;  // the first one runs
   std::optional<smdp_error> failed_;
 };
 
 struct LaneName {
   std::string lane;
-  std::string among;      // under which the ranks compare what they have made; empty: they do not
-  std::string described;  // each gradient of the list, with a blank between two
+  std::string among;      // under which the ranks compare their lists; empty: they do not
+  std::string described;  // the gradients of the list, separated by blanks
 };
 
 class Session {
@@ -59,7 +60,7 @@ class Session {
   // Blocks until all ranks are connected.
   static smdp_error open(int rank, int world_size, const char* master);
   static void close();
-  // For a script that ends by an exception: the others shall see a loss and not a goodbye.
+  // For a script that ends by an exception: the other ranks see a loss and no goodbye.
   static void abandon();
 
   Session(smdp_engine* engine, int rank, int world_size);
@@ -69,7 +70,7 @@ class Session {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world_size() const { return world_size_; }
-  // Made at the first use of a name; null with an error.
+  // Created at the first use of a name; null with an error.
   std::shared_ptr<Lane> lane(const LaneName& name, Lane::Shape shape, smdp_error* error);
   std::shared_ptr<Sequence> sequence(const std::string& name, smdp_error* error);
 
@@ -77,7 +78,7 @@ class Session {
   std::unique_ptr<Group> group(const std::string& name, smdp_error* error);
   void compare(const LaneName& name, const std::shared_ptr<Lane>& lane);
   void watch();
-  void end();  // of all that it has; nothing is made afterwards
+  void end();  // ends all groups, lanes and sequences; none is created afterwards
 
   smdp_engine* const engine_;
   const int rank_;
@@ -89,7 +90,7 @@ class Session {
   std::map<std::string, std::shared_ptr<Sequence>> sequences_;
   bool closing_ = false;
   std::condition_variable closes_;
-  std::thread watcher_;  // looks at the lanes' deadlines
+  std::thread watcher_;  // checks the lanes' deadlines
 };
 
 }  // namespace smdp_tensorflow

@@ -1,8 +1,8 @@
 // The c10d backend "smddp": translates torch's calls into the engine's C interface, and nothing else.
 //
 // Threads. A collective is submitted on the caller's thread and returns a Work (work.h). The engine's thread
-// reports its end; it must not take Python's lock, so threads of the adapter's own complete futures
-// (completer.h). A thread that waits does not depend on what runs there.
+// reports its end; it must not take Python's lock, so separate threads complete futures
+// (completer.h). A thread that waits does not depend on the tasks there.
 //
 // Ownership. One engine per process and rendezvous, shared by all groups whose ranks it covers (session.h); a
 // Work keeps its tensors until the engine is done with them. The only file that is compiled with torch's
@@ -35,7 +35,7 @@ c10::intrusive_ptr<c10d::Work> average_named(const c10::intrusive_ptr<c10d::Back
   return ours->average_named(buffer, lane, step, index, buffers);
 }
 
-// No thread of ours touches Python, torch or a device from here on.
+// Afterwards no thread of the adapter uses Python, torch or a device.
 void retire() {
   Launcher::close_all();
   smdp_adapters::Completer::retire();

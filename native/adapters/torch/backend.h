@@ -79,8 +79,9 @@ class EngineBackend final : public c10d::Backend {
         options);
   }
 
-  // Averages a flat buffer that is named instead of counted: the ranks may submit the buffers of a step in
-  // different orders. Every lane counts its own steps from 0, so that models do not wait for each other.
+  // Averages a flat buffer that is identified by a name instead of by the order of calls: the ranks may
+  // submit the buffers of a step in different orders. Every lane counts its own steps from 0, so that models
+  // do not wait for each other.
   WorkPtr average_named(const at::Tensor& buffer, const std::string& lane, uint32_t step, uint32_t index,
                         uint32_t buffers) {
     TORCH_CHECK_VALUE(buffer.is_contiguous() && buffers > 0, "smddp: a named buffer is flat, one of several");
@@ -122,7 +123,7 @@ class EngineBackend final : public c10d::Backend {
   }
 #endif
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
-    return launch(smdp_torch::barrier(), options);  // device_ids say nothing to hosts
+    return launch(smdp_torch::barrier(), options);  // device_ids do not matter on hosts
   }
 
   // --- Messages ---
@@ -161,12 +162,24 @@ class EngineBackend final : public c10d::Backend {
 
   // --- The group ---
 
-  void setSequenceNumberForGroup() override {}  // it counts from 0 on every rank
+  void setSequenceNumberForGroup() override {}  // it starts at 0 on every rank
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
 #if SMDP_TORCH_FROM(2, 8)
   void shutdown() override { close(); }
   void abort() override { close(); }
-  c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+  // Of the first call on this backend that failed. A lost peer is noticed in the calls that wait for it.
+  c10d::ErrorType getError() override {
+    switch (failure_->load()) {
+      case SMDP_OK:
+        return c10d::ErrorType::SUCCESS;
+      case SMDP_TIMEOUT:
+        return c10d::ErrorType::TIMEOUT;
+      case SMDP_PEER_LOST:
+        return c10d::ErrorType::REMOTE_ERROR;
+      default:
+        return c10d::ErrorType::COMM_ERROR;
+    }
+  }
 #endif
 #if SMDP_TORCH_FROM(2, 13)
   void setTimeout(std::chrono::milliseconds timeout) override {
@@ -196,8 +209,8 @@ class EngineBackend final : public c10d::Backend {
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   };
 
-  // Torch 2.6 and later tell whether the caller will wait for the Work at once. Then it does so here, and its
-  // thread does the work: no other has to wake.
+  // Torch 2.6 and later pass whether the caller waits for the Work at once. Then launch() waits, and the
+  // caller's thread does the engine's work: no other thread has to wake.
   template <class CallOptions>
   static bool waits_at_once(const CallOptions& options) {
     if constexpr (requires { options.asyncOp; }) {
@@ -208,9 +221,9 @@ class EngineBackend final : public c10d::Backend {
 
   WorkPtr begin(const GroupPtr& group, Request request, double timeout_s, bool at_once) {
     if (request.staging) {
-      request.staging->follow_caller();  // what the caller does with the outputs until now comes before
+      request.staging->follow_caller();  // what the caller has queued for the outputs comes first
     }
-    auto work = c10::make_intrusive<EngineWork>(getRank(), std::move(request));
+    auto work = c10::make_intrusive<EngineWork>(getRank(), std::move(request), failure_);
     launcher_.launch(work, group, timeout_s, at_once);
     return work;
   }
@@ -229,8 +242,8 @@ class EngineBackend final : public c10d::Backend {
     return work;
   }
 
-  // Between this thread's startCoalescing() and endCoalescing(). An exception may come between the two: then
-  // the list stays, so it keeps only what is not well over.
+  // Between this thread's startCoalescing() and endCoalescing(). An exception may come between the two and
+  // leave the list, so it keeps only works that are not complete or failed.
   void coalesce(const WorkPtr& work) {
     const std::lock_guard lock(coalescing_mutex_);
     const auto list = coalescing_.find(std::this_thread::get_id());
@@ -263,7 +276,7 @@ class EngineBackend final : public c10d::Backend {
     return group_;
   }
 
-  // A group of the same ranks beside the backend's own; it ends with it.
+  // A group of the same ranks beside the backend's own, destroyed with it.
   GroupPtr lane_group(const std::string& lane) {
     const std::lock_guard lock(groups_mutex_);
     TORCH_CHECK(group_ != nullptr, "smddp: this process group was destroyed");
@@ -306,6 +319,7 @@ class EngineBackend final : public c10d::Backend {
   std::vector<int> members_;  // as ranks of the engine
   std::atomic<double> timeout_s_;
   std::atomic<uint64_t> sequence_ = 0;
+  std::shared_ptr<FirstFailure> failure_ = std::make_shared<FirstFailure>(SMDP_OK);
   std::mutex coalescing_mutex_;
   std::map<std::thread::id, std::vector<WorkPtr>> coalescing_;
   Launcher launcher_;

@@ -1,4 +1,4 @@
-// The collectives that the engine makes of all members' tensors at once.
+// The collectives of the engine on the tensors of all ranks.
 #pragma once
 
 #include <torch/version.h>
@@ -42,7 +42,7 @@ inline at::Tensor piece_of(const at::Tensor& tensor, int64_t begin, int64_t leng
   return length == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, begin, length);
 }
 
-// `output`: undefined on a rank that gets nothing.
+// `output`: undefined on a rank that gets no result.
 inline void reduce_into(Request& request, const at::Tensor& input, const at::Tensor& output,
                         const c10d::ReduceOp& operation, int root) {
   const smdp_reduce_op op = op_of(operation);

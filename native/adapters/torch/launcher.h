@@ -1,8 +1,8 @@
-// Starts works in the order in which they were made.
+// Starts works in the order in which they were created.
 //
-// The ranks of a group make its calls in one order, which numbers them. Values on a device take their time to
-// come to the host, so a work that needs such, and every work after it, waits here for its turn, and not the
-// thread that made it.
+// The ranks of a group make its calls in one order, which numbers them. Copying values from a device to the
+// host takes time, so a work that needs that, and every work after it, waits in a queue for its turn, instead
+// of the thread that created it.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +27,7 @@
 
 namespace smdp_torch {
 
-// Destroyed when the last thread that makes a call on it has let go.
+// Destroyed when the last thread that makes a call on it releases it.
 using GroupPtr = std::shared_ptr<smdp_group>;
 
 class Launcher {
@@ -46,11 +46,11 @@ class Launcher {
     all_.erase(this);
   }
 
-  // Starts the work here if nothing is in its way; raises what the engine says against it then.
-  // `at_once`: this thread will wait for it.
+  // Starts the work on this thread if no other must start first, and raises the engine's error then.
+  // `at_once`: this thread waits for the work.
   //
-  // A call that does not reach the engine would leave a hole in the numbers of its group's calls, which the
-  // next one would take for its own and meet other ranks' in. So none follows it.
+  // A call that does not reach the engine leaves a gap in the numbers of its group's calls. The next call
+  // would get its number and match the wrong call of the other ranks. So no call of the group follows it.
   void launch(const WorkPtr& work, const GroupPtr& group, double timeout_s, bool at_once) {
     if (!must_queue(work, group.get())) {
       work->start(group.get(), timeout_s, at_once);
@@ -64,7 +64,7 @@ class Launcher {
     changed_.notify_one();
   }
 
-  // What has not started fails. No work is launched from then on. The caller may hold Python's lock.
+  // Fails the works that have not started. No work is launched afterwards. The caller may hold Python's lock.
   void close() {
     const std::lock_guard one_at_a_time(close_mutex_);
     closing_ = true;
@@ -73,7 +73,7 @@ class Launcher {
       changed_.notify_one();
     }
     if (thread_.joinable()) {
-      owner_ == getpid() ? thread_.join() : thread_.detach();  // a forked child has not got it
+      owner_ == getpid() ? thread_.join() : thread_.detach();  // a forked child does not have it
     }
   }
   static void close_all() {
@@ -84,11 +84,11 @@ class Launcher {
   }
 
  private:
-  struct Departure {
+  struct Queued {
     WorkPtr work;
     GroupPtr group;
     double timeout_s;
-    std::chrono::steady_clock::time_point made;
+    std::chrono::steady_clock::time_point created;
   };
 
   bool must_queue(const WorkPtr& work, const smdp_group* group) {
@@ -100,7 +100,7 @@ class Launcher {
     return work->is_staged() || !queue_.empty();
   }
 
-  // The first of the queue stays there until it has started: others must not overtake it.
+  // The first work stays in the queue until it has started, so that others do not overtake it.
   void run() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -108,35 +108,35 @@ class Launcher {
       if (queue_.empty()) {
         return;
       }
-      Departure& first = queue_.front();
+      Queued& first = queue_.front();
       lock.unlock();
       start(first);
       lock.lock();
-      // Not here: its tensors may need Python's lock to die, which whoever closes may hold.
+      // Destroyed on the completer: its tensors may need Python's lock, which the thread in close() may hold.
       smdp_adapters::Completer::of_process().post([work = std::move(first.work)] {});
       queue_.pop_front();
     }
   }
 
-  void start(const Departure& departure) {
+  void start(const Queued& queued) {
     try {
-      departure.work->start(departure.group.get(), departure.timeout_s, false,
-                            [&](const Staging* staging, std::size_t call) {
-                              const smdp_error error = await_turn(departure, staging, call);
-                              if (error.code != SMDP_OK) {
-                                const std::lock_guard lock(mutex_);
-                                broken_.emplace(departure.group.get(), error);
-                              }
-                              return error;
-                            });
+      queued.work->start(queued.group.get(), queued.timeout_s, false,
+                         [&](const Staging* staging, std::size_t call) {
+                           const smdp_error error = await_turn(queued, staging, call);
+                           if (error.code != SMDP_OK) {
+                             const std::lock_guard lock(mutex_);
+                             broken_.emplace(queued.group.get(), error);
+                           }
+                           return error;
+                         });
     } catch (const std::exception&) {
-      // The work tells it to who waits.
+      // The work reports the error to the thread that waits for it.
     }
   }
 
-  // Until a call of the work may begin, or never shall.
-  smdp_error await_turn(const Departure& departure, const Staging* staging, std::size_t call) {
-    const auto late = [&] { return too_late(departure); };
+  // Waits until a call of the work may begin; an error: it never may.
+  smdp_error await_turn(const Queued& queued, const Staging* staging, std::size_t call) {
+    const auto late = [&] { return too_late(queued); };
     const smdp_error error = late();
     if (error.code != SMDP_OK || staging == nullptr) {
       return error;
@@ -148,25 +148,24 @@ class Launcher {
     }
   }
 
-  [[nodiscard]] smdp_error too_late(const Departure& departure) {
+  [[nodiscard]] smdp_error too_late(const Queued& queued) {
     if (closing_) {
       return failed(SMDP_CLOSED, "the process group was destroyed before the call began");
     }
     {
       const std::lock_guard lock(mutex_);
-      const auto broken = broken_.find(departure.group.get());
+      const auto broken = broken_.find(queued.group.get());
       if (broken != broken_.end()) {
         return broken->second;
       }
     }
-    if (std::chrono::steady_clock::now() - departure.made >
-        std::chrono::duration<double>(departure.timeout_s)) {
+    if (std::chrono::steady_clock::now() - queued.created > std::chrono::duration<double>(queued.timeout_s)) {
       std::array<char, 200> why{};
       std::snprintf(
           why.data(), why.size(),
           "the call could not begin within %.1f s: the device has not finished what its tensors, or "
           "those of a call before it, depend on",
-          departure.timeout_s);
+          queued.timeout_s);
       return failed(SMDP_TIMEOUT, why.data());
     }
     return {};
@@ -180,9 +179,9 @@ class Launcher {
   std::mutex close_mutex_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Departure> queue_;  // guarded by mutex_; but for its first, once that is being started
+  std::deque<Queued> queue_;  // guarded by mutex_, except the first one while it starts
   std::map<const smdp_group*, smdp_error>
-      broken_;  // guarded by mutex_: the groups of calls that did not begin
+      broken_;  // guarded by mutex_: groups with a call that did not begin
   std::atomic<bool> closing_ = false;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// The collectives that are made of messages between two ranks.
+// The collectives that are made of point-to-point messages.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ inline smdp_part message_from(int peer, const at::Tensor& memory) {
   return {peer, 1, memory.data_ptr(), memory.nbytes(), nullptr};
 }
 
-// A call for nobody would be one that the others do not make.
+// A call without receivers is one that the other ranks do not make.
 inline void exchange_if_any(Request& request, smdp_collective collective, const at::Tensor& counted,
                             std::vector<smdp_part> parts) {
   if (!parts.empty()) {

@@ -16,11 +16,11 @@
 
 namespace smdp_torch {
 
-// `kept` and `back` own the memory that the calls use, until all of them are over.
+// `kept_` and `back_` own the memory that the calls use, until all of them are complete.
 class Request {
  public:
-  Request(c10d::OpType what, const char* shown, Tensors watched, Tensors made)
-      : type(what), title(shown), inputs(std::move(watched)), results(std::move(made)) {}
+  Request(c10d::OpType op, const char* name, Tensors read, Tensors written)
+      : type(op), title(name), inputs(std::move(read)), results(std::move(written)) {}
 
   c10d::OpType type;
   const char* title;
@@ -28,11 +28,11 @@ class Request {
   Tensors results;  // of the future
   std::vector<smdp_call> calls;
   std::shared_ptr<Staging> staging;  // for tensors on a device
-  std::shared_ptr<int> source;       // of a receipt from any rank
+  std::shared_ptr<int> source;       // of a receive from any rank
 
   // --- Before the calls ---
 
-  // The memory in which an input travels: on the host, without gaps.
+  // The memory from which an input is sent: on the host, contiguous.
   at::Tensor keep(const at::Tensor& tensor) {
     use(tensor);
     kept_.push_back(dense(tensor));
@@ -80,18 +80,18 @@ class Request {
     put_back(values, tensor);
     return values;
   }
-  // Memory like a tensor's for what arrives, and goes elsewhere from there.
+  // Temporary memory like a tensor's for what arrives.
   at::Tensor memory(at::IntArrayRef sizes, const at::Tensor& like) {
     use(like);
     return staging ? Staging::host_memory(sizes, like) : at::empty(sizes, like.options());
   }
-  // What the call that is made next, or the last one, leaves in `from` shall go to `to`.
+  // After the call, copies `from` to `to`.
   void put_back(const at::Tensor& from, const at::Tensor& to) {
     use(to);
     back_.emplace_back(from, to);
   }
 
-  // This rank's own part goes nowhere.
+  // This rank's own part is not sent.
   void copy_own(const at::Tensor& from, const at::Tensor& to) {
     TORCH_CHECK_VALUE(from.numel() == to.numel() && from.scalar_type() == to.scalar_type(),
                       "smddp: this rank's own output must have the size and type of its input");
@@ -117,11 +117,11 @@ class Request {
   // --- The calls, each after what it needs ---
 
   smdp_call& call(smdp_collective collective, const Elements& elements) {
-    smdp_call made{};
-    made.collective = collective;
-    made.dtype = elements.dtype;
-    made.count = elements.count;
-    calls.push_back(made);
+    smdp_call added{};
+    added.collective = collective;
+    added.dtype = elements.dtype;
+    added.count = elements.count;
+    calls.push_back(added);
     if (staging) {
       staging->mark();
       ends_.push_back(back_.size());
@@ -131,10 +131,10 @@ class Request {
   void exchange(smdp_collective collective, const Elements& elements, std::vector<smdp_part> messages,
                 uint32_t tag = 0) {
     parts_.push_back(std::move(messages));
-    smdp_call& made = call(collective, elements);
-    made.parts = parts_.back().data();
-    made.part_count = parts_.back().size();
-    made.tag = tag;
+    smdp_call& added = call(collective, elements);
+    added.parts = parts_.back().data();
+    added.part_count = parts_.back().size();
+    added.tag = tag;
   }
 
   // --- After them ---
@@ -157,7 +157,7 @@ class Request {
   }
 
   void put(std::size_t begin, std::size_t end) {
-    const c10::InferenceMode no_grad;  // which tensors made in it want, and others take
+    const c10::InferenceMode no_grad;  // which inference tensors need, and others allow
     for (std::size_t i = begin; i < end; ++i) {
       const auto [from, to] = std::exchange(back_[i], Copy());
       if (!from.defined() || from.data_ptr() == to.data_ptr()) {

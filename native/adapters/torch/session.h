@@ -47,7 +47,7 @@ inline int store_get(void* context, const char* key, char* value, size_t capacit
   }
 }
 
-// The server of torch's own rendezvous, which a process holds as long as any object of torch does.
+// The server of torch's own rendezvous, which lives in a process as long as any object of torch uses it.
 class StoreServer {
  public:
   // Null for other stores, and for torchrun's, which outlives the process.
@@ -62,7 +62,7 @@ class StoreServer {
     return std::unique_ptr<StoreServer>(new StoreServer(served->getHost(), served->getPort()));
   }
 
-  // A client of its own, or null: it keeps the server from nothing.
+  // A separate client, or null. It does not keep the server alive.
   [[nodiscard]] c10::intrusive_ptr<Store> connect() const {
     c10d::TCPStoreOptions options;
     options.port = port_;
@@ -92,14 +92,14 @@ class StoreServer {
   uint16_t port_;
 };
 
-constexpr auto kStoreHeld = std::chrono::milliseconds(500);  // longest wait for torch to let go of its store
+constexpr auto kStoreRelease = std::chrono::milliseconds(500);  // longest wait for torch to release its store
 
 // The engine, alive while a group uses it.
 //
-// With torch's own rendezvous rank 0's process serves the store, until the last reference to it goes, which
-// is after the backend was shut down. Another init_process_group() may follow at once, at the same port: a
-// rank that is quick would reach the old store, and be cut off when it ends. So rank 0 keeps its goodbye, for
-// which the others wait, until its store is gone.
+// With torch's own rendezvous, the process of rank 0 serves the store until the last reference to it is
+// released, which is after the backend shuts down. Another init_process_group() may follow at once, on the
+// same port: a quick rank would reach the old store, and be cut off when it ends. So rank 0 delays its
+// goodbye, for which the other ranks wait, until its store is gone.
 struct Session {
   smdp_engine* engine = nullptr;
   std::vector<int> ranks;  // in the order of the engine's ranks, as torch's global ranks
@@ -133,7 +133,7 @@ struct Session {
     smdp_engine_await_others(engine);
     smdp_adapters::Completer::of_process().post([engine = engine, client = served->connect()] {
       smdp_adapters::Completer::of_process().await([&client] { return !StoreServer::answers(client); },
-                                                   kStoreHeld);
+                                                   kStoreRelease);
       smdp_engine_close(engine);
     });
   }
@@ -142,9 +142,9 @@ struct Session {
 inline std::mutex session_mutex;
 inline std::weak_ptr<Session> current_session;
 
-// Whether a backend of this group was made here before: torch before 2.1 makes one for each kind of device,
-// over the group's store with the device's name before the keys.
-inline bool is_made_again(const c10::intrusive_ptr<Store>& store, int rank) {
+// Whether this process has created a backend of this group before: torch before 2.1 creates one for each kind
+// of device, over the group's store with the name of the device as prefix of the keys.
+inline bool is_repeated(const c10::intrusive_ptr<Store>& store, int rank) {
   const auto of_device = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
   if (!of_device) {
     return false;
@@ -156,13 +156,13 @@ inline bool is_made_again(const c10::intrusive_ptr<Store>& store, int rank) {
   return again;
 }
 
-// The engine that covers these global ranks; empty ranks mean "all". The default group opens it anew: torch
-// before 2.8 does not tell a backend that its group was destroyed, so an earlier engine may be there still,
-// held by whoever holds one of its groups, and on this rank alone.
+// The engine that covers these global ranks; empty ranks mean "all". The default group opens a new one:
+// torch before 2.8 does not notify a backend that its group was destroyed, so an earlier engine may still
+// exist on this rank only, because some object still holds one of its groups.
 inline std::shared_ptr<Session> find_session(const c10::intrusive_ptr<Store>& store, int rank, int size,
                                              std::vector<int> global_ranks, bool is_default) {
   const std::lock_guard lock(session_mutex);
-  if (is_default && !is_made_again(store, rank)) {
+  if (is_default && !is_repeated(store, rank)) {
     current_session.reset();
   }
   if (global_ranks.empty()) {
@@ -200,7 +200,7 @@ inline std::string dump_session(const std::string& folder) {
   return path.data();
 }
 
-// For a script that ends by an exception: the others shall see a loss and not a goodbye.
+// For a script that ends by an exception: the other ranks see a loss and no goodbye.
 inline void abandon_session() {
   const std::unique_lock lock(session_mutex, std::try_to_lock);  // held: an engine is just being opened
   if (const auto session = lock ? current_session.lock() : nullptr) {

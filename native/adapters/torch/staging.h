@@ -1,9 +1,8 @@
-// Tensors on a device: their values travel through pinned host memory. They are copied there before a call
-// and back after it, on a stream beside the one that computes.
+// Tensors on a device: their values are exchanged through pinned host memory. They are copied there before a
+// call and back after it, on a separate stream beside the one that computes.
 //
-// All of it through torch's device-generic streams and events: one build serves whatever device torch has,
-// and a machine without one. Nothing here may touch a device that is not there: torch built for CUDA ends the
-// process then.
+// Uses torch's device-generic streams and events only: one build serves every kind of device, and a machine
+// without one. It must not use a device that does not exist: torch built for CUDA ends the process then.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -25,12 +24,13 @@
 
 namespace smdp_torch {
 
-// Values go to and from a device in pieces, so that one is copied while another is exchanged. All ranks make
-// the same pieces. 4 MiB: large enough for the wire and for the bus, small beside a bucket of 25.
+// Values are copied to and from a device in pieces, so that one piece is copied while another is exchanged.
+// All ranks use the same pieces. 4 MiB: large enough for the wire and for the bus, small beside a bucket
+// of 25.
 constexpr int64_t kPieceBytes = 4 << 20;
 
-// Calls make(begin, length) for each piece of so many elements of the tensor's type, which travel for each
-// of `ranks`; for none, once.
+// Calls make(begin, length) for each piece of `elements` elements of the tensor's type, which are exchanged
+// with each of `ranks`; once when there are no elements.
 template <class Make>
 void in_pieces(const at::Tensor& like, int64_t elements, int64_t ranks, const Make& make) {
   const int64_t bytes = elements * ranks * static_cast<int64_t>(like.element_size());
@@ -41,7 +41,7 @@ void in_pieces(const at::Tensor& like, int64_t elements, int64_t ranks, const Ma
   }
 }
 
-// What one call's copies need. Made and filled on the caller's thread.
+// The stream and the events for the copies of one work. Created and filled on the caller's thread.
 class Staging {
  public:
   explicit Staging(c10::Device device)
@@ -54,18 +54,18 @@ class Staging {
       const c10::DeviceGuard guard(device_);  // for the same reason as in await()
       marks_.clear();
     } catch (const std::exception&) {
-      // A device that failed says so to whoever waits.
+      // The threads that wait for a failed device get its error.
     }
   }
 
   [[nodiscard]] c10::Device device() const { return device_; }
 
-  // Memory for what comes from the exchange.
+  // Memory for the results of the exchange.
   static at::Tensor host_memory(at::IntArrayRef sizes, const at::Tensor& like) {
     return at::empty(sizes, at::TensorOptions().dtype(like.scalar_type()).pinned_memory(true));
   }
 
-  // The values, which have no gaps, are in the memory as soon as a mark is passed that comes after.
+  // Copies contiguous values to `memory`. The copy is complete when the device passes a later mark.
   void to_host(const at::Tensor& values, const at::Tensor& memory) {
     follow_caller();
     const c10::StreamGuard guard(beside_);
@@ -73,14 +73,14 @@ class Staging {
     sends_ = true;
   }
 
-  // What the caller's stream has been told so far comes before all later copies.
+  // All later copies wait for the work that the caller's stream has queued so far.
   void follow_caller() {
-    c10::Event told(device_.type());
-    told.record(streams_.getStream(device_));
-    told.block(beside_);
+    c10::Event queued(device_.type());
+    queued.record(streams_.getStream(device_));
+    queued.block(beside_);
   }
 
-  // Marks the end of what the next call needs: of the copies so far, if there are any.
+  // Marks the end of the copies that the next call needs, if there are any.
   void mark() {
     marks_.emplace_back();
     if (sends_) {
@@ -88,14 +88,15 @@ class Staging {
     }
   }
 
-  // Says with an error that it is too late to wait for a device.
+  // Returns an error when it is too late to wait for a device.
   using Late = std::function<smdp_error()>;
 
-  // Returns when the device has passed a call's mark, or what `late` says. It is asked again and again, since
-  // a wait for an event cannot be ended.
+  // Waits until the device has passed a call's mark, or `late` returns an error. Polls, because a wait for an
+  // event cannot be interrupted.
   smdp_error await(std::size_t call, const Late& late) const {
     const auto& mark = marks_[call];
-    const c10::DeviceGuard guard(device_);  // else a thread's first question makes a context on device 0
+    const c10::DeviceGuard guard(
+        device_);  // otherwise the first query of a thread creates a context on device 0
     const auto began = std::chrono::steady_clock::now();
     smdp_error error{};
     while (error.code == SMDP_OK && mark && !mark->query()) {
@@ -109,18 +110,18 @@ class Staging {
     return error;
   }
 
-  // From any thread, one at a time. Both tensors may be let go of when it returns.
+  // From any thread, one at a time. Both tensors may be released when it returns.
   void copy_back(const at::Tensor& from, const at::Tensor& to) {
     const c10::StreamGuard guard(beside_);
     to.copy_(from.view_as(to), /*non_blocking=*/true);
     for (const at::Tensor& used : {from, to}) {
-      if (!used.is_cpu()) {  // pinned memory knows its copies by itself
+      if (!used.is_cpu()) {  // pinned memory tracks its copies itself
         streams_.recordDataPtrOnStream(used.storage().data_ptr(), beside_);
       }
     }
   }
 
-  // For what is to follow all copies: the caller's stream, or all that is told a device under the guard.
+  // The caller's stream waits for all copies.
   void block_caller() {
     c10::Event copied(device_.type());
     copied.record(beside_);
@@ -134,8 +135,8 @@ class Staging {
   c10::Device device_;
   c10::impl::VirtualGuardImpl streams_;
   c10::Stream beside_;
-  bool sends_ = false;                            // whether anything is copied to the host
-  std::vector<std::optional<c10::Event>> marks_;  // of the calls
+  bool sends_ = false;                            // something is copied to the host
+  std::vector<std::optional<c10::Event>> marks_;  // by call
 };
 
 }  // namespace smdp_torch

@@ -25,9 +25,9 @@ using Tensors = std::vector<at::Tensor>;
   TORCH_CHECK(false, "smddp: ", what, " is not supported");
 }
 
-// The engine's sentence says who, where and when. Programs that know torch's backends look for the word
+// The engine's message names ranks, hosts and phase. Programs written for torch's backends look for the word
 // timeout.
-inline std::string told(const smdp_error& error) {
+inline std::string message_of(const smdp_error& error) {
   const char* prefix = error.code == SMDP_TIMEOUT ? "smddp: a timeout ended the call: " : "smddp: ";
   return std::string(prefix) + error.message;
 }
@@ -42,9 +42,9 @@ inline smdp_error failed(smdp_code code, const char* why) {
 // DistBackendError is what torch raises for a failed collective.
 [[noreturn]] inline void raise(const smdp_error& error) {
   if (error.code == SMDP_INVALID) {
-    TORCH_CHECK_VALUE(false, told(error));
+    TORCH_CHECK_VALUE(false, message_of(error));
   }
-  TORCH_CHECK_WITH(DistBackendError, false, told(error));
+  TORCH_CHECK_WITH(DistBackendError, false, message_of(error));
 }
 
 inline std::optional<smdp_dtype> dtype_of(const at::Tensor& tensor) {
@@ -74,13 +74,13 @@ inline std::optional<smdp_dtype> dtype_of(const at::Tensor& tensor) {
   }
 }
 
-// What a call says of its memory.
+// Type and number of a call's elements.
 struct Elements {
   smdp_dtype dtype = SMDP_UINT8;
   uint64_t count = 0;
 };
 
-// For what only moves: types that the engine cannot add are bytes.
+// For operations that only move data: types that the engine cannot add are bytes.
 inline Elements elements_of(const at::Tensor& tensor) {
   const auto dtype = dtype_of(tensor);
   return {dtype.value_or(SMDP_UINT8), dtype ? static_cast<uint64_t>(tensor.numel()) : tensor.nbytes()};
@@ -118,8 +118,7 @@ inline smdp_reduce_op op_of(const c10d::ReduceOp& op) {
   }
 }
 
-// A device that torch can reach from here. What claims to be on another (fake tensors do) must not get
-// further.
+// Whether torch can use the device in this process. Fake tensors claim to be on others; they are refused.
 inline bool is_here(c10::Device device) {
   return device.is_cpu() || (!device.is_meta() && c10::impl::hasDeviceGuardImpl(device.type()) &&
                              c10::impl::getDeviceGuardImpl(device.type())->deviceCount() > device.index());
@@ -134,7 +133,7 @@ inline void check(const at::Tensor& tensor) {
   }
 }
 
-// Without gaps, and with every lazy change made.
+// Contiguous, with lazy conjugation and negation applied.
 inline at::Tensor dense(const at::Tensor& tensor) {
   check(tensor);
   return tensor.resolve_conj().resolve_neg().contiguous();
@@ -144,7 +143,7 @@ inline bool has_gaps(const at::Tensor& tensor) {
   return !tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg();
 }
 
-// Memory for an output: its own, or where that has gaps other of its shape.
+// Memory for an output: its own, or a fresh tensor of its shape when it is not contiguous.
 inline at::Tensor gapless(const at::Tensor& output) {
   check(output);
   return has_gaps(output) ? at::empty(output.sizes(), output.options()) : output;

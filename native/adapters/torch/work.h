@@ -4,6 +4,7 @@
 #include <smdp/engine.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -26,29 +27,33 @@ namespace smdp_torch {
 
 using at::ivalue::Future;
 
-// Several calls of the engine may make up one Work (coalesced tensors, the pieces of one on a device). It
-// keeps itself, and in the request its tensors, until the last of them ended; from then on it belongs to the
-// completer's task, so that nothing of torch dies on the engine's thread.
+// The first failure of a backend's calls: an smdp_code. Errors of the caller, and of a closed group, do not
+// count.
+using FirstFailure = std::atomic<int>;
+
+// Several calls of the engine may make up one Work (coalesced tensors, or the pieces of a tensor on a
+// device). It owns itself, and in the request its tensors, until the last call has ended; then the
+// completer's task owns it, so that no object of torch is destroyed on the engine's thread.
 //
-// Three things follow the end, and none waits for Python. The engine's thread counts it; the first who asks
-// (a waiter or the completer) puts the results in place; the completer completes the future, whose callbacks
-// may wait for other works.
+// Three steps follow the end of a call, and none waits for Python. The engine's thread counts it. The first
+// thread that needs the results (a waiter or the completer) puts them in place. The completer completes the
+// future, whose callbacks may wait for other works.
 //
-// Results on a device are "in place" when their copies are queued there: what follows them on the caller's
-// stream, or on that of a future's callback, comes after the copies, and no thread of the host waits for
-// these.
+// Results on a device are "in place" when their copies are queued there: later work on the caller's stream,
+// or on the stream of a future's callback, comes after the copies, and no host thread waits for them.
 class EngineWork final : public c10d::Work {
  public:
-  EngineWork(int rank, Request request)
+  EngineWork(int rank, Request request, std::shared_ptr<FirstFailure> first_failure)
       : Work(rank, request.type, request.title, request.inputs),
         results_(request.results),
         source_(request.source),
         staging_(request.staging),
+        first_failure_(std::move(first_failure)),
         request_(std::move(request)) {
     for (std::size_t i = 0; i < request_->calls.size(); ++i) {
       calls_.push_back({this, i});
     }
-    pending_ = calls_.size() + 1;  // one for start(): the first call may end before the last begins
+    pending_ = calls_.size() + 1;  // one more for start(): the first call may end before the last begins
   }
   ~EngineWork() override {
     for (smdp_operation* operation : operations_) {
@@ -56,14 +61,14 @@ class EngineWork final : public c10d::Work {
     }
   }
 
-  // Whether values come from a device first.
+  // Whether values are copied from a device first.
   [[nodiscard]] bool is_staged() const { return staging_ != nullptr; }
 
-  // Waits until a call's turn has come; an error when it shall not begin.
+  // Waits for a call's turn; an error: the call must not begin.
   using Turn = std::function<smdp_error(const Staging* staging, std::size_t call)>;
 
-  // Starts the calls, once. The request keeps their memory; it is finished when the last has ended well,
-  // before anybody sees the results. When one is refused, those before it go on.
+  // Starts the calls, once. The request owns their memory; it is finished when the last call has succeeded,
+  // before any thread sees the results. When a call is refused, the earlier ones continue.
   void start(smdp_group* group, double timeout_s, bool blocking, const Turn& turn = {}) {
     self_ = Self::reclaim_copy(this);
     smdp_error refusal{};
@@ -86,25 +91,25 @@ class EngineWork final : public c10d::Work {
     }
   }
 
-  // As with Gloo, who has waited finds the future complete.
+  // As with Gloo, the future is complete after a wait.
   bool wait(std::chrono::milliseconds timeout) override {
     const Waiter waiter(*this);
     const double limit = seconds_of(timeout);
     const auto began = std::chrono::steady_clock::now();
-    // Without a limit of the caller's the engine's own deadline ends every operation.
+    // Without a limit of the caller, the engine's deadline ends every operation.
     const auto left = [&] {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
       return limit == 0 ? -1 : std::max(0.0, limit - spent.count());
     };
-    const auto go_on_if = [&](bool over) {
-      TORCH_CHECK_WITH(DistBackendError, over, "smddp: wait() gave up after ", timeout.count(),
-                       " ms; the operation goes on");
+    const auto require_in_time = [&](bool in_time) {
+      TORCH_CHECK_WITH(DistBackendError, in_time, "smddp: wait() gave up after ", timeout.count(),
+                       " ms; the operation continues");
     };
-    go_on_if(await_change(left(), [this] { return started_; }));
+    require_in_time(await_change(left(), [this] { return started_; }));
     for (std::size_t i = 0; i < operations_.size(); ++i) {
       smdp_error error{};
       const int code = smdp_operation_wait(operations_[i], left(), &error);
-      go_on_if(code != SMDP_TIMEOUT || smdp_operation_test(operations_[i]) != 0);
+      require_in_time(code != SMDP_TIMEOUT || smdp_operation_test(operations_[i]) != 0);
       if (code == SMDP_OK) {
         put_back(i);
       }
@@ -120,7 +125,7 @@ class EngineWork final : public c10d::Work {
     return true;
   }
   void synchronize() override { wait(kNoTimeout); }
-  // The caller's stream may use the results of what is complete, as with NCCL.
+  // When complete, the caller's stream may use the results, as with NCCL.
   bool isCompleted() override {
     {
       const std::lock_guard lock(state_mutex_);
@@ -138,9 +143,9 @@ class EngineWork final : public c10d::Work {
     const std::lock_guard lock(state_mutex_);
     return over_ && failure_.code == SMDP_OK;
   }
-  // Of a receipt from any rank, once it is over.
+  // Of a complete receive from any rank.
   int sourceRank() const override {
-    TORCH_CHECK(source_, "smddp: only what was received has a source");
+    TORCH_CHECK(source_, "smddp: only a receive has a source");
     return *source_;
   }
   Tensors result() override { return results_; }
@@ -155,11 +160,11 @@ class EngineWork final : public c10d::Work {
       const auto devices = staging_ ? std::vector{staging_->device()} : std::vector<c10::Device>();
       future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
       if (over_) {
-        complete(*future_);  // nobody's callback is on it yet
+        complete(*future_);  // it has no callback yet
         future_known_ = true;
       } else {
-        // The first callback: it runs before any that may block. The work outlives it in the completer's
-        // task.
+        // The first callback: it runs before any that may block. The completer's task keeps the work alive
+        // for it.
         future_->addCallback([this](Future&) { make_known(); });
       }
     }
@@ -170,14 +175,14 @@ class EngineWork final : public c10d::Work {
  private:
   using Self = c10::intrusive_ptr<EngineWork>;
 
-  // What the engine hands back when a call ends.
+  // The context that the engine passes back when a call ends.
   struct Call {
     EngineWork* work;
     std::size_t index;
   };
 
-  // While somebody waits, who holds the work, and nobody has asked for a future, the completer has nothing to
-  // do, and small operations do without its thread.
+  // While a thread waits, it owns the work. Without a future the completer has nothing to do then, and small
+  // operations need no other thread.
   class Waiter {
    public:
     explicit Waiter(EngineWork& work) : work_(work) {
@@ -198,15 +203,15 @@ class EngineWork final : public c10d::Work {
     EngineWork& work_;
   };
 
-  // False: `over` did not become true in time; negative: for ever.
-  template <class Over>
-  bool await_change(double timeout_s, const Over& over) {
+  // False: `done` did not become true in time. Negative timeout: no limit.
+  template <class Done>
+  bool await_change(double timeout_s, const Done& done) {
     std::unique_lock lock(state_mutex_);
     if (timeout_s < 0) {
-      changed_.wait(lock, over);
+      changed_.wait(lock, done);
       return true;
     }
-    return changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), over);
+    return changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), done);
   }
 
   bool submit(Call& own, smdp_group* group, double timeout_s, bool blocking, smdp_error& refusal) {
@@ -227,7 +232,7 @@ class EngineWork final : public c10d::Work {
     return accepted;
   }
 
-  // On the engine's thread, or on the one that starts. `piece`: a call that the engine made.
+  // On the engine's thread, or on the one that starts. `piece`: a call that the engine accepted.
   void end_one(const smdp_error& error, const Call* piece = nullptr) {
     Self self;
     bool last = false;
@@ -235,11 +240,12 @@ class EngineWork final : public c10d::Work {
       const std::lock_guard lock(state_mutex_);
       if (error.code != SMDP_OK && failure_.code == SMDP_OK) {
         failure_ = error;
+        note_first_failure(error.code);
       }
       last = --pending_ == 0;
-      const bool on_its_way = staging_ && piece != nullptr && error.code == SMDP_OK;
-      const bool seen_to = waiting_ > 0 && !future_ && (last || started_);  // by who waits
-      if ((!last && !on_its_way) || seen_to) {
+      const bool needs_copy = staging_ && piece != nullptr && error.code == SMDP_OK;
+      const bool has_waiter = waiting_ > 0 && !future_ && (last || started_);  // which handles the end
+      if ((!last && !needs_copy) || has_waiter) {
         return;
       }
       self = last ? std::move(self_) : self_;
@@ -253,11 +259,11 @@ class EngineWork final : public c10d::Work {
       }
     });
     if (last && !posted) {
-      work.make_known();  // the interpreter ends: nobody will complete the future
+      work.make_known();  // the interpreter ends: no thread will complete the future
     }
   }
 
-  // Puts the results of one call on a device in place, while others are under way.
+  // Puts the results of one call on a device in place, while others run.
   void put_back(std::size_t call) {
     const std::lock_guard lock(results_mutex_);
     if (request_ && staging_) {
@@ -265,9 +271,10 @@ class EngineWork final : public c10d::Work {
     }
   }
 
-  // Nothing is pending: puts the results in place, once, and returns when they are.
+  // When nothing is pending: puts the results in place, once, and returns when they are.
   void settle() {
-    std::optional<Request> used;  // dies after the others may go on: its tensors may need Python's lock
+    std::optional<Request>
+        used;  // destroyed after other threads may continue: its tensors may need Python's lock
     std::call_once(settled_, [&] {
       {
         const std::lock_guard lock(results_mutex_);
@@ -276,13 +283,21 @@ class EngineWork final : public c10d::Work {
       if (failure_.code == SMDP_OK) {
         note_failure([&] { used->finish(); });
       }
-      if (recordFunctionEndCallback_) {  // a profiler watches
+      if (recordFunctionEndCallback_) {  // a profiler runs
         recordFunctionEndCallback_();
         recordFunctionEndCallback_ = nullptr;
       }
       const std::lock_guard lock(state_mutex_);
       over_ = true;
     });
+  }
+
+  void note_first_failure(int code) {
+    const bool is_callers = code == SMDP_INVALID || code == SMDP_UNSUPPORTED || code == SMDP_CLOSED;
+    int none = SMDP_OK;
+    if (!is_callers) {
+      first_failure_->compare_exchange_strong(none, code);
+    }
   }
 
   template <class Step>
@@ -293,6 +308,7 @@ class EngineWork final : public c10d::Work {
       const std::lock_guard lock(state_mutex_);
       if (failure_.code == SMDP_OK) {
         failure_ = failed(SMDP_INTERNAL, caught.what());
+        note_first_failure(SMDP_INTERNAL);
       }
     }
   }
@@ -318,14 +334,14 @@ class EngineWork final : public c10d::Work {
 
   void complete(Future& future) const {
     if (failure_.code == SMDP_OK) {
-      std::optional<c10::StreamGuard> copies;  // what the future notes on the stream comes after them
+      std::optional<c10::StreamGuard> copies;  // the future records the stream after them
       if (staging_) {
         copies.emplace(staging_->beside());
       }
       future.markCompleted(at::IValue(results_));
     } else {
-      future.setError(std::make_exception_ptr(
-          c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, told(failure_))));
+      future.setError(std::make_exception_ptr(c10::DistBackendError(
+          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message_of(failure_))));
     }
   }
 
@@ -339,7 +355,8 @@ class EngineWork final : public c10d::Work {
 
   Tensors results_;
   std::shared_ptr<int> source_;
-  std::shared_ptr<Staging> staging_;  // for tensors on a device
+  std::shared_ptr<Staging> staging_;             // for tensors on a device
+  std::shared_ptr<FirstFailure> first_failure_;  // of the backend
   std::mutex results_mutex_;
   std::optional<Request> request_;  // guarded by results_mutex_ once started
   std::vector<Call> calls_;
@@ -354,8 +371,8 @@ class EngineWork final : public c10d::Work {
   Self self_;
   smdp_error failure_{};
   bool over_ = false;
-  c10::intrusive_ptr<Future> future_;  // made when somebody asks for it
-  bool future_known_ = false;          // complete, or never to be
+  c10::intrusive_ptr<Future> future_;  // created on request
+  bool future_known_ = false;          // complete, or never completed
 };
 
 #if SMDP_TORCH_FROM(2, 1)
@@ -364,7 +381,7 @@ constexpr auto kCoalesced = c10d::OpType::COALESCED;
 constexpr auto kCoalesced = c10d::OpType::UNKNOWN;
 #endif
 
-// Many works as one.
+// Several works as one.
 class WorkOfMany final : public c10d::Work {
  public:
   WorkOfMany(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)

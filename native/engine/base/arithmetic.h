@@ -1,5 +1,5 @@
-// The floating-point modes of the kernels, whatever the thread's own are: a script that flushes subnormals
-// must not change sums.
+// Sets the floating-point modes of the kernels, whatever the modes of the thread are: a script that flushes
+// subnormals must not change sums.
 #pragma once
 
 #if defined(__x86_64__)

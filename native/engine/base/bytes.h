@@ -45,8 +45,8 @@ class Writer {
   Bytes out_;
 };
 
-// Reads what Writer wrote. A short or overlong input makes ok() false and every later value zero or empty;
-// nothing outside `data` is ever touched.
+// Reads what Writer wrote. A short or overlong input makes ok() false and every later value zero or empty.
+// It never reads outside `data`.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> data) : data_(data) {}
@@ -90,10 +90,10 @@ inline std::uint64_t hash64(std::span<const std::byte> data) {
   return hash;
 }
 
-// From the kernel's generator; aborts the process when there is none.
+// Random bits from the kernel; aborts the process when the kernel has no generator.
 std::array<std::byte, 16> random128();
 std::string to_hex(std::span<const std::byte> data);
-// The printable ASCII characters of what a stranger may have sent, for messages and logs.
+// The printable ASCII characters of data that may come from an unauthenticated client, for messages and logs.
 std::string plain_text(std::span<const std::byte> data);
 
 }  // namespace smdp

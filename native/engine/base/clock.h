@@ -1,4 +1,4 @@
-// Time as the engine knows it: a monotonic clock, and points in it after which nobody waits any more.
+// The engine's monotonic clock, and deadlines on it.
 #pragma once
 
 #include <algorithm>
@@ -6,13 +6,13 @@
 
 namespace smdp {
 
-// The system's monotonic clock, or another that a simulation puts in its place.
+// The system's monotonic clock, or a clock that a simulation installs instead.
 class Clock {
  public:
   using duration = std::chrono::steady_clock::duration;
   using time_point = std::chrono::steady_clock::time_point;
 
-  // What stands behind now() in place of the system's clock.
+  // Replaces the system's clock in now().
   class Source {
    public:
     virtual ~Source() = default;
@@ -31,7 +31,8 @@ class Clock {
 
 using TimePoint = Clock::time_point;
 
-// At most some thirty years: a duration in nanoseconds, added to the time it is, reaches for a few centuries.
+// At most some thirty years, so that the sum of a time point and the duration in nanoseconds does not
+// overflow.
 inline Clock::duration seconds(double value) {
   constexpr double kLongest = 1e9;
   return std::chrono::duration_cast<Clock::duration>(

@@ -1,5 +1,5 @@
-// Threads that run what an executor offloads. What has run is handed back on a list that needs no memory: the
-// threads have nobody to tell when there is none.
+// Threads that run the work that an executor offloads. They return finished jobs on an intrusive list, which
+// allocates nothing: these threads cannot report that memory has run out.
 #pragma once
 
 #include <atomic>
@@ -67,7 +67,7 @@ class CopyThreads {
   // `finished` gets each job whose work has run, on the thread that ran it. `spin`: how long a thread looks
   // for another job before it sleeps.
   Status start(int threads, std::chrono::microseconds spin, Finished finished);
-  // What has not begun is dropped.
+  // Drops the jobs that have not begun.
   void stop();
 
   [[nodiscard]] bool any() const { return !threads_.empty(); }
@@ -80,7 +80,7 @@ class CopyThreads {
   std::vector<std::thread> threads_;
   std::chrono::microseconds spin_{0};
   Finished finished_;
-  std::atomic<int> waiting_ = 0;  // jobs: what a thread looks at before it takes the lock
+  std::atomic<int> waiting_ = 0;  // jobs; threads read it before they take the lock
   std::atomic<bool> stopping_ = false;
   std::mutex mutex_;
   std::condition_variable added_;

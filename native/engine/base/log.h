@@ -1,4 +1,4 @@
-// Lines for people, through a function that the embedding process may replace.
+// Log lines, through a function that the embedding process may replace.
 #pragma once
 
 #include <functional>

@@ -22,9 +22,9 @@ struct Row {
 };
 
 constexpr double kNoBound = 9e15;
-// Bounds of times, in seconds, as the job file has them.
-constexpr double kLongest = 30 * 86400.0;  // more than a job of SageMaker may take
-constexpr double kLongestSilence = 3600;
+// Bounds of times, in seconds, as in the job file.
+constexpr double kLongest = 30 * 86400.0;  // more than the maximum run time of a SageMaker job
+constexpr double kLongestHeartbeat = 3600;
 
 // clang-format off
 const std::array kRows = {
@@ -33,38 +33,38 @@ const std::array kRows = {
     Row{{"SMDP_IPV6", "switch", "", "0", "advertise IPv6 addresses beside IPv4"}, &Options::ipv6, 0, 0},
     Row{{"SMDP_RENDEZVOUS_PORT", "integer", "", "7592", "port of rank 0's rendezvous when no store carries its address"}, &Options::rendezvous_port, 1, 65535},
     Row{{"SMDP_RENDEZVOUS_TIMEOUT_S", "number", "s", "300", "how long ranks wait for each other at the start"}, &Options::rendezvous_timeout_s, 0.01, kLongest},
-    Row{{"SMDP_REFUSAL_GRACE_S", "number", "s", "-1", "at the start, how long a refusal is doubted that is not proved with the job's token; -1: as long as ranks wait for each other, without a token 5 s"}, &Options::refusal_grace_s, -1, kLongest},
-    Row{{"SMDP_OPERATION_TIMEOUT_S", "number", "s", "1800", "deadline of an operation that brings none of its own"}, &Options::operation_timeout_s, 0.01, kLongest},
-    Row{{"SMDP_WARN_S", "number", "s", "4.5", "a wait longer than this prints one line naming the ranks waited for"}, &Options::warn_s, 0.01, kLongest},
-    Row{{"SMDP_HEARTBEAT_S", "number", "s", "10", "a link on which nothing was acknowledged for so long is lost"}, &Options::heartbeat_s, 0.1, kLongestSilence},
+    Row{{"SMDP_REFUSAL_GRACE_S", "number", "s", "-1", "at the start, how long to retry after a refusal that is not proved with the job's token; -1: until SMDP_RENDEZVOUS_TIMEOUT_S, or 5 s without a token"}, &Options::refusal_grace_s, -1, kLongest},
+    Row{{"SMDP_OPERATION_TIMEOUT_S", "number", "s", "1800", "deadline of an operation that sets none itself"}, &Options::operation_timeout_s, 0.01, kLongest},
+    Row{{"SMDP_WARN_S", "number", "s", "4.5", "a wait longer than this prints one line that names the ranks waited for"}, &Options::warn_s, 0.01, kLongest},
+    Row{{"SMDP_HEARTBEAT_S", "number", "s", "10", "a link on which the peer acknowledges nothing for so long is lost"}, &Options::heartbeat_s, 0.1, kLongestHeartbeat},
     Row{{"SMDP_CLOSE_TIMEOUT_S", "number", "s", "5", "how long closing waits for the other ranks to close too"}, &Options::close_timeout_s, 0, kLongest},
     Row{{"SMDP_STREAMS", "integer", "", "1", "connections for bulk data between two ranks of different hosts, beside the one for small frames"}, &Options::streams, 1, 16},
     Row{{"SMDP_PIECE_KIB", "integer", "KiB", "256", "unit in which buffers are reduced and sent"}, &Options::piece_kib, 4, 65536},
-    Row{{"SMDP_SMALL_KIB", "integer", "KiB", "96", "up to so much for each host to send, up to four hosts exchange whole sums instead of shards"}, &Options::small_kib, 0, 65536},
-    Row{{"SMDP_BULK_KIB", "integer", "KiB", "4096", "bulk data that a host has in flight to others; small operations wait behind no more; with more than 16 hosts an eighth of it for each host"}, &Options::bulk_kib, 64, 1 << 20},
+    Row{{"SMDP_SMALL_KIB", "integer", "KiB", "96", "while each host sends no more than this, up to four hosts exchange whole sums instead of shards"}, &Options::small_kib, 0, 65536},
+    Row{{"SMDP_BULK_KIB", "integer", "KiB", "4096", "bulk data that a host has in flight to others, and the most that a small operation waits behind; with more than 16 hosts an eighth of it for each host"}, &Options::bulk_kib, 64, 1 << 20},
     Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight, at least two per host"}, &Options::window, 1, 4096},
     Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once; with more than 16 hosts twice as many"}, &Options::buffers_in_flight, 1, 1024},
     Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; pages are taken when used"}, &Options::arena_mib, 16, 1 << 20},
-    Row{{"SMDP_WIRE_DTYPE", "text", "", "", "bfloat16 or float16: sums and averages of float32 travel between hosts in it, at half the bytes; empty: as they are"}, &Options::wire_dtype, 0, 0},
+    Row{{"SMDP_WIRE_DTYPE", "text", "", "", "bfloat16 or float16: the type in which float32 sums and averages are sent between hosts, at half the bytes; empty: float32"}, &Options::wire_dtype, 0, 0},
     Row{{"SMDP_CONGESTION", "text", "", "cubic", "TCP congestion control between hosts; empty: the system's"}, &Options::congestion, 0, 0},
     Row{{"SMDP_PIN_CPU", "integer", "", "-1", "processor for the engine's thread; -1: no pinning"}, &Options::pin_cpu, -1, 4095},
-    Row{{"SMDP_COPY_THREADS", "integer", "", "-1", "threads of a rank that copy and sum beside the one that sends; -1: by the processors, 0 where these are few and at most 4"}, &Options::copy_threads, -1, 64},
-    Row{{"SMDP_SPIN_US", "integer", "us", "100", "how long a thread with operations under way looks for work before it sleeps; it yields the processor meanwhile"}, &Options::spin_us, 0, 1000000},
+    Row{{"SMDP_COPY_THREADS", "integer", "", "-1", "threads of a rank that copy and sum beside the thread that sends; -1: by the number of processors, 0 to 4"}, &Options::copy_threads, -1, 64},
+    Row{{"SMDP_SPIN_US", "integer", "us", "100", "how long a thread with running operations polls for work before it sleeps; it yields the processor meanwhile"}, &Options::spin_us, 0, 1000000},
     Row{{"SMDP_KERNELS", "text", "", "auto", "auto, portable, avx2, avx512 or neon; all give the same bits"}, &Options::kernels, 0, 0},
-    Row{{"SMDP_HOST_ID", "text", "", "", "names the host; ranks with different names never share memory; empty: boot id and network namespace"}, &Options::host_id, 0, 0},
+    Row{{"SMDP_HOST_ID", "text", "", "", "name of the host; ranks with different names never share memory; empty: boot id and network namespace"}, &Options::host_id, 0, 0},
     Row{{"SMDP_JOB_TOKEN", "text", "", "", "the job's secret, 32 hexadecimal digits; empty on every rank: rank 0 draws one"}, &Options::job_token, 0, 0},
     Row{{"SMDP_GENERATION", "integer", "", "0", "attempt of the job; ranks of different attempts refuse each other"}, &Options::generation, 0, kNoBound},
-    Row{{"SMDP_FLIGHT_RECORDS", "integer", "", "2000", "operations whose records are kept for a dump; 0: none"}, &Options::flight_records, 0, 1000000},
-    Row{{"SMDP_TRACE_DIR", "text", "", "", "folder for the flight records, one file a rank, when a group fails or a script ends by an exception; empty: none are written"}, &Options::trace_dir, 0, 0},
+    Row{{"SMDP_FLIGHT_RECORDS", "integer", "", "2000", "number of operations that the flight recorder keeps; 0: none"}, &Options::flight_records, 0, 1000000},
+    Row{{"SMDP_TRACE_DIR", "text", "", "", "folder for the flight records, one file per rank, written when a group fails or a script ends by an exception; empty: none are written"}, &Options::trace_dir, 0, 0},
     Row{{"SMDP_TRACE_SIGNAL", "text", "", "", "signal at which a process writes its flight records to SMDP_TRACE_DIR: USR1, USR2, QUIT, HUP or empty"}, &Options::trace_signal, 0, 0},
-    Row{{"SMDP_TIMELINE", "text", "", "", "folder for the timeline, one file a rank; empty: none is kept"}, &Options::timeline, 0, 0},
-    Row{{"SMDP_TIMELINE_MIB", "integer", "MiB", "64", "size at which a rank's timeline ends"}, &Options::timeline_mib, 1, 1 << 20},
-    Row{{"SMDP_COUNTERS_S", "number", "s", "0", "how often a rank reports what its engine did, as an event line; 0: never"}, &Options::counters_s, 0, kLongest},
+    Row{{"SMDP_TIMELINE", "text", "", "", "folder for the timeline, one file per rank; empty: no timeline"}, &Options::timeline, 0, 0},
+    Row{{"SMDP_TIMELINE_MIB", "integer", "MiB", "64", "size at which the timeline of a rank ends"}, &Options::timeline_mib, 1, 1 << 20},
+    Row{{"SMDP_COUNTERS_S", "number", "s", "0", "how often a rank prints the counters of its engine, as an event line; 0: never"}, &Options::counters_s, 0, kLongest},
     Row{{"SMDP_VERBOSE", "switch", "", "0", "also print information, not only warnings"}, &Options::verbose, 0, 0},
 };
 // clang-format on
 
-// Options that take one of a few words.
+// Options with a fixed set of values.
 struct Choice {
   std::string_view option;
   std::span<const std::string_view> words;
@@ -111,7 +111,8 @@ Status store(Options& options, const Row& row, const std::string& value) {
     }
     const bool hexadecimal = value.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
     if (row.info.name == "SMDP_JOB_TOKEN" && !value.empty() && (value.size() != 32 || !hexadecimal)) {
-      return {Code::kInvalid, "SMDP_JOB_TOKEN: must be 32 hexadecimal digits"};  // the secret is not repeated
+      return {Code::kInvalid,
+              "SMDP_JOB_TOKEN: must be 32 hexadecimal digits"};  // the message does not repeat the secret
     }
     options.*(*text) = value;
   } else if (const auto* on = std::get_if<bool Options::*>(&row.field)) {

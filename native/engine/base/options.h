@@ -1,6 +1,6 @@
-// The engine's options: one typed table. Each has a name, a unit, a default, bounds and a sentence; the
-// environment variable is SMDP_<NAME>. docs/engine.md prints this table, smdp_option_info() gives it to
-// programs.
+// The engine's options: one typed table. Each has a name, a unit, a default, bounds and a description;
+// the environment variable is SMDP_<NAME>. docs/explanation/engine.md prints this table, and
+// smdp_option_info() returns it to programs.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ struct Options {
   bool verbose = false;
 };
 
-// How long a refusal without proof is doubted, in seconds.
+// The time, in seconds, for which a refusal without proof is not believed.
 double refusal_grace_s(const Options& options);
 
 struct OptionInfo {
@@ -63,12 +63,12 @@ struct OptionInfo {
 
 [[nodiscard]] std::span<const OptionInfo> option_table();
 
-// Looks a variable up; std::getenv in production.
+// Returns the value of a variable; std::getenv in production.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 Environment process_environment();
 
-// Every option that `environment` sets, the others at their defaults. A value that is no value of the
-// option's type or out of its bounds is kInvalid, naming variable, value and what is allowed.
+// Every option that `environment` sets, the others at their defaults. kInvalid when a value has the wrong
+// type or is out of bounds; the text names the variable, the value and what is allowed.
 Result<Options> read_options(const Environment& environment);
 
 // Sets one option by its variable's name.

@@ -1,6 +1,6 @@
-// What C++ knows of a thread's exceptions lies in storage that the C library makes when the thread first
-// throws, and without memory it ends the process there. A thread that must be able to say that there is no
-// memory left calls this while there is some; again it costs a load.
+// The C library allocates a thread's storage for exceptions when the thread first throws, and ends the
+// process when there is no memory for it. A thread that must report that memory has run out calls this while
+// there is some; a later call costs one load.
 #pragma once
 
 #include <exception>

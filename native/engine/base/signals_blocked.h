@@ -1,5 +1,5 @@
-// A thread inherits its maker's signal mask. Signals belong to the program: threads of the engine are made
-// while this lives, and take none.
+// Blocks all signals while it lives. Signals belong to the program: the engine creates its threads under this
+// object, so that they inherit the mask and take no signal.
 #pragma once
 
 #include <pthread.h>

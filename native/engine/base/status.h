@@ -1,4 +1,4 @@
-// Errors are values here: no exception crosses a thread, the loop or the C interface.
+// Errors are values: no exception crosses a thread, the loop or the C interface.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ namespace smdp {
 // The numbers are part of the C interface (smdp_code in smdp/engine.h).
 enum class Code : std::uint8_t {
   kOk = 0,
-  kInvalid = 1,      // the caller's mistake: an argument, an option, a buffer
+  kInvalid = 1,      // an error of the caller: an argument, an option, a buffer
   kTimeout = 2,      // a deadline passed
   kPeerLost = 3,     // a rank died, left or its link was cut
   kMismatch = 4,     // the ranks of a group made different calls
   kRefused = 5,      // token, build, protocol, generation or layout differ
-  kSystem = 6,       // the operating system said no
+  kSystem = 6,       // the operating system returned an error
   kClosed = 7,       // the engine or the group was closed
   kUnsupported = 8,  // a combination the engine does not offer
-  kInternal = 9,     // a bug of ours
+  kInternal = 9,     // a bug of the engine
   kExhausted = 10,   // no descriptor or no memory was left
 };
 
@@ -58,7 +58,7 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// "<what>: <strerror(error)>" as kSystem, or as kExhausted with what to do about it.
+// "<what>: <strerror(error)>" as kSystem, or as kExhausted with a hint.
 Status system_error(const std::string& what, int error);
 
 }  // namespace smdp

@@ -1,5 +1,5 @@
-// How much bulk data this rank has on its way between hosts, over all its operations: little enough that a
-// small operation, and the queues of the network, are not kept waiting by it.
+// The bulk data that this rank has in flight between hosts, over all its operations. The limit keeps it from
+// delaying small operations and from filling the queues of the network.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace smdp {
 struct BulkBudget {
   std::uint64_t limit = UINT64_MAX;  // bytes: SMDP_BULK_KIB, shared among the host's ranks
   std::uint64_t used = 0;
-  bool starved = false;  // an operation would have sent more
+  bool starved = false;  // an operation had no budget left
 };
 
 }  // namespace smdp

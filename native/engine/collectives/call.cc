@@ -12,7 +12,7 @@ Status OperationHandle::wait(std::chrono::nanoseconds timeout) {
 
 void OperationHandle::complete(const Status& status) {
   if (const Done done = std::move(done_)) {
-    done(status);  // first, so that who waits finds it done
+    done(status);  // first, so that a waiting thread finds it done
   }
   {
     const std::lock_guard lock(mutex_);

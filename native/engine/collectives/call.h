@@ -1,4 +1,4 @@
-// What a caller asks for, and what it holds while the engine works on it.
+// A call, and the handle through which its caller learns that it is complete.
 #pragma once
 
 #include <atomic>
@@ -17,16 +17,16 @@
 
 namespace smdp {
 
-// What the submitting thread holds: the only state that two threads share.
+// Held by the submitting thread: the only state that two threads share.
 class OperationHandle {
  public:
   using Done = std::function<void(const Status&)>;
 
   explicit OperationHandle(Done done) : done_(std::move(done)) {}
-  // kTimeout when it is not complete within `timeout`; the operation itself goes on.
+  // kTimeout when it is not complete within `timeout`; the operation itself continues.
   Status wait(std::chrono::nanoseconds timeout);
   [[nodiscard]] bool is_complete() const { return complete_.load(std::memory_order_acquire); }
-  // How it ended; of a complete operation only.
+  // The result; of a complete operation only.
   [[nodiscard]] const Status& status() const { return status_; }
   // On the loop, once.
   void complete(const Status& status);
@@ -43,9 +43,9 @@ class OperationHandle {
 struct Part {
   static constexpr int kAnyRank = -1;
 
-  int peer = 0;  // rank within the group; of a receipt also kAnyRank
+  int peer = 0;  // rank within the group; of a receive also kAnyRank
   bool receive = false;
-  std::span<std::byte> memory;  // not written to when it is sent
+  std::span<std::byte> memory;  // not written to when sending
   int* source = nullptr;        // where the sender's rank is written, or null
 };
 
@@ -59,7 +59,7 @@ struct Call {
   std::uint32_t step = 0;
   std::uint32_t index = 0;
   std::uint32_t buffers = 0;
-  // The caller waits at once, and by that drives the loop: nobody else is woken to begin.
+  // The caller waits at once and so runs the loop itself: no other thread is woken.
   bool blocking = false;
   std::vector<Part> parts;
   std::uint32_t tag = 0;  // of kSend and kRecv

@@ -1,4 +1,4 @@
-// What an operation waits for, in words and for traces.
+// What an operation waits for: for error texts and for traces.
 #include "collectives/operation.h"
 
 namespace smdp {
@@ -47,7 +47,7 @@ Operation::Wait Operation::waiting_for() const {
   return wait;
 }
 
-// Those to whom this rank publishes the piece, and that have not said that they have it.
+// The ranks to which this rank publishes the piece, and that have not acknowledged it.
 std::vector<int> Operation::receivers_of(std::uint32_t piece) const {
   std::vector<int> ranks;
   for (const int local : local_->takers(piece)) {
@@ -62,18 +62,18 @@ std::vector<int> Operation::receivers_of(std::uint32_t piece) const {
   return ranks;
 }
 
-// From whom this rank will hear in this operation, whatever its part in it.
-void Operation::expect_words() {
+// Marks the ranks and hosts that must send something to this rank in this operation.
+void Operation::expect_frames() {
   for (std::uint32_t piece = 0; piece < plan_.pieces.size(); ++piece) {
     if (at(piece).origin == Piece::kReducing) {
-      expect_words_of_sums(piece);
+      expect_sums(piece);
     } else if (at(piece).origin != rank_) {
-      expect_words_of_origin(piece);
+      expect_origin(piece);
     }
   }
 }
 
-void Operation::expect_words_of_origin(std::uint32_t piece) {
+void Operation::expect_origin(std::uint32_t piece) {
   const int origin = at(piece).origin;
   const int host = layout_.host_of[static_cast<std::size_t>(origin)];
   if (host != my_host_ && is_agent(piece)) {
@@ -83,11 +83,11 @@ void Operation::expect_words_of_origin(std::uint32_t piece) {
   }
 }
 
-void Operation::expect_words_of_sums(std::uint32_t piece) {
+void Operation::expect_sums(std::uint32_t piece) {
   const Piece& p = at(piece);
   if (!is_agent(piece)) {
     if (!p.to_all() && p.owner_host != Piece::kEveryHost && p.owner_host != my_host_ && gets_result(piece)) {
-      marks().expect_host(static_cast<std::size_t>(p.owner_host));  // straight to the root
+      marks().expect_host(static_cast<std::size_t>(p.owner_host));  // the root gets it directly
     } else if (gets_result(piece)) {
       marks().expect_local(local_of(layout_.agent(my_host_, p.lane)));
     }

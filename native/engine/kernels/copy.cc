@@ -36,7 +36,7 @@ void copy_streaming(std::span<const std::byte> from, std::span<std::byte> to) {
     _mm_stream_si128(out + 3, _mm_loadu_si128(in + 3));
   }
   std::memcpy(target, source, from.size() - ahead - lines * kLine);
-  _mm_sfence();  // before anybody is told
+  _mm_sfence();  // before the copy is reported as done
 }
 
 #else

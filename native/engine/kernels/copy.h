@@ -8,9 +8,9 @@ namespace smdp {
 
 void copy(std::span<const std::byte> from, std::span<std::byte> to);
 
-// For results on their way out of a large buffer's piece: read soon from a cache by others, written to memory
-// that nobody reads before the whole buffer is done. An ordinary copy would first fetch what it overwrites,
-// a third of its traffic.
+// For the results of a piece of a large buffer. The target is not read before the whole buffer is complete,
+// so the copy bypasses the cache: an ordinary copy first fetches the lines that it overwrites, a third of its
+// traffic.
 void copy_streaming(std::span<const std::byte> from, std::span<std::byte> to);
 
 }  // namespace smdp

@@ -1,4 +1,4 @@
-// The sums themselves: several sources folded in the order given, in one pass, rounded once.
+// The sums: several sources are added in the given order, in one pass, and rounded once.
 //
 // Floating types narrower than fp64 accumulate in fp32; integers wrap; bool is 0 or 1 with sum as "or" and
 // product as "and". A NaN result has one bit pattern. Nothing here fuses a multiplication with an addition,
@@ -30,8 +30,8 @@ struct Conversion {
 // The spans have equal size and do not overlap.
 using CopyFn = void (*)(std::span<const std::byte> from, std::span<std::byte> to);
 
-// All that touches the bytes of a sum. A simulation of cost has a set of its own that counts and touches
-// none.
+// All functions that read or write the bytes of a sum. The model of cost has a set that counts and moves
+// nothing.
 struct KernelSet {
   // kAvg has the kernel of kSum: the caller passes the divisor to the last fold only. nullptr where
   // is_offered() is false.

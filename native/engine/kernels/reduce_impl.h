@@ -1,10 +1,10 @@
-// The kernels' one text, compiled once per instruction set (reduce_portable.cc, reduce_avx2.cc,
+// The source of the kernels, compiled once per instruction set (reduce_portable.cc, reduce_avx2.cc,
 // reduce_avx512.cc, reduce_neon.cc).
 //
-// Everything lives in an unnamed namespace and nothing of the standard library is called: a function that
-// two files emitted under one name would be merged by the linker, and an old processor could meet AVX2 in
-// it. The including file defines Floats, its vector of fp32, and for one vector of halves
-// Floats half_to_float(const uint16_t*) and void float_to_half(Floats, uint16_t*).
+// Everything is in an unnamed namespace and calls nothing of the standard library: the linker merges
+// functions that two files emit under one name, and an old processor could then run one that contains AVX2.
+// The including file defines Floats, its vector of fp32, and for one vector of halves Floats
+// half_to_float(const uint16_t*) and void float_to_half(Floats, uint16_t*).
 #pragma once
 
 #include <stddef.h>
@@ -24,16 +24,16 @@ constexpr size_t kTile = 2048;  // elements; an fp32 sum of 8 KiB stays in the f
 
 using Words = uint32_t __attribute__((vector_size(sizeof(Floats))));
 
-// Two vectors of sums for one vector of brain floats: those in the low and those in the high half of each
-// word, which are parted and joined without a shuffle.
+// Two vectors of sums for one vector of bfloat16 numbers: of the numbers in the low and in the high half of
+// each word. Splitting and joining them needs no shuffle.
 struct Pairs {
   Floats low;
   Floats high;
 };
 
-// Wire is an element as it lies in memory, Accumulator what it is summed in, and Lanes the accumulators that
-// are treated at once. Of single ones the compiler makes vectors by itself, but not of the halves'
-// conversions; and for floats it would ask at each block whether a source and the sum overlap.
+// Wire is the type of an element in memory, Accumulator the type of its sum, and Lanes the accumulators that
+// one step handles. The compiler vectorizes single accumulators by itself, except the conversions of fp16;
+// for floats it would check at each block whether a source and the sum overlap.
 template <class T>
 struct Plain {
   using Wire = T;
@@ -51,18 +51,18 @@ struct Half {
   using Accumulator = float;
   using Lanes = Floats;
 };
-struct Brain {
+struct BFloat16 {
   using Wire = uint16_t;
   using Accumulator = float;
   using Lanes = Pairs;
 };
-// For conversions, where each element has its place in both arrays.
-struct SingleBrain {
+// For conversions, where element i of one array becomes element i of the other.
+struct SingleBFloat16 {
   using Wire = uint16_t;
   using Accumulator = float;
   using Lanes = float;
 };
-struct Truth {
+struct Bool {
   using Wire = uint8_t;
   using Accumulator = uint8_t;
   using Lanes = uint8_t;
@@ -110,13 +110,13 @@ template <class T>
 inline typename Plain<T>::Lanes load(Plain<T>, const T* from) {
   return read<typename Plain<T>::Lanes>(from);
 }
-inline uint8_t load(Truth, const uint8_t* from) { return *from != 0 ? 1 : 0; }
+inline uint8_t load(Bool, const uint8_t* from) { return *from != 0 ? 1 : 0; }
 inline Floats load(Half, const uint16_t* from) { return half_to_float(from); }
-inline Pairs load(Brain, const uint16_t* from) {
+inline Pairs load(BFloat16, const uint16_t* from) {
   const auto words = read<Words>(from);
   return {__builtin_bit_cast(Floats, words << 16U), __builtin_bit_cast(Floats, words & kHighHalf)};
 }
-inline float load(SingleBrain, const uint16_t* from) {
+inline float load(SingleBFloat16, const uint16_t* from) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(*from) << 16U);
 }
 
@@ -124,20 +124,20 @@ template <class T>
 inline void store(Plain<T>, typename Plain<T>::Lanes values, T* to) {
   write(canonical(values), to);
 }
-inline void store(Truth, uint8_t value, uint8_t* to) { *to = value; }
+inline void store(Bool, uint8_t value, uint8_t* to) { *to = value; }
 inline void store(Half, Floats values, uint16_t* to) { float_to_half(canonical(values), to); }
-// The high half of each result is the brain float nearest to the value, of two as near the even one.
+// The high half of each result is the bfloat16 number nearest to the value, of two as near the even one.
 template <class Bits>
-inline Bits rounded_to_brain(Bits bits) {
+inline Bits rounded_to_bfloat16(Bits bits) {
   return bits + 0x7fffU + ((bits >> 16U) & 1U);
 }
-inline void store(Brain, Pairs values, uint16_t* to) {
-  const Words low = rounded_to_brain(__builtin_bit_cast(Words, canonical(values.low)));
-  const Words high = rounded_to_brain(__builtin_bit_cast(Words, canonical(values.high)));
+inline void store(BFloat16, Pairs values, uint16_t* to) {
+  const Words low = rounded_to_bfloat16(__builtin_bit_cast(Words, canonical(values.low)));
+  const Words high = rounded_to_bfloat16(__builtin_bit_cast(Words, canonical(values.high)));
   write((low >> 16U) | (high & kHighHalf), to);
 }
-inline void store(SingleBrain, float value, uint16_t* to) {
-  *to = static_cast<uint16_t>(rounded_to_brain(__builtin_bit_cast(uint32_t, canonical(value))) >> 16U);
+inline void store(SingleBFloat16, float value, uint16_t* to) {
+  *to = static_cast<uint16_t>(rounded_to_bfloat16(__builtin_bit_cast(uint32_t, canonical(value))) >> 16U);
 }
 
 // Signed overflow is undefined, so integers are added and multiplied as unsigned of at least 32 bits.
@@ -203,7 +203,7 @@ inline Pairs divide(Pairs values, uint32_t divisor) {
 }
 inline double divide(double value, uint32_t divisor) { return value / static_cast<double>(divisor); }
 
-// Four lines of the cache: enough turns that the compiler makes vectors of them.
+// Four cache lines: enough iterations that the compiler vectorizes them.
 constexpr size_t kBlockBytes = 256;
 
 inline void fetch(const void* from) {
@@ -213,13 +213,13 @@ inline void fetch(const void* from) {
   }
 }
 
-// Of an array of single elements, and of an array of lanes, the place where the elements from i on lie.
+// The address of element i in an array of single elements or of lanes.
 template <class Type, class T>
 inline T* at(T* array, size_t i) {
   return std::is_same_v<std::remove_const_t<T>, typename Type::Lanes> ? array + i / kLanes<Type> : array + i;
 }
 
-// The last elements of an array, fewer than lanes: single ones padded with zeros, lanes as they are.
+// The last elements of an array, fewer than one vector: single elements padded with zeros, lanes unchanged.
 template <class Type, class T>
 struct Rest {
   T values[kLanes<Type>] = {};
@@ -275,9 +275,9 @@ struct Fold {
     }
   }
 
-  // Fetches `next`, the tile that is read after this one. What others hold out lies in a cache that the cores
-  // share, and the processor does not see the change of source coming: without this, eight sources were
-  // summed at a third of the speed. To fetch beyond the last tile's end does nothing.
+  // Prefetches `next`, the tile that is read after this one. The values of other ranks are in a cache that
+  // the cores share, and the processor does not predict the change of source: without the prefetch, eight
+  // sources are summed at a third of the speed. A prefetch beyond the last tile does nothing.
   static void tile(size_t n, To* to, const Left* left, const Wire* right, const Wire* next) {
     constexpr size_t kBlock = kBlockBytes / sizeof(Wire);
     size_t i = 0;
@@ -348,7 +348,7 @@ void widen(const std::byte* from, float* to, size_t count) {
 
 smdp::Conversion conversion_for(DType type) {
   return type == DType::kFloat16 ? smdp::Conversion{narrow<Half>, widen<Half>}
-                                 : smdp::Conversion{narrow<SingleBrain>, widen<SingleBrain>};
+                                 : smdp::Conversion{narrow<SingleBFloat16>, widen<SingleBFloat16>};
 }
 
 template <class Type>
@@ -382,18 +382,18 @@ ReduceFn integer_kernel(ReduceOp op) {
   }
 }
 
-ReduceFn truth_kernel(ReduceOp op) {
+ReduceFn bool_kernel(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kMax:
     case ReduceOp::kBor:
-      return reduce<Truth, ReduceOp::kBor>;
+      return reduce<Bool, ReduceOp::kBor>;
     case ReduceOp::kProduct:
     case ReduceOp::kMin:
     case ReduceOp::kBand:
-      return reduce<Truth, ReduceOp::kBand>;
+      return reduce<Bool, ReduceOp::kBand>;
     case ReduceOp::kBxor:
-      return reduce<Truth, ReduceOp::kBxor>;
+      return reduce<Bool, ReduceOp::kBxor>;
     default:
       return nullptr;
   }
@@ -408,7 +408,7 @@ ReduceFn kernel_for(DType type, ReduceOp op) {
     case DType::kFloat16:
       return arithmetic_kernel<Half>(op);
     case DType::kBFloat16:
-      return arithmetic_kernel<Brain>(op);
+      return arithmetic_kernel<BFloat16>(op);
     case DType::kInt8:
       return integer_kernel<Plain<int8_t>>(op);
     case DType::kInt16:
@@ -420,7 +420,7 @@ ReduceFn kernel_for(DType type, ReduceOp op) {
     case DType::kUInt8:
       return integer_kernel<Plain<uint8_t>>(op);
     case DType::kBool:
-      return truth_kernel(op);
+      return bool_kernel(op);
   }
   return nullptr;
 }

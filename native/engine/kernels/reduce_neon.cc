@@ -1,5 +1,5 @@
-// The same kernels, with the halves converted by the processor. Every 64-bit Arm has these instructions, so
-// for what else there is the compiler's own vectors are NEON already.
+// The same kernels, with fp16 converted by the processor. Every 64-bit Arm has these instructions; for all
+// other code the compiler's vectors are NEON already.
 #include <arm_neon.h>
 #include <stddef.h>
 #include <stdint.h>

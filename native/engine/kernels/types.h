@@ -41,7 +41,7 @@ enum class Collective : std::uint8_t {
   kAllGather = 3,
   kBarrier = 4,
   kReduceScatter = 5,
-  // Made of messages between two ranks (collectives/mail.h).
+  // Made of point-to-point messages (collectives/point_to_point.h).
   kGather = 6,
   kScatter = 7,
   kAllToAll = 8,

@@ -1,8 +1,8 @@
-// The one header that travels before every payload, between hosts and between the ranks of a host.
-// docs/wire_format.md is its description; a change here needs kProtocolVersion raised.
+// The header that precedes every payload, between hosts and between the ranks of a host.
+// docs/reference/wire-format.md describes it; every change to it raises kProtocolVersion.
 //
-// A frame says by itself where its payload belongs: group, operation, piece and offset. So frames may travel
-// on any connection and arrive in any order, before the receiver has begun the operation too.
+// A frame names the place of its payload: group, operation, piece and offset. So frames may use any
+// connection and arrive in any order, also before the receiver begins the operation.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ inline constexpr std::size_t kFrameBytes = 72;
 
 enum class FrameType : std::uint8_t {
   // Between hosts, with a payload.
-  kHostSum = 1,  // a host's sum of a piece, to the rank that adds the hosts up
+  kHostSum = 1,  // a host's sum of a piece, to the rank that adds the sums of the hosts
   kPublish = 2,  // the final bytes of a piece
-  // Between hosts, without.
-  kCredit = 3,  // a piece was used up: its sender may go on with another
+  // Between hosts, without a payload.
+  kCredit = 3,  // a piece was consumed: its sender may send another
   // Within a host: `offset` points into the sender's shared memory.
   kContribute = 4,  // a rank's own values of a piece
   kConsumed = 5,    // ... were read, the memory is free again
@@ -32,24 +32,25 @@ enum class FrameType : std::uint8_t {
   // To every rank of a group or of the job.
   kAbort = 8,     // the group failed; payload: code and text
   kGoodbye = 9,   // nothing more comes on this connection
-  kPing = 10,     // keeps the kernels talking (heartbeat)
-  kSuspect = 11,  // `piece` is a rank that its neighbour has been waiting for
-  // The sender destroyed the group: it completes nothing from `operation` on, nor named buffers from `offset`
-  // on.
+  kPing = 10,     // heartbeat
+  kSuspect = 11,  // suspicion report: the sender waits for the rank `piece`
+  // The sender destroyed the group: it completes no calls from `operation` on, and no named buffers from
+  // `offset` on.
   kLeave = 12,
-  // From a rank that keeps a timeline to rank 0, and back; `offset`: the asker's clock, `bytes`: rank 0's.
+  // From a rank that writes a timeline to rank 0, and back; `offset`: the clock of that rank, `bytes`: of
+  // rank 0.
   kClockAsk = 13,
   kClockAnswer = 14,
-  // Messages between two ranks (collectives/mail.h): `root` is their tag, `piece` their number under it.
+  // Point-to-point messages (collectives/point_to_point.h): `root` is the tag, `piece` the number under it.
   kAnnounce = 15,  // a message of `bytes` bytes waits for its receiver
   kReady = 16,     // the receiver has memory for it
   kSend = 17,      // part of a message, with a payload, between hosts; within a host kOffer and kTaken
-  // Within a host: the group has failed at the sender, which reads no shared memory of its calls any more.
+  // Within a host: the group has failed at the sender, which reads no shared memory of the group any more.
   kReleased = 18,
 };
 inline constexpr std::uint8_t kFrameTypes = 19;
 
-// What a rank called. Two ranks of a group must have equal ones under the same operation number.
+// The call of a rank. Equal on all ranks of a group for the same operation number.
 struct Descriptor {
   Collective collective = Collective::kBarrier;
   DType dtype = DType::kUInt8;
@@ -60,8 +61,8 @@ struct Descriptor {
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 
-// Whether a frame with so many bytes of payload goes ahead of bulk data: small ones of small calls. Pieces of
-// a large call may be as small where there are many hosts and ranks.
+// Whether a frame with `payload` bytes uses the connection for small frames: small frames of small calls do.
+// With many hosts and ranks, pieces of a large call may be small too; they do not.
 [[nodiscard]] bool goes_first(const Descriptor& call, std::uint64_t payload);
 
 struct FrameHeader {
@@ -70,7 +71,7 @@ struct FrameHeader {
   std::uint32_t sender = 0;     // rank in the job
   std::uint32_t piece = 0;      // index in the operation's plan
   std::uint64_t group = 0;      // identity of the group
-  std::uint64_t operation = 0;  // number within the group (collectives/group.h)
+  std::uint64_t operation = 0;  // number within the group (call_number.h)
   std::uint64_t offset = 0;     // bytes into the buffer, or into the sender's shared memory
   std::uint64_t bytes = 0;      // of the piece
   std::uint64_t payload = 0;    // bytes that follow this header: the piece's, or half as many if narrowed
@@ -78,7 +79,7 @@ struct FrameHeader {
 
 void encode(const FrameHeader& header, std::span<std::byte, kFrameBytes> out);
 
-// nullopt when the bytes are no header: wrong magic, an unknown type or call, a payload above kMaxPayload.
+// nullopt when the bytes are not a header: wrong magic, an unknown type or call, a payload above kMaxPayload.
 std::optional<FrameHeader> decode(std::span<const std::byte, kFrameBytes> in);
 
 inline constexpr std::uint64_t kMaxPayload = 64U << 20U;  // the largest piece

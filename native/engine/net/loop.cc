@@ -17,9 +17,9 @@
 namespace smdp {
 namespace {
 
-// For so long after the last waiting thread the loop's own holds back: the next call is likely near.
+// The loop's own thread holds back for this long after the last waiting thread: the next call is likely near.
 constexpr std::chrono::milliseconds kHoldBack{2};
-// Who waits for the baton looks again so often.
+// How often a thread that waits for the baton looks at it.
 constexpr std::chrono::milliseconds kLook{20};
 constexpr std::chrono::milliseconds kDoze{1};
 
@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kDoze{1};
 
 Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!epoll_.valid() || !bell_.valid()) {
-    made_ = system_error("making the engine's loop", errno);
+    created_ = system_error("creating the engine's loop", errno);
     return;
   }
   watch(bell_.get(), EPOLLIN, [this](std::uint32_t) {
@@ -39,8 +39,8 @@ Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_NO
 Loop::~Loop() { stop(); }
 
 Status Loop::start(const Threads& threads) {
-  if (!made_.ok()) {
-    return made_;
+  if (!created_.ok()) {
+    return created_;
   }
   spin_ = threads.spin;
   last_tick_ = last_work_ = Clock::now();
@@ -63,7 +63,7 @@ Status Loop::start(const Threads& threads) {
       finished_.push(std::move(job));
       has_finished_ = true;
     }
-    came();
+    on_posted();
   });
 }
 
@@ -102,10 +102,10 @@ void Loop::post_before_drive(Task task) {
 
 void Loop::post(Task task) {
   post_before_drive(std::move(task));
-  came();
+  on_posted();
 }
 
-void Loop::came() {
+void Loop::on_posted() {
   bool idle = false;
   {
     const std::lock_guard lock(baton_mutex_);
@@ -127,7 +127,7 @@ void Loop::drive(const std::function<bool()>& done, TimePoint deadline) {
     }
     baton_.wait_until(lock, std::min(deadline, Clock::now() + kLook));
   }
-  if (!taken_ && !done()) {  // once done, the engine may be closing: its state is not ours to look at
+  if (!taken_ && !done()) {  // once done, the engine may be closing: its state must not be read
     taken_ = true;
     lock.unlock();
     {
@@ -144,7 +144,8 @@ void Loop::drive(const std::function<bool()>& done, TimePoint deadline) {
     }
     lock.lock();
     taken_ = false;
-    work_posted_ = work_posted_ || work() != Work::kNone;  // of others: the loop's thread goes on with it
+    work_posted_ =
+        work_posted_ || work() != Work::kNone;  // of other threads: the loop's thread continues with it
   }
   --waiting_;
   const bool others = waiting_ > 0 || work_posted_;
@@ -191,7 +192,7 @@ void Loop::offload(Task work, Task done) {
   copy_threads_.add(std::move(job));
 }
 
-// The tasks behind one that has no memory are somebody's calls, which must hear how they end.
+// The tasks behind one that ran out of memory are calls, which must complete.
 void Loop::run_here(const Task& task) {
   try {
     task();
@@ -231,9 +232,9 @@ bool Loop::run_posted() {
   return ran;
 }
 
-// Between two connections: the host's other ranks wait for what this one gives them, and the network for what
-// they make of it together, while bytes that have come can lie for a moment.
-void Loop::look_inside() {
+// Called between two connections: other ranks of the host wait for frames of this one, and the network for
+// their results, while received bytes can wait for a moment.
+void Loop::poll_sources() {
   run_finished();
   if (poller_ != nullptr) {
     poller_->poll();
@@ -247,36 +248,36 @@ bool Loop::take_events(int timeout_ms) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     const auto found = watched_.find(event.data.fd);
     if (found == watched_.end()) {
-      continue;  // forgotten by an earlier event of this turn
+      continue;  // removed by an earlier event of this turn
     }
-    const auto ready = found->second;  // stays alive if it forgets itself
+    const auto ready = found->second;  // keeps it alive if it removes itself
     (*ready)(event.events);
-    look_inside();
+    poll_sources();
   }
   return count > 0;
 }
 
-bool Loop::sleep(TimePoint until, bool ringable) {
+bool Loop::sleep(TimePoint until, bool wakeable) {
   asleep_ = true;
-  const bool announced = ringable && poller_ != nullptr && poller_->fall_asleep();
-  const bool mail = ringable && poller_ != nullptr && !announced;
-  const bool may_sleep = !mail && !wanted_ && !has_posted();
-  const bool came =
+  const bool announced = wakeable && poller_ != nullptr && poller_->fall_asleep();
+  const bool has_frames = wakeable && poller_ != nullptr && !announced;
+  const bool may_sleep = !has_frames && !wanted_ && !has_posted();
+  const bool arrived =
       take_events(may_sleep ? milliseconds_until(until, static_cast<int>(tick_period().count())) : 0);
   asleep_ = false;
   if (announced) {
     poller_->wake_up();
   }
-  return came;
+  return arrived;
 }
 
-void Loop::find_nothing(TimePoint now, TimePoint until) {
+void Loop::idle(TimePoint now, TimePoint until) {
   const Work under_way = work();
   if ((under_way == Work::kSwift || offloaded_ > 0) && now - last_work_ < spin_) {
     ::sched_yield();
   } else if (under_way == Work::kSeldom && !std::exchange(dozed_, true)) {
     sleep(std::min(until, now + kDoze), false);
-  } else if (sleep(until, true)) {  // woken by the clock alone it does not look again: no answer is near
+  } else if (sleep(until, true)) {  // woken by the clock only: no answer is near, so do not poll
     last_work_ = Clock::now();
   }
 }
@@ -298,7 +299,7 @@ void Loop::turn_with_memory(TimePoint until) {
     last_work_ = now;
     dozed_ = false;
   } else {
-    find_nothing(now, until);
+    idle(now, until);
   }
   if (tick_ && now - last_tick_ >= tick_period()) {
     last_tick_ = now;
@@ -306,7 +307,8 @@ void Loop::turn_with_memory(TimePoint until) {
   }
 }
 
-// Who waits for an operation drives; the loop's thread steps in for work that nobody waits for.
+// A thread that waits for an operation runs the loop; the loop's own thread does the work that no thread
+// waits for.
 void Loop::wait_for_baton(std::unique_lock<std::mutex>& lock) {
   TimePoint idle_since = Clock::now();
   while (taken_ ||

@@ -1,19 +1,19 @@
-// One epoll set, every object of an engine, and the one thread at a time that touches them.
+// The event loop of an engine: one epoll set, and one thread at a time that uses the engine's objects.
 //
-// Ownership rule of the whole engine: the state of groups, operations, links and shared memory is touched on
-// the loop only. Other threads hand it work with post(); it hands results back through OperationHandle alone.
-// So none of that state has a lock, and none of the loop's functions may block. Large copies and sums run on
-// copy threads of their own (collectives/offload.h), which touch bytes and no state.
+// Ownership rule of the whole engine: the state of groups, operations, links and shared memory is used on the
+// loop only. Other threads give it work with post(); it returns results through OperationHandle only. So none
+// of that state has a lock, and no function on the loop may block. Large copies and sums run on copy threads
+// (shm/offload.h), which use bytes and no state.
 //
-// The loop is turned by whoever holds the baton. That is the loop's own thread, unless somebody waits for an
-// operation: then the waiting thread turns it (drive()), and a small message costs no change of threads. The
-// loop's thread takes the baton back when nobody has waited for a moment. Work is posted under a lock and the
-// baton is passed under a lock, so the rule above holds as if there were one thread.
+// The thread that holds the baton runs the loop. That is the loop's own thread, unless a thread waits for an
+// operation: then the waiting thread runs the loop (drive()), and a small message costs no thread switch. The
+// loop's thread takes the baton back when no thread has waited for a moment. A lock protects posted work and
+// another one the baton, so the ownership rule holds as if there were one thread.
 //
-// While there is swift work, a turn that finds nothing to do is repeated for a moment, giving the processor
-// away each time, before the holder of the baton goes to sleep in the kernel. While there is seldom something
-// to do it dozes first: for a millisecond the others of the host need not ring, which would cost both sides
-// more than what they have to say. While copy threads are at work it looks again, as with swift work.
+// While there is swift work, the holder of the baton polls for a moment, and yields the processor each time,
+// before it sleeps in the kernel. While work is seldom, it sleeps for a millisecond first, during which the
+// other ranks of the host need not wake it: that would cost both sides more than the frame itself. While copy
+// threads work, it polls as with swift work.
 #pragma once
 
 #include <array>
@@ -41,16 +41,17 @@ class Loop final : public Executor {
  public:
   using Ready = std::function<void(std::uint32_t events)>;
 
-  // What takes less is done before another thread has seen it.
+  // Work on fewer bytes is done before another thread has taken it.
   static constexpr std::uint64_t kLeastOffload = 16U << 10U;  // bytes
 
-  // What is asked in every turn beside the descriptors: mailboxes in shared memory.
+  // What the loop polls in every turn beside the descriptors: mailboxes in shared memory.
   class Poller {
    public:
     virtual ~Poller() = default;
     // True when there was something to do.
     virtual bool poll() = 0;
-    // Before the loop sleeps: asks the others to ring. False when something came meanwhile: do not sleep.
+    // Before the loop sleeps: asks the other ranks to wake it. False: something arrived meanwhile, do not
+    // sleep.
     virtual bool fall_asleep() = 0;
     virtual void wake_up() = 0;
   };
@@ -76,8 +77,8 @@ class Loop final : public Executor {
   void change(int fd, std::uint32_t events);
   void forget(int fd);
   void set_poller(Poller* poller) { poller_ = poller; }
-  // Room for what one read brings, until the reader returns to the loop. One for all streams: a rank of a
-  // large job has a thousand.
+  // A buffer for one read, valid until the reader returns to the loop. One for all streams: a rank of a large
+  // job has a thousand.
   [[nodiscard]] std::span<std::byte> scratch() { return *scratch_; }
 
  private:
@@ -87,15 +88,16 @@ class Loop final : public Executor {
   // nothing to do.
   void turn(TimePoint until);
   void turn_with_memory(TimePoint until);
-  void find_nothing(TimePoint now, TimePoint until);
+  void idle(TimePoint now, TimePoint until);
   bool take_events(int timeout_ms);
   bool run_posted();
   bool run_finished();
-  void look_inside();
-  // True when something came. `ringable`: the others ring when they have something for the poller.
-  bool sleep(TimePoint until, bool ringable);
+  void poll_sources();
+  // True when something arrived. `wakeable`: the other ranks wake the loop when they have something for the
+  // poller.
+  bool sleep(TimePoint until, bool wakeable);
   void run_here(const Task& task);
-  void came();  // something was posted
+  void on_posted();
   void wake();
   [[nodiscard]] bool has_posted();
   [[nodiscard]] Work work() const { return work_ ? work_() : Work::kNone; }
@@ -103,7 +105,7 @@ class Loop final : public Executor {
 
   UniqueFd epoll_;
   UniqueFd bell_;
-  Status made_;
+  Status created_;
   std::thread thread_;
   std::mutex mutex_;
   std::vector<Task> posted_;     // guarded by mutex_
@@ -111,14 +113,14 @@ class Loop final : public Executor {
   std::atomic<bool> has_finished_ = false;
 
   std::mutex baton_mutex_;
-  std::condition_variable baton_;  // the baton is free, or somebody's operation may be complete
+  std::condition_variable baton_;  // the baton is free, or the operation of a waiting thread may be complete
   bool taken_ = false;             // guarded by baton_mutex_, as are the four below
   bool by_thread_ = false;         // ... by the loop's own thread
   bool stopping_ = false;
-  bool work_posted_ = false;  // by somebody who does not wait: the thread need not hold back
+  bool work_posted_ = false;  // by a thread that does not wait: the loop's thread need not hold back
   int waiting_ = 0;
   std::atomic<bool> wanted_ = false;  // a thread waits for the baton that the loop's thread holds
-  std::atomic<bool> asleep_ = false;  // the holder is in the kernel: the bell must be rung
+  std::atomic<bool> asleep_ = false;  // the holder sleeps in the kernel: wake it with the bell
 
   // On the loop.
   std::unique_ptr<std::array<std::byte, 32768>> scratch_ = std::make_unique<std::array<std::byte, 32768>>();
@@ -130,10 +132,10 @@ class Loop final : public Executor {
   std::chrono::microseconds spin_{0};
   TimePoint last_tick_{};
   TimePoint last_work_{};
-  bool dozed_ = false;  // since there was something to do
-  int offloaded_ = 0;   // work that is not done
+  bool dozed_ = false;  // since the last work
+  int offloaded_ = 0;   // pieces of work that are not done
 
-  CopyThreads copy_threads_;  // end first
+  CopyThreads copy_threads_;  // destroyed first
 };
 
 }  // namespace smdp

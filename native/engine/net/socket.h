@@ -35,17 +35,17 @@ Result<Listener> listen_tcp(const std::string& host, const std::string& range);
 // Listens on the abstract name "@...", which other network namespaces cannot reach.
 Result<UniqueFd> listen_abstract(const std::string& name);
 
-// A non-blocking connect under way; poll for writing, then ask connect_error(). `congestion`: see
-// set_congestion(); where the system does not have it, its own is used.
+// A non-blocking connect in progress; poll for writing, then call connect_error(). `congestion`: see
+// set_congestion(); where the system does not have it, the default is used.
 Result<UniqueFd> begin_connect(const Address& address, const std::string& congestion = "");
 int connect_error(int fd);
 
-// The numeric addresses that `name` has; 127.0.1.1, which Debian gives to a machine's own name, comes last.
+// The numeric addresses of `name`; 127.0.1.1, which Debian gives to a machine's own name, comes last.
 Result<std::vector<std::string>> resolve(const std::string& name);
 // Numeric addresses of this machine's interfaces that are up, loopback ones last. `wanted`: only this
 // interface, by name or by address.
 Result<std::vector<std::string>> interface_addresses(const std::string& wanted, bool ipv6);
-// The address that the socket uses here, and the one it talks to.
+// The local and the remote address of the socket.
 std::string local_host(int fd);
 std::string peer_host(int fd);
 bool is_loopback(const std::string& host);
@@ -57,9 +57,9 @@ Status receive_all(int fd, std::span<std::byte> data, TimePoint deadline);
 Status send_block(int fd, std::span<const std::byte> data, TimePoint deadline);
 Result<Bytes> receive_block(int fd, std::size_t most, TimePoint deadline);
 
-// TCP's congestion control; the system's own stays where it does not have the one that is named. Named before
-// connecting, or on the listening socket: what a connection began with may stay behind. With BBR that is its
-// pacing, which holds back the end of a message for milliseconds after an idle moment.
+// Sets the TCP congestion control; an error leaves the system's default. Call it before connecting, or on the
+// listening socket: settings of the first algorithm may outlive a later change. With BBR that is the pacing,
+// which delays the end of a message for milliseconds after an idle moment.
 Status set_congestion(int fd, const std::string& name);
 
 }  // namespace smdp

@@ -17,7 +17,7 @@ namespace smdp {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;
-constexpr std::uint64_t kProofBytes = 4096;  // the first page holds the proof's number
+constexpr std::uint64_t kProofBytes = 4096;  // the first page holds the number for the proof
 
 Status send_with_fd(int socket, std::span<const std::byte> data, int fd) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -110,7 +110,7 @@ std::optional<std::uint64_t> Arena::allocate(std::uint64_t bytes) {
   return std::nullopt;
 }
 
-// Takes no memory: destructors free, also where there is none.
+// Allocates nothing: destructors call it, also when memory has run out.
 void Arena::free(std::uint64_t offset) {
   auto region = used_.extract(offset);
   if (region.empty()) {
@@ -133,7 +133,7 @@ void Arena::free(std::uint64_t offset) {
 Result<Mapping> map_read_only(int fd) {
   struct stat info{};
   if (fd < 0 || ::fstat(fd, &info) != 0) {
-    return system_error("asking the size of shared memory", errno);
+    return system_error("reading the size of shared memory", errno);
   }
   const auto bytes = static_cast<std::size_t>(info.st_size);
   void* address = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);

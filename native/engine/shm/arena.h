@@ -1,7 +1,7 @@
 // A rank's shared memory: one sparse memfd that its host's other ranks map read-only.
 //
-// The file has a large size and few pages: the kernel gives a page when it is first written. It needs no
-// /dev/shm (64 MB in containers) and no name. Regions are handed out by first fit and joined when freed.
+// The file has a large size and few pages: the kernel allocates a page when it is first written. It needs no
+// /dev/shm (64 MB in containers) and no name. Regions are allocated by first fit and joined when freed.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ namespace smdp {
 
 class Arena {
  public:
-  Arena() = default;  // of no bytes
+  Arena() = default;  // empty
   static Result<Arena> create(std::size_t bytes);
-  // Addresses without memory behind them, for a simulation that touches none; no others can map it.
+  // Addresses without memory behind them, for a simulation that touches none; no other process can map it.
   static Result<Arena> reserve(std::size_t bytes);
 
   [[nodiscard]] int fd() const { return fd_.get(); }

@@ -1,10 +1,11 @@
-// The seam for the step inside a host: bring the values of its ranks together, and hand results out to them.
+// The interface for the step inside a host: it sums the values of the host's ranks, and delivers results to
+// them.
 //
-// Copies and sums may run beside the loop (LocalSpec::offload): what they make is there with the event.
+// Copies and sums may run on copy threads (LocalSpec::offload): their output is complete when the event
+// comes.
 //
-// Shared memory stands behind it now (shm_reducer.h). On hosts whose GPUs are linked a device reducer comes
-// later: reduce-scatter on the GPUs, each rank copying out its own lane of the host's sum. The operation
-// above is the same.
+// Shared memory implements it (shm_reducer.h). A reducer on linked GPUs can implement it too: a
+// reduce-scatter on the GPUs, after which each rank copies its own lane of the host's sum.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "collectives/offload.h"
-#include "collectives/plan.h"
 #include "kernels/reduce.h"
+#include "layout/plan.h"
 #include "net/frame.h"
+#include "shm/offload.h"
 
 namespace smdp {
 
@@ -41,27 +42,27 @@ class LocalJob {
   virtual ~LocalJob() = default;
 
   virtual void start() = 0;
-  // On the agent: makes the host's sum, for which may_sum() must have found memory. False: ask again.
+  // On the agent: sum() computes the host's sum, after may_sum() has found memory for it. False: retry later.
   virtual bool may_sum(std::uint32_t piece) = 0;
   virtual void sum(std::uint32_t piece) = 0;
-  // Where the final bytes must be written before deliver(); may be the sum's own memory. Empty data() means
-  // "no memory now, ask again" (zero bytes have a data() too).
+  // Where the final bytes must be written before deliver(); may be the sum's own memory. Null data() means
+  // "no memory now, retry later"; an empty range has a data() too.
   virtual std::span<std::byte> result(std::uint32_t piece) = 0;
   // Hands result(piece) to the ranks of this host that get it.
   virtual void deliver(std::uint32_t piece) = 0;
-  // Instead of deliver(), where no rank of this host gets result(piece): gives its memory back.
+  // Instead of deliver(), where no rank of this host gets result(piece): frees its memory.
   virtual void discard(std::uint32_t piece) = 0;
-  // The memory of result(piece) is read by somebody until the returned object dies.
+  // Keeps the memory of result(piece) until the returned object is destroyed.
   virtual std::shared_ptr<const void> keep(std::uint32_t piece) = 0;
-  // A frame from a rank of this host. False when it is no frame of this job's plan.
+  // A frame from a rank of this host. False: the frame does not belong to this job's plan.
   virtual bool on_frame(int local_sender, const FrameHeader& header) = 0;
-  // Contributions that were held back for want of memory are tried again.
+  // Retries contributions that had no memory.
   virtual void pump() = 0;
-  // Since when there has been no memory whenever it was asked for.
+  // Since when no request for memory has succeeded.
   [[nodiscard]] virtual std::optional<TimePoint> starved_since() const = 0;
   // Local ranks whose contribution to `piece` has not come.
   [[nodiscard]] virtual std::vector<int> missing(std::uint32_t piece) const = 0;
-  // Local ranks that were handed `piece` and have not taken it.
+  // Local ranks that were offered `piece` and have not taken it.
   [[nodiscard]] virtual std::vector<int> takers(std::uint32_t piece) const = 0;
 };
 
@@ -71,9 +72,9 @@ struct LocalSpec {
   const GroupLayout* layout = nullptr;
   int rank = 0;  // in the group
   std::span<const std::byte> input;
-  std::span<std::byte> output;  // empty where this rank gets nothing
-  ReduceFn fold = nullptr;      // of the host's values
-  std::uint32_t divisor = 1;    // ... where more than one rank has some
+  std::span<std::byte> output;  // empty where this rank gets no result
+  ReduceFn fold = nullptr;      // for the values of the host's ranks
+  std::uint32_t divisor = 1;    // applied where more than one rank has values
   const KernelSet* kernels = nullptr;
   Offload* offload = nullptr;  // of the operation, which outlives the job
 };

@@ -22,7 +22,8 @@ bool Mailbox::post(const FrameHeader& header) {
     return false;
   }
   encode(header, out_.slots[posted_ % kRowSlots].frame);
-  // Sequentially consistent with the sleeper's announcement: either it sees this frame or we see its nap.
+  // Sequentially consistent with the sleeper's announcement: either the sleeper sees this frame, or this rank
+  // sees that it sleeps.
   out_.posted.store(++posted_);
   return true;
 }
@@ -44,12 +45,12 @@ Mailbox::Taken Mailbox::take(FrameHeader& header) {
   return Taken::kFrame;
 }
 
-bool Mailbox::must_ring() {
+bool Mailbox::must_wake() {
   const std::uint64_t nap = other_.naps.load();
-  if (nap % 2 == 0 || nap == rung_) {
+  if (nap % 2 == 0 || nap == woken_) {
     return false;
   }
-  rung_ = nap;
+  woken_ = nap;
   return true;
 }
 

@@ -3,7 +3,7 @@
 // Each rank has a board in its arena, which the host's other ranks map read-only. The board holds one row per
 // rank of the host: a ring of frames to that rank, the number of frames posted in it, and the number of
 // frames that this rank took from that rank's ring. So every word has one writer. A rank that goes to sleep
-// says so on its board; who posts to a sleeper rings a bell on another way (ShmTransport).
+// announces that on its board; a rank that posts to it wakes it through its socket (ShmTransport).
 #pragma once
 
 #include <array>
@@ -52,9 +52,9 @@ class Mailbox {
   bool post(const FrameHeader& header);
   enum class Taken : std::uint8_t { kNothing, kFrame, kBreach };
   Taken take(FrameHeader& header);
-  [[nodiscard]] bool has_mail() const { return in_.posted.load() != taken_; }
-  // The other rank sleeps and has not been told so by us: says so once for each of its naps.
-  bool must_ring();
+  [[nodiscard]] bool has_frames() const { return in_.posted.load() != taken_; }
+  // The other rank sleeps, and this rank has not woken it. True once for each time it sleeps.
+  bool must_wake();
 
  private:
   const Board& other_;
@@ -63,7 +63,7 @@ class Mailbox {
   std::atomic<std::uint64_t>& acknowledged_;
   std::uint64_t posted_ = 0;
   std::uint64_t taken_ = 0;
-  std::uint64_t rung_ = 0;
+  std::uint64_t woken_ = 0;
 };
 
 }  // namespace smdp

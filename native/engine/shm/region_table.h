@@ -1,5 +1,4 @@
-// The regions of a rank's arena that the calls of one group use: each with the number of those who still read
-// it.
+// The regions of a rank's arena that the calls of one group use, each with the number of its holders.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ class RegionTable {
  public:
   explicit RegionTable(Arena& arena) : arena_(arena) {}
 
-  // A region with one holder, its maker.
+  // A region with one holder, its creator.
   std::optional<std::uint64_t> take(std::uint64_t bytes) {
     const auto offset = arena_.allocate(bytes);
     if (offset) {
@@ -30,8 +29,7 @@ class RegionTable {
     return offset;
   }
   void hold(std::uint64_t offset, std::uint32_t more) { holders_[offset] += more; }
-  // One holder less; the last frees the region. Offsets of no region are ignored: they come from other
-  // processes.
+  // Removes one holder; the last frees the region. Ignores unknown offsets, which come from other processes.
   void release(std::uint64_t offset) {
     const auto found = holders_.find(offset);
     if (found != holders_.end() && --found->second == 0) {
@@ -39,7 +37,7 @@ class RegionTable {
       arena_.free(offset);
     }
   }
-  // Of all that are left, whoever holds them.
+  // Frees all regions, whatever their holders.
   void clear() {
     for (const auto& [offset, holders] : holders_) {
       arena_.free(offset);
@@ -47,7 +45,7 @@ class RegionTable {
     holders_.clear();
   }
   [[nodiscard]] std::size_t count() const { return holders_.size(); }
-  // Bytes of the regions of all groups together, at most.
+  // The most bytes that the regions of all groups can have together.
   [[nodiscard]] std::uint64_t capacity() const { return arena_.bytes().size(); }
   [[nodiscard]] std::span<std::byte> at(std::uint64_t offset, std::uint64_t bytes) const {
     return arena_.bytes().subspan(offset, bytes);

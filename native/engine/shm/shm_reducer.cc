@@ -5,19 +5,19 @@
 namespace smdp {
 namespace {
 
-// Buffers above this are not in a cache any more when their last piece is done.
+// Larger buffers have left the caches when their last piece is done.
 constexpr std::size_t kStreamingBytes = 2U << 20U;
 
-// Values a rank holds out to its host's others at a time: what all of them hold out should fit in their last
-// cache. Measured with 8 ranks: a window of 4 MiB each costs half as much again as one of 1 MiB. Copy threads
-// need more, to have something to do while others wait for their agent; hosts with processors for them have
+// The values that a rank offers to the other ranks of its host at a time: those of all ranks should fit in
+// the last cache. Measured with 8 ranks: a window of 4 MiB each costs half as much again as one of 1 MiB.
+// Copy threads need more, to have work while others wait for their agent; hosts with processors for them have
 // larger caches. Modelled with 64 hosts of 8 ranks: 1 MiB takes a third longer.
 constexpr std::uint64_t kHeldOutBytes = 1U << 20U;
 constexpr std::uint64_t kHeldOutToThreads = 4U << 20U;
-// Of a small arena, so that operations that run at once leave room for results.
+// The share of a small arena, so that concurrent operations leave room for results.
 constexpr std::uint64_t kHeldOutShare = 16;
 
-std::byte nothing{};  // the address of no bytes
+std::byte nothing{};  // the address of an empty range
 
 }  // namespace
 
@@ -31,12 +31,12 @@ ShmJob::ShmJob(LocalSpec spec, std::shared_ptr<RegionTable> regions, Send send, 
   host_ranks_ = &spec_.layout->hosts[static_cast<std::size_t>(spec_.layout->host_of[rank])];
   local_ = spec_.layout->local_of[rank];
   locals_ = host_ranks_->size();
-  held_out_ = std::min(spec_.offload->has_threads() ? kHeldOutToThreads : kHeldOutBytes,
-                       regions_->capacity() / kHeldOutShare);
+  max_offered_ = std::min(spec_.offload->has_threads() ? kHeldOutToThreads : kHeldOutBytes,
+                          regions_->capacity() / kHeldOutShare);
 }
 
 ShmJob::~ShmJob() {
-  // A result that was never handed out still has its maker as holder; one that was is freed by its readers.
+  // A result that was not delivered still has its creator as holder; the readers of a delivered one free it.
   for (const auto& [piece, offset] : results_) {
     regions_->release(offset);
   }
@@ -61,7 +61,7 @@ bool ShmJob::gets(int local_rank, std::uint32_t piece) const {
   return at.to_all() || (*host_ranks_)[static_cast<std::size_t>(local_rank)] == at.target;
 }
 
-// The agent alone gets the result, and makes it in its output.
+// Only the agent gets the result, and writes it to its output.
 bool ShmJob::stays_here(std::uint32_t piece) const {
   const Piece& at = piece_at(piece);
   return at.origin == Piece::kReducing && at.target == spec_.rank && is_agent(piece) && at.bytes > 0;
@@ -92,7 +92,7 @@ void ShmJob::copy_out(std::span<const std::byte> result, std::span<std::byte> ou
       Phase::kCopy, output.size(), [copy, result, output] { copy(result, output); }, std::move(done));
 }
 
-// Whole before it is found by others: memory may be lost on the way.
+// Complete before it is inserted: the allocations in between may throw.
 ShmJob::Values& ShmJob::values_of(std::uint32_t piece) {
   if (const auto found = values_.find(piece); found != values_.end()) {
     return found->second;
@@ -121,7 +121,7 @@ void ShmJob::start() {
 
 void ShmJob::pump() {
   const auto& order = spec_.plan->order;
-  while (locals_ > 1 && next_ < order.size() && (outstanding_ == 0 || outstanding_ < held_out_)) {
+  while (locals_ > 1 && next_ < order.size() && (offered_ == 0 || offered_ < max_offered_)) {
     const std::uint32_t piece = order[next_];
     const Piece& at = piece_at(piece);
     if (at.origin != Piece::kReducing || is_agent(piece)) {
@@ -130,10 +130,10 @@ void ShmJob::pump() {
     }
     const auto offset = take(at.bytes);
     if (!offset) {
-      return;  // tried again when something is freed, and on the next tick
+      return;  // retried when memory is freed, and on the next tick
     }
     ++next_;
-    outstanding_ += std::max<std::uint64_t>(at.bytes, 1);
+    offered_ += std::max<std::uint64_t>(at.bytes, 1);
     Contribution& contribution = contributions_.emplace_back(piece, *offset);
     spec_.offload->run(
         Phase::kCopy, at.bytes,
@@ -147,7 +147,7 @@ void ShmJob::pump() {
   }
 }
 
-// In the plan's order, whichever copy was done first: the agents' windows count on it (plan.h).
+// In the plan's order, whichever copy was done first: the windows of the agents depend on it (plan.h).
 void ShmJob::contribute_copied() {
   while (!contributions_.empty() && contributions_.front().copied) {
     const Piece& at = piece_at(contributions_.front().piece);
@@ -204,7 +204,7 @@ void ShmJob::sum(std::uint32_t piece) {
       });
 }
 
-// The sum of this host is made.
+// The sum of this host is complete.
 void ShmJob::give_back_values(std::uint32_t piece) {
   const auto found = values_.find(piece);
   for (std::size_t other = 0; other < locals_; ++other) {
@@ -347,7 +347,7 @@ bool ShmJob::on_frame(int local_sender, const FrameHeader& header) {
     case FrameType::kOffer:
       return on_offer(local_sender, header);
     case FrameType::kConsumed:  // the region itself is released by the engine, which outlives this job
-      outstanding_ -= std::min(outstanding_, std::max<std::uint64_t>(header.bytes, 1));
+      offered_ -= std::min(offered_, std::max<std::uint64_t>(header.bytes, 1));
       pump();
       return true;
     case FrameType::kTaken:

@@ -1,10 +1,10 @@
 // LocalReducer over shared memory.
 //
-// A rank copies its values of a piece into its arena and tells the piece's agent where (kContribute). The
-// agent reads all of them in place, in the order of local ranks, writes the sum into its own arena and says
-// so (kConsumed). Final bytes go the other way: the agent offers its memory (kOffer), each rank copies them
-// out and says so (kTaken). A rank that is alone on its host copies nothing: its input is the sum, its output
-// the result.
+// A rank copies its values of a piece into its arena and sends the offset to the piece's agent (kContribute).
+// The agent reads the values of all ranks in place, in the order of local ranks, writes the sum into its own
+// arena and acknowledges the values (kConsumed). Final bytes go the other way: the agent sends the offset of
+// its memory (kOffer), and each rank copies the bytes out and acknowledges them (kTaken). A rank that is
+// alone on its host copies nothing: its input is the sum, its output the result.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,7 @@ namespace smdp {
 
 class ShmJob final : public LocalJob {
  public:
-  // Sends a frame to the rank of this host with that local index; group and operation are filled in by the
-  // callee.
+  // Sends a frame to the rank of this host with that local index. The callee fills in group and operation.
   using Send = std::function<void(int local_rank, FrameHeader header)>;
   // Memory of that local rank's arena; empty when the range is outside.
   using Peek =
@@ -50,7 +49,7 @@ class ShmJob final : public LocalJob {
     std::vector<std::uint64_t> offsets;
     std::size_t count = 0;
   };
-  // A copy of this rank's values that the piece's agent is to read.
+  // A copy of this rank's values, for the piece's agent.
   struct Contribution {
     std::uint32_t piece = 0;
     std::uint64_t offset = 0;
@@ -83,8 +82,8 @@ class ShmJob final : public LocalJob {
   std::size_t locals_ = 1;
   const std::vector<int>* host_ranks_ = nullptr;
   std::size_t next_ = 0;           // into the plan's order
-  std::uint64_t held_out_ = 0;     // bytes: how many may be held out at a time
-  std::uint64_t outstanding_ = 0;  // bytes held out
+  std::uint64_t max_offered_ = 0;  // bytes: the most that may be offered to the other ranks at a time
+  std::uint64_t offered_ = 0;      // bytes offered
   std::optional<TimePoint> starved_since_;
   std::list<Contribution> contributions_;  // not sent yet, in the plan's order
   std::unordered_map<std::uint32_t, Values> values_;

@@ -5,7 +5,7 @@
 namespace smdp {
 namespace {
 
-// Where every rank's board lies: what the proof's page leaves first.
+// The offset of every rank's board: the first one behind the proof's page.
 constexpr std::uint64_t kBoardOffset = 4096;
 
 }  // namespace
@@ -59,7 +59,7 @@ void ShmTransport::put(Peer& peer, const FrameHeader& header) {
   if (!peer.waiting.empty() || !peer.mailbox.post(header)) {
     peer.waiting.push_back(header);
   }
-  if (peer.mailbox.must_ring()) {
+  if (peer.mailbox.must_wake()) {
     FrameHeader bell;
     bell.type = FrameType::kPing;
     bells_->post(peer.rank, {bell, {}, nullptr, nullptr});
@@ -100,7 +100,7 @@ bool ShmTransport::take_all(Peer& peer) {
 bool ShmTransport::fall_asleep() {
   board_->naps.store(board_->naps.load() + 1);
   const bool work = std::ranges::any_of(peers_, [](const Peer& peer) {
-    return !peer.lost && peer.mailbox.has_mail();  // full rings are tried again with every tick
+    return !peer.lost && peer.mailbox.has_frames();  // full rings are retried on every tick
   });
   if (work) {
     wake_up();

@@ -1,6 +1,6 @@
-// Transport between the ranks of one host: frames through mailboxes in shared memory, beside a Unix socket to
-// each rank that carries what has a payload (the reason of a failure), says goodbye, dies with its process,
-// and is the bell that wakes a sleeper.
+// Transport between the ranks of one host: frames through mailboxes in shared memory. A Unix socket to each
+// rank carries frames with a payload (the reason of a failure) and the goodbye, closes when its process dies,
+// and wakes a rank that sleeps.
 #pragma once
 
 #include <deque>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "net/loop.h"
-#include "net/stream_transport.h"
+#include "net/transport/stream_transport.h"
 #include "shm/arena.h"
 #include "shm/mailbox.h"
 
@@ -22,8 +22,7 @@ struct LocalPeer {
 
 class ShmTransport final : public Transport, public Loop::Poller {
  public:
-  // `arena`: this rank's, in which nothing was allocated yet. Every rank of the host is in `peers` or is
-  // `rank`.
+  // `arena`: of this rank, with no regions allocated yet. Every rank of the host is in `peers` or is `rank`.
   ShmTransport(Loop& loop, int rank, double heartbeat_s, Arena& arena, std::map<int, LocalPeer> peers);
 
   void start(Events& events) override;

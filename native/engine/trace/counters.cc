@@ -9,7 +9,7 @@
 namespace smdp {
 namespace {
 
-constexpr std::chrono::milliseconds kLate{1};  // a shorter wait is nobody's fault
+constexpr std::chrono::milliseconds kLate{1};  // a shorter wait counts for no rank
 constexpr std::size_t kMostLate = 3;
 
 std::string seconds_text(std::chrono::nanoseconds time) {
@@ -48,9 +48,9 @@ void Counters::ended(const EndedOperation& one) {
   }
 }
 
-std::string Counters::tick(TimePoint now) { return now - since_ < period_ ? "" : last(now); }
+std::string Counters::tick(TimePoint now) { return now - since_ < period_ ? "" : finish(now); }
 
-std::string Counters::last(TimePoint now) {
+std::string Counters::finish(TimePoint now) {
   const auto phase = [this](Phase which) {
     return seconds_text(totals_.phases[static_cast<std::size_t>(which)]);
   };

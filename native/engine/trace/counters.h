@@ -1,4 +1,4 @@
-// What the engine did in the last seconds, as an event line for whoever follows the job (docs/events.md).
+// Counters of the engine over a period, as an event line (docs/reference/events.md).
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,10 @@ class Counters {
   Counters(int rank, double period_s, TimePoint now);
 
   void ended(const EndedOperation& one);
-  // The line, without its end, when the period is over; else empty.
+  // The line, without the line end, when the period is over; otherwise empty.
   std::string tick(TimePoint now);
-  // The line of what was not told yet.
-  std::string last(TimePoint now);
+  // The line of the current period, which it ends.
+  std::string finish(TimePoint now);
 
  private:
   int rank_;
@@ -27,7 +27,7 @@ class Counters {
   TimePoint since_;
   Totals totals_;
   std::map<int, std::chrono::nanoseconds>
-      late_;  // by rank of the job: how long this rank waited to hear of it
+      late_;  // by rank of the job: how long this rank waited for its first frame
 };
 
 }  // namespace smdp

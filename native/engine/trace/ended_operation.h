@@ -1,28 +1,12 @@
-// What traces are told of an operation: when it begins on this rank, and when it is over.
+// What traces record of an operation that is complete or has failed on this rank.
 #pragma once
 
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 
-#include "base/clock.h"
-#include "trace/flight_recorder.h"
-#include "trace/phases.h"
+#include "record/begun_operation.h"
+#include "record/phase.h"
 
 namespace smdp {
-
-struct BegunOperation {
-  std::shared_ptr<const TracedGroup> group;
-  std::uint64_t operation = 0;  // its number in the group
-  Descriptor what;
-  TimePoint created{};
-  TimePoint started{};
-  std::size_t locals = 1;  // ranks of the group on this host
-  std::size_t hosts = 1;
-
-  [[nodiscard]] std::uint64_t bytes() const { return what.count * size_of(what.dtype); }
-};
 
 struct EndedOperation : BegunOperation {
   TimePoint ended{};

@@ -13,10 +13,10 @@
 
 namespace smdp {
 
-Status make_folder(const std::string& folder) {
+Status create_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  return error ? system_error("the folder " + folder + " cannot be made", error.value()) : Status();
+  return error ? system_error("the folder " + folder + " cannot be created", error.value()) : Status();
 }
 
 Status write_fully(int fd, std::string_view content) {
@@ -32,11 +32,11 @@ Status write_fully(int fd, std::string_view content) {
 
 Result<std::string> write_whole_file(const std::string& folder, const std::string& name,
                                      std::string_view content) {
-  if (Status status = make_folder(folder); !status.ok()) {
+  if (Status status = create_folder(folder); !status.ok()) {
     return status;
   }
   const std::string path = folder + "/" + name;
-  // Not the name with something added: torch's tools take every file with "flight_" in its name for a dump.
+  // The draft has another name: torch's tools take every file with "flight_" in its name for a dump.
   static std::atomic<unsigned> drafts = 0;
   const std::string draft =
       folder + "/.smdp-" + std::to_string(::getpid()) + "-" + std::to_string(drafts++) + ".part";

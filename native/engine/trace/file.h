@@ -1,4 +1,4 @@
-// Files for people: whole or not there.
+// Files that are written completely or not at all.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace smdp {
 
-// Writes `folder`/`name`, making the folder, and replaces an earlier file only by the whole new one. The
+// Writes `folder`/`name`, creates the folder if needed, and replaces an earlier file atomically. Returns the
 // path.
 Result<std::string> write_whole_file(const std::string& folder, const std::string& name,
                                      std::string_view content);
 
-// Makes the folder and those above it, unless they are there.
-Status make_folder(const std::string& folder);
+// Creates the folder and its parents where they are missing.
+Status create_folder(const std::string& folder);
 
-// Writes all of it, however many calls that takes.
+// Writes all of `content`, with as many calls as that takes.
 Status write_fully(int fd, std::string_view content);
 
 }  // namespace smdp

@@ -5,7 +5,7 @@
 namespace smdp {
 namespace {
 
-// A bar is at least one part in so many of the operation's time until then, so that a long operation of many
+// A bar covers at least 1/kFineness of the operation's time until then, so that a long operation of many
 // pieces has some hundred bars.
 constexpr int kFineness = 24;
 

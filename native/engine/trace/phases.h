@@ -1,26 +1,22 @@
-// Where the time of one operation goes on this rank. At any moment it is in one phase: the loop copies or
-// reduces for it, or it waits. A wait is for the ranks of this host or for other hosts while one of those
-// that must speak has said nothing in this operation; once all have, data is on its way.
+// How one operation spends its time on this rank. At any moment the operation is in one phase: the loop
+// copies or reduces for it, or the operation waits. It waits for ranks of this host or for other hosts until
+// each of those that must send has sent something in this operation; after that it waits for data on the
+// wire.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "base/clock.h"
+#include "record/phase.h"
 
 namespace smdp {
 
-enum class Phase : std::uint8_t { kWaitLocal, kWaitHosts, kWire, kCopy, kReduce };
-inline constexpr std::size_t kPhases = 5;
-
-using PhaseTimes = std::array<std::chrono::nanoseconds, kPhases>;
-
 class Phases {
  public:
-  // A part of the operation's time, drawn as one bar. Short phases beside each other share one.
+  // A part of the operation's time, drawn as one bar. Short consecutive phases share one.
   struct Stretch {
     TimePoint begin;
     TimePoint end;
@@ -31,7 +27,7 @@ class Phases {
 
   // `locals`, `hosts`: how many ranks this host has in the group, and how many hosts there are.
   void begin(std::size_t locals, std::size_t hosts, TimePoint now);
-  // Before anything is heard: from whom this rank must hear.
+  // Before any frame arrives: the ranks and hosts that must send to this rank.
   void expect_local(std::size_t local);
   void expect_host(std::size_t host);
   void heard_local(std::size_t local, int rank, TimePoint now);
@@ -42,8 +38,7 @@ class Phases {
 
   [[nodiscard]] const PhaseTimes& totals() const { return totals_; }
   [[nodiscard]] const std::vector<Stretch>& stretches() const { return stretches_; }
-  // The rank of the group that was heard last of those this rank had to hear from, and how long that took;
-  // -1 when there was none.
+  // The rank of the group whose first frame arrived last, and how long that took; -1: no rank had to send.
   [[nodiscard]] int last_heard() const { return last_heard_; }
   [[nodiscard]] std::chrono::nanoseconds until_last_heard() const { return until_last_heard_; }
 
@@ -57,7 +52,7 @@ class Phases {
   TimePoint begin_{};
   TimePoint since_{};
   Phase now_in_ = Phase::kWaitLocal;
-  std::vector<std::uint8_t> locals_;  // 1: expected and not heard yet
+  std::vector<std::uint8_t> locals_;  // 1: expected, and has sent nothing yet
   std::vector<std::uint8_t> hosts_;
   std::size_t locals_missing_ = 0;
   std::size_t hosts_missing_ = 0;

@@ -11,7 +11,7 @@ std::uint8_t byte_at(std::string_view text, std::size_t index) {
   return static_cast<std::uint8_t>(text[index]);
 }
 
-// Bytes of the character that begins here, 0 when none does.
+// The length in bytes of the character that begins here; 0: none does.
 std::size_t character_length(std::string_view text) {
   const std::uint8_t first = byte_at(text, 0);
   if (first < 0x80) {

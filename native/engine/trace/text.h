@@ -1,4 +1,4 @@
-// Text of others (names of groups and hosts, reasons) made fit for a file that programs read.
+// Converts text from outside (names of groups and hosts, reasons) for files that programs read.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace smdp {
 
-// Valid UTF-8: each byte that is part of no character becomes U+FFFD. Surrogates and overlong forms are none.
+// Valid UTF-8: replaces each byte that is not part of a character by U+FFFD. Surrogates and overlong forms
+// are not characters.
 std::string clean_utf8(std::string_view text);
 
 // A JSON string with its quotation marks.

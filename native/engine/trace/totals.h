@@ -1,4 +1,4 @@
-// Sums over operations: how many, how much, and where their time went.
+// Totals over operations: number, bytes, and time by phase.
 #pragma once
 
 #include <chrono>

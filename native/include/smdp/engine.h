@@ -1,12 +1,12 @@
-/* The C interface of the engine: all that adapters may know of it.
+/* The C interface of the engine: the only header that adapters use.
  *
- * Nothing of C++ crosses this line: adapters are built with the C++ ABI of their framework, the engine with
- * its own. No exception crosses it either: every function that can fail returns a code and fills the error it
- * is given.
+ * No C++ type crosses it: adapters are built with the C++ ABI of their framework, the engine with its own. No
+ * exception crosses it either: every function that can fail returns a code and fills the error that it
+ * receives.
  *
  * Threads: every function may be called from any thread, except from inside a callback of the engine. A
  * handle is destroyed by one thread when no other uses it. Callbacks run on the engine's own thread or on one
- * that waits for an operation, hold up everything while they run, and must not call the engine.
+ * that waits for an operation. They block the engine while they run, and must not call it.
  *
  * Versions: structures begin with their size as the caller knows it; fields are only ever added at the end,
  * and a field that the caller does not have is zero.
@@ -40,19 +40,19 @@ SMDP_API const char* smdp_engine_build(void);
 
 typedef enum smdp_code {
   SMDP_OK = 0,
-  SMDP_INVALID = 1,     /* the caller's mistake: an argument, an option, a buffer */
+  SMDP_INVALID = 1,     /* an error of the caller: an argument, an option, a buffer */
   SMDP_TIMEOUT = 2,     /* a deadline passed */
   SMDP_PEER_LOST = 3,   /* a rank died, left or its link was cut */
   SMDP_MISMATCH = 4,    /* the ranks of a group made different calls */
   SMDP_REFUSED = 5,     /* token, build, protocol, generation or layout differ */
-  SMDP_SYSTEM = 6,      /* the operating system said no */
+  SMDP_SYSTEM = 6,      /* the operating system returned an error */
   SMDP_CLOSED = 7,      /* the engine or the group was closed */
   SMDP_UNSUPPORTED = 8, /* a combination the engine does not offer */
   SMDP_INTERNAL = 9,    /* a bug of the engine */
   SMDP_EXHAUSTED = 10   /* no descriptor or no memory was left */
 } smdp_code;
 
-/* Filled in by a failing call: one sentence that names ranks, hosts, operation and phase. */
+/* Filled in by a call that fails: one sentence that names ranks, hosts, operation and phase. */
 typedef struct smdp_error {
   int code;
   char message[2044];
@@ -90,8 +90,9 @@ typedef enum smdp_collective {
   SMDP_BARRIER = 4,    /* no memory */
   SMDP_REDUCE_SCATTER =
       5, /* input: count times the group's size; output: count; may be this rank's part of the input */
-  /* Made of messages between two ranks: `parts` instead of input and output. dtype and count are for words
-   * only. Every member makes the first three in the same order; what one sends the other must receive. */
+  /* Made of point-to-point messages: `parts` instead of input and output. dtype and count appear in error
+   * texts only. Every rank makes the first three in the same order; a message that one rank sends the other
+   * must receive. */
   SMDP_GATHER = 6,
   SMDP_SCATTER = 7,
   SMDP_ALL_TO_ALL = 8,
@@ -132,34 +133,32 @@ typedef struct smdp_engine_config {
 /* Reads the options from the environment, finds the other ranks and connects. Blocks until every rank is
  * connected or every rank fails with the same reason (at most SMDP_RENDEZVOUS_TIMEOUT_S). */
 SMDP_API int smdp_engine_open(const smdp_engine_config* config, smdp_engine** engine, smdp_error* error);
-/* Fails what is pending, says goodbye, waits up to SMDP_CLOSE_TIMEOUT_S for the others to close too, and
- * frees the engine as soon as nobody is in smdp_operation_wait(), which returns. In a forked child it does
- * nothing. Groups may be destroyed later, and calls on them are refused; operations, all over
- * then, may be asked how they ended, and released, later. */
+/* Fails all pending operations, sends a goodbye, waits up to SMDP_CLOSE_TIMEOUT_S for the other ranks to
+ * close too, and frees the engine when no thread is in smdp_operation_wait() any more, which returns. Does
+ * nothing in a forked child. Groups may be destroyed later; calls on them are refused. Operations are
+ * complete then; they may be tested and released later. */
 SMDP_API void smdp_engine_close(smdp_engine* engine);
-/* The first half of closing, for a rank that keeps its own goodbye back: waits until every other rank has
- * said its goodbye or is lost, at most SMDP_CLOSE_TIMEOUT_S. */
+/* The first half of closing, for a rank that delays its own goodbye: waits until every other rank has sent
+ * its goodbye or is lost, at most SMDP_CLOSE_TIMEOUT_S. */
 SMDP_API void smdp_engine_await_others(smdp_engine* engine);
 /* Writes this rank's flight records, the last operations of all its groups, to `folder`/flight_<rank>; null:
- * to SMDP_TRACE_DIR. Its path goes to `path`, at most `capacity` bytes with the NUL. docs/tracing.md
+ * to SMDP_TRACE_DIR. Its path goes to `path`, at most `capacity` bytes with the NUL. docs/how-to/slow-runs.md
  * describes the file. */
 SMDP_API int smdp_engine_dump(smdp_engine* engine, const char* folder, char* path, size_t capacity,
                               smdp_error* error);
-/* Fails what is pending and cuts the connections without a goodbye: for the others it is as if the process
- * had died. Every later call is refused; smdp_engine_close() then only frees the engine. */
+/* Fails all pending operations and cuts the connections without a goodbye: to the other ranks this process
+ * has died. Every later call is refused; smdp_engine_close() then only frees the engine. */
 SMDP_API void smdp_engine_abandon(smdp_engine* engine);
 
 SMDP_API int smdp_engine_host_count(const smdp_engine* engine);
-/* Index of the host of a rank of the job, or -1. */
-SMDP_API int smdp_engine_host_of(const smdp_engine* engine, int rank);
 
 /* A group of ranks of the job; `members` in the order of their rank within the group. Sends nothing. Every
- * member makes its groups of one name and one set of members in the same order. timeout_s 0:
+ * member creates its groups of one name and one set of members in the same order. timeout_s 0:
  * SMDP_OPERATION_TIMEOUT_S. */
 SMDP_API int smdp_group_create(smdp_engine* engine, const int* members, int count, const char* name,
                                double timeout_s, smdp_group** group, smdp_error* error);
-/* Pending operations fail with SMDP_CLOSED here, and with SMDP_PEER_LOST on the members that are waiting in
- * them or make such a call later. */
+/* Pending operations fail with SMDP_CLOSED on this rank, and with SMDP_PEER_LOST on the members that wait in
+ * them or make the same call later. */
 SMDP_API void smdp_group_destroy(smdp_group* group);
 
 typedef void (*smdp_done)(void* context, const smdp_error* error);
@@ -167,7 +166,7 @@ typedef void (*smdp_done)(void* context, const smdp_error* error);
 #define SMDP_ANY_RANK (-1)
 
 /* One message to or from another rank. Messages of one sender and one tag are received in the order in which
- * they were sent, by calls that want just so many bytes. */
+ * they were sent, by calls with the same number of bytes. */
 typedef struct smdp_part {
   int peer;    /* rank within the group; of SMDP_RECV also SMDP_ANY_RANK */
   int receive; /* 0: send */
@@ -194,8 +193,8 @@ typedef struct smdp_call {
   uint32_t step;
   uint32_t index;
   uint32_t buffers;
-  /* Not 0: the caller goes on to smdp_operation_wait() at once. Then its own thread does the engine's work,
-   * and no other is woken. */
+  /* Not 0: the caller calls smdp_operation_wait() at once. Then its own thread does the engine's work, and no
+   * other is woken. */
   uint32_t blocking;
   const smdp_part* parts; /* read before smdp_submit() returns */
   size_t part_count;
@@ -205,13 +204,14 @@ typedef struct smdp_call {
 /* Starts a collective and returns at once. The memory belongs to the engine until it is complete. */
 SMDP_API int smdp_submit(smdp_group* group, const smdp_call* call, smdp_operation** operation,
                          smdp_error* error);
-/* Waits until the operation is complete and returns how it ended. SMDP_TIMEOUT after timeout_s (below 0:
- * forever, that is until the operation's own deadline) means that it goes on; ask smdp_operation_test() which
- * of the two it is. */
+/* Waits until the operation is complete and returns its result. SMDP_TIMEOUT after timeout_s (below 0:
+ * until the operation's own deadline) means that the operation continues; smdp_operation_test() returns 0
+ * then. */
 SMDP_API int smdp_operation_wait(smdp_operation* operation, double timeout_s, smdp_error* error);
 /* 1 when complete. */
 SMDP_API int smdp_operation_test(const smdp_operation* operation);
-/* Forgets the operation, complete or not; it goes on and its memory stays the engine's. */
+/* Frees the handle of the operation, complete or not. An incomplete one continues, and its memory still
+ * belongs to the engine. */
 SMDP_API void smdp_operation_release(smdp_operation* operation);
 
 /* The options, by index; the strings are static. Returns SMDP_INVALID beyond the last. */

@@ -1,4 +1,4 @@
-"""What a training script imports: the engine's identity and the reporting of progress."""
+"""The package for training scripts: the engine's version, progress events, checkpoints and traces."""
 
 from ._library import abi_version, build
 

@@ -18,10 +18,11 @@ def library() -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(Path(__file__).with_name("libsmdp_engine.so")))
     loaded.smdp_abi_version.restype = ctypes.c_int
     loaded.smdp_engine_build.restype = ctypes.c_char_p
-    found = loaded.smdp_abi_version()
-    if found != _ABI_VERSION:
+    version = loaded.smdp_abi_version()
+    if version != _ABI_VERSION:
         raise RuntimeError(
-            f"libsmdp_engine.so has interface version {found}, this package needs {_ABI_VERSION}: reinstall smdp-engine"
+            f"libsmdp_engine.so has interface version {version}, this package needs {_ABI_VERSION}: "
+            "reinstall smdp-engine"
         )
     return loaded
 

@@ -1,10 +1,11 @@
 """Checkpoints of a distributed script that survive a stop, a spot interruption and a crash at any moment.
 
-``Checkpoints`` saves from one rank and loads on all, ``StopFlag`` makes all ranks stop after the same step, and
-``ResumableSampler`` goes on within an epoch. docs/checkpoints.md shows them together.
+``Checkpoints`` saves on one rank and loads on all, ``StopFlag`` makes all ranks stop after the same step, and
+``ResumableSampler`` resumes within an epoch. docs/how-to/checkpoints.md shows them together.
 
-In the folder: ``checkpoint-<step>.pt``, and ``LATEST``, a JSON object with the name, size and SHA-256 of the newest.
-Each is written under another name and renamed, so nobody (the platform's copy to S3 neither) reads half of one.
+The folder contains ``checkpoint-<step>.pt``, and ``LATEST``, a JSON object with the name, size and SHA-256 of the
+newest one. Each file is written under a temporary name and renamed, so no reader, such as the platform's copy to S3,
+gets an incomplete file.
 """
 
 import contextlib
@@ -27,14 +28,14 @@ _DEFAULT_FOLDER = "/opt/ml/checkpoints"
 
 
 class CheckpointError(Exception):
-    """The ranks do not have the same checkpoint, or it cannot be read; the message says which and where."""
+    """The ranks do not have the same checkpoint, or it cannot be read; the message names the file and the rank."""
 
 
 class Checkpoints:
-    """A folder of checkpoints: SMDP_CHECKPOINT_DIR unless given, which the platform keeps in step with S3.
+    """A folder of checkpoints, by default SMDP_CHECKPOINT_DIR, which the platform synchronizes with S3.
 
-    ``keep`` newest ones stay. ``group`` is the script's process group, None the default one; without
-    ``torch.distributed`` there is one rank.
+    The ``keep`` newest checkpoints are retained. ``group`` is the script's process group, None the default group;
+    without ``torch.distributed`` there is one rank.
     """
 
     def __init__(self, folder: Union[str, Path, None] = None, keep: int = 2, group: Any = None) -> None:
@@ -45,33 +46,35 @@ class Checkpoints:
         self._group = group
 
     def save(self, step: int, **state: Any) -> None:
-        """Keep ``state`` (what ``torch.save`` takes) as of ``step``, with the random state of every rank.
+        """Save ``state`` (any input of ``torch.save``) of step ``step``, with the random state of every rank.
 
         Every rank calls it; rank 0 writes. When it returns on any rank, the file is on rank 0's disk.
 
         Raises:
-            OSError: on rank 0, if the folder refuses it.
-            CheckpointError: on rank 0 if torch could not write it (a full disk, a state that cannot be pickled), and on
-                the others whenever rank 0 failed.
+            OSError: on rank 0, if the folder cannot be written.
+            CheckpointError: on rank 0 if torch cannot write the file (a full disk, a state that cannot be pickled), and
+                on the others whenever rank 0 fails.
         """
-        everyones = _gather(_random_state(), self._group)
+        random_states = _gather(_random_state(), self._group)
         problem = None
         if _rank(self._group) == 0:
-            problem = self._attempt(step, {"step": step, "random": everyones, "state": state})
+            problem = self._attempt(step, {"step": step, "random": random_states, "state": state})
         failed = _agree(int(problem is not None), "MAX", self._group)
         if problem is not None:
             raise problem
         if failed:
-            raise CheckpointError(f"rank 0 could not write the checkpoint of step {step}; its own error says why")
+            raise CheckpointError(
+                f"rank 0 could not write the checkpoint of step {step}; rank 0's error gives the reason"
+            )
 
     def load(self, map_location: Any = "cpu") -> Optional[Dict[str, Any]]:
-        """The newest state that all ranks have, with its ``step``, or None where there is nothing to go on from.
+        """Load the newest state that all ranks have, with its ``step``; None if there is no checkpoint to resume from.
 
-        The random state is restored as well if there are as many ranks as when it was saved. The file is unpickled:
+        The random state is restored too if the number of ranks is the same as when it was saved. The file is unpickled:
         load only from a folder that you trust.
 
         Raises:
-            CheckpointError: another rank has a newer one, and this rank's is gone.
+            CheckpointError: the ranks resume from a checkpoint that one of them does not have.
         """
         own = self._newest()
         step = _agree(own, "MIN", self._group)
@@ -79,20 +82,22 @@ class Checkpoints:
             return None
         missing = not self._is_whole(step)
         if _agree(int(missing), "MAX", self._group):
-            where = f"not whole in {self.folder} here" if missing else "not whole on another rank"
-            raise CheckpointError(f"all ranks go on from step {step}, and {self._path(step).name} is {where}")
-        found: Dict[str, Any] = _torch_load(self._path(step), map_location)
-        self._restore_random(found["random"])
-        return {"step": int(found["step"]), **found["state"]}
+            where = f"in {self.folder} on this rank" if missing else "on another rank"
+            raise CheckpointError(
+                f"all ranks resume from step {step}, but {self._path(step).name} is missing or incomplete {where}"
+            )
+        content: Dict[str, Any] = _torch_load(self._path(step), map_location)
+        self._restore_random(content["random"])
+        return {"step": int(content["step"]), **content["state"]}
 
     def _attempt(self, step: int, content: Mapping[str, Any]) -> Optional[Exception]:
-        """What went wrong, if anything did: the other ranks are to hear of it first. It comes without its traceback,
-        whose frames would keep the unfinished file open and the disk full."""
+        """Write the file and return the error, if any: the other ranks learn of it before it is raised. The error has
+        no traceback, whose frames would keep the unfinished file open and the disk full."""
         try:
             self._write(step, content)
         except OSError as error:
             return error.with_traceback(None)
-        except Exception as error:  # torch's own for a full disk, and whatever a state makes pickle raise
+        except Exception as error:  # torch's error for a full disk, and any error of pickle
             free = shutil.disk_usage(str(self.folder)).free
             what = f"the checkpoint of step {step} could not be written to {self.folder}, where {free} bytes are free"
             return CheckpointError(f"{what}: {type(error).__name__}: {error}")
@@ -117,42 +122,42 @@ class Checkpoints:
         return [int(name[1]) for name in names if name]
 
     def _newest(self) -> int:
-        """The step of the newest whole one here, or -1."""
+        """The step of the newest complete checkpoint on this host, or -1."""
         return next((step for step in sorted(self._steps(), reverse=True) if self._is_whole(step)), -1)
 
     def _is_whole(self, step: int) -> bool:
-        """Size and digest as LATEST says; of an older one, which LATEST knows nothing of, that it can be read."""
+        """Whether a checkpoint has the size and digest in LATEST; whether an older one, not in LATEST, can be read."""
         path, latest = self._path(step), self._latest()
         try:
             if latest.get("name") == path.name:
                 return path.stat().st_size == latest.get("bytes") and _digest(path) == latest.get("sha256")
             _torch_load(path, "cpu")
-        except Exception:  # torch.load raises whatever a damaged pickle makes it raise
+        except Exception:  # torch.load can raise any exception for a damaged pickle
             return False
         return True
 
     def _latest(self) -> Dict[str, Any]:
         try:
-            found = json.loads((self.folder / LATEST).read_text())
+            latest = json.loads((self.folder / LATEST).read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return latest if isinstance(latest, dict) else {}
 
-    def _restore_random(self, everyones: List[Any]) -> None:
-        if len(everyones) == _world_size(self._group):
-            _set_random_state(everyones[_rank(self._group)])
+    def _restore_random(self, states: List[Any]) -> None:
+        if len(states) == _world_size(self._group):
+            _set_random_state(states[_rank(self._group)])
         elif _rank(self._group) == 0:
             sys.stderr.write(
-                f"smdp: the checkpoint has the random state of {len(everyones)} ranks, and there are "
-                f"{_world_size(self._group)}: it is not restored\n"
+                f"smdp: the checkpoint has the random state of {len(states)} ranks, and there are "
+                f"{_world_size(self._group)}: the random state is not restored\n"
             )
 
 
 class StopFlag:
-    """Turns SIGTERM, which reaches the ranks at different moments, into one step after which all of them stop.
+    """Makes all ranks stop after the same step, although SIGTERM reaches them at different moments.
 
-    ``every``: only each so many-th call of ``agreed`` asks the other ranks, by an all_reduce of one number. Make one in
-    the main thread, before training begins; the handler that was there before is called as well.
+    ``every``: only every so many calls of ``agreed`` exchange the flag with the other ranks, by an all_reduce of one
+    number. Create the flag in the main thread before training begins; a handler installed before is called too.
     """
 
     def __init__(self, every: int = 1, group: Any = None) -> None:
@@ -165,17 +170,17 @@ class StopFlag:
 
     @property
     def asked(self) -> bool:
-        """Whether the signal has reached this rank; others may not know yet."""
+        """Whether this rank has received the signal; other ranks may not have received it yet."""
         return self._asked
 
     def agreed(self) -> bool:
-        """Whether all ranks stop here. Every rank calls it after every step."""
+        """Whether all ranks stop after this step. Every rank calls it after every step."""
         self._calls += 1
         if self._calls % self._every:
             return False
         agreed = bool(_agree(int(self._asked), "MAX", self._group))
         if agreed and not callable(self._before):
-            # The signal may be on its way to this rank still, and must not end it while it saves or after that.
+            # This rank may still receive the signal, which must not end it while it saves or after that.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         return agreed
 
@@ -186,9 +191,10 @@ class StopFlag:
 
 
 class ResumableSampler:
-    """A sampler that can begin within an epoch, around another such as ``DistributedSampler``.
+    """A sampler that can begin within an epoch; it wraps another one such as ``DistributedSampler``.
 
-    The script says with ``advance`` what it has trained on: a DataLoader reads ahead, so the sampler cannot know.
+    The script reports with ``advance`` how many samples it has trained on: a DataLoader reads ahead, so the sampler
+    cannot count them.
     """
 
     def __init__(self, sampler: Any, group: Any = None) -> None:
@@ -197,7 +203,7 @@ class ResumableSampler:
         self.position = 0  # samples of this rank in this epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """To be called at the beginning of each epoch; the one that was loaded goes on where it was left."""
+        """Call it at the beginning of each epoch; the epoch of a loaded state resumes at its position."""
         if epoch != self.epoch:
             self.position = 0
         self.epoch = epoch
@@ -218,7 +224,7 @@ class ResumableSampler:
         return {"epoch": self.epoch, "position": self.position, "ranks": _world_size(self._group)}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """With another number of ranks than saved, each begins where together they have seen as many samples."""
+        """Load a saved state. With another number of ranks, each rank begins at the same total number of samples."""
         self.epoch = state["epoch"]
         self.position = state["position"] * state["ranks"] // _world_size(self._group)
 
@@ -283,9 +289,9 @@ def _torch() -> Any:
 
 def _torch_load(path: Path, map_location: Any) -> Any:
     torch: Any = _torch()
-    # Later versions of torch refuse a script's own classes unless told so; earlier ones do not know the argument.
-    knows = "weights_only" in torch.load.__code__.co_varnames
-    return torch.load(str(path), map_location=map_location, **({"weights_only": False} if knows else {}))
+    # Later versions of torch refuse a script's own classes without this argument; earlier ones do not have it.
+    has_argument = "weights_only" in torch.load.__code__.co_varnames
+    return torch.load(str(path), map_location=map_location, **({"weights_only": False} if has_argument else {}))
 
 
 def _is_distributed() -> bool:
@@ -302,7 +308,7 @@ def _world_size(group: Any) -> int:
 
 
 def _agree(value: int, operation: str, group: Any) -> int:
-    """The smallest or largest of the ranks' values, by one all_reduce of one number."""
+    """The smallest or largest (``operation`` MIN or MAX) of the ranks' values, by an all_reduce of one number."""
     if not _is_distributed():
         return value
     torch: Any = _torch()
@@ -315,6 +321,6 @@ def _agree(value: int, operation: str, group: Any) -> int:
 def _gather(value: Any, group: Any) -> List[Any]:
     if not _is_distributed():
         return [value]
-    everyones: List[Any] = [None] * _world_size(group)
-    _torch().distributed.all_gather_object(everyones, value, group=group)
-    return everyones
+    values: List[Any] = [None] * _world_size(group)
+    _torch().distributed.all_gather_object(values, value, group=group)
+    return values

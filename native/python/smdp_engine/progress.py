@@ -1,7 +1,6 @@
-"""Progress of a training script, as event lines on its standard output (docs/events.md).
+"""Reports the progress of a training script as event lines on its standard output (docs/reference/events.md).
 
-The follower of a job draws its progress bar from these lines and nothing else. Outside a job they are
-printed just the same: a line of JSON harms nobody.
+The follower of a job draws its progress bar from these lines. The lines are printed outside a job too.
 """
 
 import json
@@ -27,10 +26,10 @@ def emit(event: str, **fields: Value) -> None:
         "time": round(time.time(), 3),
         "rank": int(os.environ.get("RANK", "0")),
     }
-    taken = envelope.keys() & fields.keys()
-    if taken:
-        raise ValueError(f"{', '.join(sorted(taken))}: the event line's own field, choose another name")
-    # One write call, so that lines of several threads cannot mix; allow_nan would make it no JSON at all.
+    reserved = envelope.keys() & fields.keys()
+    if reserved:
+        raise ValueError(f"{', '.join(sorted(reserved))}: reserved by the event line, choose another name")
+    # One write call, so that lines of several threads cannot mix; allow_nan would give invalid JSON.
     line = json.dumps({**envelope, **{name: _plain(value) for name, value in fields.items()}}, allow_nan=False)
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -46,7 +45,7 @@ def step(done: int, total: int, **metrics: Value) -> None:
 
 
 def _plain(value: Value) -> Value:
-    """NaN and infinities are no JSON numbers; their names travel instead."""
+    """JSON has no NaN and no infinities; their names are written instead."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -1,9 +1,9 @@
-// A device without hardware, for tests: what it is told to do it does late, on threads of its own.
+// A device without hardware, for tests: it executes its work late, on separate threads.
 //
-// Its memory is the host's, its streams are queues. Each queue works in order and after a delay, so whoever
-// reads a tensor without having waited in the right place reads old values. Memory that is let go of is
-// overwritten as soon as its stream, and those it was noted on, have passed: whoever lets go of it too early
-// reads rubbish. The queues can be held, to see who waits for them and who does not.
+// Its memory is host memory, its streams are queues. Each queue works in order and after a delay, so code
+// that reads a tensor without the right wait reads old values. Released memory is overwritten as soon as its
+// stream, and the streams that it was recorded on, have passed: code that releases it too early reads invalid
+// values. The queues can be paused, to see which code waits for them.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -352,13 +352,13 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, module) {
 
 PYBIND11_MODULE(late_device, module) {
   at::RegisterPrivateUse1HooksInterface(new Hooks());
-  // All streams but the default one do nothing until they are let go.
+  // All streams but the default one are paused until they are released.
   module.def("hold", [](bool held) {
     for (size_t i = 1; i < kQueues; ++i) {
       queues[i].hold(held);
     }
   });
-  // Whoever asks whether an event has passed hears that the device failed.
+  // A query whether an event has passed reports that the device failed.
   module.def("fail", [](bool fails) { failing = fails; });
   module.def("is_available", [] { return true; });
   module.def("device_count", [] { return 1; });

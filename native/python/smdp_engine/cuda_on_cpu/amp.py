@@ -1,4 +1,4 @@
-"""Autocast and GradScaler for "cuda", by those that torch has for the CPU."""
+"""Autocast and GradScaler for "cuda", with torch's implementations for the CPU."""
 
 import functools
 import importlib
@@ -6,7 +6,7 @@ import sys
 import warnings
 from typing import Any
 
-from .not_imitated import PAGE, NotImitated
+from .not_emulated import PAGE, NotEmulated
 
 torch: Any = importlib.import_module("torch")
 
@@ -47,14 +47,14 @@ def _computed(dtype: Any) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def _takes_float16() -> bool:
-    """The first releases of torch 2 have no autocast to float16 on CPUs."""
-    tried = _autocast.__new__(_autocast)
+    """Whether torch has autocast to float16 on CPUs, which the first releases of torch 2 lack."""
+    context = _autocast.__new__(_autocast)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _init(tried, "cpu", dtype=torch.float16)
-    if not tried._enabled:
-        sys.stderr.write(f"smdp: this torch has no float16 autocast on CPUs, bfloat16 stands in for it ({PAGE})\n")
-    return bool(tried._enabled)
+        _init(context, "cpu", dtype=torch.float16)
+    if not context._enabled:
+        sys.stderr.write(f"smdp: this torch has no float16 autocast on CPUs: using bfloat16 instead ({PAGE})\n")
+    return bool(context._enabled)
 
 
 def _cpu_is_enabled() -> bool:
@@ -66,7 +66,7 @@ def _is_autocast_enabled(device_type: Any = None) -> bool:
 
 
 def _current_dtype() -> Any:
-    """Inside of autocast what it casts to, outside what it would cast to."""
+    """The type to which autocast casts here, or would cast."""
     return _cpu_dtype() if _cpu_is_enabled() else _gpu_dtype()
 
 
@@ -95,5 +95,5 @@ def _scaler_init(original: Any) -> Any:
 
 def _refuse_scaler(self: Any, *args: Any, enabled: bool = True, **kwargs: Any) -> None:
     if enabled:
-        raise NotImitated("GradScaler", f"it needs torch 2.3 or newer on CPUs, this is {torch.__version__}")
+        raise NotEmulated("GradScaler", f"it needs torch 2.3 or newer on CPUs, this is {torch.__version__}")
     self._enabled = False

@@ -1,4 +1,4 @@
-"""The imitated GPUs: how many there are, which one a thread has chosen, and which one an argument means."""
+"""The emulated GPUs: their number, the current one of each thread, and the one that an argument means."""
 
 import importlib
 import os
@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Optional
 torch: Any = importlib.import_module("torch")
 
 
-class _Chosen(threading.local):
-    """By each thread for itself, as with CUDA."""
+class _Current(threading.local):
+    """The current GPU and streams of each thread, as in CUDA."""
 
     def __init__(self) -> None:
         self.index = 0
@@ -17,12 +17,12 @@ class _Chosen(threading.local):
 
 
 class Devices:
-    """As many as the host has workers, less those that CUDA_VISIBLE_DEVICES hides."""
+    """One GPU for each worker of the host, without those that CUDA_VISIBLE_DEVICES hides."""
 
     def __init__(self) -> None:
-        self._chosen = _Chosen()
+        self._current = _Current()
         self.initialized = False
-        self._homes: Dict[int, Any] = {}
+        self._cpu_devices: Dict[int, Any] = {}
 
     def count(self) -> int:
         workers = int(os.environ.get("LOCAL_WORLD_SIZE") or "1")
@@ -31,51 +31,51 @@ class Devices:
 
     def current(self) -> int:
         self.init()
-        return self._chosen.index
+        return self._current.index
 
     @property
     def streams(self) -> List[Any]:
-        """Those that this thread has entered, innermost last."""
-        return self._chosen.streams
+        """The streams that this thread has entered, innermost last."""
+        return self._current.streams
 
     def named(self, index: int) -> Any:
         return torch.device("cuda", index)
 
-    def home(self, index: int) -> Any:
-        """The device of the tensors of a GPU: the CPU, but an object that is known again where tensors are to go to it.
+    def cpu_device(self, index: int) -> Any:
+        """The device of the tensors on a GPU: the CPU device, as an object that identifies the GPU.
 
-        So ``x.to(weight.device)`` goes to the GPU of the weight, and every question is answered as for the CPU.
+        So ``x.to(weight.device)`` moves x to the GPU of the weight, and in all else the device behaves as the CPU.
         """
-        return self._homes.setdefault(index, torch.device("cpu"))
+        return self._cpu_devices.setdefault(index, torch.device("cpu"))
 
     def choose(self, index: int) -> None:
-        self._chosen.index = self._checked(index)
+        self._current.index = self._checked(index)
 
     def init(self) -> None:
         if self.count() == 0:
-            raise RuntimeError("No CUDA GPUs are available: CUDA_VISIBLE_DEVICES hides those that are imitated")
+            raise RuntimeError("No CUDA GPUs are available: CUDA_VISIBLE_DEVICES hides all emulated GPUs")
         self.initialized = True
 
     def index(self, device: Any) -> Optional[int]:
-        """Of the GPU that an argument named ``device`` means; None if it means something else.
+        """The index of the GPU that an argument named ``device`` means; None if it means no GPU.
 
         Raises:
-            RuntimeError: there is no such GPU, as with CUDA.
+            RuntimeError: the GPU does not exist, as with CUDA.
         """
         if isinstance(device, str) and device.startswith("cuda"):
             device = torch.device(device)
         if isinstance(device, torch.device):
             if device.type != "cuda":
-                return next((index for index, home in self._homes.items() if home is device), None)
+                return next((index for index, cpu_device in self._cpu_devices.items() if cpu_device is device), None)
             device = self.current() if device.index is None else device.index
         if isinstance(device, int) and not isinstance(device, bool):
             return self._checked(device)
         return None
 
-    def meant(self, device: Any = None) -> int:
-        """The same for functions of ``torch.cuda``, where None is the current GPU.
+    def resolve(self, device: Any = None) -> int:
+        """The index of the GPU for functions of ``torch.cuda``, where None is the current GPU.
 
-        A tensor's own device, which is the CPU, is taken for the current GPU too.
+        The CPU device of a tensor means the current GPU too.
         """
         index = self.index(device)
         if index is not None:
@@ -88,17 +88,17 @@ class Devices:
         self.init()
         if not 0 <= index < self.count():
             raise RuntimeError(
-                f"CUDA error: invalid device ordinal: there is no cuda:{index}, this host imitates {self.count()} "
-                "GPUs, one for each worker; the worker's own is the one of its local rank"
+                f"CUDA error: invalid device ordinal: there is no cuda:{index}, this host emulates {self.count()} "
+                "GPUs, one for each worker; use the GPU with the worker's local rank"
             )
         return index
 
 
 def _visible(text: str, workers: int) -> int:
-    """As CUDA reads it: what stands behind a number that is none of a GPU does not count."""
+    """The number of GPUs in CUDA_VISIBLE_DEVICES. As in CUDA, entries after an invalid one do not count."""
     count = 0
-    for one in text.split(","):
-        if not one.strip().isdecimal() or int(one) >= workers:
+    for entry in text.split(","):
+        if not entry.strip().isdecimal() or int(entry) >= workers:
             break
         count += 1
     return count

@@ -1,7 +1,7 @@
-"""The function mode: every call of torch that names a GPU, answered on the CPU.
+"""The function mode: runs every call of torch that names a GPU on the CPU.
 
-A mode is on in one thread. So new threads turn it on before they begin, and the engine of autograd does for the hooks
-and functions that it runs, as torch turns modes off inside what they handle.
+A mode is active in one thread. So new threads activate it before they run, and the autograd engine activates it for the
+hooks and functions that it runs, since torch deactivates modes inside the calls that they handle.
 """
 
 import importlib
@@ -31,7 +31,7 @@ class OnCpu(_overrides.TorchFunctionMode):  # type: ignore[misc]
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
         result = func(*args, **kwargs)
-        # What a call changed in place stays where it was: cpu_tensor.copy_(gpu_tensor).
+        # A tensor that a call changes in place stays on its device: cpu_tensor.copy_(gpu_tensor).
         if index is not None and not (args and result is args[0]):
             placement.put(result, index)
         return result
@@ -40,11 +40,11 @@ class OnCpu(_overrides.TorchFunctionMode):  # type: ignore[misc]
 MODE = OnCpu()
 
 
-class turned_on:  # noqa: N801 (a context manager, and not one of contextlib's: it runs for every thread)
-    """The mode, unless it is on already."""
+class turned_on:  # noqa: N801 (a context manager without contextlib's overhead: it runs for every thread)
+    """Activates the mode unless it is active."""
 
     def __enter__(self) -> None:
-        self._entered = not any(one is MODE for one in _overrides._get_current_function_mode_stack())
+        self._entered = not any(mode is MODE for mode in _overrides._get_current_function_mode_stack())
         if self._entered:
             MODE.__enter__()
 
@@ -62,7 +62,7 @@ def with_mode(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def turn_on() -> None:
-    """For this thread and those to come."""
+    """Activate the mode for this thread and all later ones."""
     MODE.__enter__()
     thread: Any = threading.Thread
     thread._bootstrap_inner = with_mode(thread._bootstrap_inner)
@@ -71,7 +71,7 @@ def turn_on() -> None:
 
 
 class _Engine:
-    """torch's engine of autograd, with the mode on in what it runs."""
+    """torch's autograd engine, with the mode active in the functions that it runs."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -99,7 +99,7 @@ def _to(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _cuda(self: Any, device: Any = None, *_args: Any, **_kwargs: Any) -> Any:
-    return _moved(self, self, devices.meant(device))
+    return _moved(self, self, devices.resolve(device))
 
 
 def _cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -107,9 +107,9 @@ def _cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _moved(source: Any, result: Any, index: Any) -> Any:
-    """The result on the GPU ``index``, None for the CPU: a copy where the source was elsewhere.
+    """The result on the GPU ``index``, None for the CPU: a copy if the source is on another device.
 
-    A parameter that is being trained is moved as it is: a copy of it would not be trained.
+    A trained parameter is moved without a copy: a copy would not be trained.
     """
     stays = source.requires_grad and source.is_leaf and torch.is_grad_enabled()
     if result is source and placement.of(source) != index and not stays:
@@ -120,7 +120,7 @@ def _moved(source: Any, result: Any, index: Any) -> Any:
 
 
 def _pin_memory(self: Any, device: Any = None) -> Any:
-    """A copy, as with CUDA, but in memory that is like any other."""
+    """A copy, as with CUDA, but in ordinary memory."""
     return self.clone()
 
 
@@ -130,7 +130,7 @@ def _is_cuda(self: Any, *_type: Any) -> bool:
 
 def _device(self: Any, *_type: Any) -> Any:
     index = placement.of(self)
-    return _Tensor.device.__get__(self) if index is None else devices.home(index)
+    return _Tensor.device.__get__(self) if index is None else devices.cpu_device(index)
 
 
 def _get_device(self: Any) -> int:
@@ -143,7 +143,7 @@ def _type(self: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     result = _Tensor.type(self, dtype.replace("torch.cuda.", "torch.") if on_gpu else dtype, *args, **kwargs)
     if isinstance(result, str):
         return result
-    return _moved(self, result, devices.meant() if on_gpu else placement.of(self))
+    return _moved(self, result, devices.resolve() if on_gpu else placement.of(self))
 
 
 _SPECIAL: Dict[Any, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""The parts of torch's data parallelism that look at devices."""
+"""The parts of torch's data parallelism that depend on devices."""
 
 import functools
 import importlib
@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from .devices import devices
-from .not_imitated import NotImitated
+from .not_emulated import NotEmulated
 
 torch: Any = importlib.import_module("torch")
 
@@ -16,7 +16,7 @@ _BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 def apply() -> None:
     ddp = torch.nn.parallel.DistributedDataParallel
     ddp.__init__ = _ddp_init(ddp.__init__)
-    ddp._passing_sync_batchnorm_handle = lambda _self, _module: None  # it only refuses SyncBatchNorm on CPUs
+    ddp._passing_sync_batchnorm_handle = lambda _self, _module: None  # the original only refuses SyncBatchNorm on CPUs
     torch.nn.DataParallel.__init__ = _refuse_data_parallel
     if torch.distributed.is_available():
         torch.nn.SyncBatchNorm.forward = _sync_batch_norm
@@ -35,17 +35,17 @@ def _ddp_init(original: Any) -> Any:
         self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *more: Any, **named: Any
     ) -> None:
         if device_ids is not None and len(device_ids) == 1:
-            devices.meant(device_ids[0])
+            devices.resolve(device_ids[0])
             device_ids = None
         if output_device is not None:
-            devices.meant(output_device)
+            devices.resolve(output_device)
         original(self, module, device_ids, None, *more, **named)
 
     return init
 
 
 def _mesh_init(original: Any) -> Any:
-    """FSDP2 shards what lies on the devices of a mesh."""
+    """FSDP2 shards the tensors on the devices of a mesh."""
 
     @functools.wraps(original)
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
@@ -55,19 +55,21 @@ def _mesh_init(original: Any) -> Any:
 
 
 def _refuse_data_parallel(self: Any, *_args: Any, **_kwargs: Any) -> None:
-    raise NotImitated("torch.nn.DataParallel", "use DistributedDataParallel, with a worker for each GPU")
+    raise NotEmulated("torch.nn.DataParallel", "use DistributedDataParallel, with a worker for each GPU")
 
 
 def _init_group(original: Any) -> Any:
-    """Without the device to bind to; torch refuses NCCL as it is not built in, which says too little."""
+    """Omits the device to bind to, and refuses NCCL with a clearer message than torch."""
 
     @functools.wraps(original)
     def init(*args: Any, **kwargs: Any) -> Any:
         backend = kwargs.get("backend", args[0] if args else None)
         if "nccl" in str(backend).lower():
-            raise NotImitated("NCCL", f'backend="smddp" (or "gloo") in place of {backend!r} works here and on GPUs')
+            raise NotEmulated(
+                "NCCL", f'replace {backend!r} with backend="smddp" or "gloo", which work with and without GPUs'
+            )
         if kwargs.get("device_id") is not None:
-            devices.meant(kwargs.pop("device_id"))
+            devices.resolve(kwargs.pop("device_id"))
         return original(*args, **kwargs)
 
     return init
@@ -76,8 +78,8 @@ def _init_group(original: Any) -> Any:
 def _barrier(original: Any) -> Any:
     @functools.wraps(original)
     def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, **more: Any) -> Any:
-        for one in device_ids or ():
-            devices.meant(one)
+        for device in device_ids or ():
+            devices.resolve(device)
         return original(group, async_op, **more)
 
     return barrier
@@ -88,21 +90,21 @@ def _compile(original: Any) -> Any:
     def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("disable") or os.environ.get("TORCHDYNAMO_DISABLE") == "1":
             return original(model, *args, **kwargs)
-        advice = "environment: {TORCHDYNAMO_DISABLE: '1'} in the job file runs the model as it is"
+        advice = "to run the model without it, add environment: {TORCHDYNAMO_DISABLE: '1'} to the job file"
         if isinstance(model, torch.nn.Module):
-            raise NotImitated("torch.compile", advice)
-        # A module may decorate functions that nobody calls.
+            raise NotEmulated("torch.compile", advice)
+        # A module may decorate functions that are never called.
         return functools.partial(_refuse_call, advice)
 
     return compile_
 
 
 def _refuse_call(advice: str, *_args: Any, **_kwargs: Any) -> Any:
-    raise NotImitated("torch.compile", advice)
+    raise NotEmulated("torch.compile", advice)
 
 
 def _sync_batch_norm(self: Any, input: Any) -> Any:
-    """torch's own is for GPUs alone. Two exchanges, each way: the mean, then the squares of what differs from it."""
+    """torch's implementation needs GPUs. Two exchanges in each direction: the mean, then the squared differences."""
     dist = torch.distributed
     group = self.process_group or (dist.group.WORLD if dist.is_initialized() else None)
     if not self.training or group is None or dist.get_world_size(group) == 1:
@@ -118,7 +120,7 @@ def _sync_batch_norm(self: Any, input: Any) -> Any:
     centred = values - mean.view(shape)
     variance = _all_reduce((centred * centred).sum(dims), group) / count
     if self.track_running_stats:
-        _follow(self, mean.detach(), variance.detach() * (count / (count - 1)))
+        _update_running_stats(self, mean.detach(), variance.detach() * (count / (count - 1)))
     result = centred * torch.rsqrt(variance + self.eps).view(shape)
     if self.affine:
         result = result * self.weight.view(shape) + self.bias.view(shape)
@@ -126,7 +128,7 @@ def _sync_batch_norm(self: Any, input: Any) -> Any:
 
 
 class _Sum(torch.autograd.Function):  # type: ignore[misc]
-    """Over the ranks; so is its gradient."""
+    """The sum over the ranks; its gradient is one too."""
 
     @staticmethod
     def forward(ctx: Any, values: Any, group: Any) -> Any:
@@ -144,7 +146,7 @@ def _all_reduce(values: Any, group: Any) -> Any:
     return _Sum.apply(values, group)
 
 
-def _follow(norm: Any, mean: Any, variance: Any) -> None:
+def _update_running_stats(norm: Any, mean: Any, variance: Any) -> None:
     norm.num_batches_tracked.add_(1)
     part = norm.momentum if norm.momentum is not None else 1.0 / norm.num_batches_tracked.item()
     norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), part)

@@ -1,14 +1,14 @@
-"""``torch.cuda`` and what else in torch asks for a GPU outside of functions that a mode sees."""
+"""``torch.cuda``, and other parts of torch that use a GPU outside of the functions that a mode intercepts."""
 
 import functools
 import importlib
 from typing import Any, Callable, Dict
 
-from . import amp, figures, mode, parallel, profiling, streams
+from . import amp, mode, parallel, profiling, statistics, streams
 from .devices import devices
-from .not_imitated import NotImitated
+from .not_emulated import NotEmulated
 from .placement import placement
-from .profiling import nothing
+from .profiling import no_op
 
 torch: Any = importlib.import_module("torch")
 
@@ -16,23 +16,23 @@ _TYPES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int",
 
 
 def apply() -> None:
-    """In this process, for good."""
-    _answer(torch.cuda, _CUDA)
+    """Patch torch permanently in this process."""
+    _replace(torch.cuda, _CUDA)
     for name in ("memory", "random", "streams"):
         module = importlib.import_module(f"torch.cuda.{name}")
-        _answer(module, {one: answer for one, answer in _CUDA.items() if hasattr(module, one)})
-    _refuse_the_rest(torch.cuda, _KEPT | set(_CUDA))
+        _replace(module, {member: value for member, value in _CUDA.items() if hasattr(module, member)})
+    _refuse_the_rest(torch.cuda, _UNCHANGED | set(_CUDA))
     for name in ("graphs", "nccl", "memory"):
         _refuse_the_rest(importlib.import_module(f"torch.cuda.{name}"), set(_CUDA))
-    _answer(torch.cuda.nccl, {one: _refusal(f"torch.cuda.nccl.{one}") for one in ("version", "unique_id")})
-    _answer(torch.cuda.memory, dict.fromkeys(("_record_memory_history", "_snapshot", "_dump_snapshot"), _no_snapshot))
+    _replace(torch.cuda.nccl, {name: _refusal(f"torch.cuda.nccl.{name}") for name in ("version", "unique_id")})
+    _replace(torch.cuda.memory, dict.fromkeys(("_record_memory_history", "_snapshot", "_dump_snapshot"), _no_snapshot))
     if hasattr(torch, "accelerator"):  # since torch 2.6
-        _answer(torch.accelerator, _ACCELERATOR)
-    for one in _TYPES:
-        setattr(torch.cuda, f"{one}Tensor", getattr(torch, f"{one}Tensor"))
+        _replace(torch.accelerator, _ACCELERATOR)
+    for name in _TYPES:
+        setattr(torch.cuda, f"{name}Tensor", getattr(torch, f"{name}Tensor"))
     torch.set_default_tensor_type = _set_default_tensor_type(torch.set_default_tensor_type)
     torch.Generator = _Generator
-    torch.Tensor.record_stream = nothing  # torch would look at the stream's type before the mode is asked
+    torch.Tensor.record_stream = no_op  # torch checks the stream's type before it calls the mode
     torch.UntypedStorage.cuda = _storage_to_gpu
     torch.serialization.register_package(5, lambda _storage: None, _restore)
     _on_cpu(importlib.import_module("torch.utils._device"))
@@ -42,14 +42,14 @@ def apply() -> None:
     mode.turn_on()
 
 
-def _answer(module: Any, answers: Dict[str, Any]) -> None:
-    for name, answer in answers.items():
-        setattr(module, name, answer)
+def _replace(module: Any, members: Dict[str, Any]) -> None:
+    for name, value in members.items():
+        setattr(module, name, value)
 
 
-def _refuse_the_rest(module: Any, answered: Any) -> None:
-    """Every public function and class that has no imitation; newer releases of torch may bring more."""
-    for name in set(getattr(module, "__all__", ())) - set(answered):
+def _refuse_the_rest(module: Any, emulated: Any) -> None:
+    """Make every other public function and class raise NotEmulated; newer releases of torch may add some."""
+    for name in set(getattr(module, "__all__", ())) - set(emulated):
         value = getattr(module, name, None)
         if isinstance(value, type):
             setattr(module, name, type(name, (), {"__new__": _refusal(f"{module.__name__}.{name}")}))
@@ -59,16 +59,16 @@ def _refuse_the_rest(module: Any, answered: Any) -> None:
 
 def _refusal(what: str) -> Callable[..., Any]:
     def refuse(*_args: Any, **_kwargs: Any) -> Any:
-        raise NotImitated(what)
+        raise NotEmulated(what)
 
     return refuse
 
 
-_no_snapshot = _refusal("a snapshot of a GPU's memory")
+_no_snapshot = _refusal("a snapshot of GPU memory")
 
 
 def _synchronize(device: Any = None) -> None:
-    devices.meant(device)
+    devices.resolve(device)
 
 
 class _Device:
@@ -76,7 +76,7 @@ class _Device:
 
     def __init__(self, device: Any) -> None:
         none = device is None or (isinstance(device, int) and device < 0)
-        self.idx = -1 if none else devices.meant(device)
+        self.idx = -1 if none else devices.resolve(device)
 
     def __enter__(self) -> None:
         self.prev_idx = devices.current()
@@ -94,18 +94,18 @@ def _device_of(tensor: Any) -> _Device:
 
 def _set_device(device: Any) -> None:
     if not (isinstance(device, int) and device < 0):
-        devices.choose(devices.meant(device))
+        devices.choose(devices.resolve(device))
 
 
 class _GeneratorType(type(torch.Generator)):  # type: ignore[misc]
-    """All that torch makes itself are of it too."""
+    """Makes torch's own generators instances of the class."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, torch._C.Generator)
 
 
 class _Generator(torch._C.Generator, metaclass=_GeneratorType):  # type: ignore[misc]
-    """One for a GPU is one for the CPU."""
+    """A generator for a GPU is one for the CPU."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
         return torch._C.Generator("cpu" if devices.index(device) is not None else device)
@@ -117,12 +117,12 @@ def _set_default_tensor_type(original: Any) -> Any:
 
 def _storage_to_gpu(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
     copy = self.clone()
-    placement.put(copy, devices.meant(device))
+    placement.put(copy, devices.resolve(device))
     return copy
 
 
 def _restore(storage: Any, location: str) -> Any:
-    """What a file says was on a GPU, or `map_location` wants there."""
+    """Restore a storage that a file or `map_location` places on a GPU."""
     index = devices.index(location)
     if index is None:
         return None
@@ -131,7 +131,7 @@ def _restore(storage: Any, location: str) -> Any:
 
 
 def _on_cpu(module: Any) -> None:
-    """`with torch.device("cuda")` and the default device."""
+    """Support `with torch.device("cuda")` and the default device."""
     context, constructors = module.DeviceContext, module._device_constructors()
     init, call = context.__init__, context.__torch_function__
 
@@ -144,33 +144,33 @@ def _on_cpu(module: Any) -> None:
 
     @functools.wraps(call)
     def placed(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        unsaid = (kwargs or {}).get("device") is None  # asked before the call, which writes it in
+        is_default = (kwargs or {}).get("device") is None  # checked before the call, which sets it
         result = call(self, func, types, args, kwargs)
-        if self.gpu is not None and unsaid and func in constructors:
+        if self.gpu is not None and is_default and func in constructors:
             placement.put(result, self.gpu)
         return result
 
     context.__init__, context.__torch_function__ = on_cpu, placed
 
 
-_KEPT = {"amp", "check_error", "cudaStatus", "CudaError", "DeferredCudaCallError", "has_half", "has_magma"}
-_KEPT |= {f"{one}{kind}" for one in (*_TYPES, "ComplexFloat", "ComplexDouble") for kind in ("Tensor", "Storage")}
+_UNCHANGED = {"amp", "check_error", "cudaStatus", "CudaError", "DeferredCudaCallError", "has_half", "has_magma"}
+_UNCHANGED |= {f"{name}{kind}" for name in (*_TYPES, "ComplexFloat", "ComplexDouble") for kind in ("Tensor", "Storage")}
 _MEMORY: Dict[str, Any] = {
     **dict.fromkeys(
-        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), figures.zero
+        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), statistics.zero
     ),
-    **dict.fromkeys(("memory_cached", "max_memory_cached"), figures.zero),
-    **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), figures.zero),
+    **dict.fromkeys(("memory_cached", "max_memory_cached"), statistics.zero),
+    **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), statistics.zero),
     "reset_peak_memory_stats": _synchronize,
     "reset_accumulated_memory_stats": _synchronize,
-    "memory_stats": figures.statistics,
-    "empty_cache": nothing,
+    "memory_stats": statistics.memory_statistics,
+    "empty_cache": no_op,
 }
 _CUDA: Dict[str, Any] = {
     **_MEMORY,
-    "memory_summary": figures.summary,
-    "mem_get_info": figures.memory,
-    "ipc_collect": nothing,
+    "memory_summary": statistics.summary,
+    "mem_get_info": statistics.memory,
+    "ipc_collect": no_op,
     "is_available": lambda: devices.count() > 0,
     "device_count": devices.count,
     "current_device": devices.current,
@@ -181,9 +181,9 @@ _CUDA: Dict[str, Any] = {
     "_lazy_init": devices.init,
     "is_initialized": lambda: devices.initialized,
     "synchronize": _synchronize,
-    "get_device_name": figures.name,
-    "get_device_properties": figures.properties,
-    "get_device_capability": figures.capability,
+    "get_device_name": statistics.name,
+    "get_device_properties": statistics.properties,
+    "get_device_capability": statistics.capability,
     "can_device_access_peer": lambda device, peer_device: False,
     "get_arch_list": list,
     "get_gencode_flags": str,
@@ -198,19 +198,19 @@ _CUDA: Dict[str, Any] = {
     "set_stream": streams.set_stream,
     "current_stream": streams.current_stream,
     "default_stream": streams.default_stream,
-    "default_generators": figures.Generators(),
-    "manual_seed": figures.manual_seed,
-    "manual_seed_all": figures.manual_seed_all,
-    "seed": figures.seed,
-    "seed_all": figures.seed_all,
-    "initial_seed": figures.initial_seed,
-    "get_rng_state": figures.get_rng_state,
-    "get_rng_state_all": figures.get_rng_state_all,
-    "set_rng_state": figures.set_rng_state,
-    "set_rng_state_all": figures.set_rng_state_all,
+    "default_generators": statistics.Generators(),
+    "manual_seed": statistics.manual_seed,
+    "manual_seed_all": statistics.manual_seed_all,
+    "seed": statistics.seed,
+    "seed_all": statistics.seed_all,
+    "initial_seed": statistics.initial_seed,
+    "get_rng_state": statistics.get_rng_state,
+    "get_rng_state_all": statistics.get_rng_state_all,
+    "set_rng_state": statistics.set_rng_state,
+    "set_rng_state_all": statistics.set_rng_state_all,
 }
 _ACCELERATOR: Dict[str, Any] = {
-    **{one: answer for one, answer in _MEMORY.items() if hasattr(getattr(torch, "accelerator", None), one)},
+    **{name: value for name, value in _MEMORY.items() if hasattr(getattr(torch, "accelerator", None), name)},
     "is_available": _CUDA["is_available"],
     "device_count": devices.count,
     "current_accelerator": lambda check_available=False: torch.device("cuda") if devices.count() else None,
@@ -222,5 +222,5 @@ _ACCELERATOR: Dict[str, Any] = {
     "current_stream": streams.current_stream,
     "set_stream": streams.set_stream,
     "synchronize": _synchronize,
-    "get_memory_info": figures.memory,
+    "get_memory_info": statistics.memory,
 }

@@ -1,7 +1,7 @@
 """Which tensors the script has put on a GPU.
 
-All lie on the CPU. But a script that moves one to the GPU gets a copy from CUDA, and may change it in place; so it must
-get one here. The storages of such tensors are remembered, and those of what is computed from them.
+All tensors are on the CPU. But with CUDA a script that moves a tensor to the GPU gets a copy, which it may change in
+place; so the emulation copies too. It records the storages of such tensors and of results computed from them.
 """
 
 import importlib
@@ -11,27 +11,27 @@ torch: Any = importlib.import_module("torch")
 _reductions: Any = importlib.import_module("torch.multiprocessing.reductions")
 
 
-_LEAST = 4096
+_MIN_LIMIT = 4096
 
 
 class Placement:
-    """Storages by address. A weak reference keeps the address from being given to another while it is in here."""
+    """Storages by address. A weak reference prevents the reuse of the address while it is recorded."""
 
     def __init__(self) -> None:
         self._gpu: Dict[int, Tuple[Any, int]] = {}
-        self._limit = _LEAST
+        self._limit = _MIN_LIMIT
 
     def of(self, tensor: Any) -> Optional[int]:
         """The index of the GPU, or None for the CPU."""
         storage = _storage(tensor)
-        found = self._gpu.get(storage._cdata) if storage is not None else None
-        return found[1] if found is not None else None
+        entry = self._gpu.get(storage._cdata) if storage is not None else None
+        return entry[1] if entry is not None else None
 
     def put(self, value: Any, index: int) -> None:
-        """For a tensor, a storage, or some of them in a list or tuple."""
+        """Record the GPU of a tensor, a storage, or a list or tuple of them."""
         if isinstance(value, (list, tuple)):
-            for one in value:
-                self.put(one, index)
+            for item in value:
+                self.put(item, index)
             return
         storage = _storage(value)
         if storage is not None and self._gpu.get(storage._cdata, (None, None))[1] != index:
@@ -53,11 +53,11 @@ class Placement:
     def _sweep(self) -> None:
         if len(self._gpu) < self._limit:
             return
-        # A copy in one step: other threads may put theirs meanwhile.
+        # A copy in one step: other threads may add entries meanwhile.
         for address, (storage, _) in list(self._gpu.items()):
             if storage.expired():
                 self._gpu.pop(address, None)
-        self._limit = max(_LEAST, 2 * len(self._gpu))
+        self._limit = max(_MIN_LIMIT, 2 * len(self._gpu))
 
 
 def _storage(value: Any) -> Any:
@@ -67,7 +67,7 @@ def _storage(value: Any) -> Any:
         return None
     try:
         return value.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # a tensor without memory of its own, as torch.func makes them
+    except (NotImplementedError, RuntimeError):  # a tensor without its own memory, such as torch.func's
         return None
 
 

@@ -1,4 +1,4 @@
-"""Profilers see the CPU; ranges and marks are for programs that watch a GPU."""
+"""Profilers record the CPU only; NVTX ranges and marks have no effect."""
 
 import contextlib
 import functools
@@ -9,18 +9,18 @@ from typing import Any, Iterator
 def apply() -> None:
     nvtx: Any = importlib.import_module("torch.cuda.nvtx")
     nvtx.range_push = nvtx.range_pop = nvtx.range_start = _zero
-    nvtx.range_end = nvtx.mark = nothing
+    nvtx.range_end = nvtx.mark = no_op
     nvtx.range = _range
     cuda: Any = importlib.import_module("torch.cuda.profiler")
-    cuda.start = cuda.stop = cuda.init = nothing
+    cuda.start = cuda.stop = cuda.init = no_op
     autograd: Any = importlib.import_module("torch.autograd.profiler")
     autograd.profile.__init__ = _without_cuda(autograd.profile.__init__)
     kineto: Any = importlib.import_module("torch.profiler.profiler")
     kineto._KinetoProfile.__init__ = _of_cpu(kineto._KinetoProfile.__init__, kineto.ProfilerActivity.CUDA)
 
 
-def nothing(*_args: Any, **_kwargs: Any) -> None:
-    """For what has no effect on a CPU."""
+def no_op(*_args: Any, **_kwargs: Any) -> None:
+    """Replaces functions without an effect on a CPU."""
 
 
 def _zero(*_args: Any) -> int:
@@ -47,7 +47,7 @@ def _of_cpu(original: Any, cuda: Any) -> Any:
     @functools.wraps(original)
     def init(self: Any, *, activities: Any = None, **settings: Any) -> None:
         if activities is not None:
-            activities = [one for one in activities if one != cuda]
+            activities = [activity for activity in activities if activity != cuda]
         original(self, activities=activities, **settings)
 
     return init

@@ -1,20 +1,20 @@
-"""Streams and events. The CPU has done what it was told when a call returns, so a stream has nothing to wait for."""
+"""Streams and events. On the CPU the work is complete when a call returns, so a stream never waits."""
 
 import time
 from typing import Any, Dict, Optional, Tuple
 
 from .devices import devices
-from .not_imitated import NotImitated
+from .not_emulated import NotEmulated
 
 
 class Stream:
-    """A name for an order that is kept anyway."""
+    """Work runs in program order in any case."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return super().__new__(cls)
 
     def __init__(self, device: Any = None, priority: int = 0, **_others: Any) -> None:
-        self.device_index = devices.meant(device)
+        self.device_index = devices.resolve(device)
         self.priority = priority
         self.stream_id = self.cuda_stream = 0
 
@@ -54,11 +54,11 @@ class Stream:
         devices.streams.pop()
 
     def __repr__(self) -> str:
-        return f"<torch.cuda.Stream device=cuda:{self.device_index}, imitated on the CPU>"
+        return f"<torch.cuda.Stream device=cuda:{self.device_index}, emulated on the CPU>"
 
 
 class Event:
-    """A moment of the host's clock."""
+    """A time of the host's clock."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return super().__new__(cls)
@@ -71,10 +71,10 @@ class Event:
 
     @classmethod
     def from_ipc_handle(cls, device: Any, handle: Any) -> Any:
-        raise NotImitated("torch.cuda.Event.from_ipc_handle")
+        raise NotEmulated("torch.cuda.Event.from_ipc_handle")
 
     def ipc_handle(self) -> Any:
-        raise NotImitated("torch.cuda.Event.ipc_handle")
+        raise NotEmulated("torch.cuda.Event.ipc_handle")
 
     def record(self, stream: Any = None) -> None:
         self._recorded = time.perf_counter()
@@ -89,10 +89,10 @@ class Event:
         pass
 
     def elapsed_time(self, end_event: Any) -> float:
-        """Milliseconds.
+        """The time between the two events in milliseconds.
 
         Raises:
-            ValueError: one of the two was not recorded, or is without ``enable_timing=True``, as with CUDA.
+            ValueError: one of the two was not recorded, or was created without ``enable_timing=True``, as with CUDA.
         """
         if not (self._timed and end_event._timed):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -120,13 +120,13 @@ _defaults: Dict[int, Stream] = {}
 
 
 def default_stream(device: Any = None) -> Stream:
-    index = devices.meant(device)
+    index = devices.resolve(device)
     return _defaults.setdefault(index, Stream(index))
 
 
 def current_stream(device: Any = None) -> Stream:
-    index = devices.meant(device)
-    inner = (one for one in reversed(devices.streams) if one.device_index == index)
+    index = devices.resolve(device)
+    inner = (stream for stream in reversed(devices.streams) if stream.device_index == index)
     return next(inner, None) or default_stream(index)
 
 

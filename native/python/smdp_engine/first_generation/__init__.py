@@ -1,5 +1,5 @@
-"""The first generation of SageMaker's data parallel library: a module of its own and a wrapper of its own.
+"""The first generation of SageMaker's data parallel library, with its own module and its own wrapper.
 
-Scripts know it by the import paths below ``smdistributed.dataparallel.torch``; everything here forwards to
-``torch.distributed`` with the backend ``smddp``, so a script may use both.
+Scripts import it from ``smdistributed.dataparallel.torch``. All functions call ``torch.distributed`` with the backend
+``smddp``, so a script may use both.
 """

@@ -1,4 +1,4 @@
-"""What makes the ranks' models one: the same parameters, found out by asking, and rank 0's values in all of them."""
+"""Checks that the ranks' models have the same parameters, and copies rank 0's values to all ranks."""
 
 import hashlib
 import importlib
@@ -10,30 +10,30 @@ torch: Any = importlib.import_module("torch")
 
 
 def require_same(lines: List[str]) -> None:
-    """Raises RuntimeError, on every rank, unless all ranks have the same lines; it names the first that differs."""
+    """Raises RuntimeError on every rank unless all ranks have the same lines; the message has the first difference."""
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     if len(set(_gather(digest))) == 1:
         return
-    everyones: List[List[str]] = _gather(lines)
-    rank = next(rank for rank, theirs in enumerate(everyones) if theirs != everyones[0])
-    zeros, theirs = everyones[0], everyones[rank]
-    place = next((place for place, pair in enumerate(zip(zeros, theirs)) if pair[0] != pair[1]), None)
+    all_lines: List[List[str]] = _gather(lines)
+    rank = next(rank for rank, theirs in enumerate(all_lines) if theirs != all_lines[0])
+    rank0, theirs = all_lines[0], all_lines[rank]
+    place = next((place for place, pair in enumerate(zip(rank0, theirs)) if pair[0] != pair[1]), None)
     if place is None:
-        place = min(len(zeros), len(theirs))
+        place = min(len(rank0), len(theirs))
     raise RuntimeError(
         "smddp: the ranks have different models; the first difference is "
-        f"{_line(zeros, place)} on rank 0 and {_line(theirs, place)} on rank {rank}"
+        f"{_line(rank0, place)} on rank 0 and {_line(theirs, place)} on rank {rank}"
     )
 
 
 def describe(module: Any) -> List[str]:
-    """A model's parameters and buffers in the order of their registration, a line for each."""
+    """A model's parameters and buffers in the order of registration, one per line."""
     parameters = [f"parameter {name}: {_form(tensor)}" for name, tensor in module.named_parameters()]
     return parameters + [f"buffer {name}: {_form(tensor)}" for name, tensor in module.named_buffers()]
 
 
 def broadcast_all(tensors: Iterable[Any], most_bytes: int) -> None:
-    """Gives all ranks rank 0's values; at most ``most_bytes`` at a time, unless a single tensor is larger."""
+    """Copy rank 0's values to all ranks, in batches of at most ``most_bytes``, unless one tensor is larger."""
     tensors = list(tensors)
     with torch.no_grad():
         for places in batches(tensors, most_bytes):
@@ -41,9 +41,9 @@ def broadcast_all(tensors: Iterable[Any], most_bytes: int) -> None:
 
 
 def _gather(value: Any) -> List[Any]:
-    everyones: List[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(everyones, value)
-    return everyones
+    values: List[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
 
 
 def _line(lines: List[str], place: int) -> str:

@@ -1,4 +1,4 @@
-"""What the first generation says of itself: each entry once, with what to write instead."""
+"""The deprecation warnings of the first generation: one for each function, with the replacement."""
 
 import functools
 import warnings
@@ -6,20 +6,20 @@ from typing import Any, Callable, Set, TypeVar, cast
 
 PACKAGE = "smdistributed.dataparallel.torch"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_told: Set[str] = set()
+_warned: Set[str] = set()
 
 
 def deprecated(entry: str, replacement: str) -> Callable[[_Function], _Function]:
-    """Makes a function warn at its first call, on behalf of whoever called it.
+    """Make a function warn at its first call, with the caller's place.
 
-    ``entry`` is its name below the package, ``replacement`` the end of the sentence "use ...".
+    ``entry`` is its name below the package, ``replacement`` completes the sentence "use ...".
     """
 
     def decorate(function: _Function) -> _Function:
         @functools.wraps(function)
         def warns(*args: Any, **kwargs: Any) -> Any:
-            if entry not in _told:
-                _told.add(entry)
+            if entry not in _warned:
+                _warned.add(entry)
                 text = f"{PACKAGE}.{entry} is deprecated: use {replacement}"
                 warnings.warn(text, DeprecationWarning, stacklevel=2)
             return function(*args, **kwargs)

@@ -1,6 +1,6 @@
-"""The functions of ``smdistributed.dataparallel.torch.distributed``, by torch.distributed with the backend ``smddp``.
+"""The functions of ``smdistributed.dataparallel.torch.distributed``, on torch.distributed with the backend ``smddp``.
 
-``group`` and the values of ``ReduceOp`` are torch's own, so what one module gives the other takes.
+``group`` and the values of ``ReduceOp`` are torch's own, so both modules accept each other's objects.
 """
 
 import importlib
@@ -15,7 +15,7 @@ dist: Any = importlib.import_module("torch.distributed")
 group = dist.group
 
 _MODULE = f"{PACKAGE}.distributed"
-# What torch's rendezvous reads, and every launch sets.
+# The variables that torch's rendezvous reads; every launcher sets them.
 _LAUNCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _LOCAL_RANK = ("LOCAL_RANK", "SMDATAPARALLEL_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
 _ELSEWHERE = {
@@ -25,7 +25,7 @@ _ELSEWHERE = {
 
 
 class ReduceOp:
-    """What ``all_reduce`` can compute; AVERAGE is torch's AVG."""
+    """The operations of ``all_reduce``; AVERAGE is torch's AVG."""
 
     AVERAGE = dist.ReduceOp.AVG
     SUM = dist.ReduceOp.SUM
@@ -33,35 +33,35 @@ class ReduceOp:
     MAX = dist.ReduceOp.MAX
 
 
-def require_world(given: Any, entry: str) -> None:
-    """Raises ValueError unless ``given`` is None or the group of all ranks."""
-    if given is not None and given is not dist.group.WORLD:
+def require_world(group: Any, entry: str) -> None:
+    """Raises ValueError unless ``group`` is None or the group of all ranks."""
+    if group is not None and group is not dist.group.WORLD:
         raise ValueError(
-            f"{PACKAGE}.{entry}: only group.WORLD is taken here; "
-            f"torch.distributed with the backend smddp has groups of some ranks"
+            f"{PACKAGE}.{entry}: group must be None or group.WORLD; "
+            f"for other groups use torch.distributed with the backend smddp"
         )
 
 
 @deprecated("distributed.is_available", '"RANK" in os.environ')
 def is_available() -> bool:
-    """Whether this process was started as one of a job's ranks. False, without an error, in a script run alone."""
+    """Whether a launcher started this process as a rank of a job. In a script that runs alone it is False, no error."""
     return bool(dist.is_available()) and all(name in os.environ for name in _LAUNCH)
 
 
 @deprecated("distributed.init_process_group", 'torch.distributed.init_process_group("smddp")')
 def init_process_group(*args: Any, **kwargs: Any) -> None:
-    """Join the job. Of the arguments only ``timeout`` (a timedelta) has a meaning; ``group`` may be WORLD alone.
+    """Join the job. Only the argument ``timeout`` (a timedelta) has an effect; ``group`` must be WORLD.
 
     Raises:
-        RuntimeError: the process was not started as one of a job's ranks.
+        RuntimeError: no launcher started the process as a rank of a job.
         ImportError: the backend was not built, or was built for another torch.
     """
     require_world(kwargs.get("group"), "distributed.init_process_group")
     missing = [name for name in _LAUNCH if name not in os.environ]
     if missing:
         raise RuntimeError(
-            f"{_MODULE}.init_process_group: {', '.join(missing)} not set, so no launch started this process. "
-            "Start it with smdp-launch or torchrun; a script that also runs alone asks is_available() first."
+            f"{_MODULE}.init_process_group: {', '.join(missing)} not set, so no launcher started this process. "
+            "Start it with smdp-launch or torchrun; in a script that also runs alone, check is_available() first."
         )
     torch_backend.register()
     timeout = {} if kwargs.get("timeout") is None else {"timeout": kwargs["timeout"]}
@@ -92,23 +92,23 @@ def get_local_rank() -> int:
     """This process's rank among those of its host, from 0.
 
     Raises:
-        RuntimeError: the process was not started as one of a job's ranks.
+        RuntimeError: no launcher started the process as a rank of a job.
     """
-    found = next((os.environ[name] for name in _LOCAL_RANK if name in os.environ), None)
-    if found is None:
-        raise RuntimeError(f"{_MODULE}.get_local_rank: LOCAL_RANK is not set, so no launch started this process")
-    return int(found)
+    rank = next((os.environ[name] for name in _LOCAL_RANK if name in os.environ), None)
+    if rank is None:
+        raise RuntimeError(f"{_MODULE}.get_local_rank: LOCAL_RANK is not set, so no launcher started this process")
+    return int(rank)
 
 
 @deprecated("distributed.all_reduce", "torch.distributed.all_reduce (AVERAGE is torch's ReduceOp.AVG)")
 def all_reduce(tensor: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
-    """Reduce in place, with the same bits on all ranks. ``op`` None is SUM. A handle to wait for if ``async_op``."""
+    """Reduce in place, with the same bits on all ranks. ``op`` None is SUM. Returns a handle if ``async_op``."""
     require_world(group, "distributed.all_reduce")
     op = ReduceOp.SUM if op is None else op
     if op not in (ReduceOp.AVERAGE, ReduceOp.SUM, ReduceOp.MIN, ReduceOp.MAX):
         raise ValueError(
             f"{_MODULE}.all_reduce: op must be ReduceOp.AVERAGE, SUM, MIN or MAX, found {op}; "
-            "torch.distributed.all_reduce takes the others"
+            "use torch.distributed.all_reduce for other operations"
         )
     return dist.all_reduce(tensor, op=op, async_op=async_op)
 
@@ -145,10 +145,10 @@ def barrier(group: Any = None, async_op: bool = False) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """What this generation never had, and where it is."""
+    """Name the replacement of a function that this generation does not have."""
     instead = _ELSEWHERE.get(name)
     if instead is None and not name.startswith("_") and hasattr(dist, name):
-        instead = f"torch.distributed.{name}, which works beside this module"
+        instead = f"torch.distributed.{name}, which works together with this module"
     if instead is None:
         raise AttributeError(f"module {_MODULE} has no attribute {name}")
     raise AttributeError(f"module {_MODULE} has no {name}: use {instead}")

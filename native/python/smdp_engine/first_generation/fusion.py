@@ -1,12 +1,13 @@
-"""Fusion buffers: flat memory in which gradients travel together, and the steps in which they are averaged.
+"""Fusion buffers: contiguous memory that averages several gradients in one operation.
 
-A backward pass hands over each gradient as it is done. Its place in a buffer was fixed when the model was wrapped; the
-buffer whose last gradient arrives is averaged at once, while the pass goes on, under its name (step, index), so the
-ranks may fill theirs in different orders. When the pass ends, what is missing is sent as zeros, and every gradient is
-the average over the ranks. It stays where it is: ``parameter.grad`` is a view of the buffer until the next pass.
+Wrapping the model assigns each gradient a place in a buffer. The backward pass copies each gradient to its place as
+soon as it is computed. When a buffer has its last gradient, it is averaged at once, while the pass continues. The
+buffer's name (step, index) identifies it, so the ranks may complete their buffers in different orders. At the end of
+the pass, missing gradients are sent as zeros, and every gradient is the average over the ranks. ``parameter.grad`` is a
+view of the buffer until the next pass.
 
-Behind the gradients a buffer has one number for each, 1 where this rank has the gradient and 0 where not. Their
-averages tell which parameters no rank has used: those keep no gradient, on all ranks alike.
+After the gradients a buffer has one number for each of them: 1 if this rank has the gradient, else 0. An average of 0
+means that no rank used the parameter: it then has no gradient on any rank.
 """
 
 import importlib
@@ -18,34 +19,35 @@ from .. import torch_backend
 
 torch: Any = importlib.import_module("torch")
 
-_models = itertools.count()  # that were wrapped; the same on all ranks, since wrapping is a call of all
+_models = itertools.count()  # of wrapped models; all ranks wrap the same ones in the same order
 
 
 def batches(tensors: Iterable[Any], most_bytes: int) -> List[List[int]]:
-    """Places of the tensors that travel together: of one type and device, in their order, as even as they can be.
+    """Divide tensors into batches, each a list of places: of one type and device, in order, of similar sizes.
 
-    Each batch has at most ``most_bytes``, unless it is one tensor. They come in the order in which they are full.
+    Each batch has at most ``most_bytes``, unless it is one tensor. Batches are sorted by the place of their last
+    tensor.
     """
     tensors = list(tensors)
     total: Dict[Tuple[Any, Any], int] = {}
     for tensor in tensors:
         total[_kind(tensor)] = total.get(_kind(tensor), 0) + _bytes(tensor)
     share = {kind: size / max(1, -(-size // most_bytes)) for kind, size in total.items()}
-    done: List[List[int]] = []
+    complete: List[List[int]] = []
     filling: Dict[Tuple[Any, Any], Tuple[List[int], int]] = {}
     for place, tensor in enumerate(tensors):
         kind = _kind(tensor)
         batch, size = filling.pop(kind, ([], 0))
         if batch and size + _bytes(tensor) > most_bytes:
-            done.append(batch)
+            complete.append(batch)
             batch, size = [], 0
         batch.append(place)
         size += _bytes(tensor)
         if size >= share[kind]:
-            done.append(batch)
+            complete.append(batch)
         else:
             filling[kind] = (batch, size)
-    return done + [batch for batch, _ in filling.values()]
+    return complete + [batch for batch, _ in filling.values()]
 
 
 def _kind(tensor: Any) -> Tuple[Any, Any]:
@@ -57,7 +59,7 @@ def _bytes(tensor: Any) -> int:
 
 
 class Place:
-    """One parameter's gradient within its buffer."""
+    """The place of a parameter's gradient in its buffer."""
 
     def __init__(self, name: str, parameter: Any, memory: Any) -> None:
         self.name = name
@@ -66,12 +68,12 @@ class Place:
         self.arrived = False
 
     def fill(self) -> bool:
-        """Whether there is a gradient. It lies in the buffer then, and nowhere else."""
+        """Move the gradient, if any, into the buffer; return whether there is one."""
         gradient = self.parameter.grad
         if gradient is None:
             return False
         if gradient.is_sparse:
-            raise RuntimeError(f"smddp: the gradient of {self.name} is sparse, which is not averaged: make it dense")
+            raise RuntimeError(f"smddp: the gradient of {self.name} is sparse, which is not supported: make it dense")
         if gradient.data_ptr() != self.view.data_ptr():
             self.view.copy_(gradient)
             self.parameter.grad = self.view
@@ -79,7 +81,7 @@ class Place:
 
 
 def _shaped_as(parameter: Any, memory: Any) -> Any:
-    """In the parameter's order of elements, which optimizers like, if it has no gaps."""
+    """A view of the memory with the parameter's strides, which are faster for optimizers, if they have no gaps."""
     forms = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
     if any(parameter.is_contiguous(memory_format=form) for form in forms):
         return memory.as_strided(parameter.size(), parameter.stride(), memory.storage_offset())
@@ -104,7 +106,7 @@ class Buffer:
         return self._work is not None
 
     def take(self, place: Place) -> bool:
-        """Puts a gradient in its place; whether it was the last."""
+        """Put a gradient in its place; return whether the buffer is complete."""
         if place.fill() and not place.arrived:
             place.arrived = True
             self._missing -= 1
@@ -120,7 +122,7 @@ class Buffer:
         self._work = torch_backend.adapter().average_named(backend, self._memory, lane, step, index, buffers)
 
     def receive(self) -> None:
-        """Waits for the averages, and is ready for the next step."""
+        """Wait for the averages and prepare the buffer for the next step."""
         assert self._work is not None  # noqa: S101 (every buffer was sent)
         self._work.wait()
         absent = [number for number, place in enumerate(self.places) if place.parameter.grad is None]
@@ -133,7 +135,7 @@ class Buffer:
 
 
 class Exchange:
-    """The buffers of a model, step by step."""
+    """Averages the buffers of a model in each step."""
 
     def __init__(self, named: Sequence[Tuple[str, Any]], most_bytes: int) -> None:
         backwards = list(reversed(named))
@@ -149,31 +151,31 @@ class Exchange:
         ]
 
     def expect(self, outputs: List[Any]) -> None:
-        """The gradients of the backward pass that begins at one of these tensors are to be averaged.
+        """Average the gradients of the backward pass that begins at one of these tensors.
 
-        They tell of the pass as a whole: a parameter's hook may be inside a part of it that is recomputed, which is a
-        pass of its own and ends earlier. Without any, the first gradient has to do.
+        A hook of an output marks the beginning of the whole pass: a parameter's hook may run in a recomputed part,
+        which is a separate pass and ends earlier. Without outputs, the first gradient marks the beginning.
         """
         for output in outputs:
             output.register_hook(self._begin)
         self._at_first_gradient = not outputs
 
-    def expect_nothing(self) -> None:
-        """The gradients of the next backward pass stay this rank's own."""
+    def skip_next_pass(self) -> None:
+        """Do not average the gradients of the next backward pass."""
         self._at_first_gradient = False
 
     def require_idle(self) -> None:
-        """Raises RuntimeError after a pass that failed: some ranks may have its averages and others not."""
+        """Raises RuntimeError after a failed pass: some ranks may have its averages and others not."""
         if self._under_way:
             raise RuntimeError(
                 "smddp: the last backward() of this model raised an error before all gradients were averaged, "
-                "so the ranks may differ: end the job and go on from a checkpoint"
+                "so the ranks may differ: end the job and resume from a checkpoint"
             )
 
     def _watch_parameter(self, index: int, place: Place) -> Any:
         with torch.enable_grad():
             accumulator = place.parameter.expand_as(place.parameter).grad_fn.next_functions[0][0]
-        own = weakref.ref(self)  # the model may be wrapped again: a wrapper that is gone takes no part
+        own = weakref.ref(self)  # the model may be wrapped again; hooks of a deleted wrapper have no effect
 
         def arrived(*_: Any) -> None:
             exchange = own()
@@ -188,7 +190,9 @@ class Exchange:
             return
         world = _world()
         if world is None or world is not self._world():
-            raise RuntimeError("smddp: the model was wrapped in a process group that is gone: wrap model.module again")
+            raise RuntimeError(
+                "smddp: the model was wrapped with a process group that no longer exists: wrap model.module again"
+            )
         self._under_way = True
         torch.autograd.Variable._execution_engine.queue_callback(self._finish)
 
@@ -200,8 +204,8 @@ class Exchange:
         buffer = self.buffers[index]
         if buffer.is_sent:
             raise RuntimeError(
-                f"smddp: a second gradient of {place.name} came in one backward pass, when the first was sent already. "
-                "A parameter that is used in several checkpointed parts needs checkpoint(..., use_reentrant=False)."
+                f"smddp: one backward pass gave a second gradient of {place.name} after the first was sent. "
+                "For a parameter that several checkpointed parts use, call checkpoint(..., use_reentrant=False)."
             )
         with torch.no_grad():
             if buffer.take(place):
@@ -227,6 +231,6 @@ def _world() -> Any:
 
 
 def _backend(device: Any) -> Any:
-    """The backend itself, also where TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it."""
+    """The backend, without the wrapper that TORCH_DISTRIBUTED_DEBUG=DETAIL adds."""
     backend = _world()._get_backend(device)
     return getattr(backend, "wrapped_pg", backend)

@@ -20,22 +20,23 @@ _DEFAULT_BUCKET_CAP_MB = 25
 class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]
     """Wraps ``module``, the same on all ranks; after ``loss.backward()`` every gradient is the ranks' average.
 
-    All parameters are registered before, in the same order on all ranks, and stay as they are: rank 0's values are
-    copied to all. ``parameter.grad`` is a view of a fusion buffer that the next backward pass writes to: clone what is
-    to be kept. A parameter that a rank did not use counts as zero there; one that no rank used keeps no gradient.
+    Register all parameters before, in the same order on all ranks, and do not replace them. Rank 0's values are copied
+    to all ranks. ``parameter.grad`` is a view of a fusion buffer, which the next backward pass overwrites: clone a
+    gradient to keep it. A gradient that a rank does not have counts as zero; a parameter that no rank uses has no
+    gradient.
 
     Args:
-        device_ids: the one device of a module on one GPU; None or empty for any other module.
+        device_ids: the device of a module on one GPU; None or empty for any other module.
         output_device: None or that device.
-        broadcast_buffers: copy rank 0's buffers to all ranks before the forward pass that follows a reduced one.
+        broadcast_buffers: copy rank 0's buffers to all ranks before a forward pass whose predecessor was averaged.
         process_group: None or ``group.WORLD``.
-        bucket_cap_mb: the most that a fusion buffer holds, in MiB, unless it is one gradient; None is 25. Each holds
+        bucket_cap_mb: the maximum size of a fusion buffer in MiB, unless it has one gradient; None is 25. A buffer has
             gradients of one type, which are summed in that type.
 
     Raises:
-        RuntimeError: there is no process group of the backend ``smddp``, the ranks' modules differ, or nothing is
+        RuntimeError: there is no process group of the backend ``smddp``, the ranks' modules differ, or no parameter is
             trained.
-        ValueError: an argument.
+        ValueError: an argument is invalid.
     """
 
     @deprecated("parallel.DistributedDataParallel", "torch.nn.parallel.DistributedDataParallel with the backend smddp")
@@ -61,7 +62,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]
         if bucket_cap_mb <= 0:
             raise ValueError(f"bucket_cap_mb must be above 0, found {bucket_cap_mb}")
         self.bucket_bytes_cap = int(bucket_cap_mb * 1024 * 1024)
-        trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
+        trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
         require_same([*describe(module), f"bucket_cap_mb {bucket_cap_mb}", f"broadcast_buffers {broadcast_buffers}"])
         if not trained:
             raise RuntimeError("smddp: no parameter of the module is trained, so it needs no DistributedDataParallel")
@@ -71,18 +72,18 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         reduces = torch.is_grad_enabled() and self.require_backward_grad_sync
         exchange = self._own_exchange() if torch.is_grad_enabled() else None
-        if not _is_in_backward():  # there a checkpoint only computes again what was computed before
+        if not _is_in_backward():  # in a backward pass a checkpoint only recomputes
             self._synchronize(exchange, reduces)
         output = self.module(*_moved(inputs, self.output_device), **_moved(kwargs, self.output_device))
         if exchange is not None and reduces:
-            exchange.expect([one for one in _tensors(output) if one.grad_fn is not None])
+            exchange.expect([tensor for tensor in _tensors(output) if tensor.grad_fn is not None])
         elif exchange is not None:
-            exchange.expect_nothing()
+            exchange.skip_next_pass()
         return output
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Forward passes in here leave their gradients to this rank, where they add up until the next one outside."""
+        """Accumulate the gradients of passes in this context on this rank; the next pass outside averages the sum."""
         before = self.require_backward_grad_sync
         self.require_backward_grad_sync = False
         try:
@@ -95,7 +96,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     def _own_exchange(self) -> Exchange:
         if self._exchange is None:
-            raise RuntimeError("smddp: this is a copy of a wrapped model, which cannot be trained: wrap its .module")
+            raise RuntimeError("smddp: a copy of a wrapped model cannot be trained: wrap its .module")
         return self._exchange
 
     def _synchronize(self, exchange: Optional[Exchange], reduces: bool) -> None:
@@ -110,29 +111,29 @@ def _require_backend() -> None:
     dist = torch.distributed
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(f"call {PACKAGE}.distributed.init_process_group() before you wrap a model")
-    by_device = dist.get_backend().split(",")  # one name, or one for each device as in cpu:smddp,cuda:smddp
-    if any(one.split(":")[-1] != torch_backend.BACKEND for one in by_device):
+    names = dist.get_backend().split(",")  # one name, or one for each device as in cpu:smddp,cuda:smddp
+    if any(name.split(":")[-1] != torch_backend.BACKEND for name in names):
         raise RuntimeError(
             f"{PACKAGE}.parallel.DistributedDataParallel needs the backend smddp, the process group has "
-            f"{dist.get_backend()}: torch.nn.parallel.DistributedDataParallel takes any"
+            f"{dist.get_backend()}: use torch.nn.parallel.DistributedDataParallel, which supports any"
         )
 
 
 def _devices(module: Any, device_ids: Optional[Sequence[Any]], output_device: Any) -> List[Any]:
-    here = sorted({str(one.device) for one in module.parameters()})
-    given = [_device(one) for one in device_ids or ()]
-    if given and [str(one) for one in given] != here:
+    of_module = sorted({str(parameter.device) for parameter in module.parameters()})
+    devices = [_device(device) for device in device_ids or ()]
+    if devices and [str(device) for device in devices] != of_module:
         raise ValueError(
-            f"device_ids is the one GPU that all of the module is on: found {given}, the module is on "
-            f"{', '.join(here)}; leave it out for a module on CPUs or on several devices"
+            f"device_ids must be the GPU of the whole module: found {devices}, the module is on "
+            f"{', '.join(of_module)}; omit it for a module on CPUs or on several devices"
         )
-    if output_device is not None and [_device(output_device)] != given:
+    if output_device is not None and [_device(output_device)] != devices:
         raise ValueError(f"output_device must be None or device_ids[0], found {output_device}")
-    return given
+    return devices
 
 
-def _device(given: Any) -> Any:
-    return host_device(torch.device("cuda", given) if isinstance(given, int) else torch.device(given))
+def _device(device: Any) -> Any:
+    return host_device(torch.device("cuda", device) if isinstance(device, int) else torch.device(device))
 
 
 def _is_in_backward() -> bool:
@@ -141,17 +142,17 @@ def _is_in_backward() -> bool:
 
 
 def _moved(value: Any, device: Any) -> Any:
-    """The value with its tensors on the device; as it is without one."""
+    """The value with its tensors on the device; unchanged if the device is None."""
     if device is None:
         return value
     if isinstance(value, torch.Tensor):
         return value.to(device, non_blocking=True)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_moved(one, device) for one in value))
+        return type(value)(*(_moved(item, device) for item in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(_moved(one, device) for one in value)
+        return type(value)(_moved(item, device) for item in value)
     if isinstance(value, dict):
-        return type(value)((key, _moved(one, device)) for key, one in value.items())
+        return type(value)((key, _moved(item, device)) for key, item in value.items())
     return value
 
 
@@ -159,8 +160,8 @@ def _tensors(value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _tensors(one)
+        for item in value:
+            yield from _tensors(item)
     elif isinstance(value, Mapping):
         yield from _tensors(list(value.values()))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,6 +1,6 @@
-"""SageMaker's data parallel library for TensorFlow 2, and Keras, on this engine.
+"""SageMaker's data parallel library for TensorFlow 2 and Keras, on this engine.
 
-Scripts know it as ``smdistributed.dataparallel.tensorflow``. The gradients of a model are custom operations
-(``native/adapters/tensorflow``): each is exchanged while the backward pass goes on, in fusion buffers keyed by
-the gradient's index, so the ranks may compute them in different orders.
+Scripts import it as ``smdistributed.dataparallel.tensorflow``. Custom operations (``native/adapters/tensorflow``)
+exchange the gradients of a model while the backward pass continues, in fusion buffers keyed by the gradient's index, so
+the ranks may compute the gradients in different orders.
 """

@@ -1,4 +1,4 @@
-"""One exchange of a model's gradients: what the tape and the optimizers do."""
+"""The exchange of a model's gradients, which the tape and the optimizers use."""
 
 import importlib
 import zlib
@@ -9,7 +9,7 @@ from .reductions import Compression, ReduceOp, reduction_of
 
 tf: Any = importlib.import_module("tensorflow")
 
-_ALIGNMENT = 128  # bytes, that the size of a fusion buffer is a multiple of
+_ALIGNMENT = 128  # bytes; the size of a fusion buffer is a multiple of it
 
 
 class Exchange(NamedTuple):
@@ -20,7 +20,7 @@ class Exchange(NamedTuple):
     buffer_bytes: int = operations.DEFAULT_BUFFER_BYTES
 
     def average(self, gradients: Sequence[Optional[Any]]) -> List[Optional[Any]]:
-        """The ranks' average of each; None stays None, on all ranks."""
+        """The ranks' average of each gradient; None stays None, on all ranks."""
         if job.size() == 1:
             return list(gradients)
         dense, sparse = [], []
@@ -39,24 +39,24 @@ class Exchange(NamedTuple):
     def _average_dense(self, gradients: List[Any]) -> List[Any]:
         if not gradients:
             return []
-        packed, contexts = zip(*(self.compression.compress(one) for one in gradients))
+        packed, contexts = zip(*(self.compression.compress(gradient) for gradient in gradients))
         among = operations.name_of("gradients")
-        described = " ".join(f"{one.dtype.name}{one.shape}".replace(" ", "") for one in packed)
-        # Lists that differ do not share a lane.
+        described = " ".join(f"{tensor.dtype.name}{tensor.shape}".replace(" ", "") for tensor in packed)
+        # Different lists have different lanes.
         lane = f"{among}/{zlib.crc32(described.encode()):08x}/{self.buffer_bytes}"
 
         def reduce(tensors: Sequence[Any], index: int) -> List[Any]:
             place = operations.Place(index, len(packed), self.buffer_bytes, described, among)
             return operations.all_reduce(tensors, lane=lane, reduction=ReduceOp.AVERAGE, place=place)
 
-        if tf.executing_eagerly():  # where a call waits for its end
+        if tf.executing_eagerly():  # a call waits for its result
             reduced = reduce(packed, 0)
         else:
-            reduced = [reduce([one], index)[0] for index, one in enumerate(packed)]
-        return [self.compression.decompress(one, context) for one, context in zip(reduced, contexts)]
+            reduced = [reduce([tensor], index)[0] for index, tensor in enumerate(packed)]
+        return [self.compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
 
     def _gather(self, gradient: Any) -> Any:
-        """The rows of all ranks; those of one index add up where they are used, as within one rank."""
+        """The rows of all ranks; the user of the gradient adds rows of the same index, as for one rank."""
         packed, context = self.compression.compress(gradient.values)
         values, _ = operations.all_gather(packed, sequence=operations.name_of("sparse/values"))
         indices, _ = operations.all_gather(gradient.indices, sequence=operations.name_of("sparse/indices"))
@@ -65,10 +65,10 @@ class Exchange(NamedTuple):
 
 
 def exchange(compression: Any, sparse_as_dense: bool, op: Optional[str], bucket_cap_mb: float = 25) -> Exchange:
-    """The arguments of the library, checked.
+    """The exchange for the library's arguments.
 
     Raises:
-        ValueError: ``op`` is not AVERAGE, or ``bucket_cap_mb`` MiB are not a multiple of 128 bytes.
+        ValueError: ``op`` is not AVERAGE, or ``bucket_cap_mb`` MiB is not a multiple of 128 bytes.
     """
     if reduction_of(op) != ReduceOp.AVERAGE:
         raise ValueError(f"op must be ReduceOp.AVERAGE for gradients, found {op!r}")
@@ -81,7 +81,7 @@ def exchange(compression: Any, sparse_as_dense: bool, op: Optional[str], bucket_
 
 
 def refuse_devices(device_dense: Any, device_sparse: Any) -> None:
-    """Raises ValueError if either is given: tensors are reduced by the hosts' CPUs."""
-    for name, given in (("device_dense", device_dense), ("device_sparse", device_sparse)):
-        if given:
-            raise ValueError(f"{name} is not supported: gradients are reduced by the hosts' CPUs; leave it out")
+    """Raises ValueError if either is set: the hosts' CPUs reduce the tensors."""
+    for name, device in (("device_dense", device_dense), ("device_sparse", device_sparse)):
+        if device:
+            raise ValueError(f"{name} is not supported, since the hosts' CPUs reduce the gradients: omit it")

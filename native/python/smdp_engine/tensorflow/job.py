@@ -1,4 +1,4 @@
-"""This process as one of a job's ranks: ``init``, who it is, ``shutdown``."""
+"""This process as a rank of a job: ``init``, its rank and sizes, ``shutdown``."""
 
 import atexit
 import os
@@ -10,7 +10,7 @@ from .._library import build
 from . import library
 
 PACKAGE = "smdistributed.dataparallel.tensorflow"
-# What our entrypoint and torchrun set, and what Open MPI does.
+# The variables that the entrypoint and torchrun set, then those of Open MPI.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK")
 _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE")
 _LOCAL_RANK = ("LOCAL_RANK", "SMDATAPARALLEL_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
@@ -26,20 +26,20 @@ class _Job(NamedTuple):
 
 
 _job: Optional[_Job] = None
-_process = 0  # that joined: a fork of it has no part in the job
-_leaves = False  # whether the interpreter's end is taken care of
+_process = 0  # the ID of the process that joined; a fork of it is not part of the job
+_leaves = False  # whether _leave is registered for the interpreter's exit
 
 
 def init() -> None:
-    """Join the job. Blocks until all its ranks have.
+    """Join the job. Blocks until all its ranks have joined.
 
     Raises:
-        RuntimeError: called a second time; no launch started this process; or the ranks did not find each other.
+        RuntimeError: it was called before; no launcher started this process; or the ranks could not connect.
         ImportError: the operations were not built, or were built for another TensorFlow.
     """
     global _job, _process, _leaves  # noqa: PLW0603 (a process is one rank of one job)
     if _job is not None:
-        raise RuntimeError(f"{PACKAGE}.init() called more than once: a process joins one job")
+        raise RuntimeError(f"{PACKAGE}.init() called more than once: call it once in a process")
     job = _Job(_number(_RANK), _number(_SIZE), _number(_LOCAL_RANK), _number(_LOCAL_SIZE))
     library.open_engine(job.rank, job.size, _variable(_MASTER))
     _job = job
@@ -56,7 +56,7 @@ def is_initialized() -> bool:
 
 
 def shutdown() -> None:
-    """Leave the job. A script that ends leaves it too."""
+    """Leave the job. The exit of the script does the same."""
     global _job  # noqa: PLW0603
     if _job is not None and os.getpid() == _process:
         _job = None
@@ -64,22 +64,22 @@ def shutdown() -> None:
 
 
 def rank() -> int:
-    """Of this process among all of the job."""
+    """This process's rank in the job."""
     return _own().rank
 
 
 def size() -> int:
-    """How many processes, GPUs, the job has."""
+    """The number of processes of the job, one for each GPU."""
     return _own().size
 
 
 def local_rank() -> int:
-    """Of this process among those of its host: the index of its GPU."""
+    """This process's rank on its host: the index of its GPU."""
     return _own().local_rank
 
 
 def local_size() -> int:
-    """How many processes this host has."""
+    """The number of processes on this host."""
     return _own().local_size
 
 
@@ -94,7 +94,7 @@ def _variable(names: Sequence[str]) -> str:
         if name in os.environ:
             return os.environ[name]
     raise RuntimeError(
-        f"{PACKAGE}.init(): {names[0]} is not set, so no launch started this process. Start it with smdp-launch."
+        f"{PACKAGE}.init(): {names[0]} is not set, so no launcher started this process. Start it with smdp-launch."
     )
 
 
@@ -106,8 +106,8 @@ def _number(names: Sequence[str]) -> int:
 
 
 def _leave() -> None:
-    """Say goodbye for a script that ends well, lest it look dead; cut the connections of one that ends by an
-    exception, so that the others hear at once that it was lost."""
+    """Leave the job at the interpreter's exit. After an exception close the connections without final messages, so that
+    the other ranks learn of the loss at once."""
     if os.getpid() != _process:
         return
     if hasattr(sys, "last_type"):

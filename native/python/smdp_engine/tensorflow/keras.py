@@ -1,4 +1,4 @@
-"""Keras 2 and 3: ``model.fit`` on all ranks, by an optimizer that averages gradients and a callback for the start."""
+"""Keras 2 and 3: ``model.fit`` on all ranks, with an optimizer that averages gradients and a callback for the start."""
 
 import importlib
 import sys
@@ -13,20 +13,20 @@ tf: Any = importlib.import_module("tensorflow")
 
 
 def is_keras_optimizer(optimizer: Any) -> bool:
-    names = {f"{one.__module__}.{one.__name__}" for one in type(optimizer).__mro__}
-    return any(one.split(".")[0] in {"keras", "tf_keras"} and "optimizer" in one for one in names)
+    names = {f"{base.__module__}.{base.__name__}" for base in type(optimizer).__mro__}
+    return any(name.split(".")[0] in {"keras", "tf_keras"} and "optimizer" in name for name in names)
 
 
 def distribute(optimizer: Any, how: Exchange) -> Any:
-    """Has the optimizer, itself, average the gradients that it is given; class and name stay, so that it saves as what
-    it was.
+    """Make this optimizer object average the gradients before it applies them. Its class and name are unchanged, so it
+    is saved and loaded as before.
 
     Raises:
-        ValueError: it averages already.
+        ValueError: it already averages gradients.
     """
     if _averages(optimizer):
-        raise ValueError("this optimizer averages gradients already")
-    # Keras 3 brings every way to its apply(); Keras 2 has none, and brings them to apply_gradients().
+        raise ValueError("this optimizer already averages gradients: call DistributedOptimizer once for it")
+    # All methods call apply() in Keras 3, and apply_gradients() in Keras 2.
     if hasattr(optimizer, "apply"):
         optimizer.apply = _Apply(optimizer, how)
         optimizer._clip_gradients = _Clip(optimizer, how)
@@ -44,9 +44,9 @@ def _method_of(optimizer: Any) -> str:
 
 
 def _move_outwards(optimizer: Any) -> None:
-    """Has the loss scaler around an optimizer that averages do it in its place.
+    """Move the averaging from an optimizer to the loss scaler that wraps it.
 
-    A rank whose own gradients were infinite would else leave out a step, and the exchange, that the others make.
+    Otherwise a rank with infinite gradients would skip a step, and its exchange, that the other ranks perform.
     """
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is None or not _averages(inner):
@@ -59,7 +59,7 @@ def _move_outwards(optimizer: Any) -> None:
 
 
 class _Averaging:
-    """A method of one optimizer, in place of its class's."""
+    """Replaces a method of one optimizer object."""
 
     def __init__(self, optimizer: Any, how: Exchange) -> None:
         self.optimizer = optimizer
@@ -83,7 +83,7 @@ class _Apply(_Averaging):
 
 
 class _Clip(_Averaging):
-    """Keras 3 comes here once for every update, with what was accumulated."""
+    """Keras 3 calls it once for every update, with the accumulated gradients."""
 
     def __call__(self, grads: Any) -> Any:
         if self.accumulates():
@@ -92,7 +92,7 @@ class _Clip(_Averaging):
 
 
 class _ApplyGradients(_Averaging):
-    """Keras 2, its optimizers and its older ones."""
+    """Keras 2, with its new and legacy optimizers."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def __call__(self, grads_and_vars: Iterable[Tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
@@ -103,27 +103,27 @@ class _ApplyGradients(_Averaging):
 
 
 def _refuse_loss_scaler(optimizer: Any) -> None:
-    """Raises RuntimeError where a loss scaler has called the optimizer: it leaves out steps for this rank alone."""
+    """Raises RuntimeError if a loss scaler calls the optimizer: it may skip a step on this rank only."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
         caller = frame.f_locals.get("self")
         if _is_loss_scaler(caller) and getattr(caller, "inner_optimizer", None) is optimizer:
             raise RuntimeError(
-                f"smdp: a {type(caller).__name__} stands around the optimizer that averages gradients, and would have "
-                "one rank leave out a step that the others make: give DistributedOptimizer the loss scaler itself, or "
-                "model.fit the BroadcastVariablesCallback, which sees to it"
+                f"smdp: a {type(caller).__name__} wraps the optimizer that averages gradients, so one rank could skip "
+                "a step that the others perform: pass the loss scaler to DistributedOptimizer, or pass the "
+                "BroadcastVariablesCallback to model.fit"
             )
 
 
-def _is_loss_scaler(anything: Any) -> bool:
-    return any(one.__name__.startswith("LossScaleOptimizer") for one in type(anything).__mro__)
+def _is_loss_scaler(value: Any) -> bool:
+    return any(base.__name__.startswith("LossScaleOptimizer") for base in type(value).__mro__)
 
 
 class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Gives every rank the root's model and optimizer before the first step of ``model.fit``.
+    """Copies the root's model and optimizer to every rank before the first step of ``model.fit``.
 
-    A model that Keras would compile with XLA is compiled without: gradients are exchanged by the hosts' CPUs.
+    It turns XLA compilation of the model off: the hosts' CPUs exchange the gradients.
     """
 
     def __init__(self, root_rank: int = 0) -> None:
@@ -133,40 +133,40 @@ class BroadcastVariablesCallback(tf.keras.callbacks.Callback):  # type: ignore[m
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
-        _move_outwards(model.optimizer)  # compile() of mixed_float16 has put a loss scaler around it
-        asks = "jit_compile" if hasattr(model, "jit_compile") else "_jit_compile"  # as of TensorFlow 2.11
-        if getattr(model, asks, None):
-            setattr(model, asks, False)
-            model.train_function = None  # a step that was compiled before
+        _move_outwards(model.optimizer)  # with mixed_float16, compile() wraps the optimizer in a loss scaler
+        attribute = "jit_compile" if hasattr(model, "jit_compile") else "_jit_compile"  # in TensorFlow 2.11
+        if getattr(model, attribute, None):
+            setattr(model, attribute, False)
+            model.train_function = None  # a step that may be compiled already
             if job.rank() == 0:
-                sys.stderr.write("smdp: the model is trained without jit_compile: XLA cannot exchange gradients\n")
+                sys.stderr.write("smdp: training the model without jit_compile: XLA cannot exchange gradients\n")
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         if not tf.executing_eagerly():
             raise RuntimeError(
-                "smdp: model.fit is averaged where TensorFlow executes eagerly: leave out disable_eager_execution(), "
-                "or use broadcast_global_variables() and a loop of your own"
+                "smdp: model.fit averages gradients only if TensorFlow executes eagerly: remove "
+                "disable_eager_execution(), or use broadcast_global_variables() and your own training loop"
             )
         self._is_done = bool(self.model.built and self.model.trainable_variables)
         if self._is_done:
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """For a model that its first batch has made."""
+        """For a model that its first batch builds."""
         if not self._is_done:
             self._is_done = True
             self._broadcast()
 
     def _broadcast(self) -> None:
         optimizer = self.model.optimizer
-        for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
-            if one is not None and hasattr(one, "build") and not getattr(one, "built", False):
-                one.build(self.model.trainable_variables)
+        for part in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+            if part is not None and hasattr(part, "build") and not getattr(part, "built", False):
+                part.build(self.model.trainable_variables)
         broadcast_variables([*self.model.variables, *_variables_of(optimizer)], self._root_rank)
 
 
 class MetricAverageCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Averages an epoch's numbers over all ranks, for the callbacks after it: put it before those that save or stop."""
+    """Averages an epoch's metrics over all ranks, for the callbacks after it: put it before those that save or stop."""
 
     def on_epoch_end(self, _epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         numbers: List[str] = sorted(name for name, value in (logs or {}).items() if isinstance(value, (int, float)))
@@ -178,7 +178,7 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 def _variables_of(optimizer: Any) -> List[Any]:
     try:
-        found = optimizer.variables
-        return list(found() if callable(found) else found)
-    except AttributeError:  # the loss scaler of TensorFlow 2.11 has the method, and not what it gives
+        variables = optimizer.variables
+        return list(variables() if callable(variables) else variables)
+    except AttributeError:  # the loss scaler of TensorFlow 2.11 has the method but not the attribute that it returns
         return _variables_of(optimizer.inner_optimizer)

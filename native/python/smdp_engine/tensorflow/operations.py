@@ -1,11 +1,13 @@
-"""The custom operations with their gradients, and the names under which the ranks' calls meet.
+"""The custom operations with their gradients, and the names that match the ranks' calls.
 
-In a graph nothing says in which order operations run, so each has a name of its own: what it is, the function that
-it is made in and the types of that function's arguments (their shapes may differ between ranks, as the last batch's
-do), and the how manieth such one of the function it is. However often, and from wherever, the ranks trace their
-functions, these agree. Calls of functions that exchange something run in turn, so that two of one name do not meet
-under its names: a variable that each of them writes, and of which each operation is between two reads, has TensorFlow
-order them. Eager operations run in the order of the program and share a name.
+A graph does not define the order of its operations, so each operation has a name that is the same on all ranks. The
+name consists of the kind of operation, the function that creates it, the types of that function's arguments, and the
+number of the operation in that function. It does not depend on how often, or from where, a rank traces the function. It
+does not include the shapes of arguments, which may differ between ranks, for example in the last batch.
+
+Two calls of the same function must not exchange tensors at the same time, since their operations have the same names. A
+variable orders them: each call writes it, and each operation runs between two reads of it, so TensorFlow runs the calls
+one after the other. Eager operations run in program order and share a name.
 """
 
 import collections
@@ -27,24 +29,24 @@ _branches: Any = importlib.import_module("tensorflow.python.ops.control_flow_v2_
 DEFAULT_BUFFER_BYTES = 25 * 1024 * 1024
 _LOOPS = (_branches.WhileBodyFuncGraph, _branches.WhileCondFuncGraph)
 _BRANCHES = (*_LOOPS, _branches.CondBranchFuncGraph)
-# What TensorFlow calls the two halves of a function of which gradients are computed; the number is its own.
+# TensorFlow's names for the forward and backward parts of a function; the number differs between ranks.
 _HALF = re.compile(r"__(?:forward|backward)_(.*)_\d+")
 _UNSAVEABLE = (
-    "smdp: it exchanges tensors with the other ranks of the job, which a saved model has none of: keep functions that "
-    "train out of what you save"
+    "smdp: it exchanges tensors with the other ranks of the job, which a saved model does not have: do not save "
+    "functions that train"
 )
 _places: MutableMapping[Any, Counter[str]] = weakref.WeakKeyDictionary()
-_taking_turns: MutableSet[Any] = weakref.WeakSet()
+_ordered: MutableSet[Any] = weakref.WeakSet()  # graphs whose calls are ordered
 
 
 def name_of(what: str) -> str:
-    """A name for an operation that is made now."""
+    """The name of an operation that is created now."""
     place = place_of(what)
     return f"{what}/{place}" if place else what
 
 
 def place_of(counted: str) -> str:
-    """Where an operation or a list of them is made now, and the how manieth ``counted`` there it is; empty eagerly."""
+    """The current function and the number of the next ``counted`` in it; empty in eager mode."""
     if tf.executing_eagerly():
         return ""
     graph = tf.compat.v1.get_default_graph()
@@ -54,24 +56,24 @@ def place_of(counted: str) -> str:
     name = getattr(function, "name", "graph")
     while _HALF.fullmatch(name):
         name = _HALF.sub(r"\1", name)
-    seen = _places.setdefault(function, collections.Counter())
-    seen[counted] += 1
-    return f"{name}/{_digest_of_arguments(function):08x}#{seen[counted]}"
+    counts = _places.setdefault(function, collections.Counter())
+    counts[counted] += 1
+    return f"{name}/{_digest_of_arguments(function):08x}#{counts[counted]}"
 
 
 def _function_of(graph: Any) -> Any:
-    """The function whose loops and branches the graph is in."""
+    """The function that contains the graph of a loop or branch."""
     while isinstance(graph, _BRANCHES):
         graph = graph.outer_graph
     return graph
 
 
 def _digest_of_arguments(function: Any) -> int:
-    given, named = getattr(function, "structured_input_signature", None) or ((), {})
+    signature: Any = getattr(function, "structured_input_signature", None) or ((), {})
     types = [
-        one.dtype.name
-        for one in tf.nest.flatten((given, named))
-        if isinstance(one, tf.TypeSpec) and hasattr(one, "dtype")
+        spec.dtype.name
+        for spec in tf.nest.flatten(signature)
+        if isinstance(spec, tf.TypeSpec) and hasattr(spec, "dtype")
     ]
     return zlib.crc32(" ".join(types).encode())
 
@@ -82,42 +84,42 @@ def _turn() -> Any:
         return tf.Variable(0, trainable=False, dtype=tf.int64, name="smdp_turn")
 
 
-def _in_turn(make: Callable[[], Any]) -> Any:
-    """What ``make`` makes, exchanged when the calls before it are over, before those after it begin, and once the
-    function's data are there: a step whose data have ended has then given nothing."""
+def _in_turn(create: Callable[[], Any]) -> Any:
+    """The result of ``create``, ordered after earlier calls of functions and before later ones. It also waits for the
+    function's input data, so a step without data exchanges nothing."""
     if tf.executing_eagerly():
-        return make()
+        return create()
     graph = tf.compat.v1.get_default_graph()
     with tf.init_scope():
         turn = _turn() if tf.executing_eagerly() else None
-    if turn is None:  # a graph that a session runs, without calls
-        return make()
-    if graph not in _taking_turns:
-        _taking_turns.add(graph)
+    if turn is None:  # a graph of a session, without calls
+        return create()
+    if graph not in _ordered:
+        _ordered.add(graph)
         _function_of(graph).mark_as_unsaveable([_UNSAVEABLE])
         turn.assign_add(0)
     with tf.control_dependencies([turn.read_value(), *_data_of(graph)]):
-        made = make()
-    with tf.control_dependencies(tf.nest.flatten(made)):
+        result = create()
+    with tf.control_dependencies(tf.nest.flatten(result)):
         turn.read_value()
-    return made
+    return result
 
 
 class _Data(NamedTuple):
-    """Of a graph, by name, since what is held here must not hold the graph."""
+    """The input data of a graph. It stores a name, since a reference to an operation would keep the graph alive."""
 
-    seen: int = 0  # operations
-    gate: str = ""  # the operation that runs when the data are there
+    scanned: int = 0  # the number of operations
+    gate: str = ""  # the operation that runs when the data are available
 
 
 _data: MutableMapping[Any, _Data] = weakref.WeakKeyDictionary()
 
 
 def _data_of(graph: Any) -> List[Any]:
-    """What runs when arguments of the function and elements of data sets that it takes are there."""
+    """The operation, if any, that runs when the function's arguments and elements of data sets are available."""
     before = _data.get(graph, _Data())
     operations_of_graph = graph.get_operations()
-    new = [one for one in operations_of_graph[before.seen :] if _is_datum(one)]
+    new = [operation for operation in operations_of_graph[before.scanned :] if _is_datum(operation)]
     gate = before.gate
     if new:
         with tf.control_dependencies([*new, *([graph.get_operation_by_name(gate)] if gate else [])]):
@@ -134,20 +136,20 @@ def _is_datum(operation: Any) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """Of gradients in the list of those that share buffers."""
+    """The place of gradients in the list of gradients that share buffers."""
 
-    index: int = 0  # of the first of them
-    count: int = 1  # of the list
+    index: int = 0  # of the first gradient
+    count: int = 1  # of gradients in the list
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    described: str = ""  # each gradient of the list, with a blank between two
-    among: str = ""  # lists of this name are to be the same on all ranks; compared when a lane is first used
+    described: str = ""  # type and shape of each gradient in the list, separated by spaces
+    among: str = ""  # lists of this name must be the same on all ranks; checked at the first use of a lane
 
 
 _ALONE = Place()
 
 
 def all_reduce(tensors: Sequence[Any], *, lane: str, reduction: str, place: Place = _ALONE) -> List[Any]:
-    """Reduces gradients that follow each other in the list of a lane."""
+    """Reduce consecutive gradients of a lane's list."""
     reduced = _in_turn(
         lambda: operations().smdp_all_reduce(values=list(tensors), lane=lane, reduction=reduction, **vars(place))
     )
@@ -161,7 +163,7 @@ def broadcast(tensors: Sequence[Any], *, sequence: str, root: int) -> List[Any]:
 
 
 def all_gather(tensor: Any, *, sequence: str) -> Tuple[Any, Any]:
-    """The ranks' tensors, one after the other along the first dimension, and how many rows are whose."""
+    """The ranks' tensors, concatenated along the first dimension, and the number of rows of each rank."""
     gathered = _in_turn(lambda: operations().smdp_all_gather(value=tensor, sequence=sequence))
     return gathered.gathered, gathered.rows
 
@@ -171,7 +173,7 @@ def barrier(*, sequence: str) -> Any:
 
 
 def left_to_run(operation: Any) -> Any:
-    """The operation where a session runs the graph, and nothing where it has run or runs by itself."""
+    """The operation in a graph of a session; None where it runs without a session."""
     with tf.init_scope():
         return None if tf.executing_eagerly() else operation
 
@@ -179,14 +181,14 @@ def left_to_run(operation: Any) -> Any:
 def _refuse_xla(graph: Any) -> None:
     if _control_flow.GraphOrParentsInXlaContext(graph):
         raise NotImplementedError(
-            "smdp: gradients are exchanged by the hosts' CPUs, which XLA cannot compile into a step: leave out "
-            "jit_compile=True (of a Keras model: model.compile(..., jit_compile=False)), or give it to the "
-            "functions that compute the loss and not to the one that exchanges gradients"
+            "smdp: XLA cannot compile the exchange of gradients, which runs on the hosts' CPUs: remove "
+            "jit_compile=True (for a Keras model: model.compile(..., jit_compile=False)), or use it only for "
+            "functions that compute the loss and do not exchange gradients"
         )
 
 
 def _refuse_what_a_session_repeats(graph: Any) -> None:
-    """Nothing orders turns of a loop, and calls of a function, in a graph that a session runs."""
+    """Raises NotImplementedError in a loop or a function in a graph of a session, which does not order repetitions."""
     with tf.init_scope():
         if tf.executing_eagerly():
             return
@@ -196,12 +198,12 @@ def _refuse_what_a_session_repeats(graph: Any) -> None:
         graph = graph.outer_graph
     if looped or getattr(graph, "outer_graph", None) is not None:
         raise NotImplementedError(
-            "smdp: in a graph that a session runs nothing orders the turns of a loop or the calls of a tf.function: "
+            "smdp: a session does not order the iterations of a loop or the calls of a tf.function: "
             "exchange tensors outside of them"
         )
 
 
-def _given(gradients: Sequence[Any], op: Any) -> List[Any]:
+def _or_zeros(gradients: Sequence[Any], op: Any) -> List[Any]:
     return [
         tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
         for gradient, value in zip(gradients, op.inputs)
@@ -218,20 +220,20 @@ def _all_reduce_gradient(op: Any, *gradients: Any) -> List[Any]:
     reduction = _text(op, "reduction")
     if reduction not in {"average", "sum"}:
         raise NotImplementedError(f"smdp: {reduction} over ranks has no gradient")
-    # By itself: of the other gradients of the list some may have no gradient.
+    # Each one separately: other gradients of the list may have no gradient.
     name = name_of(f"{_text(op, 'lane')}/gradient/{op.get_attr('index')}")
-    given = _given(gradients, op)
-    return [all_reduce([one], lane=f"{name}/{place}", reduction=reduction)[0] for place, one in enumerate(given)]
+    values = _or_zeros(gradients, op)
+    return [all_reduce([value], lane=f"{name}/{place}", reduction=reduction)[0] for place, value in enumerate(values)]
 
 
 @tf.RegisterGradient("SmdpBroadcast")  # type: ignore[untyped-decorator]
 def _broadcast_gradient(op: Any, *gradients: Any) -> List[Any]:
-    given = _given(gradients, op)
-    sums = [all_reduce([one], lane=name_of("broadcast/gradient"), reduction="sum")[0] for one in given]
+    values = _or_zeros(gradients, op)
+    sums = [all_reduce([value], lane=name_of("broadcast/gradient"), reduction="sum")[0] for value in values]
     if job.rank() == op.get_attr("root"):
         return sums
-    with tf.control_dependencies(sums):  # which nobody uses here, and the root waits for
-        return [tf.zeros_like(one) for one in sums]
+    with tf.control_dependencies(sums):  # this rank does not use them, but the root waits for them
+        return [tf.zeros_like(total) for total in sums]
 
 
 @tf.RegisterGradient("SmdpAllGather")  # type: ignore[untyped-decorator]

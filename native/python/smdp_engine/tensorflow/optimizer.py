@@ -1,4 +1,4 @@
-"""``DistributedOptimizer``: an optimizer that applies the ranks' averages of the gradients it is given."""
+"""``DistributedOptimizer``: an optimizer that applies the ranks' averages of its gradients."""
 
 import importlib
 from typing import Any, List, Optional, Tuple
@@ -21,18 +21,18 @@ def DistributedOptimizer(  # noqa: N802, PLR0913, PLR0917 (the library's own nam
     op: Optional[str] = ReduceOp.AVERAGE,
     bucket_cap_mb: float = 25,
 ) -> Any:
-    """The optimizer, averaging gradients over all ranks before it applies them.
+    """The optimizer, which averages gradients over all ranks before it applies them.
 
-    Of Keras (2 or 3): for ``model.compile`` and ``model.fit``; the same object, which saves and loads as what it was.
-    Of ``tf.compat.v1.train``: for ``tf.estimator`` and sessions; ``compute_gradients`` gives averages.
+    A Keras optimizer (2 or 3), for ``model.compile`` and ``model.fit``: the same object, saved and loaded as before.
+    An optimizer of ``tf.compat.v1.train``, for ``tf.estimator`` and sessions: ``compute_gradients`` returns averages.
 
     Args:
-        name, use_locking: of an optimizer of ``tf.compat.v1.train``.
-        device_dense, device_sparse, compression, sparse_as_dense, op: as of ``DistributedGradientTape``.
-        bucket_cap_mb: the most that a fusion buffer holds, in MiB, unless it is one gradient.
+        name, use_locking: for an optimizer of ``tf.compat.v1.train``.
+        device_dense, device_sparse, compression, sparse_as_dense, op: see ``DistributedGradientTape``.
+        bucket_cap_mb: the maximum size of a fusion buffer in MiB, unless it has one gradient.
 
     Raises:
-        ValueError: an argument, or no optimizer.
+        ValueError: an argument is invalid, or ``optimizer`` is not an optimizer.
     """
     refuse_devices(device_dense, device_sparse)
     how = exchange(compression, sparse_as_dense, op, bucket_cap_mb)
@@ -50,7 +50,7 @@ class _SessionOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         self._how = how
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> List[Tuple[Any, Any]]:
-        """As of the optimizer; each gradient averaged over all ranks."""
+        """The optimizer's gradients, each averaged over all ranks."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         averages = self._how.average([gradient for gradient, _ in pairs])
         return [(average, variable) for average, (_, variable) in zip(averages, pairs)]

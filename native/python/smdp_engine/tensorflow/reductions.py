@@ -1,4 +1,4 @@
-"""What a script calls on tensors: reductions, broadcast, and how values travel."""
+"""The operations on tensors for scripts: reductions, broadcast and compression."""
 
 import importlib
 from typing import Any, Optional, Tuple
@@ -6,11 +6,11 @@ from typing import Any, Optional, Tuple
 from . import operations
 
 tf: Any = importlib.import_module("tensorflow")
-_plain = tf.autograph.experimental.do_not_convert  # for AutoGraph there is nothing to do in them
+_plain = tf.autograph.experimental.do_not_convert  # AutoGraph has nothing to convert in these functions
 
 
 class ReduceOp:
-    """What ``allreduce`` can compute."""
+    """The operations of ``allreduce``."""
 
     AVERAGE = "average"
     SUM = "sum"
@@ -19,11 +19,11 @@ class ReduceOp:
 
 
 class NoneCompression:
-    """Values travel as they are."""
+    """Values are sent unchanged."""
 
     @staticmethod
     def compress(tensor: Any) -> Tuple[Any, Any]:
-        """What travels, and what ``decompress`` needs."""
+        """The tensor to send, and the context for ``decompress``."""
         return tensor, None
 
     @staticmethod
@@ -32,7 +32,7 @@ class NoneCompression:
 
 
 class FP16Compression:
-    """Floating-point values travel, and are summed, as float16."""
+    """Floating-point values are sent and summed as float16."""
 
     @staticmethod
     def compress(tensor: Any) -> Tuple[Any, Any]:
@@ -54,7 +54,7 @@ def reduction_of(op: Optional[str]) -> str:
     """The name of a ``ReduceOp``; None is the average.
 
     Raises:
-        ValueError: it is none.
+        ValueError: ``op`` is not a ``ReduceOp``.
     """
     op = ReduceOp.AVERAGE if op is None else op
     if op not in {ReduceOp.AVERAGE, ReduceOp.SUM, ReduceOp.MIN, ReduceOp.MAX}:
@@ -72,28 +72,27 @@ def allreduce(
     *,
     grad: Any = None,
 ) -> Any:
-    """Reduces gradient ``param_index`` of ``num_params``; a new tensor of its shape and type.
+    """Reduce gradient ``param_index`` of ``num_params``; returns a new tensor of its shape and type.
 
-    In a ``tf.function`` gradients are reduced while others are still computed, in whatever order the ranks have
-    them; all of them must be given, on all ranks, each with the same shape in every step, and none computed from the
-    average of another. Outside of one each call waits for its result, so the ranks make them in the same order.
-    ``grad`` is another name of ``tensor``.
+    In a ``tf.function`` gradients are reduced while others are still being computed, in any order. Every rank must call
+    it for all gradients, each with the same shape in every step, and no gradient may depend on the average of another
+    one. Outside of a ``tf.function`` each call waits for its result, so the ranks must make the calls in the same
+    order. ``grad`` is another name of ``tensor``.
 
     Raises:
-        ValueError: an argument.
+        ValueError: an argument is invalid.
     """
     if (tensor is None) == (grad is None):
         raise ValueError("allreduce() takes one tensor")
     if not 0 <= param_index < num_params:
         raise ValueError(f"param_index must be 0 to num_params - 1, found {param_index} of {num_params}")
-    given = tf.convert_to_tensor(grad if tensor is None else tensor)
-    packed, context = compression.compress(given)
+    packed, context = compression.compress(tf.convert_to_tensor(grad if tensor is None else tensor))
     reduction = reduction_of(op)
     if tf.executing_eagerly():
         lane = f"eager/{param_index}/{num_params}/{reduction}"
         reduced = operations.all_reduce([packed], lane=lane, reduction=reduction)
     else:
-        # Of the other gradients of the list nothing is known yet: the place of the list is that of this index.
+        # The other gradients of the list are not known yet, so the place of this index names the list.
         what = f"parameters/{num_params}/{reduction}"
         lane = f"{what}/{operations.place_of(f'{what}/{param_index}')}"
         place = operations.Place(param_index, num_params)
@@ -103,8 +102,8 @@ def allreduce(
 
 @_plain  # type: ignore[untyped-decorator]
 def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: Optional[str] = ReduceOp.AVERAGE) -> Any:
-    """The average of a tensor that is no gradient, such as a loss or a metric; a new tensor of its type, so that of
-    integers the average is cut to one.
+    """The average of a tensor that is not a gradient, such as a loss or a metric; a new tensor of its type: an average
+    of integers is truncated.
 
     Raises:
         ValueError: ``op`` is not AVERAGE.
@@ -119,7 +118,7 @@ def oob_allreduce(tensor: Any, compression: Any = Compression.none, op: Optional
 
 @_plain  # type: ignore[untyped-decorator]
 def overlap(tensor: Any) -> Any:
-    """The tensor itself: the exchange overlaps with the backward pass without a mark in the graph."""
+    """The tensor itself: the exchange overlaps with the backward pass without such a mark."""
     return tf.identity(tensor)
 
 
@@ -132,12 +131,12 @@ def broadcast(tensor: Any, root_rank: int) -> Any:
 
 @_plain  # type: ignore[untyped-decorator]
 def allgather(tensor: Any) -> Any:
-    """The ranks' tensors one after the other along the first dimension, in which they may differ."""
+    """The ranks' tensors, concatenated along the first dimension, in which they may differ."""
     return operations.all_gather(tf.convert_to_tensor(tensor), sequence=operations.name_of("allgather"))[0]
 
 
 @_plain  # type: ignore[untyped-decorator]
 def barrier() -> Any:
-    """Waits until every rank has come here. In a ``tf.function`` nothing comes after it unless told to, and in a graph
-    that a session runs it is what the returned operation does."""
+    """Wait until every rank has called it. In a ``tf.function`` other operations need a control dependency to run after
+    it; in a graph of a session the returned operation waits."""
     return operations.left_to_run(operations.barrier(sequence=operations.name_of("barrier")))

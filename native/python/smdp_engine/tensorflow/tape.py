@@ -10,19 +10,19 @@ tf: Any = importlib.import_module("tensorflow")
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
-    """Wraps a ``tf.GradientTape``; ``gradient()`` gives the ranks' averages. All else is the tape's own.
+    """Wraps a ``tf.GradientTape``; ``gradient()`` returns the ranks' averages. All other methods are the tape's own.
 
-    Which gradients are None must be the same on all ranks, and so must the order of the sources.
+    The order of the sources, and which gradients are None, must be the same on all ranks.
 
     Args:
         gradtape: the tape, before, while or after it records.
         device_dense, device_sparse: not supported.
-        compression: ``Compression.fp16`` has floating-point gradients travel, and be summed, as float16.
-        sparse_as_dense: gradients of embeddings travel as whole tensors; False: the rows that each rank has.
+        compression: with ``Compression.fp16`` floating-point gradients are sent and summed as float16.
+        sparse_as_dense: send gradients of embeddings as whole tensors; False: only the rows that each rank has.
         op: ``ReduceOp.AVERAGE`` only.
 
     Raises:
-        ValueError: an argument.
+        ValueError: an argument is invalid.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        """As ``tf.GradientTape.gradient``, with its arguments; each gradient averaged over all ranks."""
+        """The gradients of ``tf.GradientTape.gradient``, each averaged over all ranks."""
         own = self._given.gradient(target, sources, *args, **kwargs)
         averages = self._exchange.average(tf.nest.flatten(own))
         return tf.nest.pack_sequence_as(own, averages)
@@ -65,9 +65,9 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         return self._given.watched_variables()
 
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """Of this rank alone, as the tape computes it."""
+        """The tape's own, of this rank only."""
         return self._given.jacobian(*args, **kwargs)
 
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """Of this rank alone, as the tape computes it."""
+        """The tape's own, of this rank only."""
         return self._given.batch_jacobian(*args, **kwargs)

@@ -1,6 +1,6 @@
-"""What the engine recorded: flight records on demand, timelines of all ranks in one, and what they say.
+"""The engine's recordings: dump flight records, merge the timelines of all ranks, and summarize them.
 
-``python -m smdp_engine.trace`` does the same from a shell; docs/tracing.md is the guide.
+``python -m smdp_engine.trace`` is the command for it; docs/how-to/slow-runs.md is the guide.
 """
 
 from .dumping import dump

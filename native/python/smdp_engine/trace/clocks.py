@@ -1,4 +1,4 @@
-"""One clock for all ranks: rank 0's."""
+"""Converts the times of all ranks to rank 0's clock."""
 
 from dataclasses import replace
 from typing import Dict, List, Tuple
@@ -7,16 +7,15 @@ from .timelines import Clock, Operation, Timeline
 
 
 def aligned(timelines: List[Timeline]) -> Tuple[List[Timeline], Dict[int, float]]:
-    """The timelines in rank 0's clock, and by rank by how many microseconds its times may be off.
+    """The timelines in rank 0's clock, and the maximum error of each rank's times in microseconds.
 
-    Ranks of rank 0's host share its clock. The others asked for it every 30 s; between two answers the difference is
-    taken to change evenly. A rank whose questions were never answered is placed by its wall clock, and its error is
-    infinite.
+    Ranks on rank 0's host share its clock. The other ranks measured the difference every 30 s; it is interpolated
+    linearly between two measurements. A rank without measurements is placed by its wall clock, with an infinite error.
     """
-    reference = next((one for one in timelines if one.rank0_clock), None)
+    reference = next((timeline for timeline in timelines if timeline.rank0_clock), None)
     return (
-        [_shifted(one, _clocks(one, reference)) for one in timelines],
-        {one.rank: _error(one) for one in timelines},
+        [_shifted(timeline, _clocks(timeline, reference)) for timeline in timelines],
+        {timeline.rank: _error(timeline) for timeline in timelines},
     )
 
 
@@ -33,7 +32,7 @@ def _clocks(timeline: Timeline, reference: "Timeline | None") -> List[Clock]:
 
 
 def ahead(clocks: List[Clock], at: float) -> float:
-    """How far rank 0's clock is ahead at a time of the rank's own; microseconds."""
+    """The microseconds by which rank 0's clock is ahead, at a time of the rank's own clock."""
     if not clocks:
         return 0.0
     later = next((place for place, clock in enumerate(clocks) if clock.at > at), len(clocks))
@@ -45,7 +44,8 @@ def ahead(clocks: List[Clock], at: float) -> float:
 
 
 def _shifted(timeline: Timeline, clocks: List[Clock]) -> Timeline:
-    return replace(timeline, operations=[_moved(one, ahead(clocks, one.begin)) for one in timeline.operations])
+    moved = [_moved(operation, ahead(clocks, operation.begin)) for operation in timeline.operations]
+    return replace(timeline, operations=moved)
 
 
 def _moved(operation: Operation, by: float) -> Operation:

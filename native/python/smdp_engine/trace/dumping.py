@@ -1,4 +1,4 @@
-"""Flight records of a process that runs."""
+"""Flight records of a running process."""
 
 import os
 from pathlib import Path
@@ -10,11 +10,11 @@ from ..torch_backend import adapter
 def dump(folder: Optional[Union[str, "os.PathLike[str]"]] = None) -> Path:
     """Write this rank's flight records, the last operations of all its groups, and return the file's path.
 
-    ``folder``: by default the one that ``SMDP_TRACE_DIR`` named when the process group was made. Any thread may call
-    it, also while others wait for an operation.
+    ``folder``: by default the value of ``SMDP_TRACE_DIR`` when the process group was created. Any thread may call it,
+    also while other threads wait for an operation.
 
     Raises:
-        RuntimeError: no process group uses the backend ``smddp`` here, no folder is known, or it cannot be written.
+        RuntimeError: this process has no group with the backend ``smddp``, no folder is set, or it cannot be written.
         ImportError: the backend was not built, or was built for another torch.
     """
     return Path(str(adapter().dump("" if folder is None else os.fspath(folder))))

@@ -1,5 +1,5 @@
-"""What goes wrong with traces."""
+"""The errors of this package."""
 
 
 class TraceError(Exception):
-    """One sentence: the file, what is wrong with it, what to do."""
+    """The message names the file, what is wrong with it, and what to do."""

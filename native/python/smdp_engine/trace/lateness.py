@@ -1,4 +1,4 @@
-"""Who called late: what only the ranks together show."""
+"""Finds the ranks that called an operation late, by comparing all ranks."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from typing import Dict, Iterable, List, Tuple
 
 from .timelines import Operation, Timeline
 
-# A rank this much behind the others is nobody's concern; microseconds.
+# Smaller delays do not count as late; microseconds.
 TOLERANCE_US = 100.0
 
-Call = Tuple[int, str, str]  # which engine of the process, group, operation
+Call = Tuple[int, str, str]  # number of the engine in its process, group, operation
 
 
 @dataclass
 class Late:
-    """A rank called ``by`` microseconds after the group's (lower) median rank, which called at ``since``."""
+    """The rank called ``by`` microseconds after the group's (lower) median rank, which called at ``since``."""
 
     rank: int
     since: float
@@ -26,18 +26,18 @@ class Late:
 
 
 def calls(timelines: Iterable[Timeline]) -> Dict[Call, List[Operation]]:
-    """The operations of all ranks by the call they belong to."""
-    found: Dict[Call, List[Operation]] = defaultdict(list)
+    """The operations of all ranks for each call."""
+    operations: Dict[Call, List[Operation]] = defaultdict(list)
     for timeline in timelines:
         for operation in timeline.operations:
-            found[timeline.engine, operation.key[0], operation.key[1]].append(operation)
-    return found
+            operations[timeline.engine, operation.key[0], operation.key[1]].append(operation)
+    return operations
 
 
 def late_ranks(ranks: List[Operation], errors: Dict[int, float]) -> List[Late]:
-    """Those of one call that were late beyond the clocks' error, the latest first."""
-    called = sorted(one.called for one in ranks)
+    """The ranks of a call that were late by more than the clocks' error, the latest first."""
+    called = sorted(operation.called for operation in ranks)
     since = called[(len(called) - 1) // 2]
-    least_error = 2 * max(errors.get(one.rank, 0.0) for one in ranks)
-    late = [Late(one.rank, since, one.called - since) for one in ranks]
-    return sorted((one for one in late if one.by > TOLERANCE_US + least_error), key=lambda one: one.by, reverse=True)
+    threshold = TOLERANCE_US + 2 * max(errors.get(operation.rank, 0.0) for operation in ranks)
+    late = [Late(operation.rank, since, operation.called - since) for operation in ranks]
+    return sorted((one for one in late if one.by > threshold), key=lambda one: one.by, reverse=True)

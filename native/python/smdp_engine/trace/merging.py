@@ -1,4 +1,4 @@
-"""Timelines of all ranks as one Chrome trace, in one clock, with the late ranks named."""
+"""Merges the timelines of all ranks into one Chrome trace, with one clock and marks for late ranks."""
 
 import json
 from pathlib import Path
@@ -13,13 +13,13 @@ _WAITS = {"wait local", "wait hosts"}
 
 
 def merge(out: Path, paths: Iterable[Path]) -> int:
-    """Write the trace of all ranks to ``out`` and return how many events it has.
+    """Write the trace of all ranks to ``out`` and return the number of its events.
 
-    Beside the ranks' own bars it has one for each time a rank was late, on that rank's row "late"; and the waits of the
-    others in that operation are called "wait for rank N". Browsers read it: chrome://tracing, ui.perfetto.dev.
+    For each operation that a rank called late, the trace has a bar in that rank's row "late", and the waits of the
+    other ranks in that operation have the name "wait for rank N". Open it at chrome://tracing or ui.perfetto.dev.
 
     Raises:
-        TraceError: a file is no timeline.
+        TraceError: a file is not a timeline.
         OSError: ``out`` cannot be written.
     """
     events = merged_events(read_timelines(paths))
@@ -29,7 +29,7 @@ def merge(out: Path, paths: Iterable[Path]) -> int:
 
 
 def merged_events(timelines: List[Timeline]) -> List[Event]:
-    """The events of the merged trace; times count from its first call, in microseconds."""
+    """The events of the merged trace; times are microseconds since its first call."""
     timelines, errors = aligned(timelines)
     zero = min((one.called for timeline in timelines for one in timeline.operations), default=0.0)
     names = {timeline.rank: f"rank {timeline.rank}@{timeline.host}" for timeline in timelines}
@@ -87,7 +87,8 @@ def _late_bar(late: Late, operation: Operation) -> Event:
 
 
 def _without_overlap(bars: List[Event]) -> Iterator[Event]:
-    """A row's bars may not overlap: each begins where the one before ended."""
+    """The bars of a row without overlap, which viewers do not allow: each begins at or after the end of the one
+    before."""
     until = float("-inf")
     for bar in sorted(bars, key=lambda event: event["ts"] + event["dur"]):
         begin, end = max(bar["ts"], until), bar["ts"] + bar["dur"]

@@ -1,4 +1,4 @@
-"""Flight records: the pickles that the engine writes, without running what a pickle might hold."""
+"""Reads flight records: pickles that the engine writes. No code in a pickle is run."""
 
 import io
 import pickle
@@ -7,35 +7,35 @@ from typing import Any, Dict, Iterable, List
 
 from .errors import TraceError
 
-_SHOWN = 20  # the last records of a rank
+_SHOWN = 20  # the number of records shown for a rank
 
 
 class _PlainValues(pickle.Unpickler):
-    """Refuses every class: a flight record names none."""
+    """Refuses every class: a flight record has none."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it names {module}.{name}: no flight record does")
+        raise pickle.UnpicklingError(f"it names the class {module}.{name}, which a flight record does not have")
 
 
 def read_records(path: Path) -> Dict[str, Any]:
-    """The content of a file ``flight_N``; docs/tracing.md lists its fields.
+    """The content of a file ``flight_N``; docs/how-to/slow-runs.md lists its fields.
 
     Raises:
-        TraceError: it cannot be read or is none.
+        TraceError: it cannot be read or is not a flight record.
     """
     try:
         content: Any = _PlainValues(io.BytesIO(path.read_bytes())).load()
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from error
-    except Exception as error:  # a damaged pickle raises whatever its bytes make of it
-        raise TraceError(f"{path}: no flight records: {error}") from error
+    except Exception as error:  # a damaged pickle can raise any exception
+        raise TraceError(f"{path}: not a flight record: {error}") from error
     if not isinstance(content, dict) or "entries" not in content or "smdp" not in content:
-        raise TraceError(f"{path}: no flight records of this engine")
+        raise TraceError(f"{path}: not a flight record of this engine")
     return content
 
 
 def describe(paths: Iterable[Path]) -> str:
-    """The last operations of each rank as text, the unfinished ones with what they wait for."""
+    """The last operations of each rank as text; unfinished ones with the ranks that they wait for."""
     files: List[Path] = []
     for path in paths:
         files += sorted(path.glob("flight_*")) if path.is_dir() else [path]
@@ -43,11 +43,11 @@ def describe(paths: Iterable[Path]) -> str:
 
 
 def _rank(content: Dict[str, Any]) -> str:
-    who = content["smdp"]
-    lines = [f"rank {who['rank']} on {who['host']}: {who['reason']}"]
+    header = content["smdp"]
+    lines = [f"rank {header['rank']} on {header['host']}: {header['reason']}"]
     names = {key: group["desc"] for key, group in content["pg_config"].items()}
     for entry in content["entries"][-_SHOWN:]:
-        lines.append(_line(entry, names[entry["process_group"][0]], who["monotonic_ns"]))
+        lines.append(_line(entry, names[entry["process_group"][0]], header["monotonic_ns"]))
         if entry["state"] != "completed" and entry["phase"]:
             waits = ", ".join(f"rank {rank}" for rank in entry["waits_for"])
             lines.append(f"      {entry['phase']}{': ' if waits else ''}{waits}")

@@ -1,4 +1,4 @@
-"""What timelines say, as text of at most 80 columns."""
+"""The summary of timelines, as text of at most 80 columns."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -13,12 +13,12 @@ _MOST_ROWS = 16
 
 
 def summary(paths: Iterable[Path]) -> str:
-    """Which rank was late by how much, and by size of operation where the time went.
+    """The late ranks with their delays, and the share of each phase in the time of operations by size.
 
-    Lateness is told of the operations that are drawn, the shares are of all.
+    Late ranks are found among the drawn operations; the shares are of all operations.
 
     Raises:
-        TraceError: a file is no timeline.
+        TraceError: a file is not a timeline.
     """
     timelines = read_timelines(paths)
     moved, errors = aligned(timelines)
@@ -31,32 +31,32 @@ def _printable(line: str) -> str:
 
 
 def _headline(timelines: List[Timeline], errors: Dict[int, float]) -> List[str]:
-    ranks, hosts = {one.rank for one in timelines}, {one.host for one in timelines}
-    drawn = sum(len(one.operations) for one in timelines)
-    made = sum(total["operations"] for one in timelines for total in one.totals.values())
+    ranks, hosts = {timeline.rank for timeline in timelines}, {timeline.host for timeline in timelines}
+    drawn = sum(len(timeline.operations) for timeline in timelines)
+    all_operations = sum(total["operations"] for timeline in timelines for total in timeline.totals.values())
     where = f"{len(ranks)} of {timelines[0].world_size} ranks, {len(hosts)} hosts"
-    lines = [f"{where}; {drawn:,} of {made:,.0f} operations drawn"]
+    lines = [f"{where}; {drawn:,} of {all_operations:,.0f} operations drawn"]
     worst = max(errors.values())
     if worst == float("inf"):
         lost = ", ".join(str(rank) for rank, error in errors.items() if error == worst)
-        lines.append(f"clocks: unknown for rank {lost}, placed by wall clock; no rank is called late there")
+        lines.append(f"clocks: unknown for rank {lost}, placed by wall clock and never reported late")
     else:
-        lines.append(f"clocks: alike within {worst:.0f} us")
-    dropped = sum(one.dropped for one in timelines)
+        lines.append(f"clocks: error at most {worst:.0f} us")
+    dropped = sum(timeline.dropped for timeline in timelines)
     if dropped:
-        lines.append(f"{dropped:,} events did not fit: raise SMDP_TIMELINE_MIB")
+        lines.append(f"{dropped:,} events did not fit: increase SMDP_TIMELINE_MIB")
     return lines
 
 
 def _late_table(timelines: List[Timeline], errors: Dict[int, float]) -> List[str]:
-    found: Dict[int, List[Tuple[Late, Operation]]] = defaultdict(list)
+    by_rank: Dict[int, List[Tuple[Late, Operation]]] = defaultdict(list)
     for ranks in calls(timelines).values():
         for late in late_ranks(ranks, errors):
-            found[late.rank].append((late, next(one for one in ranks if one.rank == late.rank)))
-    if not found:
+            by_rank[late.rank].append((late, next(operation for operation in ranks if operation.rank == late.rank)))
+    if not by_rank:
         return ["No rank was late."]
-    hosts = {one.rank: one.host for one in timelines}
-    rows = sorted(found.items(), key=lambda item: -sum(late.by for late, _ in item[1]))
+    hosts = {timeline.rank: timeline.host for timeline in timelines}
+    rows = sorted(by_rank.items(), key=lambda item: -sum(late.by for late, _ in item[1]))
     lines = [f"{'late rank':<10}{'host':<20}{'times':>7}{'seconds':>10}{'worst ms':>10}  in"]
     for rank, times in rows[:_MOST_ROWS]:
         worst, operation = max(times, key=lambda pair: pair[0].by)

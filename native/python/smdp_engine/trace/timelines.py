@@ -1,4 +1,4 @@
-"""Timelines as the ranks wrote them: Chrome trace events, one on each line (docs/tracing.md)."""
+"""Reads the ranks' timelines: Chrome trace events, one per line (docs/how-to/slow-runs.md)."""
 
 import json
 import re
@@ -16,13 +16,13 @@ _FILE = re.compile(r"timeline_rank_\d+(?:\.(\d+))?\.json$")
 
 @dataclass
 class Operation:
-    """One call on one rank. Times are microseconds of rank 0's clock once aligned, else of the rank's own."""
+    """A call on one rank. Times are microseconds of rank 0's clock once aligned, else of the rank's own clock."""
 
     rank: int
     lane: int
     name: str
     group: str
-    key: Tuple[str, str]  # the group's identity and the operation's number: the same on all ranks
+    key: Tuple[str, str]  # the group's ID and the operation's number, the same on all ranks
     size: int  # bytes
     called: float
     begin: float
@@ -34,7 +34,7 @@ class Operation:
 
 @dataclass
 class Clock:
-    """How far rank 0's clock is ahead, as measured at a time of the rank's own; microseconds."""
+    """A measurement of how far rank 0's clock is ahead, at a time of the rank's own clock; microseconds."""
 
     at: float
     ahead: float
@@ -43,7 +43,7 @@ class Clock:
 
 @dataclass
 class Timeline:
-    """One rank's file. ``engine`` counts the engines that its process opened, one after the other, from 1."""
+    """A rank's file. ``engine`` numbers the engines that its process opened, from 1."""
 
     path: Path
     rank: int
@@ -61,14 +61,16 @@ class Timeline:
 
 
 def read_timelines(paths: Iterable[Path]) -> List[Timeline]:
-    """The timelines of these files, in the order of ranks; of a folder all that lie in it.
+    """The timelines of these files, and of all timeline files in these folders, in the order of ranks.
+
+    An incomplete last line, which a killed process leaves, is ignored.
 
     Raises:
-        TraceError: a file is none of ours or is damaged. A last line that a dying process left half is left out.
+        TraceError: a file is not a timeline or is damaged.
     """
     files = [file for path in paths for file in _files(path)]
     if not files:
-        raise TraceError("no timeline: name files timeline_rank_N.json, or the folder that SMDP_TIMELINE named")
+        raise TraceError("no timeline: pass files timeline_rank_N.json, or the folder in SMDP_TIMELINE")
     return sorted((_read(file) for file in files), key=lambda one: (one.engine, one.rank))
 
 
@@ -93,14 +95,14 @@ def _events(path: Path) -> Iterator[Event]:
         except ValueError as error:
             if number == len(lines) and not whole:
                 return
-            raise TraceError(f"{path}:{number}: no event of a timeline: {error}") from error
+            raise TraceError(f"{path}:{number}: not a timeline event: {error}") from error
         if not isinstance(event, dict):
-            raise TraceError(f"{path}:{number}: no event of a timeline: {text[:80]}")
+            raise TraceError(f"{path}:{number}: not a timeline event: {text[:80]}")
         yield event
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _read(path: Path) -> Timeline:
@@ -108,7 +110,7 @@ def _read(path: Path) -> Timeline:
     try:
         return _timeline(path, events)
     except (KeyError, TypeError, ValueError, StopIteration) as error:
-        raise TraceError(f"{path}: not a timeline that the engine wrote, or of another version ({error!r})") from error
+        raise TraceError(f"{path}: not a timeline of this engine, or of another version ({error!r})") from error
 
 
 def _timeline(path: Path, events: List[Event]) -> Timeline:

@@ -1,1 +1,1 @@
-"""Import paths of SageMaker's data parallel library, served by smdp-engine."""
+"""The import paths of SageMaker's data parallel library, implemented by smdp-engine."""

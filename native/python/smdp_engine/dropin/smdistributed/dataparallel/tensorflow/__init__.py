@@ -1,4 +1,4 @@
-"""SageMaker's data parallel library for TensorFlow 2, by smdp-engine."""
+"""SageMaker's data parallel library for TensorFlow 2, implemented by smdp-engine."""
 
 from smdp_engine.tensorflow.job import init, is_initialized, local_rank, local_size, rank, shutdown, size
 from smdp_engine.tensorflow.keras import BroadcastVariablesCallback, MetricAverageCallback

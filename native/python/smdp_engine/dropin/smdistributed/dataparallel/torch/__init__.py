@@ -1,1 +1,1 @@
-"""The PyTorch side: importing ``torch_smddp`` from here registers the backend ``smddp``."""
+"""The PyTorch part: importing ``torch_smddp`` from here registers the backend ``smddp``."""

@@ -1,4 +1,4 @@
-"""The first generation's functions, deprecated: torch.distributed with the backend ``smddp`` is what to use."""
+"""The first generation's functions, deprecated: use torch.distributed with the backend ``smddp``."""
 
 from smdp_engine.first_generation.distributed import (
     ReduceOp,

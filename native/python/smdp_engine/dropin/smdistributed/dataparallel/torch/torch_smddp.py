@@ -1,4 +1,4 @@
-"""Importing this module registers the torch.distributed backend ``smddp``, here served by smdp-engine."""
+"""Importing this module registers the torch.distributed backend ``smddp`` of smdp-engine."""
 
 from smdp_engine import torch_backend
 

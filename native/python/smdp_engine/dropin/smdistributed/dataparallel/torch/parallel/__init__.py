@@ -1,4 +1,4 @@
-"""The first generation's wrapper, deprecated: torch's own with the backend ``smddp`` is what to use."""
+"""The first generation's wrapper, deprecated: use torch's own with the backend ``smddp``."""
 
 from .distributed import DistributedDataParallel
 

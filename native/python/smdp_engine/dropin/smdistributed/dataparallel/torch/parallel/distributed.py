@@ -1,4 +1,4 @@
-"""The longer of the two import paths of the first generation's wrapper."""
+"""The longer import path of the first generation's wrapper."""
 
 from smdp_engine.first_generation.parallel import DistributedDataParallel
 

@@ -1,0 +1,456 @@
+#include "collectives/point_to_point.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace smdp {
+namespace {
+
+// The tag of the collectives' messages; the tags of callers are smaller.
+constexpr std::uint32_t kCollectiveTag = 1U << 31U;
+
+constexpr std::uint64_t kChunkBytes = 256U << 10U;
+// The bytes posted to one rank and not sent: enough to keep the network busy, few enough that small frames of
+// other calls are not delayed.
+constexpr std::uint64_t kMostPosted = 1U << 20U;
+constexpr std::uint64_t kMostUnreceived = 1U << 30U;
+
+std::uint32_t tag_of(const Exchange& exchange) {
+  return exchange.sequence ? kCollectiveTag : exchange.call.tag;
+}
+
+void copy(std::span<const std::byte> from, std::byte* to) {
+  if (!from.empty()) {
+    std::memcpy(to, from.data(), from.size());
+  }
+}
+
+}  // namespace
+
+FrameHeader PointToPoint::header_of(const Exchange& exchange, const Key& key, std::uint64_t bytes) const {
+  FrameHeader header;
+  header.type = FrameType::kSend;
+  header.call.collective = exchange.call.what.collective;
+  header.call.count = bytes;
+  header.call.root = std::get<1>(key);
+  header.piece = std::get<2>(key);
+  header.operation = exchange.number;
+  header.bytes = bytes;
+  return header;
+}
+
+void PointToPoint::begin(Exchange begun) {
+  const std::uint64_t number = begun.number;
+  begun.parts_left =
+      begun.call.parts.size() + 1;  // and one more, so that no part completes the call in the loop below
+  Exchange& exchange = exchanges_.emplace(number, std::move(begun)).first->second;
+  for (const Part& part : exchange.call.parts) {
+    part.receive ? receive(exchange, part) : send(exchange, part);
+    if (!exchanges_.contains(number)) {
+      return;  // the two ends of a message differ
+    }
+  }
+  part_done(number);
+  pump();
+}
+
+void PointToPoint::part_done(std::uint64_t number) {
+  const auto found = exchanges_.find(number);
+  if (found != exchanges_.end() && --found->second.parts_left == 0) {
+    host_.exchanged(found->second);  // first: if this throws, the call is still open
+    exchanges_.erase(number);
+  }
+}
+
+// --- Sending ---
+
+void PointToPoint::send(const Exchange& exchange, const Part& part) {
+  const std::uint32_t tag = tag_of(exchange);
+  const std::uint32_t sequence = exchange.sequence ? *exchange.sequence : next_out_[{part.peer, tag}]++;
+  const Key key{part.peer, tag, sequence};
+  Outgoing& message = outgoing_[key];
+  message.exchange = exchange.number;
+  message.memory = part.memory;
+  message.left = part.memory.size();
+  FrameHeader header = header_of(exchange, key, part.memory.size());
+  if (part.memory.size() <= kEagerBytes && send_eagerly(key, message, header)) {
+    return;
+  }
+  header.type = FrameType::kAnnounce;
+  host_.post(part.peer, {header, {}, nullptr, nullptr});
+}
+
+// False: there is no memory for it now.
+bool PointToPoint::send_eagerly(const Key& key, Outgoing& message, const FrameHeader& header) {
+  const std::uint64_t exchange = message.exchange;
+  if (message.memory.empty()) {
+    outgoing_.erase(key);
+    FrameHeader announcement = header;
+    announcement.type = FrameType::kAnnounce;
+    host_.post(std::get<0>(key), {announcement, {}, nullptr, nullptr});
+    part_done(exchange);
+    return true;
+  }
+  return post_next(key, message);
+}
+
+// Posts the next bytes of a message; false: there is no room for them now. Otherwise the message may be
+// complete when this returns.
+bool PointToPoint::post_next(const Key& key, Outgoing& message) {
+  const std::uint64_t bytes = std::min(kChunkBytes, message.memory.size() - message.next);
+  FrameHeader header = header_of(exchanges_.at(message.exchange), key, message.memory.size());
+  const auto payload = message.memory.subspan(message.next, bytes);
+  header.offset = message.next;
+  header.bytes = bytes;
+  const int peer = std::get<0>(key);
+  const bool local = host_.shares_host(peer);
+  if (local) {
+    const auto region = host_.regions().take(bytes);
+    if (!region) {
+      return false;
+    }
+    header.type = FrameType::kOffer;
+    header.offset = *region;
+    copy(payload, host_.regions().at(*region, bytes).data());
+  }
+  message.ready = true;
+  message.next += bytes;
+  posted_[peer] += bytes;
+  if (local) {
+    host_.post(peer, {header, {}, nullptr, nullptr});
+  } else {
+    // Dropped by cancel() before this object is destroyed.
+    host_.post(peer, {header, payload, nullptr, [this, key, bytes] { on_sent(key, bytes); }});
+  }
+  return true;
+}
+
+bool PointToPoint::on_sent(const Key& key, std::uint64_t bytes) {
+  const auto found = outgoing_.find(key);
+  if (found == outgoing_.end()) {
+    return true;
+  }
+  Outgoing& message = found->second;
+  if (message.memory.size() - message.left + bytes > message.next) {
+    return false;
+  }
+  posted_[std::get<0>(key)] -= bytes;
+  message.left -= bytes;
+  if (message.left == 0) {
+    const std::uint64_t exchange = message.exchange;
+    outgoing_.erase(found);
+    part_done(exchange);
+  }
+  pump();
+  return true;
+}
+
+// Serves the receivers in turn, so that one that does not read delays no other. Messages without room are
+// retried when something is sent, and on the next tick.
+void PointToPoint::pump() {
+  if (std::exchange(pumping_, true)) {
+    return;  // called from inside the loop below, which continues
+  }
+  for (std::size_t stuck = 0; stuck < flowing_.size();) {
+    const Key key = flowing_.front();
+    flowing_.pop_front();
+    Outgoing& message = outgoing_.at(key);
+    const bool last = message.memory.size() - message.next <= kChunkBytes;
+    if (posted_[std::get<0>(key)] >= kMostPosted || !post_next(key, message)) {
+      flowing_.push_back(key);
+      ++stuck;
+      continue;
+    }
+    stuck = 0;
+    if (!last) {
+      flowing_.push_back(key);
+    }
+  }
+  pumping_ = false;
+}
+
+// --- Receiving ---
+
+std::uint32_t PointToPoint::next_in(int from, std::uint32_t tag) const {
+  const auto found = next_in_.find({from, tag});
+  return found == next_in_.end() ? 0 : found->second;
+}
+
+bool PointToPoint::accepts(const Receive& receive, const Key& key) const {
+  const auto [from, tag, sequence] = key;
+  return receive.tag == tag && (receive.from == from || receive.from == Part::kAnyRank) &&
+         sequence == receive.sequence.value_or(next_in(from, tag));
+}
+
+// The matching message that arrived first.
+std::optional<PointToPoint::Key> PointToPoint::find_arrival(const Receive& receive) const {
+  std::optional<Key> first;
+  const bool any = receive.from == Part::kAnyRank;
+  for (int from = any ? 0 : receive.from; from < (any ? size_ : receive.from + 1); ++from) {
+    const Key key{from, receive.tag, receive.sequence.value_or(next_in(from, receive.tag))};
+    const auto found = arrivals_.find(key);
+    if (found != arrivals_.end() && (!first || found->second.order < arrivals_.at(*first).order)) {
+      first = key;
+    }
+  }
+  return first;
+}
+
+void PointToPoint::receive(const Exchange& exchange, const Part& part) {
+  Receive wanted;
+  wanted.exchange = exchange.number;
+  wanted.memory = part.memory;
+  wanted.from = part.peer;
+  wanted.tag = tag_of(exchange);
+  wanted.sequence = exchange.sequence;
+  wanted.source = part.source;
+  if (const auto key = find_arrival(wanted)) {
+    accept(wanted, *key);
+  } else {
+    receives_.push_back(wanted);
+  }
+}
+
+// Stores a message or its announcement, and gives it, and later messages that waited for it, to matching
+// receives.
+bool PointToPoint::store(const Key& key, Arrival arrival) {
+  arrival.order = arrived_++;
+  unreceived_bytes_ += arrival.bytes();
+  if (!arrivals_.emplace(key, std::move(arrival)).second) {
+    return false;
+  }
+  const auto [from, tag, sequence] = key;
+  for (Key next = key; arrivals_.contains(next); std::get<2>(next) = next_in(from, tag)) {
+    const auto taker =
+        std::ranges::find_if(receives_, [&](const Receive& one) { return accepts(one, next); });
+    if (taker == receives_.end()) {
+      break;
+    }
+    const Receive wanted = *taker;
+    receives_.erase(taker);
+    if (!accept(wanted, next) || wanted.sequence) {
+      break;
+    }
+  }
+  if (unreceived_bytes_ > kMostUnreceived) {
+    host_.overrun(from);
+  }
+  return true;
+}
+
+bool PointToPoint::accept(const Receive& wanted, const Key& key) {
+  const auto [from, tag, sequence] = key;
+  Arrival message = std::move(arrivals_.extract(key).mapped());
+  unreceived_bytes_ -= message.bytes();
+  if (!wanted.sequence) {
+    next_in_[{from, tag}] = sequence + 1;
+  }
+  const Exchange& exchange = exchanges_.at(wanted.exchange);
+  const Collective theirs = message.header.call.collective;
+  const std::uint64_t bytes = message.header.call.count;
+  if (wanted.sequence && theirs != exchange.call.what.collective) {
+    host_.disagree(exchange, from, "called " + std::string(name_of(theirs)));
+    return false;
+  }
+  if (bytes != wanted.memory.size()) {
+    host_.disagree(exchange, from,
+                   "sends " + std::to_string(bytes) + " bytes where " + std::to_string(wanted.memory.size()) +
+                       " are to be received");
+    return false;
+  }
+  if (wanted.source != nullptr) {
+    *wanted.source = from;
+  }
+  if (message.landing.data != nullptr || bytes == 0) {
+    copy({message.landing.data, bytes}, wanted.memory.data());
+    part_done(wanted.exchange);
+    return true;
+  }
+  Incoming& incoming = incoming_[key];
+  incoming.exchange = wanted.exchange;
+  incoming.memory = wanted.memory;
+  incoming.left = bytes;
+  incoming.begun.assign((bytes + kChunkBytes - 1) / kChunkBytes, false);
+  incoming.operation = message.header.operation;
+  FrameHeader ready = header_of(exchange, key, bytes);
+  ready.type = FrameType::kReady;
+  host_.post(from, {ready, {}, nullptr, nullptr});
+  return true;
+}
+
+std::optional<Landing> PointToPoint::place(int from, const FrameHeader& header) {
+  const auto found = incoming_.find({from, header.call.root, header.piece});
+  if (found == incoming_.end()) {
+    return header.payload <= kEagerBytes ? std::optional(Landing::fresh(header.payload)) : std::nullopt;
+  }
+  Incoming& message = found->second;
+  const std::uint64_t size = message.memory.size();
+  const std::uint64_t chunk = header.offset / kChunkBytes;
+  const bool fits = header.type == FrameType::kSend && header.offset % kChunkBytes == 0 &&
+                    header.offset < size && header.payload == std::min(kChunkBytes, size - header.offset);
+  if (!fits || message.begun[chunk]) {
+    return std::nullopt;  // each chunk arrives once
+  }
+  message.begun[chunk] = true;
+  return Landing::into(message.memory.data() + header.offset);
+}
+
+bool PointToPoint::arrived(int from, const FrameHeader& header, Landing landing) {
+  const Key key{from, header.call.root, header.piece};
+  switch (header.type) {
+    case FrameType::kAnnounce:
+      return !incoming_.contains(key) && store(key, {header, {}, 0});
+    case FrameType::kSend:
+      return take_network(key, header, std::move(landing));
+    case FrameType::kOffer:
+      return take_local(key, header);
+    case FrameType::kTaken:
+      return host_.shares_host(from) && on_sent(key, header.bytes);
+    case FrameType::kReady: {
+      const auto found = outgoing_.find(key);
+      if (found == outgoing_.end() || found->second.ready) {
+        return false;
+      }
+      found->second.ready = true;
+      flowing_.push_back(key);
+      pump();
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+bool PointToPoint::take_network(const Key& key, const FrameHeader& header, Landing landing) {
+  const auto found = incoming_.find(key);
+  if (found == incoming_.end()) {
+    const bool whole = header.payload == header.call.count && header.payload <= kEagerBytes;
+    return whole && landing.data != nullptr && store(key, {header, std::move(landing), 0});
+  }
+  return !landing.owned && put(key, found->second, header.payload);
+}
+
+bool PointToPoint::take_local(const Key& key, const FrameHeader& header) {
+  const int from = std::get<0>(key);
+  const auto memory = host_.peek(from, header.offset, header.bytes);
+  if (memory.data() == nullptr || !host_.shares_host(from)) {
+    return false;
+  }
+  FrameHeader reply = header;
+  reply.type = FrameType::kTaken;
+  const auto found = incoming_.find(key);
+  if (found == incoming_.end()) {
+    if (header.bytes != header.call.count || header.bytes > kEagerBytes) {
+      return false;
+    }
+    Landing landing = Landing::fresh(memory.size());
+    copy(memory, landing.data);
+    host_.post(from, {reply, {}, nullptr, nullptr});
+    return store(key, {header, std::move(landing), 0});
+  }
+  Incoming& message = found->second;
+  if (memory.size() > message.memory.size() - message.next) {
+    return false;
+  }
+  copy(memory, message.memory.data() + message.next);
+  message.next += memory.size();
+  host_.post(from, {reply, {}, nullptr, nullptr});
+  return put(key, message, memory.size());
+}
+
+// `bytes` more bytes are in place.
+bool PointToPoint::put(const Key& key, Incoming& message, std::uint64_t bytes) {
+  if (bytes > message.left) {
+    return false;
+  }
+  message.left -= bytes;
+  if (message.left == 0) {
+    const std::uint64_t exchange = message.exchange;
+    incoming_.erase(key);
+    part_done(exchange);
+  }
+  return true;
+}
+
+// --- Its end, and what it waits for ---
+
+void PointToPoint::clear() {
+  exchanges_.clear();
+  outgoing_.clear();
+  flowing_.clear();
+  receives_.clear();
+  incoming_.clear();
+  arrivals_.clear();
+  unreceived_bytes_ = 0;
+  posted_.clear();
+}
+
+std::vector<std::uint64_t> PointToPoint::in_transit() const {
+  std::vector<std::uint64_t> numbers;
+  numbers.reserve(exchanges_.size() + incoming_.size());
+  for (const auto& [number, exchange] : exchanges_) {
+    numbers.push_back(number);
+  }
+  for (const auto& [key, message] : incoming_) {
+    numbers.push_back(message.operation);
+  }
+  return numbers;
+}
+
+std::vector<int> PointToPoint::senders_of(const Receive& wanted) const {
+  std::vector<int> senders;
+  for (int from = 0; from < size_; ++from) {
+    if (from == wanted.from || (wanted.from == Part::kAnyRank && from != rank_)) {
+      senders.push_back(from);
+    }
+  }
+  return senders;
+}
+
+std::vector<int> PointToPoint::unanswered_by(std::uint64_t exchange,
+                                             const std::function<bool(int)>& has_closed) const {
+  std::vector<int> ranks;
+  for (const Receive& wanted : receives_) {
+    if (wanted.exchange == exchange) {
+      const std::vector<int> senders = senders_of(wanted);
+      ranks.insert(ranks.end(), senders.begin(), senders.end());
+    }
+  }
+  for (const auto& [key, message] : outgoing_) {
+    // Within a host the receiver copies the message, ready or not. A transport delivers without the
+    // receiver's call, but not to a closed engine.
+    const int receiver = std::get<0>(key);
+    if (message.exchange == exchange &&
+        (!message.ready || host_.shares_host(receiver) || has_closed(receiver))) {
+      ranks.push_back(receiver);
+    }
+  }
+  return ranks;
+}
+
+Operation::Wait PointToPoint::waiting_for(std::uint64_t exchange) const {
+  std::vector<int> senders;
+  for (const Receive& wanted : receives_) {
+    if (wanted.exchange == exchange) {
+      const std::vector<int> more = senders_of(wanted);
+      senders.insert(senders.end(), more.begin(), more.end());
+    }
+  }
+  for (const auto& [key, message] : incoming_) {
+    if (message.exchange == exchange) {
+      senders.push_back(std::get<0>(key));
+    }
+  }
+  if (!senders.empty()) {
+    return {"waiting for a message", senders};
+  }
+  std::vector<int> receivers;
+  for (const auto& [key, message] : outgoing_) {
+    if (message.exchange == exchange) {
+      receivers.push_back(std::get<0>(key));
+    }
+  }
+  return {receivers.empty() ? "ending" : "waiting for the receiver", receivers};
+}
+
+}  // namespace smdp

@@ -1,0 +1,167 @@
+#include <gtest/gtest.h>
+#include <smdp/engine.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster.h"
+
+namespace {
+
+using smdp::testing::MemoryStore;
+
+TEST(CInterface, ASingleRankGetsItsOwnValues) {
+  EXPECT_EQ(smdp_abi_version(), SMDP_ABI_VERSION);
+  smdp_engine_config config{};
+  config.size = sizeof(config);
+  config.world_size = 1;
+  const char* options[] = {"SMDP_ARENA_MIB", "16", nullptr};  // NOLINT(modernize-avoid-c-arrays)
+  config.options = options;
+  smdp_engine* engine = nullptr;
+  smdp_error error{};
+  ASSERT_EQ(smdp_engine_open(&config, &engine, &error), SMDP_OK) << error.message;
+  EXPECT_EQ(smdp_engine_host_count(engine), 1);
+  const int member = 0;
+  smdp_group* group = nullptr;
+  ASSERT_EQ(smdp_group_create(engine, &member, 1, "world", 5, &group, &error), SMDP_OK) << error.message;
+  std::vector<float> values = {1, 2, 3};
+  smdp_call call{};
+  call.size = sizeof(call);
+  call.collective = SMDP_ALL_REDUCE;
+  call.op = SMDP_AVG;
+  call.count = values.size();
+  call.input = call.output = values.data();
+  smdp_operation* operation = nullptr;
+  ASSERT_EQ(smdp_submit(group, &call, &operation, &error), SMDP_OK) << error.message;
+  EXPECT_EQ(smdp_operation_wait(operation, 5, &error), SMDP_OK) << error.message;
+  EXPECT_EQ(smdp_operation_test(operation), 1);
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
+  call.op = 99;
+  smdp_operation* refused = nullptr;
+  EXPECT_EQ(smdp_submit(group, &call, &refused, &error), SMDP_INVALID);
+  smdp_group_destroy(group);
+  smdp_engine_close(engine);
+  EXPECT_EQ(smdp_operation_wait(operation, 5, &error), SMDP_OK) << "an operation outlives its engine";
+  smdp_operation_release(operation);
+}
+
+// The engines of two ranks, connected on loopback.
+std::array<smdp_engine*, 2> open_two() {
+  MemoryStore values;
+  const auto get = [](void* store, const char* key, char* value, std::size_t capacity, std::size_t* bytes,
+                      double timeout_s) {
+    const auto found = static_cast<MemoryStore*>(store)->get(key, smdp::after(timeout_s));
+    if (!found.ok() || (*found).size() > capacity) {
+      return 1;
+    }
+    *bytes = (*found).copy(value, capacity);
+    return 0;
+  };
+  const auto set = [](void* store, const char* key, const char* value, std::size_t bytes) {
+    return static_cast<MemoryStore*>(store)->set(key, std::string(value, bytes)).ok() ? 0 : 1;
+  };
+  smdp_store store{&values, set, get};
+  std::array<smdp_engine*, 2> engines{};
+  std::vector<std::thread> openers;
+  for (int rank = 0; rank < 2; ++rank) {
+    openers.emplace_back([&, rank] {
+      const std::string host = "host-" + std::to_string(rank);
+      const std::array options = {"SMDP_ARENA_MIB",
+                                  "16",
+                                  "SMDP_INTERFACE",
+                                  "lo",
+                                  "SMDP_HOST_ID",
+                                  host.c_str(),
+                                  "SMDP_CLOSE_TIMEOUT_S",
+                                  "0",
+                                  static_cast<const char*>(nullptr)};
+      smdp_engine_config config{};
+      config.size = sizeof(config);
+      config.rank = rank;
+      config.world_size = 2;
+      config.store = &store;
+      config.options = options.data();
+      smdp_error error{};
+      EXPECT_EQ(smdp_engine_open(&config, &engines[static_cast<std::size_t>(rank)], &error), SMDP_OK)
+          << error.message;
+    });
+  }
+  for (std::thread& opener : openers) {
+    opener.join();
+  }
+  return engines;
+}
+
+int rounds() {
+  const char* given = std::getenv("SMDP_CLOSE_ROUNDS");
+  return given == nullptr ? 20 : std::atoi(given);  // NOLINT: our own number
+}
+
+// A script ends while one of its threads trains: threads wait for operations, or begin calls.
+TEST(CInterface, ClosingAnEngineEndsTheCallsOfOtherThreads) {
+  for (int round = 0; round < rounds(); ++round) {
+    std::array<smdp_engine*, 2> engines = open_two();
+    ASSERT_NE(engines[0], nullptr);
+    ASSERT_NE(engines[1], nullptr);
+    const std::array members = {0, 1};
+    smdp_group* group = nullptr;
+    smdp_error error{};
+    ASSERT_EQ(smdp_group_create(engines[0], members.data(), 2, "world", 30, &group, &error), SMDP_OK);
+    std::atomic<int> waiting = 0;
+    std::vector<std::thread> callers;
+    for (int thread = 0; thread < 3; ++thread) {
+      callers.emplace_back([&] {
+        float value = 1;
+        smdp_call call{};
+        call.size = sizeof(call);
+        call.collective = SMDP_ALL_REDUCE;
+        call.count = 1;
+        call.input = call.output = &value;  // rank 1 never makes the call
+        int code = SMDP_OK;
+        smdp_error why{};
+        for (++waiting; code != SMDP_CLOSED;) {
+          smdp_operation* operation = nullptr;
+          code = smdp_submit(group, &call, &operation, &why);
+          if (code == SMDP_OK) {
+            code = smdp_operation_wait(operation, -1, &why);
+            smdp_operation_release(operation);
+          }
+          ASSERT_EQ(code, SMDP_CLOSED) << why.message;
+        }
+      });
+    }
+    while (waiting < 3) {
+      std::this_thread::yield();
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100 * (round % 20)));
+    smdp_engine_close(engines[0]);
+    for (std::thread& caller : callers) {
+      caller.join();
+    }
+    smdp_group_destroy(group);
+    smdp_engine_close(engines[1]);
+  }
+}
+
+TEST(CInterface, AnInvalidOptionIsNamedInTheError) {
+  smdp_engine_config config{};
+  config.size = sizeof(config);
+  config.world_size = 1;
+  const char* options[] = {"SMDP_WINDOW", "many", nullptr};  // NOLINT(modernize-avoid-c-arrays)
+  config.options = options;
+  smdp_engine* engine = nullptr;
+  smdp_error error{};
+  EXPECT_EQ(smdp_engine_open(&config, &engine, &error), SMDP_INVALID);
+  EXPECT_NE(std::strstr(error.message, "SMDP_WINDOW"), nullptr);
+  smdp_option option{};
+  EXPECT_EQ(smdp_option_info(0, &option), SMDP_OK);
+  EXPECT_EQ(smdp_option_info(10000, &option), SMDP_INVALID);
+}
+
+}  // namespace

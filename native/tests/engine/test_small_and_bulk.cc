@@ -1,0 +1,85 @@
+// The traffic between hosts, as the fabric counts it: how many messages must follow each other, and how much
+// bulk data is in flight at a time.
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "cluster.h"
+
+namespace smdp::testing {
+namespace {
+
+Job job_of(std::uint64_t bytes, int rank) {
+  Job job;
+  job.what = {Collective::kAllReduce, DType::kFloat32, ReduceOp::kSum, 0, bytes / 4};
+  job.input = random_buffer(DType::kFloat32, bytes / 4, static_cast<std::uint32_t>(rank));
+  return job;
+}
+
+std::vector<int> ranks_of(const Cluster& cluster) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+TEST(SmallOperations, TakeAtMostTwoStepsBetweenHostsWhateverTheirNumber) {
+  for (const std::size_t hosts : {2U, 3U, 4U, 5U, 8U, 12U}) {
+    FaultFabric fabric;
+    Cluster cluster({.hosts = std::vector<int>(hosts, 1), .fabric = &fabric});
+    ASSERT_TRUE(cluster.ok());
+    const auto members = ranks_of(cluster);
+    const std::uint64_t group = cluster.group(members, "all");
+    std::vector<Job> jobs;
+    std::vector<Buffer> inputs;
+    for (const int rank : members) {
+      jobs.push_back(job_of(4096, rank));
+      inputs.push_back(jobs.back().input);
+    }
+    for (const int rank : members) {
+      start(cluster, rank, group, members, jobs[static_cast<std::size_t>(rank)]);
+    }
+    const Buffer expected =
+        reference_reduce(DType::kFloat32, ReduceOp::kSum, by_host(cluster, members, inputs));
+    for (Job& job : jobs) {
+      ASSERT_TRUE(finish(job).ok());
+      EXPECT_EQ(job.output, expected);
+    }
+    EXPECT_GE(fabric.longest_chain(), 1) << hosts;
+    EXPECT_LE(fabric.longest_chain(), 2) << hosts;
+  }
+}
+
+// Also where a large call is divided into pieces of the size of small messages, as with many hosts and ranks.
+TEST(Bulk, IsBoundedOverAllOperationsOfAHost) {
+  for (const char* piece_kib : {"256", "16"}) {
+    constexpr std::uint64_t kBulk = 1U << 20U;
+    constexpr int kOperations = 4;
+    FaultFabric fabric;
+    Cluster cluster({.hosts = {1, 1, 1},
+                     .fabric = &fabric,
+                     .options = {{"SMDP_BULK_KIB", "1024"}, {"SMDP_PIECE_KIB", piece_kib}}});
+    ASSERT_TRUE(cluster.ok());
+    const auto members = ranks_of(cluster);
+    const std::uint64_t group = cluster.group(members, "all");
+    std::deque<Job> jobs;
+    for (int operation = 0; operation < kOperations; ++operation) {
+      for (const int rank : members) {
+        jobs.push_back(job_of(6U << 20U, rank));
+        start(cluster, rank, group, members, jobs.back());
+      }
+    }
+    for (Job& job : jobs) {
+      ASSERT_TRUE(finish(job).ok());
+    }
+    for (const int rank : members) {
+      // The budget, and what the oldest operation may send beyond it; without a limit it would be 16 MiB.
+      EXPECT_LE(fabric.most_unanswered(rank), 2 * kBulk);
+      EXPECT_GT(fabric.most_unanswered(rank), kBulk / 4);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace smdp::testing

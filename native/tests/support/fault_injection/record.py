@@ -1,0 +1,14 @@
+"""The record that the fault injector (native/tests/fire) shares with the process that checks the outcome."""
+
+import ctypes
+
+
+class Record(ctypes.Structure):
+    """The same structure as in the injector."""
+
+    _fields_ = [
+        ("injected_ns", ctypes.c_int64),
+        ("link_requested", ctypes.c_int),
+        ("link_cut", ctypes.c_int),
+        ("seen", ctypes.c_int * 6),
+    ]

@@ -1,0 +1,86 @@
+"""The CUDA emulation on the CPU: single features (cuda_*_cases.py), and between ranks."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict
+
+import pytest
+import ranks
+
+pytestmark = pytest.mark.torch
+SUPPORT = Path(__file__).parents[1] / "support"
+PROGRAMS = [SUPPORT / "cuda_tensor_cases.py", SUPPORT / "cuda_library_cases.py"]
+NAMES = [name for program in PROGRAMS for name in re.findall(r"^def ([a-z]\w*)\(", program.read_text(), re.MULTILINE)]
+INSTALL = "from smdp_engine import cuda_on_cpu\ncuda_on_cpu.install()\n"
+
+
+def python(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": "2", **environ}
+    return subprocess.run(
+        [sys.executable, *arguments], env=settings, check=False, capture_output=True, text=True, timeout=200
+    )
+
+
+@pytest.fixture(scope="module")
+def errors() -> Dict[str, str]:
+    """The error of each case. The cases of a program share a process, since importing torch takes longer than all of
+    them."""
+    outcomes = []
+    for program in PROGRAMS:
+        ran = python(str(program))
+        assert ran.returncode == 0, ran.stderr
+        outcomes += [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"case"')]
+    return {outcome["case"]: outcome["error"] for outcome in outcomes}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cuda_emulation(name: str, errors: Dict[str, str]) -> None:
+    assert errors[name] == ""
+
+
+@pytest.mark.runs
+def test_emulation_is_reported_once() -> None:
+    line = "smdp: CUDA is emulated on the CPU; for its limits see docs/how-to/cuda-on-cpu.md\n"
+    again = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv[1]], check=True)\n"
+    assert python("-c", INSTALL + again, INSTALL).stderr == line
+    assert python("-c", INSTALL, RANK="1").stderr == ""
+
+
+def test_a_host_with_a_gpu_is_refused() -> None:
+    """A fake GPU that torch reports."""
+    seen = "import torch\ntorch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 8\n"
+    ran = python("-c", seen + INSTALL)
+    assert ran.returncode == 1
+    assert "--cuda-on-cpu is for hosts without a GPU, this host has 8: launch without it" in ran.stderr
+
+
+def test_sync_batch_norm_equals_one_process() -> None:
+    body = """
+        from torch import nn
+        dist.init_process_group("smddp", device_id=torch.device("cuda", 0))
+        torch.manual_seed(0)
+        whole, factors = torch.randn(2, 8, 3, 4, 4, dtype=torch.double)
+        alone, x = nn.BatchNorm2d(3).double(), whole.clone().requires_grad_()
+        (alone(x) * factors).sum().backward()
+        part = slice(0, 5) if rank == 0 else slice(5, 8)
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(3))).double().cuda()
+        model = nn.parallel.DistributedDataParallel(model, device_ids=[0], output_device=0)
+        y = whole[part].cuda().requires_grad_()
+        (model(y) * factors[part].cuda()).sum().backward()
+        norm = model.module[0]
+        torch.testing.assert_close(y.grad, x.grad[part])
+        torch.testing.assert_close(norm.weight.grad * size, alone.weight.grad)
+        torch.testing.assert_close(norm.running_var, alone.running_var)
+        torch.testing.assert_close(norm.running_mean, alone.running_mean)
+        dist.barrier(device_ids=[0])
+        model.eval()(y)
+        found = [None, None]
+        dist.all_gather_object(found, rank)
+        assert found == [0, 1]
+        dist.destroy_process_group()
+        """
+    ranks.run([1, 1], INSTALL.replace("\n", "\n        ").join(["        ", body.lstrip("\n").lstrip()]))
