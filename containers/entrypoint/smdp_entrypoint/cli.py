@@ -22,15 +22,15 @@ from smdp_entrypoint.processes.signals import Signals
 from smdp_entrypoint.training import Training, record_failure
 
 _USAGE = "usage: train [--version]\nRuns the training job that the files below /opt/ml/input/config describe."
-# A failure before any worker started is told to hosts that may only be starting themselves.
-_PATIENCE_S = 5.0
-# A first host whose script has ended already stays for the others' call, if one has not come yet.
-_LATECOMERS_S = 1.0
+# After a failure before any worker starts, this host waits for hosts that are still starting, to report it to them.
+_REPORT_TIMEOUT_S = 5.0
+# A first host whose script exits early waits this long for hosts that have not connected yet.
+_CONNECT_TIMEOUT_S = 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the container's exit code: 0, the first failed worker's, 128 + N for signal N, or 1 for a failure before
-    any worker ran."""
+    """Return the container's exit code: 0, the first failed worker's, 128 + N for signal N, or 1 for a failure before
+    any worker starts."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     console = Console(host=socket.gethostname())
     if arguments in (["--version"], ["--help"], ["-h"]):
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     # The platform appends the word `train` to an image's own entry point.
     if arguments not in ([], ["train"]):
-        console.say(f"arguments are not used: {' '.join(arguments)}")
+        console.say(f"ignoring the arguments: {' '.join(arguments)}")
     code = _Run(console).code()
     console.drain()
     return code
@@ -59,28 +59,28 @@ class _Run:
             self.signals.install()
             self.file.reserve_room()
             job = prepare(self.tree, os.environ, self.console, self.signals, self.peers)
-            self.signals.only_note()
+            self.signals.defer()
             code = Training(job, self.tree, self.file, self.console, self.signals, self.peers).run()
-            self.peers.leave(_LATECOMERS_S)
+            self.peers.leave(_CONNECT_TIMEOUT_S)
             return code
         except StopRequested as stop:
-            self.signals.only_note()
+            self.signals.defer()
             self.peers.leave()
-            self.console.say(f"{signal_name(stop.signum)} received before any worker was started: ending")
+            self.console.say(f"{signal_name(stop.signum)} received before any worker started: exiting")
             return 128 + stop.signum
         except OthersFailed:
-            self.signals.only_note()
+            self.signals.defer()
             return self._end_for_others()
         except EntrypointError as error:
-            self.signals.only_note()
+            self.signals.defer()
             self.console.say(f"failed: {error}")
             return self._fail(str(error), f"{error} (on {self.console.host})")
-        except Exception:  # a bug of ours, to be told as such
-            self.signals.only_note()
+        except Exception:  # a bug in this package, reported as one
+            self.signals.defer()
             text = traceback.format_exc()
-            self.console.say(f"a bug in smdp-entrypoint {__version__}, please report it:\n{text}")
+            self.console.say(f"internal error in smdp-entrypoint {__version__}, please report it:\n{text}")
             last = text.rstrip().rpartition("\n")[2]
-            return self._fail(last, f"{last} (a bug in smdp-entrypoint {__version__})\n{text}")
+            return self._fail(last, f"{last} (internal error in smdp-entrypoint {__version__})\n{text}")
 
     def _fail(self, error: str, text: str) -> int:
         now = time.time()
@@ -91,15 +91,15 @@ class _Run:
         if verdict is not None and verdict.host != self.console.host:
             self.console.say(f"the job's first failure: {verdict.summary}")
             record_failure(self.file, f"{verdict.summary}\n{text}", self.console)
-        self.peers.leave(_PATIENCE_S)
+        self.peers.leave(_REPORT_TIMEOUT_S)
         return 1
 
     def _end_for_others(self) -> int:
         self.peers.report(None)
         verdict = self.peers.verdict_within()
         self.peers.leave()
-        if verdict is None:  # mypy: the news that brought us here is one
+        if verdict is None:  # for mypy: OthersFailed implies a verdict
             return 1
-        self.console.say(f"ending before any worker was started; the job's first failure: {verdict.summary}")
+        self.console.say(f"exiting before any worker started; the job's first failure: {verdict.summary}")
         record_failure(self.file, verdict.summary, self.console)
         return verdict.code

@@ -23,7 +23,7 @@ from smdp_entrypoint.contract.ranks import (
     default_variables,
     has_engine,
     host_variables,
-    startable,
+    valid_variables,
     with_code_on_path,
     worker_variables,
 )
@@ -43,13 +43,14 @@ from smdp_entrypoint.processes.supervisor import Hooks, Supervisor
 from smdp_entrypoint.program import Program, find_program, pip_command, pip_environment
 
 _TOKEN = "SMDP_JOB_TOKEN"  # noqa: S105 (the name of a variable)
-# Nothing is lost when pip is cut short, so a stop does not wait long for it.
+# An interrupted pip loses nothing, so a stop waits only briefly for it.
 _PIP_STOP_BUDGET_S = 5.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to start on this host. `environ` is common to its workers; `worker_environ` completes it."""
+    """What to start on this host. `environ` is common to its workers; `worker_environ` adds a worker's own
+    variables."""
 
     argv: list[str]
     code: Path
@@ -64,7 +65,8 @@ class Job:
 
 
 def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals: Signals, peers: Peers) -> Job:
-    """Raises EntrypointError, or StopRequested or OthersFailed when a signal or the news comes meanwhile."""
+    """Prepare the job on this host. Raises EntrypointError, StopRequested at a stop signal, and OthersFailed when
+    another host fails meanwhile."""
     resources = read_resources(tree)
     console.host = resources.current_host
     settings = Settings.from_environment(environ)
@@ -98,32 +100,32 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
 def _join_peers(
     resources: ResourceConfig, settings: Settings, environ: Mapping[str, str], console: Console, peers: Peers
 ) -> None:
-    """From here on a failure on one host is known on all."""
+    """Open the control channel: from here on every host learns of a failure on any host."""
     hosts, own = resources.hosts, resources.current_host
     if len(hosts) == 1:
         return
-    given = environ.get(_TOKEN)
-    key = job_key(given, environ.get("TRAINING_JOB_ARN", ""), *hosts)
+    configured_token = environ.get(_TOKEN)
+    key = job_key(configured_token, environ.get("TRAINING_JOB_ARN", ""), *hosts)
     resolver = Resolver(settings.hosts_file, lambda text: None, settings.hosts_timeout)
 
     def address() -> str:
         return resolver.first_address(hosts)
 
     if own == hosts[0]:
-        book = None if given else AddressBook(settings.hosts_file)
-        token = given or secrets.token_hex(16)
+        book = None if configured_token else AddressBook(settings.hosts_file)
+        token = configured_token or secrets.token_hex(16)
         role: FirstHost | OtherHost = FirstHost(own, hosts[1:], key, address, settings.control_port, token, book)
     else:
-        found = partial(addresses, settings.hosts_file, own)
-        role = OtherHost(own, hosts[0], key, address, settings.control_port, found)
+        own_addresses = partial(addresses, settings.hosts_file, own)
+        role = OtherHost(own, hosts[0], key, address, settings.control_port, own_addresses)
     peers.join(PeerLoop(role, console.say))
 
 
 def _token(
     environ: Mapping[str, str], layout: Layout, settings: Settings, console: Console, peers: Peers
 ) -> str | None:
-    """By which the engines of the job's hosts know each other; nobody else uses it. The platform shows a job's request
-    to many, so that none stands there: the first host draws one for each run."""
+    """The secret by which the engines of the job's hosts authenticate each other. The request does not contain it,
+    since everyone who may describe the job can read the request: the first host generates a token for each run."""
     if environ.get(_TOKEN) or not has_engine():
         peers.await_contact(console.say)
         return environ.get(_TOKEN)
@@ -152,20 +154,23 @@ def _install(program: Program, environ: Mapping[str, str], console: Console, sig
         tail.append(line)
         console.say(line)
 
-    signals.only_note()
+    signals.defer()
     pip = Child(pip_command(requirements), variables, program.code, on_line)
     hooks = Hooks(others_failed=lambda: peers.ending is not None)
     Supervisor([pip], console, signals, stop_budget=_PIP_STOP_BUDGET_S, hooks=hooks).run()
-    signals.raise_again()
-    if pip.ended is None or not pip.ended.well:
-        ended = f"exit code {pip.ended.code}" if pip.ended and pip.ended.code is not None else "a signal"
-        raise ProgramError("\n".join([f"pip install {' '.join(requirements)} failed with {ended}.", *tail]))
+    signals.raise_deferred()
+    if pip.exit_status is None or not pip.exit_status.succeeded:
+        outcome = (
+            f"exit code {pip.exit_status.code}" if pip.exit_status and pip.exit_status.code is not None else "a signal"
+        )
+        raise ProgramError("\n".join([f"pip install {' '.join(requirements)} failed with {outcome}.", *tail]))
 
 
 def _host_environ(facts: Facts, layout: Layout, master: Master, token: str | None, console: Console) -> dict[str, str]:
     variables = {
         **default_variables(facts.contract, layout, facts.devices, facts.environ, console.say),
-        # Uploaded with the job's output, also of one that failed; the engine writes there when a group fails.
+        # The platform uploads this folder with the job's output, after a failure too. The engine writes its flight
+        # records there when a group fails.
         "SMDP_TRACE_DIR": str(facts.tree.output_data / "flight"),
         **facts.environ,
         **exported_variables(facts.contract, facts.environ, console.say),
@@ -174,4 +179,4 @@ def _host_environ(facts: Facts, layout: Layout, master: Master, token: str | Non
         **host_variables(facts.contract, layout, master),
         **({_TOKEN: token} if token else {}),
     }
-    return startable(with_code_on_path(variables, facts.tree.code), console.say)
+    return valid_variables(with_code_on_path(variables, facts.tree.code), console.say)

@@ -1,4 +1,4 @@
-"""The job's program: what kind it is, what must be installed for it, how it is started."""
+"""The job's program: its kind, its requirements and its command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Mapping
 
 from smdp_entrypoint.contract.errors import ProgramError
-from smdp_entrypoint.contract.settings import shown
+from smdp_entrypoint.contract.settings import short_repr
 
 _MODULE = re.compile(r"[A-Za-z_]\w*([./][A-Za-z_]\w*)*")
 
@@ -23,7 +23,7 @@ class Program:
     code: Path
 
     def argv(self, arguments: list[str]) -> list[str]:
-        """What to execute in the code folder. No shell reads the arguments, whatever they hold."""
+        """The command to execute in the code folder. No shell reads the arguments."""
         if self.kind == "script":
             return [sys.executable, self.name, *arguments]
         if self.kind == "package":
@@ -31,11 +31,11 @@ class Program:
         return [*self._interpreter(), f"./{self.name}", *arguments]
 
     def requirements(self) -> list[str]:
-        """What pip must install first, as its arguments; commands see to themselves, as under the AWS toolkit."""
-        wanted = ["."] if self.kind == "package" else []
+        """Arguments for `pip install`; none for a command, as under the AWS toolkit."""
+        requirements = ["."] if self.kind == "package" else []
         if self.kind != "command" and (self.code / "requirements.txt").is_file():
-            wanted += ["-r", "requirements.txt"]
-        return wanted
+            requirements += ["-r", "requirements.txt"]
+        return requirements
 
     def prepare(self) -> None:
         if self.kind == "command":
@@ -46,7 +46,7 @@ class Program:
                 raise ProgramError(f"{path} cannot be made executable: {error.strerror}.") from error
 
     def _interpreter(self) -> list[str]:
-        # The kernel starts only what names its interpreter or is a binary; a shell would read any other file itself.
+        # The kernel starts only binaries and files that name an interpreter; /bin/sh reads any other file.
         with (self.code / self.name).open("rb") as file:
             start = file.read(4)
         return [] if start.startswith((b"#!", b"\x7fELF")) else ["/bin/sh"]
@@ -55,13 +55,15 @@ class Program:
 def find_program(name: str | None, code: Path) -> Program:
     """Raises ProgramError unless `name` is a program within the code folder."""
     if not name:
-        raise ProgramError("The job names no program: set the hyperparameter sagemaker_program, for example train.py.")
+        raise ProgramError("The job names no program. Set the hyperparameter sagemaker_program, for example train.py.")
     _check_form(name)
     kind = _kind(name, code)
     if kind != "package":
         _check_place(name, code)
     elif not _MODULE.fullmatch(name[:-3] if name.endswith(".py") else name):
-        raise ProgramError(f"sagemaker_program {name!r} is not a module of the package in {code}.")
+        raise ProgramError(
+            f"sagemaker_program {name!r} is not a module of the package in {code}. Name a module, for example train."
+        )
     return Program(kind, name, code)
 
 
@@ -72,7 +74,7 @@ def _kind(name: str, code: Path) -> str:
         return "package"
     if name.endswith(".py"):
         return "script"
-    # A pyproject.toml alone says little (it may only set up a linter), so a file of that name goes first.
+    # A pyproject.toml may only configure a linter, so a file with the program's name takes precedence.
     return "package" if (code / "pyproject.toml").is_file() and not (code / name).is_file() else "command"
 
 
@@ -80,8 +82,8 @@ def _check_form(name: str) -> None:
     path = Path(name)
     if path.is_absolute() or ".." in path.parts or name.startswith("-") or not name.isprintable():
         raise ProgramError(
-            f"sagemaker_program {shown(name)} must be a path within the source folder, without '..' and not starting "
-            "with '-', for example train.py."
+            f"sagemaker_program {short_repr(name)} must be a path within the source folder, without '..' and without "
+            "'-' at its start, for example train.py."
         )
 
 
@@ -90,15 +92,17 @@ def _check_place(name: str, code: Path) -> None:
         target = (code / name).resolve()
         is_file = target.is_file()
     except (OSError, RuntimeError) as error:  # too long, or a loop of links
-        raise ProgramError(f"sagemaker_program {shown(name)} is no file in {code}: {_reason(error)}.") from error
+        raise ProgramError(
+            f"sagemaker_program {short_repr(name)} is not a file in {code}: {_reason(error)}."
+        ) from error
     if code.resolve() not in target.parents:
-        raise ProgramError(f"sagemaker_program {name!r} is a link that leads out of {code}, to {target}.")
+        raise ProgramError(f"sagemaker_program {name!r} is a link to {target}, which is outside {code}.")
     if not is_file:
-        raise ProgramError(f"sagemaker_program {name!r} is not in {code}, which holds {_listing(code)}.")
+        raise ProgramError(f"sagemaker_program {name!r} is not in {code}, which contains {_listing(code)}.")
 
 
 def _reason(error: OSError | RuntimeError) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or "its links make a loop"
+    return (error.strerror if isinstance(error, OSError) else None) or "its links form a loop"
 
 
 def _listing(code: Path) -> str:
@@ -116,6 +120,6 @@ def pip_command(requirements: list[str]) -> list[str]:
 
 
 def pip_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """pip without questions, and without advice that is of no use in a container; the job's own settings win."""
+    """pip without prompts and without advice that does not apply in a container; the job's own settings override it."""
     defaults = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     return {**defaults, **environ}

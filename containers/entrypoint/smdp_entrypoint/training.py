@@ -1,4 +1,4 @@
-"""The workers of this host, from their start to the exit code that tells the platform how the job ended."""
+"""The workers of this host, from their start to the container's exit code."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.control.peers import Peers
 from smdp_entrypoint.control.reports import Report
 from smdp_entrypoint.preparation import Job
-from smdp_entrypoint.processes.child import Child, Ended
+from smdp_entrypoint.processes.child import Child, ExitStatus
 from smdp_entrypoint.processes.console import Console
-from smdp_entrypoint.processes.failure import Failure, examine, failure_text, first_cause
+from smdp_entrypoint.processes.failure import Failure, failure_text, find_failure, first_cause
 from smdp_entrypoint.processes.failure_file import FailureFile
 from smdp_entrypoint.processes.signals import Signals
 from smdp_entrypoint.processes.supervisor import Hooks, Supervisor
@@ -41,13 +41,13 @@ class Training:
         )
 
     def run(self) -> int:
-        """Start the workers, see them to their end, and return the exit code. Raises EntrypointError if one cannot be
-        started; no process is left then either."""
+        """Start the workers, wait for all of them, and return the exit code. Raises EntrypointError if a worker cannot
+        be started; no process remains then either."""
         try:
             self._start()
         except BaseException:
             for child in self.children:
-                child.clear(time.time())
+                child.clean_up(time.time())
             raise
         self._supervisor.run()
         return self._conclude()
@@ -72,13 +72,15 @@ class Training:
     def _failure(self, child: Child) -> Failure | None:
         local_rank = self.children.index(child)
         layout = self.job.layout
-        failure = examine(child, layout.ranks[local_rank], local_rank, layout.current_host)
+        failure = find_failure(child, layout.ranks[local_rank], local_rank, layout.current_host)
         return None if failure and self._is_excused(child, failure) else failure
 
     def _is_excused(self, child: Child, failure: Failure) -> bool:
-        """Whether the worker died of nothing but the signal that we sent it."""
-        told = child.pid in self._supervisor.told_to_end
-        return told and not failure.error and child.ended is not None and _died_of_our_signal(child.ended)
+        """Whether the worker ended only because the supervisor sent it a signal."""
+        signalled = child.pid in self._supervisor.signalled
+        return (
+            signalled and not failure.error and child.exit_status is not None and _died_of_our_signal(child.exit_status)
+        )
 
     def _child_ended(self, child: Child) -> None:
         failure = self._failure(child)
@@ -106,7 +108,7 @@ class Training:
         return True
 
     def _answer_others(self) -> None:
-        """Another host asks what failed here, if anything did: its own failure may be a consequence of ours."""
+        """Report to the other hosts what failed on this host: their failure may be a consequence of it."""
         if any(map(self._failure, self.children)):
             self._name_cause()
         else:
@@ -114,10 +116,10 @@ class Training:
 
     def _conclude(self) -> int:
         stopped_by = self._supervisor.stopped_by
-        # Workers that were ended because of another host may well have saved and ended well.
-        well = all(child.ended and child.ended.well for child in self.children)
-        if well and (stopped_by or not self._supervisor.told_to_end):
-            self.console.say("all workers ended well")
+        # Workers that were stopped because of another host may have saved their state and exited with 0.
+        all_succeeded = all(child.exit_status and child.exit_status.succeeded for child in self.children)
+        if all_succeeded and (stopped_by or not self._supervisor.signalled):
+            self.console.say("all workers exited successfully")
             self._write_success()
             return 0
         if self.cause is None and any(map(self._failure, self.children)):
@@ -128,20 +130,20 @@ class Training:
         if self.cause is not None:
             record_failure(self.file, failure_text(self.cause), self.console)
             return self._exit_code(self.cause)
-        self.console.say("stopped before all workers had ended well")
+        self.console.say("stopped before all workers had exited successfully")
         return 128 + (stopped_by or signal.SIGKILL)
 
     def _conclude_for(self, verdict: Report) -> int:
-        """The job failed on another host; what failed here, if anything, stands below that."""
+        """The job failed on another host; a failure on this host is written below that one."""
         self.console.say(f"the job's first failure: {verdict.summary}")
-        here = f"\n{failure_text(self.cause)}" if self.cause else ""
-        record_failure(self.file, verdict.summary + here, self.console)
+        local = f"\n{failure_text(self.cause)}" if self.cause else ""
+        record_failure(self.file, verdict.summary + local, self.console)
         return self._exit_code(self.cause) if self.cause else verdict.code
 
     def _exit_code(self, cause: Failure) -> int:
-        # The cause may have been named before its worker ended; its own code counts, not the signal we sent.
-        ended = self.children[cause.local_rank].ended
-        return (ended.code if ended else None) or cause.exit_code
+        # The cause may have been named before its worker exited; the worker's own code counts, not our signal.
+        status = self.children[cause.local_rank].exit_status
+        return (status.code if status else None) or cause.exit_code
 
     def _write_success(self) -> None:
         try:
@@ -150,9 +152,9 @@ class Training:
             self.console.say(f"{self.tree.success} cannot be written: {error.strerror}")
 
 
-def _died_of_our_signal(ended: Ended) -> bool:
-    """A shell in between tells it as 128 + the signal's number."""
-    return ended.signum in _OUR_SIGNALS or ended.code in tuple(128 + signum for signum in _OUR_SIGNALS)
+def _died_of_our_signal(status: ExitStatus) -> bool:
+    """Whether SIGTERM or SIGKILL ended the worker; a shell in between reports 128 + the signal's number."""
+    return status.signum in _OUR_SIGNALS or status.code in tuple(128 + signum for signum in _OUR_SIGNALS)
 
 
 def record_failure(file: FailureFile, text: str, console: Console) -> None:

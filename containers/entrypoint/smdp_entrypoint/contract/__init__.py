@@ -1,1 +1,1 @@
-"""The platform's contract with a container: what it provides, and what workers get from it."""
+"""The platform's contract with a container: its files and variables, and the environment of the workers."""

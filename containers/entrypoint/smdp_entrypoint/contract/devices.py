@@ -1,4 +1,4 @@
-"""Counts what a host computes with, by asking the drivers."""
+"""Counts the CPUs, GPUs, Neuron cores and EFA devices of a host, as the drivers report them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Callable
 from smdp_entrypoint.contract.errors import DeviceError
 
 _TOOL_TIMEOUT_S = 60.0
-# P and G are the families with NVIDIA GPUs, whatever their generation.
+# P and G are the instance families with NVIDIA GPUs, in every generation.
 _GPU_FAMILY = re.compile(r"ml\.[pg]\d")
-_EFA_VENDOR = "0x1d0f"  # Amazon's, in the PCI registry
+_EFA_VENDOR = "0x1d0f"  # Amazon's PCI vendor ID
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class System:
 
 
 def count_devices(say: Callable[[str], None], system: System | None = None) -> Devices:
-    """Raises DeviceError if there is a GPU driver that does not answer."""
+    """Raises DeviceError if a GPU driver is present and does not answer."""
     system = system or System()
     return Devices(
         cpus=os.cpu_count() or 1, gpus=_count_gpus(system, say), neurons=_count_neurons(say), efa=_has_efa(system)
@@ -45,21 +45,21 @@ def count_devices(say: Callable[[str], None], system: System | None = None) -> D
 
 
 def check_gpus(devices: Devices, instance_type: str) -> None:
-    """Refuse to train on the CPUs of a machine that is rented for its GPUs. Raises DeviceError."""
+    """Raises DeviceError if the instance type has GPUs and none is visible."""
     if not devices.gpus and _GPU_FAMILY.match(instance_type):
         raise DeviceError(
-            f"This host is an {instance_type}, which has GPUs, and none is visible in the container: the image may "
-            "lack NVIDIA_VISIBLE_DEVICES, or the machine its driver. SMDP_WORKERS_PER_HOST starts workers all the same."
+            f"This host is an {instance_type}, which has GPUs, but the container sees none. Set NVIDIA_VISIBLE_DEVICES "
+            "in the image and check that the host has a GPU driver. To train without GPUs, set SMDP_WORKERS_PER_HOST."
         )
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on, which a container's cpuset can make fewer than the machine has."""
+    """The number of cores that this process may run on; a container's cpuset can limit it."""
     return len(os.sched_getaffinity(0))
 
 
 def _count_gpus(system: System, say: Callable[[str], None]) -> int:
-    """As nvidia-smi lists them; an image without it still shows the driver's device files."""
+    """The GPUs that nvidia-smi lists; in an image without nvidia-smi, the driver's device files."""
     nodes = len([path for path in system.dev.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)])
     driver = (system.proc / "driver/nvidia/version").exists()
     if shutil.which("nvidia-smi") is None:
@@ -68,8 +68,8 @@ def _count_gpus(system: System, say: Callable[[str], None]) -> int:
     if listing.failure is None:
         return sum(line.startswith("GPU ") for line in listing.output.splitlines())
     if nodes or driver:
-        raise DeviceError(f"This host's GPU driver does not answer: {listing.failure}. The machine needs replacing.")
-    say(f"{listing.failure}; there is no GPU driver here")
+        raise DeviceError(f"This host's GPU driver does not answer: {listing.failure}. Start the job on another host.")
+    say(f"{listing.failure}; this host has no GPU driver")
     return 0
 
 
@@ -83,12 +83,12 @@ def _count_neurons(say: Callable[[str], None]) -> int:
     try:
         return sum(int(device.get("nc_count", 0)) for device in json.loads(listing.output or "[]"))
     except (ValueError, AttributeError, TypeError):
-        say(f"neuron-ls -j wrote something else than a list of devices: {listing.output[:200]!r}")
+        say(f"neuron-ls -j did not write a list of devices, but {listing.output[:200]!r}")
         return 0
 
 
 def _has_efa(system: System) -> bool:
-    """Whether the container can open an Elastic Fabric Adapter: the device file, and Amazon as its maker."""
+    """Whether the container can open an Elastic Fabric Adapter: a device file with Amazon's vendor ID."""
     if not any(system.dev.glob("infiniband/uverbs*")):
         return False
     vendors = (system.sys / "class/infiniband").glob("*/device/vendor")
@@ -104,7 +104,7 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True)
 class _Answer:
-    """`failure` is None, or one line on why the tool gave no answer."""
+    """`failure` is None, or one line that says why the tool gave no answer."""
 
     output: str
     failure: str | None = None
@@ -113,13 +113,12 @@ class _Answer:
 def _ask(command: list[str]) -> _Answer:
     name = " ".join(command)
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_TOOL_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return _Answer("", f"{name} did not answer: {error}")
-    output = done.stdout.decode("utf-8", "replace")
-    if done.returncode != 0:
-        told = " ".join(output.split())[:300]
-        return _Answer(output, f"{name} failed with exit code {done.returncode}: {told}")
+    output = completed.stdout.decode("utf-8", "replace")
+    if completed.returncode != 0:
+        return _Answer(output, f"{name} failed with exit code {completed.returncode}: {' '.join(output.split())[:300]}")
     return _Answer(output)

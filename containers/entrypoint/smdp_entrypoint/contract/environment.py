@@ -1,4 +1,4 @@
-"""The SM_* variables, named and formatted as the AWS toolkit 5.1.4 does (its environment.py and mapping.py)."""
+"""The SM_* variables, with the names and formats of the AWS toolkit 5.1.4 (its environment.py and mapping.py)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Facts:
 
     @property
     def entry_point(self) -> str | None:
-        """The program as the job names it; a variable of the image goes before the hyperparameter."""
+        """The program's name; a variable of the image takes precedence over the hyperparameter."""
         named = self.environ.get("SAGEMAKER_PROGRAM") or self.contract.hyperparameters.own.get("sagemaker_program")
         return None if named is None else str(named)
 
@@ -52,7 +52,7 @@ def sm_variables(facts: Facts) -> dict[str, str]:
 
 
 def toolkit_variables(facts: Facts) -> dict[str, str]:
-    """Variables without the prefix that the toolkit leaves behind for scripts."""
+    """Variables without the SM_ prefix that the toolkit sets for scripts."""
     own = facts.contract.hyperparameters.own
     region = own.get("sagemaker_region") or facts.environ.get("AWS_REGION") or facts.environ.get("AWS_DEFAULT_REGION")
     return {

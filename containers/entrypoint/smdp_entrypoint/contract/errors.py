@@ -1,24 +1,24 @@
-"""What can go wrong, as exceptions.
+"""The exceptions of this package.
 
     BaseException
-        StopRequested       the platform asked us to end while the job was still being prepared
-        OthersFailed        another host failed while the job was still being prepared here
+        StopRequested       a stop signal arrived while this host was preparing the job
+        OthersFailed        another host failed while this host was preparing the job
     Exception
-        EntrypointError     the platform's or the job's fault: the text goes to the failure file
+        EntrypointError     an error of the platform or the job: the text goes to the failure file
             ContractError   a file or variable of the platform is missing or malformed
             SourceError     the training code could not be fetched or unpacked
             ProgramError    the program named by the job cannot be run
             HostsError      the first host could not be found on the network
             DeviceError     GPUs that the host should have are missing, or do not answer
 
-Anything else that escapes is a bug of ours, and is reported as one.
+Any other exception is a bug in this package and is reported as one.
 """
 
 from __future__ import annotations
 
 
 class EntrypointError(Exception):
-    """One sentence on what is wrong, where, and what to do; fit for the failure file as it stands."""
+    """The text says what is wrong, where, and what to do; it is written to the failure file unchanged."""
 
 
 class ContractError(EntrypointError):
@@ -34,7 +34,7 @@ class ProgramError(EntrypointError):
 
 
 class HostsError(EntrypointError):
-    """The first host's name did not turn into an address, or it did not answer, within the deadline."""
+    """The first host's name did not resolve to an address, or the first host did not answer, within the deadline."""
 
 
 class DeviceError(EntrypointError):
@@ -42,11 +42,12 @@ class DeviceError(EntrypointError):
 
 
 class OthersFailed(BaseException):
-    """Another host failed before any worker was started here. No `except Exception` eats it."""
+    """Another host failed before this host started a worker. `except Exception` does not catch it."""
 
 
 class StopRequested(BaseException):
-    """A stop signal arrived before any worker was started. As with KeyboardInterrupt, no `except Exception` eats it."""
+    """A stop signal arrived before any worker started. As with KeyboardInterrupt, `except Exception` does not catch
+    it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)

@@ -1,4 +1,4 @@
-"""Hyperparameters: decoded as the AWS toolkit decodes them, parted into the script's and the platform's."""
+"""Hyperparameters: decoded as in the AWS toolkit, and divided into the script's and the platform's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Mapping
 
-# Names that are the toolkit's own although they lack the prefix, and those of the prefix that it keeps to itself;
-# every other sagemaker_* name is a "framework parameter" (SM_FRAMEWORK_PARAMS).
+# Names that the toolkit reserves for itself, with and without the prefix; every other sagemaker_* name is a "framework
+# parameter" (SM_FRAMEWORK_PARAMS).
 _PREFIX = "sagemaker_"
 _OWN = frozenset(
     {
@@ -26,7 +26,7 @@ _OWN = frozenset(
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """`script` goes to the script's command line, `framework` says how to launch it, `own` is for the entrypoint."""
+    """`script`: passed on the script's command line; `framework`: how to launch it; `own`: for the entrypoint."""
 
     script: dict[str, Any]
     framework: dict[str, Any]
@@ -34,7 +34,7 @@ class Hyperparameters:
 
     @classmethod
     def decode(cls, raw: Mapping[str, Any]) -> Hyperparameters:
-        """From the platform's map of strings. A value that is not JSON is kept as the text it is."""
+        """Decode the platform's map of strings. A value that is not JSON stays text."""
         values = {name: decode_value(value) for name, value in raw.items()}
         own = {name: value for name, value in values.items() if name in _OWN}
         framework = {n: v for n, v in values.items() if n.startswith(_PREFIX) and n not in own}
@@ -42,7 +42,7 @@ class Hyperparameters:
         return cls(script, framework, own)
 
     def flag(self, name: str) -> bool:
-        """Whether a framework parameter is on. Text counts by its meaning: "False" is off."""
+        """Whether a framework parameter is on. Text is read by its meaning: "False" is off."""
         value = self.framework.get(name, False)
         if isinstance(value, str):
             return value.strip().lower() not in ("", "0", "false", "no", "off", "none")

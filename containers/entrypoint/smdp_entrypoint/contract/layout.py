@@ -1,7 +1,7 @@
-"""Which ranks live on which host.
+"""Which ranks run on which host.
 
-Hosts keep the order of the platform's list, which is alphabetical (algo-1, algo-10, algo-2): host i has the ranks
-from i * workers on. No rank is derived from the number in a host's name.
+Hosts are in the order of the platform's list, which is alphabetical (algo-1, algo-10, algo-2): host i has the ranks
+from i * workers on. The number in a host's name has no influence on ranks.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, Callable
 from smdp_entrypoint.contract.devices import Devices
 from smdp_entrypoint.contract.errors import ContractError
 from smdp_entrypoint.contract.platform_files import Contract
-from smdp_entrypoint.contract.settings import Settings, positive, shown
+from smdp_entrypoint.contract.settings import Settings, positive, short_repr
 
-# What asks for one worker per GPU explicitly ...
+# Flags that request one worker per GPU explicitly ...
 DATA_PARALLEL_FLAGS = (
     "sagemaker_distributed_dataparallel_enabled",
     "sagemaker_torch_distributed_enabled",
     "sagemaker_pytorch_ddp_enabled",
     "sagemaker_mpi_enabled",
 )
-# ... what asks for TensorFlow's own strategy, whose worker on each host uses all GPUs there ...
+# ... the flag that requests TensorFlow's own strategy, whose single worker on a host uses all its GPUs ...
 MIRRORED_FLAG = "sagemaker_multi_worker_mirrored_strategy_enabled"
-# ... what this entrypoint does not start ...
+# ... flags that this entrypoint does not support ...
 _NOT_STARTED = {
     "sagemaker_parameter_server_enabled": "no parameter server, and TF_CONFIG is not set",
     "sagemaker_pytorch_xla_multi_worker_enabled": "no XLA multi-worker launcher",
@@ -60,7 +60,7 @@ def plan_layout(contract: Contract, settings: Settings, devices: Devices, say: C
     resources = contract.resources
     together = training_hosts(contract)
     if resources.current_host not in together:
-        say(f"this host's group {resources.group!r} takes no part in the distribution: one worker of its own")
+        say(f"this host's group {resources.group!r} is not part of the distribution: it starts one worker of its own")
         return Layout((resources.current_host,), resources.current_host, 1)
     for flag, absent in _NOT_STARTED.items():
         if contract.hyperparameters.flag(flag):
@@ -72,18 +72,18 @@ def plan_layout(contract: Contract, settings: Settings, devices: Devices, say: C
 
 
 def distribution_groups(contract: Contract) -> list[str]:
-    """The instance groups over which the job is distributed; none where no flag is on."""
+    """The instance groups over which the job is distributed; none if no distribution flag is on."""
     named = contract.hyperparameters.framework.get("sagemaker_distribution_instance_groups")
     if named is not None:
         if not isinstance(named, list):
-            raise ContractError(f"sagemaker_distribution_instance_groups must be a list, found {shown(named)}.")
+            raise ContractError(f"sagemaker_distribution_instance_groups must be a list, found {short_repr(named)}.")
         return named
     distributed = any(contract.hyperparameters.flag(name) for name in DISTRIBUTION_FLAGS)
     return [contract.resources.group] if distributed else []
 
 
 def distribution_hosts(contract: Contract) -> list[str]:
-    """As the AWS toolkit names them: empty where nothing is distributed and the platform tells of groups."""
+    """The AWS toolkit's list: empty if nothing is distributed and the platform lists instance groups."""
     resources = contract.resources
     if not resources.groups:
         return list(resources.hosts)
@@ -93,20 +93,20 @@ def distribution_hosts(contract: Contract) -> list[str]:
 
 
 def training_hosts(contract: Contract) -> list[str]:
-    """The hosts that share one world: those of the distribution, else all."""
+    """The hosts that train together: those of the distribution, else all."""
     return distribution_hosts(contract) or list(contract.resources.hosts)
 
 
 def _workers_per_host(contract: Contract, settings: Settings, devices: Devices) -> tuple[int, str]:
-    told: Any = contract.hyperparameters.framework.get(PROCESSES_PER_HOST)
+    requested: Any = contract.hyperparameters.framework.get(PROCESSES_PER_HOST)
     if contract.hyperparameters.flag(MIRRORED_FLAG):
         return 1, "MultiWorkerMirroredStrategy"
     if settings.workers_per_host is not None:
         return settings.workers_per_host, "SMDP_WORKERS_PER_HOST"
-    if told:
-        return positive(told, f"hyperparameter {PROCESSES_PER_HOST}"), PROCESSES_PER_HOST
-    found = devices.gpus or devices.neurons or 1
+    if requested:
+        return positive(requested, f"hyperparameter {PROCESSES_PER_HOST}"), PROCESSES_PER_HOST
+    workers = devices.gpus or devices.neurons or 1
     reason = "one per GPU" if devices.gpus else "one per Neuron core" if devices.neurons else "no GPU found"
     if not any(contract.hyperparameters.flag(name) for name in DATA_PARALLEL_FLAGS):
-        reason += "; the job sets no data parallel flag, SMDP_WORKERS_PER_HOST=1 in its environment starts one"
-    return found, reason
+        reason += "; the job sets no data parallel flag; for one worker set SMDP_WORKERS_PER_HOST=1 in its environment"
+    return workers, reason

@@ -1,4 +1,4 @@
-"""The tree that the platform mounts at /opt/ml, wherever it lies."""
+"""The tree that the platform mounts at /opt/ml, or at another root."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ class MlTree:
         return cls(environ.get("SMDP_ML_ROOT") or environ.get("SAGEMAKER_BASE_DIR") or PLATFORM_ROOT)
 
     def locate(self, path: str) -> Path:
-        """Where a path that the platform names lies here: what starts with /opt/ml is moved below the root."""
-        given = Path(path)
+        """The local place of a path that the platform names: /opt/ml at its start is replaced by the root."""
         try:
-            return self.root / given.relative_to(PLATFORM_ROOT)
+            return self.root / Path(path).relative_to(PLATFORM_ROOT)
         except ValueError:
-            return given
+            return Path(path)
 
     def create(self, *more: Path) -> None:
-        """Make the folders that scripts write to, and those in `more`, unless they are there."""
+        """Create the folders that scripts write to, and those in `more`, unless they exist."""
         for folder in (self.code, self.model, self.output_data, *more):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise ContractError(f"The folder {folder} cannot be made: {error.strerror}.") from error
+                raise ContractError(f"The folder {folder} cannot be created: {error.strerror}.") from error

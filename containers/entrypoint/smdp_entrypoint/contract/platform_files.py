@@ -1,4 +1,4 @@
-"""Reads the JSON files in which the platform tells a container about its job."""
+"""Reads the JSON files in which the platform describes the job."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from smdp_entrypoint.contract.errors import ContractError
 from smdp_entrypoint.contract.hyperparameters import Hyperparameters
 from smdp_entrypoint.contract.paths import MlTree
-from smdp_entrypoint.contract.settings import shown
+from smdp_entrypoint.contract.settings import short_repr
 
-# What the AWS toolkit assumes where the file is silent (older platforms, local mode).
+# The AWS toolkit's defaults where the file lacks a value (older platforms, local mode).
 DEFAULT_GROUP = "homogeneousCluster"
 DEFAULT_INTERFACE = "eth0"
 NO_INSTANCE_TYPE = "local"
-# Far beyond what the platform takes for hyperparameters or names in a list of hosts.
+# Far above the platform's limits for hyperparameters and lists of hosts.
 _LONGEST_FILE = 16 * 1024 * 1024
 
 
@@ -39,8 +39,8 @@ class ResourceConfig:
 
 @dataclass(frozen=True)
 class Contract:
-    """All that the platform told us. `channels` is inputdataconfig.json; `checkpoints` the local folder that is
-    kept in step with S3, or where scripts may look for one."""
+    """All that the platform's files say. `channels` is inputdataconfig.json; `checkpoints` is the local folder that the
+    platform synchronizes with S3, or its default path in a job without one."""
 
     resources: ResourceConfig
     hyperparameters: Hyperparameters
@@ -63,11 +63,11 @@ def read_resources(tree: MlTree) -> ResourceConfig:
     raw = _read_object(path, required=True)
     hosts: Any = raw.get("hosts")
     if not _is_names(hosts):
-        raise ContractError(f'{path}: "hosts" must be a list of host names, each once, found {shown(hosts)}.')
+        raise ContractError(f'{path}: "hosts" must be a list of different host names, found {short_repr(hosts)}.')
     current: Any = raw.get("current_host")
     if current not in hosts:
         raise ContractError(
-            f'{path}: "current_host" is {shown(current)}, which is not one of the hosts {shown(hosts)}.'
+            f'{path}: "current_host" is {short_repr(current)}, which is not one of the hosts {short_repr(hosts)}.'
         )
     return ResourceConfig(
         raw=raw,
@@ -90,13 +90,13 @@ def _groups(raw: dict[str, Any], hosts: list[str], path: Path) -> list[dict[str,
     if not whole:
         raise ContractError(
             f'{path}: every entry of "instance_groups" needs an "instance_group_name" and "hosts", '
-            f"found {shown(groups)}."
+            f"found {short_repr(groups)}."
         )
     grouped = [host for group in groups for host in group["hosts"]]
     if len(set(grouped)) < len(grouped) or not set(grouped) <= set(hosts):
         raise ContractError(
-            f'{path}: "instance_groups" must hold each of the hosts {shown(hosts)} once at most and no other, '
-            f"found {shown(grouped)}."
+            f'{path}: "instance_groups" must list each of the hosts {short_repr(hosts)} at most once and no other '
+            f"host, found {short_repr(grouped)}."
         )
     return list(groups)
 
@@ -108,7 +108,8 @@ def _checkpoints(tree: MlTree) -> Path:
 
 
 def _is_names(value: Any) -> bool:
-    """Ranks are counted by these names, and every line of the log bears one."""
+    """Whether the value is a list of different printable names: ranks follow from them, and log lines start with
+    them."""
     if not isinstance(value, list) or not all(isinstance(name, str) and name.isprintable() for name in value):
         return False
     return bool(value) and all(value) and len(set(value)) == len(value)
@@ -118,12 +119,12 @@ def _text(raw: dict[str, Any], key: str, path: Path) -> str | None:
     value = raw.get(key)
     if value is None or isinstance(value, str):
         return value or None
-    raise ContractError(f'{path}: "{key}" must be text, found {shown(value)}.')
+    raise ContractError(f'{path}: "{key}" must be text, found {short_repr(value)}.')
 
 
 def _read(path: Path) -> bytes:
     if path.exists() and not path.is_file():
-        raise OSError("it is no file")  # a pipe would be waited for without end
+        raise OSError("it is not a regular file")  # reading a pipe could block forever
     with path.open("rb") as file:
         data = file.read(_LONGEST_FILE + 1)
     if len(data) > _LONGEST_FILE:
@@ -132,7 +133,7 @@ def _read(path: Path) -> bytes:
 
 
 def _read_object(path: Path, required: bool = False) -> dict[str, Any]:
-    """The object in a JSON file; a file that is absent holds nothing, unless it is required."""
+    """The object in a JSON file; an absent file is an empty object, unless it is required."""
     try:
         value = json.loads(_read(path).decode("utf-8-sig"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The variables that differ between jobs with and without ranks, and between the workers of one host."""
+"""The environment variables of distributed jobs, of their hosts and of each worker."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from smdp_entrypoint.contract.fabric import fabric_variables
 from smdp_entrypoint.contract.layout import MIRRORED_FLAG, Layout, training_hosts
 from smdp_entrypoint.contract.platform_files import NO_INSTANCE_TYPE, Contract
 
-# Where AWS's library looks for its server (toolkit's smdataparallel.py).
+# The port of the server of AWS's library (toolkit's smdataparallel.py).
 SMDATAPARALLEL_SERVER_PORT = 7592
-# Where the workers of MultiWorkerMirroredStrategy listen (AWS's TensorFlow toolkit, training.py).
+# The port of the workers of MultiWorkerMirroredStrategy (AWS's TensorFlow toolkit, training.py).
 _MIRRORED_PORT = 8890
-# Holds a `sitecustomize` that registers the backend.
+# Contains a `sitecustomize` that registers the backend.
 _WORKER_SITE = str(Path(__file__).parents[1] / "worker_site")
-# Linux refuses to start a process with a longer single variable (MAX_ARG_STRLEN).
+# Linux does not start a process with a longer variable (MAX_ARG_STRLEN).
 _LONGEST_VARIABLE = 128 * 1024 - 1
 # Under these flags AWS's containers start the script with Open MPI, and scripts read its variables.
 _MPI_FLAGS = (
@@ -45,7 +45,7 @@ class Master:
 
 
 def host_variables(contract: Contract, layout: Layout, master: Master) -> dict[str, str]:
-    """The same for all workers of this host."""
+    """The variables that all workers of this host share."""
     variables = {
         "WORLD_SIZE": str(layout.world_size),
         "LOCAL_WORLD_SIZE": str(layout.workers_per_host),
@@ -78,8 +78,8 @@ def _mirrored_cluster(layout: Layout) -> dict[str, Any]:
 
 
 def _instance_type(contract: Contract) -> str:
-    """The type that this host is. The hyperparameter names the type that was asked for, which is another where the job
-    lists fallback types, and it stands in only for a platform that does not say."""
+    """This host's instance type. The hyperparameter names the requested type, which differs where the job lists
+    fallback types; it is used only if the platform's file names no type."""
     if contract.resources.instance_type != NO_INSTANCE_TYPE:
         return contract.resources.instance_type
     return str(contract.hyperparameters.framework.get("sagemaker_instance_type") or NO_INSTANCE_TYPE)
@@ -88,7 +88,7 @@ def _instance_type(contract: Contract) -> str:
 def default_variables(
     contract: Contract, layout: Layout, devices: Devices, environ: Mapping[str, str], say: Callable[[str], None]
 ) -> dict[str, str]:
-    """Set only where the job's own environment, ``environ``, does not."""
+    """Defaults, which the job's own environment ``environ`` overrides."""
     defaults = {"PYTHONUNBUFFERED": "1"}
     if devices.efa:
         fabric = fabric_variables(environ)
@@ -101,7 +101,7 @@ def default_variables(
     if interface and interface in {name for _, name in socket.if_nameindex()}:
         defaults.update(NCCL_SOCKET_IFNAME=interface, GLOO_SOCKET_IFNAME=interface)
     elif interface:
-        say(f"this host has no network interface {interface!r}: NCCL and Gloo are left to find one")
+        say(f"this host has no network interface {interface!r}: NCCL and Gloo select one")
     return defaults
 
 
@@ -123,63 +123,63 @@ def worker_variables(contract: Contract, layout: Layout, local_rank: int) -> dic
 
 
 def with_code_on_path(environ: Mapping[str, str], code: Any) -> dict[str, str]:
-    """Modules beside the program are importable from anywhere, as under the AWS toolkit. Where `smddp` is our engine's
-    the backend is registered without an import in the script."""
-    site = [_WORKER_SITE] if _serves_smddp(environ) or cuda_on_cpu.is_asked_for(environ) else []
+    """``environ`` with a PYTHONPATH that contains the code folder, as under the AWS toolkit, and, where this project's
+    engine provides `smddp`, the folder whose `sitecustomize` registers the backend without an import in the script."""
+    site = [_WORKER_SITE] if _serves_smddp(environ) or cuda_on_cpu.is_requested(environ) else []
     path = [str(code), *site, *_engine_paths(environ), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _engine_paths(environ: Mapping[str, str]) -> list[str]:
-    """Where `import smdistributed` finds our engine. A job with `engine: native` gets it before AWS's own library,
-    which may be installed in the same image; any other job finds it last, by the engine's own .pth file."""
+    """Where `import smdistributed` finds the engine. A job with `engine: native` finds it before AWS's own library,
+    which the same image may contain; any other job finds it last, by the engine's own .pth file."""
     folder = _engine_folder()
     return [str(folder / "dropin")] if folder and environ.get("SMDP_ENGINE") == "native" else []
 
 
 def _serves_smddp(environ: Mapping[str, str]) -> bool:
-    """Whether `import smdistributed.dataparallel` will find our engine, and not AWS's own library."""
+    """Whether `import smdistributed.dataparallel` finds the engine, and not AWS's own library."""
     folder = _engine_folder()
     if folder is None:
         return False
     if environ.get("SMDP_ENGINE") == "native":
         return True
-    found = importlib.util.find_spec("smdistributed")
-    places = [Path(place) for place in (found.submodule_search_locations or [])] if found is not None else []
+    spec = importlib.util.find_spec("smdistributed")
+    places = [Path(place) for place in (spec.submodule_search_locations or [])] if spec is not None else []
     first = next((place for place in places if (place / "dataparallel").is_dir()), None)
     return first is not None and folder in first.parents
 
 
 def has_engine() -> bool:
-    """Whether workers can use our engine."""
+    """Whether smdp-engine is installed for the workers."""
     return _engine_folder() is not None
 
 
 def _engine_folder() -> Path | None:
-    found = importlib.util.find_spec("smdp_engine")
-    folders = found.submodule_search_locations if found is not None else None
+    spec = importlib.util.find_spec("smdp_engine")
+    folders = spec.submodule_search_locations if spec is not None else None
     return Path(folders[0]) if folders else None
 
 
-def startable(variables: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:
-    """`variables` without those that would keep the system from starting any process, each told once."""
-    kept = {}
+def valid_variables(variables: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:
+    """`variables` without those with which the system cannot start a process; a log line names each of these."""
+    valid = {}
     for name, value in variables.items():
-        reason = _objection(name, value)
+        reason = _rejection(name, value)
         if reason:
-            say(f"variable {name[:80]!r} is left out of the workers' environment: {reason}")
+            say(f"omitting the variable {name[:80]!r} from the workers' environment: {reason}")
         else:
-            kept[name] = value
-    return kept
+            valid[name] = value
+    return valid
 
 
-def _objection(name: str, value: str) -> str | None:
+def _rejection(name: str, value: str) -> str | None:
     if not name or "=" in name:
-        return "a variable's name cannot hold '='"
+        return "a variable's name cannot contain '='"
     try:
         size = len(os.fsencode(f"{name}={value}"))
     except UnicodeEncodeError:
-        return "it holds half of a character (a lone surrogate)"
+        return "it contains half of a character (a lone surrogate)"
     if "\0" in name + value:
-        return "it holds a NUL character"
+        return "it contains a NUL character"
     return f"it is longer than {_LONGEST_VARIABLE} bytes" if size > _LONGEST_VARIABLE else None

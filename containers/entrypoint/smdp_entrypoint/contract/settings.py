@@ -1,4 +1,4 @@
-"""The variables by which people and the local cloud steer the entrypoint itself."""
+"""The environment variables that configure the entrypoint itself."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _MOST = 1_000_000
 _LONGEST_SHOWN = 200  # characters
 # The port of rank 0's store in the AWS toolkit.
 DEFAULT_MASTER_PORT = 7777
-# Where the first host hears of failures on the others.
+# The port on which the first host receives failure reports.
 DEFAULT_CONTROL_PORT = 7778
-# The platform sends SIGKILL 120 s after SIGTERM: we are to be first, and still write down what happened.
+# The platform sends SIGKILL 120 s after SIGTERM. A shorter time leaves room to write the failure file.
 STOP_BUDGET_S = 115.0
-# How long the first host's name may take to turn into an address.
+# How long the first host's name may take to resolve to an address.
 HOSTS_TIMEOUT_S = 15 * 60.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`workers_per_host` None means: as the hyperparameters or the devices say; `require_gpu`: a host whose instance
-    type has GPUs and that shows none is refused. Seconds for `stop_budget` and `hosts_timeout`."""
+    """`workers_per_host` None: use the hyperparameters or the number of devices. `require_gpu`: fail on a host whose
+    instance type has GPUs and that shows none. `stop_budget` and `hosts_timeout` are in seconds."""
 
     workers_per_host: int | None
     master_port: int
@@ -49,18 +49,18 @@ class Settings:
 
 
 def positive(value: object, name: str) -> int:
-    """A whole number from 1 to a million, given as a number or as text."""
+    """A whole number from 1 to a million, as a number or as text. Raises ContractError."""
     try:
         number = int(str(value))
     except ValueError:
         number = 0
     if not 1 <= number <= _MOST or isinstance(value, bool):
-        raise ContractError(f"{name} must be a whole number from 1 on, found {shown(value)}.")
+        raise ContractError(f"{name} must be a whole number from 1 to {_MOST}, found {short_repr(value)}.")
     return number
 
 
-def shown(value: object) -> str:
-    """A value that somebody else wrote, fit for one line of the failure file."""
+def short_repr(value: object) -> str:
+    """The repr of an untrusted value, shortened to one line of the failure file."""
     try:
         text = repr(value)
     except ValueError:  # Python refuses to write out a number of thousands of digits

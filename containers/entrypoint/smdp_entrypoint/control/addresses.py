@@ -1,7 +1,7 @@
-"""Whether a caller has the address of the host that it says it is.
+"""Checks that a client connects from the address of the host that it claims to be.
 
-Without a secret in the job's environment this is what tells a host of the job from anybody else who can reach the
-port: the platform gave the host its name and its address, and whoever is not there cannot finish a connection from it.
+In a job without a secret in its environment, this check keeps other clients out that can reach the port: the platform
+assigns each host its name and address, and only that host can complete a connection from that address.
 """
 
 from __future__ import annotations
@@ -15,44 +15,45 @@ from smdp_entrypoint.control.hosts import addresses
 
 
 class AddressBook:
-    """Looks a name up in a thread of its own, since the name service may block. Used from one other thread."""
+    """Looks up names in separate threads, since the name service may block. Only one other thread may use it."""
 
     def __init__(self, hosts_file: Path, look_up: Callable[[Path, str], set[str]] = addresses) -> None:
         self._hosts_file = hosts_file
         self._look_up = look_up
         self._known: dict[str, set[str]] = {}
-        self._asked: set[str] = set()
+        self._pending: set[str] = set()
 
     def has(self, host: str, address: str) -> bool | None:
-        """None while the name's addresses are not known: the caller calls again. They are looked up anew after a
-        mismatch, which an old answer of the name service can cause."""
+        """Whether the host has this address, or None until its addresses are known; the client then connects again.
+
+        A mismatch starts a new look-up, since the name service may have returned an outdated address."""
         known = self._known.get(host)
-        found = known is not None and _plain(address) in known
-        if not found:
-            self._ask(host)
-        return found if known is not None else None
+        matches = known is not None and _plain(address) in known
+        if not matches:
+            self._start_lookup(host)
+        return matches if known is not None else None
 
-    def _ask(self, host: str) -> None:
-        if host not in self._asked:
-            self._asked.add(host)
-            threading.Thread(target=self._answer, args=[host], name=f"address of {host}", daemon=True).start()
+    def _start_lookup(self, host: str) -> None:
+        if host not in self._pending:
+            self._pending.add(host)
+            threading.Thread(target=self._run_lookup, args=[host], name=f"address of {host}", daemon=True).start()
 
-    def _answer(self, host: str) -> None:
+    def _run_lookup(self, host: str) -> None:
         try:
-            found = {_plain(address) for address in self._look_up(self._hosts_file, host)}
-            if found:
-                self._known[host] = found
+            addresses_of_host = {_plain(address) for address in self._look_up(self._hosts_file, host)}
+            if addresses_of_host:
+                self._known[host] = addresses_of_host
         except (OSError, UnicodeError):
-            pass  # its name has no address yet
+            pass  # the name has no address yet
         finally:
-            self._asked.discard(host)
+            self._pending.discard(host)
 
 
 def _plain(address: str) -> str:
-    """One spelling of each: a socket of both families shows an IPv4 address as ::ffff:192.0.2.1."""
+    """The canonical form of an address: a dual-stack socket shows an IPv4 address as ::ffff:192.0.2.1."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return str(mapped or parsed)

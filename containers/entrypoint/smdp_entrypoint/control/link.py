@@ -1,4 +1,4 @@
-"""One connection between two hosts' entrypoints: JSON objects, one a line, after each side has proved that it knows
+"""A connection between two hosts' entrypoints: JSON objects, one per line, after each side has proved that it knows
 the job's key.
 
     listening side                                    connecting side
@@ -6,10 +6,9 @@ the job's key.
                                              <--      {"host": H, "nonce": N2, "proof": HMAC("join", N1, N2, H)}
     {"proof": HMAC("welcome", N1, N2, H)}    -->
 
-A key that is made of the job's secret keeps unauthenticated clients out who can reach the port; against somebody on the
-path between the hosts it does not help. A job without a secret has a key that others can compute: it tells jobs apart,
-and the first host looks at the caller's address (`addresses`).
-Nothing here blocks: `flush` and `receive` do what can be done now.
+A key derived from the job's secret keeps out unauthenticated clients that can reach the port. It does not protect
+against an attacker on the path between the hosts. Others can compute the key of a job without a secret: that key only
+distinguishes jobs, and the first host checks the client's address (`addresses`). `flush` and `receive` do not block.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ _BLOCK = 64 * 1024
 
 
 class LinkError(Exception):
-    """The connection has ended or does not keep to the form; it is of no more use."""
+    """The connection is closed or its messages are malformed; it can no longer be used."""
 
 
 def job_key(token: str | None, *facts: str) -> bytes:
-    """Of the job's secret if it has one, else of its public names, which prove nothing."""
+    """The key from the job's secret, or, without a secret, from the job's public names, which authenticate nothing."""
     return hashlib.sha256("\0".join([token] if token else facts).encode("utf-8", "replace")).digest()
 
 
 class Link:
-    """`heard` is the monotonic time of the last bytes, or of the start; `host` the other side's name once it has
-    proved itself, before that ""."""
+    """`last_received` is the monotonic time of the last bytes received, or of the start; `host` is the other side's
+    name once it has authenticated, and "" before that."""
 
     def __init__(self, connection: socket.socket, key: bytes) -> None:
         connection.setblocking(False)
         self.connection = connection
         self.host = ""
-        self.heard = self.born = time.monotonic()
+        self.last_received = self.created_at = time.monotonic()
         self._key = key
         self._in, self._out = bytearray(), bytearray()
 
@@ -82,12 +81,12 @@ class Link:
         except OSError:
             block = b""
         if not block:
-            raise LinkError("its connection ended without a goodbye")
-        self.heard = time.monotonic()
+            raise LinkError("its connection closed without a final message")
+        self.last_received = time.monotonic()
         self._in += block
-        messages = [message for message in map(self._take, self._lines()) if message]
+        messages = [message for message in map(self._handle, self._lines()) if message]
         if len(self._in) > _LONGEST_MESSAGE:
-            raise LinkError("a message is too long")
+            raise LinkError(f"a message is longer than {_LONGEST_MESSAGE} bytes")
         return messages
 
     def close(self) -> None:
@@ -99,19 +98,19 @@ class Link:
         self._in = bytearray(rest)
         return lines
 
-    def _take(self, line: bytes) -> dict[str, Any] | None:
+    def _handle(self, line: bytes) -> dict[str, Any] | None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
-            raise LinkError("what arrived is no message") from None
+            raise LinkError("a received line is not a message") from None
         if not isinstance(message, dict):
-            raise LinkError("what arrived is no message")
+            raise LinkError("a received line is not a message")
         if self.proved:
             return message
-        self._greet(message)
+        self._handshake(message)
         return None
 
-    def _greet(self, message: dict[str, Any]) -> None:
+    def _handshake(self, message: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def _put(self, message: dict[str, Any]) -> None:
@@ -121,12 +120,12 @@ class Link:
         return hmac.new(self._key, "\0".join([role, first, second, host]).encode(), hashlib.sha256).hexdigest()
 
     @staticmethod
-    def _is_same(given: object, proof: str) -> bool:
-        return hmac.compare_digest(str(given).encode("utf-8", "replace"), proof.encode())
+    def _is_same(received: object, proof: str) -> bool:
+        return hmac.compare_digest(str(received).encode("utf-8", "replace"), proof.encode())
 
 
 class ListeningLink(Link):
-    """The side that was called, from `address`; lets in only `hosts`."""
+    """The listening side of a connection from `address`; admits only `hosts`."""
 
     def __init__(self, connection: socket.socket, key: bytes, hosts: Collection[str], address: str = "") -> None:
         super().__init__(connection, key)
@@ -135,17 +134,17 @@ class ListeningLink(Link):
         self._nonce = secrets.token_hex(16)
         self._put({"nonce": self._nonce})
 
-    def _greet(self, message: dict[str, Any]) -> None:
+    def _handshake(self, message: dict[str, Any]) -> None:
         host, nonce = str(message.get("host")), str(message.get("nonce"))
         proof = self._proof("join", self._nonce, nonce, host)
         if host not in self._hosts or not self._is_same(message.get("proof"), proof):
-            raise LinkError("the caller does not have this job's key")
+            raise LinkError("the connecting side does not have this job's key")
         self._put({"proof": self._proof("welcome", self._nonce, nonce, host)})
         self.host = host
 
 
 class CallingLink(Link):
-    """The side that calls, as host `own`; the other is `host`."""
+    """The connecting side, as host `own`; the other side is `host`."""
 
     def __init__(self, connection: socket.socket, key: bytes, own: str, host: str) -> None:
         super().__init__(connection, key)
@@ -153,7 +152,7 @@ class CallingLink(Link):
         self._nonce = secrets.token_hex(16)
         self._expected = ""
 
-    def _greet(self, message: dict[str, Any]) -> None:
+    def _handshake(self, message: dict[str, Any]) -> None:
         if not self._expected:
             first = str(message.get("nonce"))
             self._expected = self._proof("welcome", first, self._nonce, self._own)
@@ -162,4 +161,4 @@ class CallingLink(Link):
         elif self._is_same(message.get("proof"), self._expected):
             self.host = self._called
         else:
-            raise LinkError("who answers does not have this job's key")
+            raise LinkError("the listening side does not have this job's key")

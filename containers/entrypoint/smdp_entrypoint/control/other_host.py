@@ -1,4 +1,4 @@
-"""The side of every host but the first: it calls the first host, reports to it and hears its verdict."""
+"""The control channel of every host but the first: it connects to the first host, reports to it, gets its verdict."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any, Callable
 
 from smdp_entrypoint.control.first_host import lost_host
 from smdp_entrypoint.control.link import CallingLink, LinkError
-from smdp_entrypoint.control.peers import BEAT_S, INQUIRY_S, SILENCE_S, PeerLoop
+from smdp_entrypoint.control.peers import COLLECT_S, HEARTBEAT_S, HOST_TIMEOUT_S, PeerLoop
 from smdp_entrypoint.control.reports import Report, first_report
 
-# The first host may start later; it is called again with growing pauses.
+# The first host may start later, so a failed connection is retried with growing pauses.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 0.5
-_CALL_S = 5.0
-_TELL_EVERY_S = 60.0
-_CALL_DEADLINE_S = 15 * 60.0
+_CONNECT_S = 5.0
+_LOG_INTERVAL_S = 60.0
+_CONNECT_DEADLINE_S = 15 * 60.0
 
 
 class OtherHost:
-    """`own_addresses` finds where to call from, so that the first host sees the address that this host's name has."""
+    """`own_addresses` returns the addresses to connect from, so that the first host sees the address of this host's
+    name."""
 
     def __init__(
         self,
@@ -41,24 +42,25 @@ class OtherHost:
         self._started: float | None = None
         self._next_call = self._call_ends = 0.0
         self._pause = _FIRST_PAUSE_S
-        self._next_word = _TELL_EVERY_S
-        self._next_beat = 0.0
+        self._next_log = _LOG_INTERVAL_S
+        self._next_heartbeat = 0.0
         self._unsent: Report | None = None
         self._reports: list[Report] = []
         self._decide_at = float("inf")
-        self._is_over = False  # the first host has ended, or is not called any more
+        self._is_over = False  # the first host has exited, or this host no longer tries to connect
 
     def open(self, loop: PeerLoop) -> None:
         self._loop = loop
         self._target = self._address()
-        with contextlib.suppress(OSError, UnicodeError):  # the system chooses where to call from
-            self._source = next((one for one in self._own_addresses() if (":" in one) == (":" in self._target)), None)
+        with contextlib.suppress(OSError, UnicodeError):  # the system then selects the source address
+            own = self._own_addresses()
+            self._source = next((address for address in own if (":" in address) == (":" in self._target)), None)
 
     def report(self, report: Report | None, now: float) -> None:
         if self._link is not None and self._link.proved:
             self._send(report)
         elif self._is_over:
-            self._judge(report, now)
+            self._decide_alone(report, now)
         else:
             self._unsent = report
 
@@ -66,23 +68,23 @@ class OtherHost:
         if self._connecting is not None:
             self._finish_call(now)
         elif self._link is not None:
-            self._hear(self._link, now)
+            self._receive_from(self._link, now)
 
     def turn(self, now: float) -> None:
         if now >= self._decide_at and self._loop.verdict is None:
             self._loop.note_verdict(first_report(self._reports))
         if self._link is not None:
-            self._care_for(self._link, now)
+            self._maintain(self._link, now)
         elif not self._is_over:
-            self._keep_calling(now)
+            self._maintain_call(now)
 
     def next_event(self) -> float:
         waiting = self._decide_at if self._loop.verdict is None else float("inf")
         if self._is_over:
             return waiting
-        return min(waiting, self._next_beat if self._link is not None else self._next_call)
+        return min(waiting, self._next_heartbeat if self._link is not None else self._next_call)
 
-    def has_told_everybody(self) -> bool:
+    def all_informed(self) -> bool:
         return self._is_over or self._unsent is None
 
     def goodbye(self) -> None:
@@ -96,23 +98,23 @@ class OtherHost:
     def has_left(self) -> bool:
         return self._link is None or not self._link.proved
 
-    def _keep_calling(self, now: float) -> None:
+    def _maintain_call(self, now: float) -> None:
         self._started = self._started or now
         waited = now - self._started
         if self._connecting is not None and now >= self._call_ends:
             self._fail_call(now)
-        elif self._connecting is None and waited >= _CALL_DEADLINE_S:
+        elif self._connecting is None and waited >= _CONNECT_DEADLINE_S:
             self._is_over = True
-            self._say_unreachable(waited, "going on without its word of failures elsewhere")
+            self._log_unreachable(waited, "continuing without the failure reports of other hosts")
         elif self._connecting is None and now >= self._next_call:
             self._call(now)
-        if not self._is_over and waited >= self._next_word:
-            self._next_word += _TELL_EVERY_S
-            self._say_unreachable(waited, "trying on")
+        if not self._is_over and waited >= self._next_log:
+            self._next_log += _LOG_INTERVAL_S
+            self._log_unreachable(waited, "still retrying")
 
-    def _say_unreachable(self, waited: float, then: str) -> None:
+    def _log_unreachable(self, waited: float, then: str) -> None:
         self._loop.say(
-            f"host {self._first} does not answer at {self._target} port {self._port} since {waited:.0f} s: {then}"
+            f"host {self._first} has not answered at {self._target} port {self._port} for {waited:.0f} s: {then}"
         )
 
     def _call(self, now: float) -> None:
@@ -120,9 +122,9 @@ class OtherHost:
         self._connecting = socket.socket(family, socket.SOCK_STREAM)
         self._connecting.setblocking(False)
         if self._source is not None:
-            with contextlib.suppress(OSError):  # not this machine's, as behind a translation
+            with contextlib.suppress(OSError):  # not an address of this machine: the network translates addresses
                 self._connecting.bind((self._source, 0))
-        self._call_ends = now + _CALL_S
+        self._call_ends = now + _CONNECT_S
         if self._connecting.connect_ex((self._target, self._port)) not in (0, errno.EINPROGRESS):
             self._fail_call(now)
             return
@@ -151,11 +153,11 @@ class OtherHost:
         self._link = CallingLink(connection, self._key, self._own, self._first)
         self._loop.selector.register(self._link, selectors.EVENT_READ)
 
-    def _hear(self, link: CallingLink, now: float) -> None:
+    def _receive_from(self, link: CallingLink, now: float) -> None:
         was_known = link.proved
         try:
             for message in link.receive():
-                self._take(message)
+                self._handle(message)
         except (LinkError, ValueError) as error:
             self._drop(link, str(error), now)
             return
@@ -163,7 +165,7 @@ class OtherHost:
             self._send(self._unsent)
             self._unsent = None
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: dict[str, Any]) -> None:
         kind = message.get("is")
         if kind == "token":
             self._loop.note_contact(str(message.get("token")))
@@ -179,21 +181,21 @@ class OtherHost:
         if self._link is not None:
             self._link.send("none") if report is None else self._link.send("failed", **report.fields())
 
-    def _judge(self, report: Report | None, now: float) -> None:
-        """Without the first host everybody decides for themselves."""
+    def _decide_alone(self, report: Report | None, now: float) -> None:
+        """Without the first host every host determines the verdict itself."""
         if report is not None:
             self._reports.append(report)
             self._loop.note_ending(report)
         self._decide_at = now
 
-    def _care_for(self, link: CallingLink, now: float) -> None:
-        if now - link.heard > (SILENCE_S if link.proved else _CALL_S):
-            self._drop(link, f"nothing was heard of it for {SILENCE_S:g} s", now)
+    def _maintain(self, link: CallingLink, now: float) -> None:
+        if now - link.last_received > (HOST_TIMEOUT_S if link.proved else _CONNECT_S):
+            self._drop(link, f"it sent nothing for {HOST_TIMEOUT_S:g} s", now)
             return
-        if link.proved and now >= self._next_beat:
-            self._next_beat = now + BEAT_S
+        if link.proved and now >= self._next_heartbeat:
+            self._next_heartbeat = now + HEARTBEAT_S
             link.send("alive")
-        with contextlib.suppress(LinkError):  # an end of the connection is seen when it is read from
+        with contextlib.suppress(LinkError):  # the next read reports a closed connection
             link.flush()
 
     def _drop(self, link: CallingLink, reason: str, now: float) -> None:
@@ -204,7 +206,7 @@ class OtherHost:
             self._is_over = True
             report = lost_host(link, reason, now)
             self._reports.append(report)
-            self._decide_at = now + INQUIRY_S
+            self._decide_at = now + COLLECT_S
             self._loop.note_ending(report)
 
     def _remove_link(self) -> None:

@@ -1,11 +1,12 @@
-"""Word between the hosts of a job, so that a failure on one is known on all within a second, with its first cause.
+"""The control channel: every host of a job learns of a failure on any host within a second, with its first cause.
 
-Every host keeps one connection to the first host of the platform's list. Whoever fails reports it there; the first host
-tells all others to end, hears what they saw, and tells everybody which failure began first. A host whose connection
-ends without a goodbye, or that is silent for `SILENCE_S`, is lost, and that is reported in its place. If the first host
-itself is lost, each host says so for itself.
+Every host has one connection to the first host of the platform's list and reports its failure there. The first host
+requests the other hosts to exit, collects their reports for `COLLECT_S`, and sends all of them the verdict: the failure
+that began first. A host whose connection closes without a final message, or that sends nothing for `HOST_TIMEOUT_S`, is
+lost, and the first host reports the loss on its behalf. If the first host is lost, each host reports the loss itself.
 
-A thread owns the connections, since preparing a job blocks (downloads, pip). It wakes the main thread with a signal.
+A separate thread owns the connections, since preparing a job blocks (downloads, pip). It interrupts the main thread
+with a signal.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from typing import Any, Callable, Protocol
 
 from smdp_entrypoint.contract.errors import HostsError
 from smdp_entrypoint.control.reports import Report
-from smdp_entrypoint.processes.signals import NEWS
+from smdp_entrypoint.processes.signals import PEER_FAILURE_SIGNAL
 
-BEAT_S = 2.0
-SILENCE_S = 10.0
-# How long the reports of others are awaited after the first one.
-INQUIRY_S = 0.8
+HEARTBEAT_S = 2.0
+HOST_TIMEOUT_S = 10.0
+# How long the first host waits for other reports after the first one.
+COLLECT_S = 0.8
 # Sending a goodbye takes no longer than this.
 GOODBYE_S = 0.5
-# Workers wait this long for the connection to the first host, so that no failure of theirs goes unheard.
+# The workers start this long after the first attempt at the latest, so that their failures can usually be reported.
 CONTACT_S = 10.0
-# What `verdict_within` allows for beyond the inquiry: two ways over the network and a busy machine.
-VERDICT_S = INQUIRY_S + 0.4
+# The inquiry, two network round trips and the delay of a busy machine.
+VERDICT_S = COLLECT_S + 0.4
 _TICK_S = 0.5
 
 
 class Role(Protocol):
-    """What the first host, or another, does with its connections. Called from the thread only."""
+    """How the first host, or another host, uses its connections. Only the thread calls these methods."""
 
     def open(self, loop: PeerLoop) -> None: ...
     def report(self, report: Report | None, now: float) -> None: ...
     def ready(self, key: Any, now: float) -> None: ...
     def turn(self, now: float) -> None: ...
-    def has_told_everybody(self) -> bool: ...
+    def all_informed(self) -> bool: ...
     def goodbye(self) -> None: ...
     def has_left(self) -> bool: ...
     def next_event(self) -> float: ...
@@ -52,14 +53,14 @@ class Role(Protocol):
 
 @dataclass
 class _Leave:
-    """Ask the thread to end, at the latest at this monotonic time if somebody still has to be told something."""
+    """Requests the thread to exit: once all hosts are informed, at this monotonic time at the latest."""
 
-    told_by: float
+    deadline: float
 
 
 class PeerLoop:
-    """The thread. `ending` is the first failure that was reported anywhere, `verdict` the one that began first; both
-    are set once, by the thread, and may be read by anybody."""
+    """The thread. `ending` is the first failure reported on any host, `verdict` the failure that began first. The
+    thread sets each once; any thread may read them."""
 
     def __init__(self, role: Role, say: Callable[[str], None]) -> None:
         self.say = say
@@ -67,10 +68,10 @@ class PeerLoop:
         self.ending: Report | None = None
         self.verdict: Report | None = None
         self.token: str | None = None  # the job's, once the first host is in contact
-        self.problem = ""  # why this host has no word of the others
+        self.error = ""  # why this host has no connection to the others
         self._role = role
         self._decided, self._in_contact = threading.Event(), threading.Event()
-        self._orders: queue.SimpleQueue[Report | _Leave | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Report | _Leave | None] = queue.SimpleQueue()
         self._wake, self._wake_end = os.pipe()
         self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
 
@@ -79,13 +80,13 @@ class PeerLoop:
         self.selector.register(self._wake, selectors.EVENT_READ)
         self._thread.start()
 
-    def order(self, order: Report | _Leave | None) -> None:
-        self._orders.put(order)
+    def post(self, command: Report | _Leave | None) -> None:
+        self._commands.put(command)
         os.write(self._wake_end, b"\0")
 
-    def leave(self, patience: float) -> None:
-        self.order(_Leave(time.monotonic() + patience))
-        self._thread.join(patience + 2 * GOODBYE_S)
+    def leave(self, timeout: float) -> None:
+        self.post(_Leave(time.monotonic() + timeout))
+        self._thread.join(timeout + 2 * GOODBYE_S)
 
     def wait_for_verdict(self, seconds: float) -> Report | None:
         self._decided.wait(seconds)
@@ -101,37 +102,37 @@ class PeerLoop:
     def note_ending(self, report: Report) -> None:
         if self.ending is None:
             self.ending = report
-            self._tell_main_thread()
+            self._interrupt_main_thread()
 
     def note_verdict(self, report: Report) -> None:
         if self.verdict is None:
             self.ending = self.ending or report
             self.verdict = report
             self._decided.set()
-            self._tell_main_thread()
+            self._interrupt_main_thread()
 
     @staticmethod
-    def _tell_main_thread() -> None:
+    def _interrupt_main_thread() -> None:
         main = threading.main_thread()
         if main.ident is not None and main.is_alive():
-            signal.pthread_kill(main.ident, NEWS)
+            signal.pthread_kill(main.ident, PEER_FAILURE_SIGNAL)
 
     def _run(self) -> None:
         try:
             self._role.open(self)
             self._serve()
         except HostsError:
-            return  # the main thread looks for the same host, and says so
+            return  # the main thread resolves the same name and reports the error
         except OSError as error:
-            self.problem = str(error)
-            self.say(f"the other hosts cannot be told of failures, nor we of theirs: {error}")
+            self.error = str(error)
+            self.say(f"no control channel: hosts cannot report failures to each other: {error}")
         finally:
             self._decided.set()
             self._in_contact.set()
 
     def _serve(self) -> None:
         leaving: _Leave | None = None
-        while leaving is None or not (self._role.has_told_everybody() or time.monotonic() >= leaving.told_by):
+        while leaving is None or not (self._role.all_informed() or time.monotonic() >= leaving.deadline):
             leaving = self._turn() or leaving
         self._role.goodbye()
         end = time.monotonic() + GOODBYE_S
@@ -143,26 +144,26 @@ class PeerLoop:
         leaving = None
         for key, _ in self.selector.select(pause):
             if key.fd == self._wake:
-                leaving = self._follow_orders() or leaving
+                leaving = self._run_commands() or leaving
             else:
                 self._role.ready(key, time.monotonic())
         self._role.turn(time.monotonic())
         return leaving
 
-    def _follow_orders(self) -> _Leave | None:
+    def _run_commands(self) -> _Leave | None:
         os.read(self._wake, 4096)
         leaving = None
-        while not self._orders.empty():
-            order = self._orders.get()
-            if isinstance(order, _Leave):
-                leaving = order
+        while not self._commands.empty():
+            command = self._commands.get()
+            if isinstance(command, _Leave):
+                leaving = command
             else:
-                self._role.report(order, time.monotonic())
+                self._role.report(command, time.monotonic())
         return leaving
 
 
 class Peers:
-    """What the main thread sees of the others. A job of one host has none, and its own reports are its verdict."""
+    """The main thread's view of the other hosts. In a job of one host the host's own report is the verdict."""
 
     def __init__(self) -> None:
         self._loop: PeerLoop | None = None
@@ -174,17 +175,17 @@ class Peers:
 
     @property
     def ending(self) -> Report | None:
-        """The failure because of which this host has to end too: its own, or another's."""
+        """The failure because of which this host must exit: its own or another host's."""
         return self._own or (self._loop.ending if self._loop else None)
 
     def await_contact(self, say: Callable[[str], None]) -> None:
-        """Wait for the first host to answer, but not long: training matters more than the word of failures."""
+        """Wait for the first host to answer, for at most `CONTACT_S`: training can start without failure reports."""
         if self._loop and not self._loop.wait_for_contact(CONTACT_S):
-            say(f"the first host's entrypoint has not answered for {CONTACT_S:g} s: starting the workers all the same")
+            say(f"the first host's entrypoint has not answered for {CONTACT_S:g} s: starting the workers without it")
 
     def await_token(self, say: Callable[[str], None], first: str, seconds: float) -> str:
-        """The job's token, which the first host gives to all others. Raises HostsError: workers without it would be
-        refused by those that have it."""
+        """The job's token, which the first host sends to all others. Raises HostsError if it does not arrive within
+        `seconds`: workers with the token refuse workers without it."""
         loop = self._loop
         if loop is None:
             return secrets.token_hex(16)
@@ -192,24 +193,25 @@ class Peers:
             say(f"waiting for the job's token from host {first}")
             loop.wait_for_contact(max(0.0, seconds - CONTACT_S))
         if loop.token is None:
-            reason = loop.problem or f"it did not let this host in within {seconds:g} s; its own log says why"
-            raise HostsError(f"Host {first} gave no token for the job: {reason}.")
+            reason = loop.error or f"it did not admit this host within {seconds:g} s; its log gives the reason"
+            raise HostsError(f"Host {first} did not send the job's token: {reason}.")
         return loop.token
 
     def report(self, report: Report | None) -> None:
-        """What failed first on this host, or None in answer to another's failure if nothing did; once."""
+        """Report the first failure of this host, or None in reply to another host's failure. Call it once."""
         if self._own is None and report is not None:
             self._own = report
         if self._loop:
-            self._loop.order(report)
+            self._loop.post(report)
 
     def verdict_within(self, seconds: float = VERDICT_S) -> Report | None:
-        """The first cause of the job's failure: everybody's verdict, else what is known here when time is up."""
-        found = self._loop.wait_for_verdict(seconds) if self._loop and self.ending else None
-        return found or self.ending
+        """The first cause of the job's failure: the common verdict, or after `seconds` the failure known to this
+        host."""
+        verdict = self._loop.wait_for_verdict(seconds) if self._loop and self.ending else None
+        return verdict or self.ending
 
-    def leave(self, patience: float = 0.0) -> None:
-        """Say goodbye, so that nobody takes this host for lost; up to `patience` seconds go to hosts that have not
-        called yet: they would wait for an answer, or have to be told a failure."""
+    def leave(self, timeout: float = 0.0) -> None:
+        """Close the connections with a final message, so that no host takes this one for lost. Wait up to `timeout`
+        seconds for hosts that have not connected yet: they expect an answer or must learn of a failure."""
         if self._loop:
-            self._loop.leave(patience)
+            self._loop.leave(timeout)

@@ -1,4 +1,4 @@
-"""What the hosts of a job tell each other of a failure, and which of several reports names the first cause."""
+"""Failure reports between the hosts of a job, and the choice of the report that names the first cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST_SUMMARY = LONGEST_FILE
 @dataclass(frozen=True)
 class Report:
     """`began` is in seconds since 1970 on the reporting host's clock; `precedence` as in `failure`: 0 for a crash,
-    which no other host can cause, 2 for what reads like a lost peer; `code` is the exit code that the job ends with."""
+    which no other host can cause, 2 for an error that looks like a lost peer; `code` is the job's exit code."""
 
     host: str
     began: float
@@ -28,14 +28,14 @@ class Report:
 
     @classmethod
     def parse(cls, fields: dict[str, Any]) -> Report:
-        """From a message of another host. Raises ValueError."""
+        """Parse a message of another host. Raises ValueError."""
         try:
             began, code = float(fields["began"]), int(fields["code"])
             report = cls(str(fields["host"]), began, int(fields["precedence"]), code, str(fields["summary"]))
         except (KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"no report: {error!r}") from None
+            raise ValueError(f"not a report: {error!r}") from None
         if not math.isfinite(began) or not 1 <= code <= 255 or not report.summary:
-            raise ValueError(f"no report: {fields!r}")
+            raise ValueError(f"not a report: {fields!r}")
         return report
 
     def fields(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Report:
 
 
 def first_report(reports: list[Report]) -> Report:
-    """Of at least one: the earliest, and of those of one moment the one that no other can have caused."""
+    """The report that began first; among reports of the same moment, the one that no other failure can have caused."""
     earliest = min(report.began for report in reports)
     together = [report for report in reports if report.began - earliest <= SAME_MOMENT_S]
     return min(together, key=lambda report: (report.precedence, report.began, report.host))

@@ -1,1 +1,1 @@
-"""Files that come from elsewhere: the source archive from S3, packages, credentials."""
+"""Downloads: the source archive from S3, the package index, credentials."""

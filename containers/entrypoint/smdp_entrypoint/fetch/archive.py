@@ -1,10 +1,10 @@
-"""Unpacks a source archive that may have been made by anybody.
+"""Unpacks an untrusted source archive.
 
-Every member is checked before it is made: nothing absolute, no `..`, no device. Files and folders are made first and
-symbolic links last, and a link whose place lies behind another link is refused, so that nothing can be written through
-a link. Each link is followed once they all stand; one that leads out of the folder ends the job. An archive that breaks
-a rule is refused, not repaired: a job whose files lie elsewhere than its author thinks is worse than one that does not
-start. What was unpacked of it is removed again, which leaves room on the disk to say why.
+Every entry is checked before it is created: no absolute path, no `..`, no device. Files and folders are created before
+symbolic links, and a link below another link is refused, so no file can be written through a link. After all links are
+created, each is resolved; a link to a place outside the folder ends the job. An archive that breaks a rule is refused
+and not repaired: files in unexpected places are worse than a job that does not start. Its unpacked files are removed,
+which leaves disk space for the failure file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO, Iterator, cast
 from smdp_entrypoint.contract.errors import SourceError
 from smdp_entrypoint.fetch.metered import Metered
 
-# Source code shrinks to a tenth; what is far beyond that and large was made to fill the disk.
+# Source code compresses to about a tenth; a large archive far beyond that ratio is meant to fill the disk.
 _ALWAYS_ALLOWED = 2 * 1024**3  # bytes of content
 _MOST_TIMES_LARGER = 100
 _MOST_MEMBERS = 500_000
@@ -28,7 +28,7 @@ _DEADLINE_S = 15 * 60.0
 
 
 def unpack(archive: Path, folder: Path) -> int:
-    """Unpack a tar, gzipped or plain, into `folder` and return the number of files. Raises SourceError."""
+    """Unpack a tar file, gzipped or not, into `folder` and return the number of files. Raises SourceError."""
     try:
         limit = max(_ALWAYS_ALLOWED, _MOST_TIMES_LARGER * archive.stat().st_size)
         with _content(archive, limit) as content, tarfile.open(fileobj=content, mode="r:") as tar:
@@ -43,7 +43,7 @@ def unpack(archive: Path, folder: Path) -> int:
 
 @contextlib.contextmanager
 def _content(archive: Path, limit: int) -> Iterator[IO[bytes]]:
-    """The tar itself, of which no more than `limit` bytes can be read."""
+    """The uncompressed tar file, of which at most `limit` bytes can be read."""
     with archive.open("rb") as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -53,7 +53,7 @@ def _content(archive: Path, limit: int) -> Iterator[IO[bytes]]:
 
 
 def _empty(folder: Path) -> None:
-    """Remove what is in it, not the folder: it may be a mount point."""
+    """Remove the folder's contents, not the folder, which may be a mount point."""
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
@@ -73,8 +73,8 @@ class _Unpacker:
     def run(self) -> int:
         for number, member in enumerate(self.tar):
             if number >= _MOST_MEMBERS:
-                raise SourceError(f"The source archive holds more than {_MOST_MEMBERS} files and folders.")
-            self.tar.members = []  # type: ignore[attr-defined] # tarfile would keep them all
+                raise SourceError(f"The source archive contains more than {_MOST_MEMBERS} files and folders.")
+            self.tar.members = []  # type: ignore[attr-defined] # tarfile would store them all
             path = _inside(member.name, member.name)
             if path.parts:
                 self._make(member, path)
@@ -91,37 +91,39 @@ class _Unpacker:
         elif member.islnk():
             self._make_copy(member, path)
         else:
-            raise SourceError(f"The source archive holds {member.name!r}, which is neither file, folder nor link.")
+            raise SourceError(f"The source archive contains {member.name!r}, which is not a file, folder or link.")
 
     def _make_file(self, member: tarfile.TarInfo, path: PurePosixPath) -> None:
         if path in self.links:
-            raise SourceError(f"The source archive holds {member.name!r} twice: as a link and then as a file.")
+            raise SourceError(f"The source archive contains {member.name!r} twice: as a link and as a file.")
         self._take_room(member.name, member.size)
         content = self.tar.extractfile(member)
-        if content is None:  # mypy: only members that hold no data give None
+        if content is None:  # for mypy: only members without data give None
             return
         target = self._free_place(path)
         with target.open("wb") as file:
             shutil.copyfileobj(content, file)
-        # No set-uid bits, and always readable by us.
+        # No set-uid bits, and always readable by the entrypoint.
         target.chmod((member.mode & 0o755) | 0o644)
         self.files.add(path)
 
     def _take_room(self, name: str, size: int) -> None:
-        """Files with holes and hard links take more room than they have in the archive."""
+        """Account for a file's size: sparse files and hard links take more space on disk than in the archive."""
         self.room -= size
         if self.room < 0:
-            raise SourceError(f"The source archive unpacks to more than is allowed for its size, at {name!r}.")
+            raise SourceError(f"The source archive unpacks to more than allowed for its size, at {name!r}.")
         free = shutil.disk_usage(self.folder).free
         if size > free:
-            raise SourceError(f"The source archive's {name!r} has {size} bytes, and {free} are free for {self.folder}.")
+            raise SourceError(
+                f"The source archive's {name!r} needs {size} bytes, but only {free} are free for {self.folder}."
+            )
 
     def _make_copy(self, member: tarfile.TarInfo, path: PurePosixPath) -> None:
         original = _inside(member.linkname, member.name)
         if original not in self.files:
             raise SourceError(
                 f"The source archive's {member.name!r} is a hard link to {member.linkname!r}, "
-                "which is no earlier file of it."
+                "which is not an earlier file of the archive."
             )
         if original != path:
             self._take_room(member.name, (self.folder / original).stat().st_size)
@@ -129,7 +131,7 @@ class _Unpacker:
         self.files.add(path)
 
     def _free_place(self, path: PurePosixPath) -> Path:
-        """The place of a new file; a later file or link of the same name takes the place of an earlier file."""
+        """The path of a new file; a later file or link replaces an earlier file of the same name."""
         target = self.folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -139,14 +141,14 @@ class _Unpacker:
     def _make_links(self) -> None:
         for path in self.links:
             if any(parent in self.links for parent in path.parents):
-                raise SourceError(f"The source archive's link {str(path)!r} would be made through another link of it.")
+                raise SourceError(f"The source archive's link {str(path)!r} is inside another link of the archive.")
         for path, target in self.links.items():
             self._free_place(path).symlink_to(target)
         for path, target in self.links.items():
             if not self._stays_inside(path, target):
                 self._remove_links()
                 raise SourceError(
-                    f"The source archive's link {str(path)!r} leads to {target!r}, outside the code folder."
+                    f"The source archive's link {str(path)!r} points to {target!r}, outside the code folder."
                 )
 
     def _stays_inside(self, path: PurePosixPath, target: str) -> bool:
@@ -166,8 +168,8 @@ class _Unpacker:
 
 
 def _inside(name: str, member: str) -> PurePosixPath:
-    """`name` as a path below the folder; `member` is the entry to blame."""
+    """`name` as a path below the folder; an error message names the entry `member`."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise SourceError(f"The source archive's {member!r} would lie outside the code folder.")
+        raise SourceError(f"The source archive's {member!r} would be unpacked outside the code folder.")
     return path

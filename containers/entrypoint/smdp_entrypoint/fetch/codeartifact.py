@@ -1,4 +1,4 @@
-"""The package index that CA_REPOSITORY_ARN names: a repository of AWS CodeArtifact, as under the AWS toolkit."""
+"""The package index that CA_REPOSITORY_ARN names: a repository of AWS CodeArtifact, as in the AWS toolkit."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class Repository:
 
     @classmethod
     def parse(cls, arn: str) -> Repository:
-        found = _ARN.fullmatch(arn)
-        if found is None:
+        match = _ARN.fullmatch(arn)
+        if match is None:
             raise ProgramError(
-                f"{VARIABLE} {arn[:200]!r} is no repository of CodeArtifact; its form is "
+                f"{VARIABLE} {arn[:200]!r} is not the ARN of a CodeArtifact repository. Write it as "
                 "arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/REPOSITORY."
             )
-        return cls(**found.groupdict())
+        return cls(**match.groupdict())
 
 
 def index_url(arn: str, environ: Mapping[str, str]) -> str:
-    """What pip is to install from, with a token in it: fit for pip's environment, not for a log.
+    """The index URL for pip. It contains a token: pass it in pip's environment and do not log it.
 
     Raises ProgramError, or SourceError where there are no credentials.
     """
     repository = Repository.parse(arn)
     service = _Service(_endpoint(repository.region, environ), repository.region, find_credentials(environ))
     owner = {"domain": repository.domain, "domain-owner": repository.owner}
-    token = service.ask("authorizationToken", "POST", "/v1/authorization-token", owner)
-    which = {**owner, "format": "pypi", "repository": repository.name}
-    place = urlsplit(service.ask("repositoryEndpoint", "GET", "/v1/repository/endpoint", which))
+    token = service.request("authorizationToken", "POST", "/v1/authorization-token", owner)
+    parameters = {**owner, "format": "pypi", "repository": repository.name}
+    place = urlsplit(service.request("repositoryEndpoint", "GET", "/v1/repository/endpoint", parameters))
     return f"{place.scheme}://aws:{quote(token, safe='')}@{place.netloc}{place.path.rstrip('/')}/simple/"
 
 
@@ -70,21 +70,21 @@ class _Service:
     region: str
     credentials: Credentials
 
-    def ask(self, wanted: str, method: str, path: str, parameters: Mapping[str, str]) -> str:
-        """The member `wanted` of the answer."""
+    def request(self, field: str, method: str, path: str, parameters: Mapping[str, str]) -> str:
+        """The value of `field` in the response. Raises ProgramError."""
         query = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(parameters.items()))
-        status, body = self._patiently(method, path, query)
+        status, body = self._with_retries(method, path, query)
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
             answer = None
-        found = answer.get(wanted) if status == 200 and isinstance(answer, dict) else None
-        if not isinstance(found, str):
-            told = body[:300].decode("utf-8", "replace") if status != 200 else f"an answer without {wanted}"
-            raise ProgramError(f"CodeArtifact answered {method} {path} with HTTP {status}: {told}")
-        return found
+        value = answer.get(field) if status == 200 and isinstance(answer, dict) else None
+        if not isinstance(value, str):
+            detail = body[:300].decode("utf-8", "replace") if status != 200 else f"the response has no {field}"
+            raise ProgramError(f"CodeArtifact answered {method} {path} with HTTP {status}: {detail}")
+        return value
 
-    def _patiently(self, method: str, path: str, query: str) -> tuple[int, bytes]:
+    def _with_retries(self, method: str, path: str, query: str) -> tuple[int, bytes]:
         attempt = 1
         while True:
             try:

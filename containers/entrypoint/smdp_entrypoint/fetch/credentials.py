@@ -1,4 +1,4 @@
-"""Finds the job's AWS credentials: in the environment, else at the address that the platform gives a container."""
+"""Finds the job's AWS credentials: in the environment, else at the container's credential service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smdp_entrypoint.fetch.sigv4 import Credentials
 # The link-local service of ECS, which SageMaker uses for its containers as well (AWS SDKs reference, "Container
 # credential provider").
 _CONTAINER_SERVICE = "http://169.254.170.2"
-# Plain HTTP reaches nobody else at these either (the same page; the last two are those of EKS).
+# Plain HTTP to these link-local addresses stays on the host (the same page; the last two are those of EKS).
 _LINK_LOCAL = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
 _TIMEOUT_S = 5.0
 _ATTEMPTS = 4
@@ -35,13 +35,14 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials:
         token = _token(environ)
         return _ask_container_service(_trusted(full), {"Authorization": token} if token else {})
     raise SourceError(
-        "No AWS credentials to fetch code and packages with: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-        "or give the job a role (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or AWS_CONTAINER_CREDENTIALS_FULL_URI)."
+        "The container has no AWS credentials to fetch code and packages. Set AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, or start the job with a role, which sets AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or "
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI."
     )
 
 
 def _token(environ: Mapping[str, str]) -> str | None:
-    """Given as it is, or as a file that the platform keeps up to date and that goes first."""
+    """The authorization token, from a file that the platform updates, else from a variable."""
     path = environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
     if not path:
         return environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
@@ -52,7 +53,7 @@ def _token(environ: Mapping[str, str]) -> str | None:
 
 
 def _trusted(url: str) -> str:
-    """Credentials are asked for over TLS, or from this machine or the platform's service on it."""
+    """`url` if it is a safe source of credentials: over TLS, on a loopback address or at the platform's service."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme == "https" or (parts.scheme == "http" and (_is_loopback(host) or host in _LINK_LOCAL)):

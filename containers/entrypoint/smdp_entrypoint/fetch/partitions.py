@@ -1,8 +1,8 @@
-"""The domains of AWS's partitions (botocore's partitions.json, 2026-11-21)."""
+"""The DNS domains of AWS's partitions (botocore's partitions.json, 2026-11-21)."""
 
 from __future__ import annotations
 
-# How the regions of the partitions other than `aws` begin.
+# By the prefix of the region's name; the partition `aws` is the default.
 _DOMAINS = {
     "cn-": "amazonaws.com.cn",
     "eusc-": "amazonaws.eu",

@@ -22,7 +22,7 @@ _DEADLINE_S = 15 * 60.0
 _ATTEMPTS = 5
 _FIRST_PAUSE_S = 0.5
 _BLOCK = 1024 * 1024
-# S3's answers worth asking again, beside every 5xx: its request to slow down, and a time-out on its side.
+# Responses to retry, besides every 5xx: a request timeout and throttling.
 _TRY_AGAIN = (408, 429)
 _FALLBACK_REGION = "us-east-1"  # S3's own default; a bucket elsewhere answers with its region
 
@@ -44,11 +44,11 @@ class S3Object:
 
 
 class _TryAgain(Exception):
-    """Steers the retries; never leaves this module."""
+    """The request can be retried. For this module only."""
 
 
 class _OtherRegion(Exception):
-    """As above."""
+    """The bucket is in another region. For this module only."""
 
     def __init__(self, region: str) -> None:
         super().__init__(region)
@@ -56,7 +56,7 @@ class _OtherRegion(Exception):
 
 
 class Download:
-    """One object and how to reach it. `environ` gives endpoint, region and credentials as for the AWS SDKs."""
+    """An object to download. `environ` gives endpoint, region and credentials, as for the AWS SDKs."""
 
     def __init__(self, source: S3Object, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
         self.source = source
@@ -76,7 +76,7 @@ class Download:
                 return self._once(target, credentials)
             except _OtherRegion as answer:
                 if moved or answer.region == self.region:
-                    raise SourceError(f"{self.source}: S3 sends us from region {self.region} on again.") from None
+                    raise SourceError(f"{self.source}: S3 redirects again from region {self.region}.") from None
                 moved, self.region = True, answer.region
             except (_TryAgain, OSError, http.client.HTTPException) as error:
                 self._pause(attempt, error)
@@ -122,7 +122,7 @@ class Download:
             self._keep(target, block)
             size += len(block)
             if time.monotonic() >= self._end:
-                raise SourceError(f"{self.source} was still downloading after {_DEADLINE_S:g} s, at byte {size}.")
+                raise SourceError(f"{self.source} was not complete after {_DEADLINE_S:g} s: {size} bytes downloaded.")
         if expected is not None and size != expected:
             raise _TryAgain(f"the connection ended after {size} of {expected} bytes")
         target.flush()
@@ -132,8 +132,8 @@ class Download:
         try:
             target.write(block)
             target.flush()
-        except OSError as error:  # a full disk is not cured by asking S3 again
-            raise SourceError(f"{self.source} cannot be kept in {tempfile.gettempdir()}: {error}.") from error
+        except OSError as error:  # another request does not help against a full disk
+            raise SourceError(f"{self.source} cannot be stored in {tempfile.gettempdir()}: {error}.") from error
 
     def _refusal(self, response: http.client.HTTPResponse) -> Exception:
         body = response.read(64 * 1024).decode("utf-8", "replace")
@@ -141,13 +141,13 @@ class Download:
         region = self._region_named(response, body)
         if response.status in (301, 307, 400) and region and region != self.region:
             return _OtherRegion(region)
-        told = f"HTTP {response.status} {code or response.reason}: {message}".rstrip(": ")
+        detail = f"HTTP {response.status} {code or response.reason}: {message}".rstrip(": ")
         if response.status >= 500 or response.status in _TRY_AGAIN:
-            return _TryAgain(told)
-        return SourceError(f"{self.source} cannot be downloaded: {told}.{_advice(response.status, self.source)}")
+            return _TryAgain(detail)
+        return SourceError(f"{self.source} cannot be downloaded: {detail}.{_advice(response.status, self.source)}")
 
     def _region_named(self, response: http.client.HTTPResponse, body: str) -> str:
-        # Only a region's name is taken from the answer, never an address: we sign for AWS's hosts and no others.
+        # Only the region's name is read from the response, never an address: requests are signed for AWS's hosts only.
         named = response.getheader("x-amz-bucket-region") or _element(body, "Region")
         place = re.search(r"[./]s3[.-]([a-z0-9-]+)\.amazonaws\.com", response.getheader("Location") or "")
         region = named or (place[1] if place else "")
@@ -155,8 +155,8 @@ class Download:
 
 
 def object_url(source: S3Object, region: str, environ: Mapping[str, str]) -> str:
-    """With an endpoint of one's own the bucket stands in the path, as it does when its dots would not fit the
-    wildcard of AWS's certificate; otherwise in the host name."""
+    """The object's URL. The bucket is part of the host name; it is part of the path if the endpoint is configured, or
+    if the bucket's name has dots, which the wildcard of AWS's certificate does not cover."""
     key = quote(source.key, safe="/~")
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT_URL")
     own = next((environ[name] for name in names if environ.get(name)), None)
@@ -172,9 +172,9 @@ def object_url(source: S3Object, region: str, environ: Mapping[str, str]) -> str
 
 
 def _element(xml: str, name: str) -> str:
-    # S3's error documents are flat; a parser for three words of untrusted XML would be more risk than use.
-    found = re.search(f"<{name}>([^<]*)</{name}>", xml)
-    return found[1].strip() if found else ""
+    # S3's error documents are flat; an XML parser for untrusted text would add more risk than it avoids.
+    match = re.search(f"<{name}>([^<]*)</{name}>", xml)
+    return match[1].strip() if match else ""
 
 
 def _advice(status: int, source: S3Object) -> str:

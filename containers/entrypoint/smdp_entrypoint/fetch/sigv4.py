@@ -1,7 +1,7 @@
 """Signs requests with AWS Signature Version 4 (AWS General Reference, "Signing AWS API requests").
 
-Only what the entrypoint needs: no body, and a path and query that are encoded already. S3 signs the path as it is sent;
-for other services only paths that no encoding changes will do.
+Only what the entrypoint needs: requests without a body, with an encoded path and query. S3 signs the path as it is
+sent; for other services, use only paths that encoding does not change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Credentials:
     token: str | None = None
 
     def __repr__(self) -> str:
-        return f"Credentials(access_key={self.access_key!r})"  # a log must never hold the secret
+        return f"Credentials(access_key={self.access_key!r})"  # a log must never contain the secret
 
 
 @dataclass(frozen=True)

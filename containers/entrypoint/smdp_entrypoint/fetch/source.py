@@ -1,4 +1,4 @@
-"""Puts the training code into the code folder, unless an image or an earlier step has put something there."""
+"""Puts the training code into the code folder, unless the folder already has contents."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def fetch_source(source: str, tree: MlTree, environ: Mapping[str, str], say: Cal
     """`source` is s3://bucket/key of an archive, or a folder, archive or single file on this machine."""
     local = tree.locate(source[len("file://") :] if source.startswith("file://") else source)
     if any(tree.code.iterdir()):
-        say(f"{tree.code} is not empty: its code is used as it stands")
+        say(f"{tree.code} is not empty: using the code in it")
     elif source.startswith("s3://"):
         _fetch_archive(S3Object.parse(source), tree.code, environ, say)
     elif local.resolve() == tree.code.resolve():
-        say(f"{tree.code} is empty and nothing says where the code is (sagemaker_submit_directory)")
+        say(f"{tree.code} is empty, and the hyperparameter sagemaker_submit_directory does not name the code's place")
     else:
         _copy_local(local, tree.code)
         say(f"copied the source from {local}")
@@ -35,13 +35,13 @@ def _fetch_archive(source: S3Object, code: Path, environ: Mapping[str, str], say
             size = Download(source, environ, say).to(file)
             count = unpack(Path(file.name), code)
     except OSError as error:
-        raise SourceError(f"{source} cannot be kept in {tempfile.gettempdir()}: {error}.") from error
+        raise SourceError(f"{source} cannot be stored in {tempfile.gettempdir()}: {error}.") from error
     say(f"unpacked {count} file(s) from {source} ({size} bytes)")
 
 
 def _copy_local(source: Path, code: Path) -> None:
     if source.exists() and not (source.is_dir() or source.is_file()):
-        raise SourceError(f"The source {source} is neither folder nor file.")
+        raise SourceError(f"The source {source} is not a folder or file.")
     try:
         if source.is_dir():
             _copy_folder(source, code)
@@ -54,7 +54,7 @@ def _copy_local(source: Path, code: Path) -> None:
 
 
 def _copy_folder(source: Path, code: Path) -> None:
-    # The folder may be a mount point, so it is filled and never replaced.
+    # The folder may be a mount point, so it is not replaced.
     for entry in source.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.copytree(entry, code / entry.name, symlinks=True)

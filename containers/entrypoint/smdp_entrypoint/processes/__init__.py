@@ -1,1 +1,1 @@
-"""Processes of this host: started, watched, their output and their failures."""
+"""The processes of this host: start, supervision, output and failures."""

@@ -1,7 +1,7 @@
-"""One started process: its group, its streams, how it ended.
+"""A started process: its process group, its streams and its exit.
 
-A process that has ended is not reaped before its group is cleared (`clear`): as long as the zombie stands, the system
-gives its number to nobody else, so a signal to the group can only reach what the process left behind.
+An exited process is reaped only after its group is killed (`clean_up`): while the zombie exists, the system does not
+reuse its number, so a signal to the group can only reach processes that it started.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from smdp_entrypoint.processes.pipes import WriteTime, open_dated_pipe
 from smdp_entrypoint.processes.tracebacks import TracebackWatch
 
 _READ_SIZE = 64 * 1024
-# What a process wrote before its end still stands in its pipe, which holds 64 KiB unless it was made larger (1 MiB at
-# most without privileges).
+# The output that an exited process leaves in its pipe: a pipe holds 64 KiB, or up to 1 MiB if the process enlarged it
+# without privileges.
 _LAST_READ_LIMIT = 1024 * 1024
 _TAIL_LINES = 40
 _PR_SET_PDEATHSIG = 1
@@ -30,15 +30,15 @@ EVENT_PIPE = "SMDP_EVENT_PIPE"
 
 
 @dataclass(frozen=True)
-class Ended:
-    """`code` is the exit code, or None if `signum` ended the process; `at` is wall-clock time."""
+class ExitStatus:
+    """How a process exited. `code` is None if the signal `signum` ended it; `at` is wall-clock time."""
 
     code: int | None
     signum: int | None
     at: float
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         return self.code == 0
 
 
@@ -53,7 +53,7 @@ class Stream:
         os.set_blocking(fd, False)
 
     def read(self, now: float) -> int:
-        """Pass on what is there, once; the number of bytes."""
+        """Read once, pass the complete lines on and return the number of bytes read."""
         if self.fd is None:
             return 0
         try:
@@ -69,7 +69,7 @@ class Stream:
         return len(chunk)
 
     def close(self, now: float) -> None:
-        """Stop reading and pass on a last line that has no end."""
+        """Stop reading and pass on a last line without a newline."""
         if self.fd is None:
             return
         os.close(self.fd)
@@ -79,8 +79,9 @@ class Stream:
 
 
 class Child:
-    """A process in a session of its own, which dies with us. `on_line` gets every line of both streams; `on_event` what
-    the engine in it says, which has a pipe of its own, named in the variable SMDP_EVENT_PIPE."""
+    """A process in its own session, which the kernel kills if the entrypoint exits. `on_line` receives every line of
+    both output streams; `on_event` receives the lines of the engine, which writes to a pipe of its own, named in the
+    variable SMDP_EVENT_PIPE."""
 
     def __init__(
         self,
@@ -92,13 +93,13 @@ class Child:
     ) -> None:
         self.watch = TracebackWatch()
         self.stderr_tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self.ended: Ended | None = None
+        self.exit_status: ExitStatus | None = None
         self._on_line = on_line
         self._on_event = on_event
         self.streams: list[Stream] = []
         written: list[int] = []
         try:
-            # Only the order of tracebacks matters, so only standard error is dated.
+            # Only tracebacks are ordered by time, so only standard error has a pipe with write times.
             self._open(os.pipe(), self._out_line, written)
             self._open(open_dated_pipe(), self._error_line, written)
             if on_event:
@@ -115,19 +116,19 @@ class Child:
         self.pid = self._process.pid
 
     @property
-    def is_silent(self) -> bool:
-        """Nobody holds its standard output or error any more. What is left of it may hold the pipe for events."""
+    def output_closed(self) -> bool:
+        """Whether no process has its standard output or error open any more. The pipe for events may still be open."""
         return all(stream.fd is None for stream in self.streams[:2])
 
-    def look(self, now: float) -> bool:
-        """Whether the process has ended since the last look; `ended` then says how."""
-        if self.ended is not None:
+    def poll(self, now: float) -> bool:
+        """Whether the process has exited since the last call; `exit_status` then says how."""
+        if self.exit_status is not None:
             return False
         state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if state is None:
             return False
         exited = state.si_code == os.CLD_EXITED
-        self.ended = Ended(state.si_status if exited else None, None if exited else state.si_status, now)
+        self.exit_status = ExitStatus(state.si_status if exited else None, None if exited else state.si_status, now)
         self._read_rest(now)
         return True
 
@@ -135,12 +136,12 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signum)
 
-    def clear(self, now: float) -> None:
-        """Kill what is left of the group, take the process off the system's table, stop reading."""
+    def clean_up(self, now: float) -> None:
+        """Kill the rest of the group, reap the process and stop reading."""
         self.signal_group(signal.SIGKILL)
-        # Does not wait: a process in an uninterruptible system call must not hold us.
+        # No wait without a limit: a process in an uninterruptible system call must not block the entrypoint.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=0 if self.ended else 1.0)
+            self._process.wait(timeout=0 if self.exit_status else 1.0)
         for stream in self.streams:
             stream.close(now)
 
@@ -152,14 +153,14 @@ class Child:
         for stream in self.streams:
             size = 0
             while size < _LAST_READ_LIMIT:
-                got = stream.read(now)
-                if not got:
+                count = stream.read(now)
+                if not count:
                     break
-                size += got
+                size += count
 
     def _out_line(self, line: str, now: float) -> None:
         if self.watch.last is not None:
-            self.watch.last.spoken += 1
+            self.watch.last.other_stream_lines += 1
         self._on_line(line)
 
     def _event_line(self, line: str, now: float) -> None:
@@ -173,13 +174,13 @@ class Child:
 
 
 def _identity(fd: int) -> str:
-    """What the engine compares: a program in between may close the descriptor and leave the variable."""
+    """The engine checks this identity: a program in between may close the descriptor and leave the variable set."""
     status = os.fstat(fd)
     return f"{fd}:{status.st_dev}:{status.st_ino}"
 
 
 def _start(argv: list[str], environ: Mapping[str, str], cwd: Path, written: list[int]) -> subprocess.Popen[bytes]:
-    """`written`: the ends of pipes for standard output, standard error and, if there is a third, events."""
+    """`written`: the writing ends of the pipes for standard output, standard error and, if present, events."""
     try:
         return subprocess.Popen(
             argv,
@@ -190,7 +191,7 @@ def _start(argv: list[str], environ: Mapping[str, str], cwd: Path, written: list
             stderr=written[1],
             pass_fds=written[2:],
             start_new_session=True,
-            # Between fork and exec only two system calls are made, so no lock of another thread can be missed.
+            # The function makes only two system calls between fork and exec, so it needs no lock of another thread.
             preexec_fn=_die_with_parent(os.getpid()),  # noqa: PLW1509
         )
     except (OSError, ValueError, UnicodeEncodeError) as reason:
@@ -198,12 +199,12 @@ def _start(argv: list[str], environ: Mapping[str, str], cwd: Path, written: list
 
 
 def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    """A killed entrypoint cannot end its workers any more; the kernel does it then."""
+    """A function for the child process that has the kernel kill it when the entrypoint exits."""
     try:
         import ctypes
 
         prctl = ctypes.CDLL(None).prctl
-    except (ImportError, OSError, AttributeError):  # a Python built without it; as process 1 we do not need it
+    except (ImportError, OSError, AttributeError):  # a Python without ctypes; process 1 does not need this
         return None
 
     def in_child() -> None:

@@ -1,12 +1,12 @@
-"""The one place that writes: our standard output, never blocking the caller.
+"""Writes the entrypoint's log to its standard output without blocking the caller.
 
-The log proves who wrote an event (docs/events.md): `[HOST] {"smdp_event":` begins an event of the entrypoint and
-nothing else, `[HOST:RANK] {"smdp_event":` one of that worker: of its engine, if it is named "engine", else of its
-script. Elsewhere in what workers, pip and other hosts write this marker gets a space, so that no cut of a long line and
-no search inside one finds an event.
+The prefix of a log line shows the author of an event (docs/reference/events.md): only an event of the entrypoint
+starts with `[HOST] {"smdp_event":`, and only an event of a worker with `[HOST:RANK] {"smdp_event":`. It is an event of
+the worker's engine if its name is "engine", else of the script. In all other output of workers, pip and other hosts a
+space is inserted into this marker, so that no part of a long line looks like an event.
 
-A log collector that stalls must not keep a stop signal from the workers, so bytes that the descriptor does not take
-at once wait in memory; the loop in `supervisor` asks `pending` and stops reading from the workers while it is large.
+A log collector that stalls must not delay a stop signal, so bytes that the descriptor does not accept at once wait in
+memory; the loop in `supervisor` reads `pending` and stops reading from the workers while it is large.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ import threading
 import time
 from typing import Any
 
-# A pipe that reports itself writable takes this many bytes without blocking and in one piece (POSIX PIPE_BUF on
-# Linux), so that lines up to this size stay whole even where several entrypoints share one pipe.
+# A writable pipe accepts this many bytes without blocking and in one piece (PIPE_BUF on Linux), so lines up to this
+# size stay whole even if several entrypoints share one pipe.
 _CHUNK = 4096
 
 EVENT_VERSION = 1
 _EVENT = '{"smdp_event":'
 _NO_EVENT = '{ "smdp_event":'
 _ENGINE_EVENT = "engine"
-# What followers remove from texts or change (smdp_launch/plain_text.py): controls, with escape sequences, characters
-# that turn the direction of writing, halves of surrogate pairs.
+# Characters that log readers remove or change (smdp_launch/plain_text.py): control characters, characters that change
+# the writing direction, lone surrogates.
 _REMOVED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Console:
-    """Prefixed lines on a descriptor, from any thread. `host` is the label, known once resourceconfig.json has been
-    read."""
+    """Writes prefixed lines to a descriptor, from any thread. `host` is the label, which resourceconfig.json gives."""
 
     def __init__(self, fd: int = 1, host: str = "?") -> None:
         self.fd = fd
         self.host = host
         self._waiting = bytearray()
         self._broken = False
-        # Reentrant, since the handler of a stop signal may interrupt its holder.
+        # Reentrant, since the handler of a stop signal may interrupt the thread that owns the lock.
         self._lock = threading.RLock()
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
 
     @property
     def pending(self) -> int:
-        """Bytes accepted but not yet taken by the descriptor."""
+        """The number of bytes that wait to be written."""
         return len(self._waiting)
 
     def say(self, text: str) -> None:
-        """A message of the entrypoint itself, every line of it prefixed with the host; never an event."""
+        """Write a message of the entrypoint, with the host as the prefix of every line; it is never read as an
+        event."""
         for line in text.rstrip("\n").split("\n"):
             self.write(f"[{self.host}] {_without_events(line)}")
 
     def worker_line(self, rank: int, text: str) -> None:
-        """What the script of a worker wrote, on standard output or standard error."""
+        """Write a line that a worker's script wrote to standard output or standard error."""
         self._worker_line(rank, text, is_event=_event_name(text) not in (None, _ENGINE_EVENT))
 
     def engine_line(self, rank: int, text: str) -> None:
-        """What the engine of a worker wrote, on its own pipe; only its events are expected there."""
+        """Write a line that a worker's engine wrote to its event pipe."""
         self._worker_line(rank, text, is_event=_event_name(text) == _ENGINE_EVENT)
 
     def _worker_line(self, rank: int, text: str, *, is_event: bool) -> None:
@@ -70,7 +70,7 @@ class Console:
         self.write(f"[{self.host}:{rank}] {event}{_without_events(text[len(event) :])}")
 
     def event(self, name: str, **fields: Any) -> None:
-        """One event line as docs/events.md describes it; `time` is now unless given."""
+        """Write an event as docs/reference/events.md describes it; `time` is the current time by default."""
         head = {"smdp_event": EVENT_VERSION, "event": name, "time": time.time(), "host": self.host}
         record = {**head, **fields}
         self.write(f"[{self.host}] {json.dumps(record)}")
@@ -83,18 +83,18 @@ class Console:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what the descriptor takes now."""
+        """Write what the descriptor accepts without blocking."""
         with self._lock:
             while self._waiting and self._poll.poll(0):
                 if not self._write_chunk():
                     return
 
-    def drain(self, patience: float = 10.0) -> None:
-        """Hand over everything, giving up when nothing was taken for `patience` seconds."""
+    def drain(self, timeout: float = 10.0) -> None:
+        """Write everything; give up if the descriptor accepts nothing for `timeout` seconds."""
         with self._lock:
-            while self._waiting and self._poll.poll(patience * 1000):
+            while self._waiting and self._poll.poll(timeout * 1000):
                 if not self._write_chunk():
-                    time.sleep(0.01)  # a descriptor that someone made non-blocking
+                    time.sleep(0.01)  # the descriptor is non-blocking
 
     def _write_chunk(self) -> bool:
         try:
@@ -110,14 +110,14 @@ class Console:
         return bytes(self._waiting[: end or _CHUNK])
 
     def _give_up(self, error: OSError) -> None:
-        # Nobody reads any more (or the disk is full for now): the training matters more than its log.
+        # No reader is left, or the disk is full for now: training continues without this part of the log.
         self._waiting.clear()
         self._broken = error.errno in (errno.EPIPE, errno.EBADF)
 
 
 def _event_name(text: str) -> str | None:
-    """Of a line that any follower could take for an event; None for other lines, and for those with names from which a
-    follower removes characters."""
+    """The event name in a line that a log reader could read as an event; None for other lines, and for lines with names
+    from which a log reader removes characters."""
     if not text.startswith(_EVENT):
         return None
     try:

@@ -1,13 +1,13 @@
-"""Names the first cause of a job's failure and writes it down.
+"""Finds the first cause of a job's failure and describes it.
 
-When one rank fails, its peers fail as well, with broken connections, and may well end before it does. So the cause is
-the failure that *began* first: at the first line of its traceback, else at its end. One correction: a rank's sockets
-can close a moment before its traceback is printed or its end is seen. So among failures that began within
-`SAME_MOMENT_S` a crash, which no peer can cause, goes first, and what reads like a lost peer goes last.
+When one rank fails, its peers fail too, with broken connections, and may exit before it does. So the cause is the
+failure that *began* first: with the first line of its traceback, else with its exit. One correction: a rank's sockets
+can close a moment before it prints its traceback or its exit is noticed. So among failures that began within
+`SAME_MOMENT_S` a crash, which no peer can cause, comes first, and an error that looks like a lost peer comes last.
 
-A worker that has printed a traceback and hangs in its shutdown is a candidate as well. But so looks one that handled an
-exception and is well, so it must have fallen silent at once, and either shortly before the first end or with only
-lost peers among those that ended.
+A worker that has printed a traceback and hangs in its shutdown is a candidate too. A healthy worker that handled an
+exception looks the same. So such a worker counts only if it wrote nothing after the traceback, and if the traceback
+came shortly before the first exit or all workers that exited report lost peers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import signal
 from dataclasses import dataclass, field
 
-from smdp_entrypoint.processes.child import Child, Ended
+from smdp_entrypoint.processes.child import Child, ExitStatus
 from smdp_entrypoint.processes.tracebacks import Traceback
 
 LONGEST_FILE = 1024  # characters of the failure file that the platform shows
@@ -34,19 +34,19 @@ _HINTS = {
     signal.SIGSEGV: "a crash in native code",
     signal.SIGABRT: "native code gave up",
 }
-# A traceback was the end of its process if little was written after it and, unless Python's own exit code for an
-# uncaught exception says so, if it is not long past.
+# A traceback was fatal if the process wrote few lines after it and exited with Python's code for an uncaught exception,
+# or soon afterwards.
 _FEW_LINES = 100
 _NOT_LONG_S = 60.0
-# The same for a worker that still runs.
+# The same limits for a worker that still runs.
 _SILENCE_LINES = 8  # enough for a message of several lines
 _SHORTLY_S = 30.0
 
 
 @dataclass(frozen=True)
 class Failure:
-    """`code` and `signum` are None both if the worker had not ended when it was named. `error` is the last line of
-    its traceback, or ""; `tail` the lines worth showing."""
+    """`code` and `signum` are both None if the worker was still running. `error` is the last line of its traceback, or
+    ""; `tail` the lines to show."""
 
     rank: int
     local_rank: int
@@ -63,21 +63,21 @@ class Failure:
 
     @property
     def exit_code(self) -> int:
-        """What the entrypoint ends with, in the shell's way for signals; 1, as Python, if it had not ended."""
+        """The entrypoint's exit code: 128 + N for signal N, as in a shell, and 1 if the worker was still running."""
         return self.code or (128 + self.signum if self.signum else 1)
 
     @property
     def summary(self) -> str:
         """One line: `ValueError: bad (rank 3 on algo-2, exit code 1)`."""
         if self.error:
-            return f"{_cut(self.error)} ({', '.join(filter(None, [self._who, self._end_in_brief]))})"
+            return f"{_cut(self.error)} ({', '.join(filter(None, [self._worker, self._end_in_brief]))})"
         if self.signum:
             hint = _HINTS.get(signal.Signals(self.signum)) if self.signum in _SIGNALS else None
-            return f"{self._who} was killed by {signal_name(self.signum)}" + (f" ({hint})" if hint else "")
-        return f"{self._who} ended with exit code {self.code}"
+            return f"{self._worker} was killed by {signal_name(self.signum)}" + (f" ({hint})" if hint else "")
+        return f"{self._worker} exited with code {self.code}"
 
     @property
-    def _who(self) -> str:
+    def _worker(self) -> str:
         return f"rank {self.rank} on {self.host}"
 
     @property
@@ -87,7 +87,7 @@ class Failure:
         return "" if self.code is None else f"exit code {self.code}"
 
     def event_fields(self) -> dict[str, object]:
-        """The fields of `worker_exit` (docs/events.md)."""
+        """The fields of `worker_exit` (docs/reference/events.md)."""
         return {
             "time": self.began,
             "rank": self.rank,
@@ -105,31 +105,31 @@ def signal_name(signum: int) -> str:
     return signal.Signals(signum).name if signum in _SIGNALS else f"signal {signum}"
 
 
-def examine(child: Child, rank: int, local_rank: int, host: str) -> Failure | None:
-    """How this worker failed, if it did: by its end, or by a traceback that it has not survived yet."""
-    ended, traceback = child.ended, child.watch.last
-    if ended is not None and ended.well:
+def find_failure(child: Child, rank: int, local_rank: int, host: str) -> Failure | None:
+    """The worker's failure, or None: an unsuccessful exit, or a fatal traceback before its exit."""
+    status, traceback = child.exit_status, child.watch.last
+    if status is not None and status.succeeded:
         return None
-    if traceback is not None and _was_fatal(traceback, ended):
+    if traceback is not None and _was_fatal(traceback, status):
         began, error, tail = traceback.began, traceback.error, list(traceback.lines)
-    elif ended is not None:
-        began, error, tail = ended.at, "", list(child.stderr_tail)
+    elif status is not None:
+        began, error, tail = status.at, "", list(child.stderr_tail)
     else:
         return None
-    code, signum = (ended.code, ended.signum) if ended else (None, None)
+    code, signum = (status.code, status.signum) if status else (None, None)
     return Failure(rank, local_rank, host, began, code, signum, error, tail)
 
 
-def _was_fatal(traceback: Traceback, ended: Ended | None) -> bool:
+def _was_fatal(traceback: Traceback, status: ExitStatus | None) -> bool:
     if not traceback.error or traceback.followed_by > _FEW_LINES:
         return False
-    if ended is None:
-        return traceback.followed_by + traceback.spoken <= _SILENCE_LINES
-    return ended.code == 1 or ended.at - traceback.began <= _NOT_LONG_S
+    if status is None:
+        return traceback.followed_by + traceback.other_stream_lines <= _SILENCE_LINES
+    return status.code == 1 or status.at - traceback.began <= _NOT_LONG_S
 
 
 def first_cause(failures: list[Failure]) -> Failure:
-    """Of at least one failure."""
+    """The failure that began first, of at least one."""
     candidates = _candidates(failures)
     earliest = min(failure.began for failure in candidates)
     together = [failure for failure in candidates if failure.began - earliest <= SAME_MOMENT_S]
@@ -137,7 +137,7 @@ def first_cause(failures: list[Failure]) -> Failure:
 
 
 def precedence(failure: Failure) -> int:
-    """0 for a crash, which no peer can cause, 2 for what reads like a lost peer, else 1."""
+    """0 for a crash, which no peer can cause, 2 for an error that looks like a lost peer, else 1."""
     if failure.signum in _CRASHES and not failure.error:
         return 0
     return 2 if _reads_like_lost_peer(failure) else 1
@@ -158,15 +158,15 @@ def _reads_like_lost_peer(failure: Failure) -> bool:
 def failure_text(failure: Failure) -> str:
     """The summary and, below it, as many of the tail's last lines as fit."""
     room = LONGEST_FILE - len(failure.summary)
-    kept: list[str] = []
+    lines: list[str] = []
     for line in reversed(failure.tail):
         room -= len(line) + 1
         if room < 0:
             break
-        kept.insert(0, line)
-    if not kept and failure.tail:
-        kept = failure.tail[-1:]  # a single line longer than the room is better cut than missing
-    return "\n".join([failure.summary, *kept])[:LONGEST_FILE]
+        lines.insert(0, line)
+    if not lines and failure.tail:
+        lines = failure.tail[-1:]  # a single line that is too long is cut, not omitted
+    return "\n".join([failure.summary, *lines])[:LONGEST_FILE]
 
 
 def _cut(error: str) -> str:

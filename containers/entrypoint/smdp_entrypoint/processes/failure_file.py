@@ -13,8 +13,8 @@ _RESERVED_BYTES = 4 * LONGEST_FILE
 
 
 class FailureFile:
-    """Written as soon as a cause is known, and again when more is known; what a script wrote there itself stays in
-    front."""
+    """Written as soon as a cause is known, and again when more is known; text that the script wrote there stays
+    first."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -22,7 +22,7 @@ class FailureFile:
         self._reserve: int | None = None
 
     def reserve_room(self) -> None:
-        """Hold room on the disk by a file without a name, so that a job which fills the disk can still say so."""
+        """Reserve disk space with an unnamed file, so that a job that fills the disk can still write its failure."""
         with contextlib.suppress(OSError, AttributeError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._reserve = os.open(self.path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -40,13 +40,14 @@ class FailureFile:
         self.path.write_text(whole[:LONGEST_FILE], encoding="utf-8", errors="replace")
 
     def _scripts_text(self) -> str:
-        """What stands there and is not ours: a script may write while it is being ended, over ours or behind it."""
+        """The file's text without the entrypoint's own: a script may write during its shutdown, over ours or after
+        it."""
         if not self.path.is_file():
             return ""
-        found = self.path.read_text(encoding="utf-8", errors="replace").rstrip()
+        text = self.path.read_text(encoding="utf-8", errors="replace").rstrip()
         if self._ours:
-            found = found.replace(self._ours, "", 1)
-        return found.strip()
+            text = text.replace(self._ours, "", 1)
+        return text.strip()
 
     def _free_room(self) -> None:
         if self._reserve is not None:

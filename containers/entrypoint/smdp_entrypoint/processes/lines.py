@@ -1,22 +1,22 @@
-"""Bytes as a process writes them, in any cut, to whole lines of text."""
+"""Assembles the bytes that a process writes, in chunks of any size, into lines of text."""
 
 from __future__ import annotations
 
 import codecs
 
-# A line longer than this many characters is passed on in pieces, so that memory stays bounded whatever is written.
+# A line longer than this many characters is passed on in pieces, so that memory use is bounded.
 LONGEST_LINE = 64 * 1024
 
 
 class LineAssembler:
-    """Collects chunks of one stream. Bytes that are not UTF-8 become U+FFFD; a carriage return lets what follows
-    it overwrite what stands before it, as a terminal does, and one at the end of a line is part of the line's end."""
+    """Collects chunks of one stream. Bytes that are not UTF-8 become U+FFFD. Text after a carriage return overwrites
+    the text before it, as in a terminal; a carriage return before a newline is part of the line's end."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._longest = longest
         self._rest = ""
-        self._continued = False  # a piece of the current line has been handed out
+        self._continued = False  # a piece of the current line has been returned
 
     def feed(self, chunk: bytes) -> list[str]:
         """The lines that this chunk completes."""
@@ -30,7 +30,7 @@ class LineAssembler:
         return lines
 
     def close(self) -> list[str]:
-        """What stands on the last line if its end never came."""
+        """The last line if it has no newline."""
         rest = self._rest + self._decoder.decode(b"", final=True)
         self._rest = ""
         return self._finish(rest) if rest.strip("\r") else []
@@ -45,7 +45,7 @@ class LineAssembler:
 
 
 def _overwritten(line: str) -> str:
-    """`line` without what a carriage return hides; one at the very end is kept, since what follows is not known."""
+    """`line` without the text that a carriage return hides; one at the end stays, since more text may follow."""
     body = line.rstrip("\r")
-    kept = body.rpartition("\r")[2]
-    return kept + "\r" if len(body) < len(line) else kept
+    visible = body.rpartition("\r")[2]
+    return visible + "\r" if len(body) < len(line) else visible

@@ -1,8 +1,8 @@
-"""A pipe whose last write the kernel dates.
+"""A pipe whose last write time the kernel records.
 
-Which of two failures began first is often a matter of milliseconds, and on a host whose cores are all busy training
-the loop may come to read both at once. A named pipe's modification time tells when it was written to, in steps of the
-kernel's clock tick (1 to 10 ms); an ordinary pipe has none since Linux 6.15.
+Two failures often begin within milliseconds, and on a busy host the loop may read both at once. A named pipe's
+modification time is the time of its last write, with the resolution of the kernel's clock tick (1 to 10 ms); an
+ordinary pipe has no modification time since Linux 6.15.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def open_dated_pipe() -> tuple[int, int]:
-    """Reading and writing end. An ordinary pipe where there is no place for a named one."""
+    """The reading and the writing end; those of an ordinary pipe if no named pipe can be created."""
     try:
         with tempfile.TemporaryDirectory(prefix="smdp-") as folder:
             path = Path(folder, "pipe")
@@ -25,13 +25,13 @@ def open_dated_pipe() -> tuple[int, int]:
 
 
 class WriteTime:
-    """Tells when the pipe behind `fd` was last written to."""
+    """The time of the last write to the pipe of `fd`."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._at_birth = os.fstat(fd).st_mtime
 
     def before(self, now: float) -> float:
-        """Wall-clock seconds; `now` where the kernel keeps no time for this pipe."""
+        """Wall-clock seconds; `now` if the kernel records no time for this pipe."""
         at = os.fstat(self._fd).st_mtime
         return at if self._at_birth < at <= now else now

@@ -1,4 +1,4 @@
-"""Takes over the duty of process 1: orphans become its children, and somebody must collect them when they end."""
+"""Reaps orphans, as process 1 must: the kernel makes them its children."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _PROC = Path("/proc")
 
 
 def reap_orphans(keep: set[int]) -> int:
-    """Collect ended children except those in `keep`, whose exit is somebody else's to read; the number collected.
+    """Reap exited children except those in `keep`, and return their number.
 
-    They are found in /proc one by one, since `wait` for any child would also take the workers' exit codes.
+    The children are found in /proc, since waiting for any child would also consume the workers' exit codes.
     """
     reaped = 0
     for pid in _ended_children(os.getpid()) - keep:
@@ -22,16 +22,12 @@ def reap_orphans(keep: set[int]) -> int:
 
 
 def _ended_children(parent: int) -> set[int]:
-    found = set()
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit() and _is_ended_child(entry, parent):
-            found.add(int(entry.name))
-    return found
+    return {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit() and _is_ended_child(entry, parent)}
 
 
 def _is_ended_child(entry: Path, parent: int) -> bool:
     try:
-        # "pid (name) state ppid ...": the name may hold anything, brackets too.
+        # "pid (name) state ppid ...": the name may contain any character, brackets too.
         fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return False

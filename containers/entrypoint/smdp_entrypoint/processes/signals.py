@@ -1,8 +1,8 @@
 """Stop signals and the wake-up of the event loop.
 
-While the job is being prepared a stop signal raises `StopRequested` wherever the main thread is: in a download, a
-name look-up, a subprocess. Once workers run, signals are only noted with their time, and the loop acts on them: an
-exception in the middle of its book-keeping could lose a worker. The same goes for the news that another host failed.
+During preparation a stop signal raises `StopRequested` in the main thread, also inside a download, a name look-up or a
+subprocess. Once workers run, the handler only records the signal with its time, and the loop acts on it: an exception
+inside the loop could lose track of a worker. The signal that reports another host's failure is handled in the same way.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from types import FrameType
 
 from smdp_entrypoint.contract.errors import OthersFailed, StopRequested
 
-# Sent to our own main thread when `ending` or `verdict` was set.
-NEWS = signal.SIGUSR1
+# The control channel's thread sends this signal to the main thread when `ending` or `verdict` is set.
+PEER_FAILURE_SIGNAL = signal.SIGUSR1
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """`stops` holds (signal number, monotonic time) of each stop signal so far; `wakeup` becomes readable
-    whenever a signal arrives, SIGCHLD included; `others_failed` says whether there was news of another host."""
+    """`stops` has (signal number, monotonic time) of each stop signal so far; `wakeup` becomes readable when a signal
+    arrives, SIGCHLD included; `others_failed`: whether another host has reported a failure."""
 
     def __init__(self) -> None:
         self.stops: list[tuple[int, float]] = []
@@ -37,16 +37,16 @@ class Signals:
         signal.set_wakeup_fd(self._wakeup_end, warn_on_full_buffer=False)
         for signum in STOP_SIGNALS:
             signal.signal(signum, self._note)
-        signal.signal(NEWS, self._note_others)
+        signal.signal(PEER_FAILURE_SIGNAL, self._note_others)
         # Python wakes the descriptor only for signals that have a handler.
         signal.signal(signal.SIGCHLD, lambda signum, frame: None)
 
-    def only_note(self) -> None:
-        """From here on a stop signal is noted and does not raise."""
+    def defer(self) -> None:
+        """From here on a stop signal is recorded and does not raise."""
         self._raising = False
 
-    def raise_again(self) -> None:
-        """The opposite of `only_note`; raises at once for a signal that came meanwhile."""
+    def raise_deferred(self) -> None:
+        """Reverse `defer`; raises at once for a signal that arrived in between."""
         self._raising = True
         if self.stops:
             raise StopRequested(self.stops[0][0])
@@ -54,12 +54,12 @@ class Signals:
             raise OthersFailed
 
     def arrived(self) -> set[int]:
-        """The numbers of the signals that came since the last call; makes `wakeup` unreadable again."""
-        found: set[int] = set()
+        """The numbers of the signals that arrived since the last call; empties `wakeup`."""
+        numbers: set[int] = set()
         with contextlib.suppress(BlockingIOError):
             while True:
-                found.update(os.read(self.wakeup, 4096))
-        return found
+                numbers.update(os.read(self.wakeup, 4096))
+        return numbers
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self.stops.append((signum, time.monotonic()))

@@ -1,10 +1,10 @@
-"""The loop that carries a set of children from their start to their end.
+"""The loop that supervises a set of children until all have exited.
 
-One thread does everything: it reads the children's output, sees them end, and passes on stop signals. It never blocks
-on a child and never on our own output, so a signal is acted on at once whatever a child writes or does not write.
+One thread reads the children's output, notices their exits and forwards stop signals. It never blocks on a child or on
+the entrypoint's own output, so it acts on a signal at once.
 
     running --a stop signal--> stopping: SIGTERM to all, SIGKILL at the end of the budget or at a second signal
-    running --a child fails--> settling (others may show that they failed first) --> failing: SIGTERM, then SIGKILL
+    running --a child fails--> settling (another child may have failed first) --> failing: SIGTERM, then SIGKILL
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ from smdp_entrypoint.processes.failure import signal_name
 from smdp_entrypoint.processes.reaper import reap_orphans
 from smdp_entrypoint.processes.signals import Signals
 
-# Others that failed first may not have ended yet when the first one ends.
+# When the first child exits, another one that failed earlier may still be running.
 SETTLE_S = 0.4
-# After a failure the other workers have this long to end by themselves: what they could still save is of a step that
-# not all ranks have made, and every second is paid on every host.
+# After a failure the other workers have this long to exit: they could only save the state of an incomplete step, and
+# every second is paid for on every host.
 FAILURE_GRACE_S = 3.0
-# Something that outlives its worker may hold the worker's pipe; its output is read this long after the last end.
+# A process that outlives its worker may keep the worker's pipe open; output is read this long after the last exit.
 _DRAIN_S = 1.0
-# A killed process that is still there hangs in the kernel; waiting longer helps nobody.
+# A killed process that still exists after this time hangs in the kernel.
 _GIVE_UP_S = 10.0
 _TICK_S = 1.0
-# With more output than this not taken by our own reader, the children have to wait with theirs.
+# With more output than this still unwritten, no more is read from the children.
 _BACKLOG = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """Called from the loop: `ended` for each child once its output is read, `failed` once after the settling time
-    that follows the first bad end; `others_failed` each turn, whether the children must end because of another host."""
+    """Called from the loop: `exited` for each exited child once its output is read; `failed` once, after the settling
+    time that follows the first failure; `others_failed` in each turn: whether another host's failure must end the
+    children."""
 
-    ended: Callable[[Child], None] = lambda child: None
+    exited: Callable[[Child], None] = lambda child: None
     failed: Callable[[], None] = lambda: None
     others_failed: Callable[[], bool] = lambda: False
 
 
 @dataclass
-class _Plan:
-    """Monotonic times at which something is to be done; None for never."""
+class _Deadlines:
+    """Monotonic times of pending actions; None for never."""
 
     settle: float | None = None
     kill: float | None = None
@@ -63,7 +64,7 @@ class _Plan:
 @dataclass
 class Supervisor:
     """`stop_budget` is in seconds from the arrival of the stop signal. After `run`, `stopped_by` is the number of the
-    first stop signal, if there was one, and `told_to_end` holds the children that we signalled."""
+    first stop signal or None, and `signalled` contains the process IDs of the children that got a signal."""
 
     children: Sequence[Child]
     console: Console
@@ -71,8 +72,8 @@ class Supervisor:
     stop_budget: float
     hooks: Hooks = field(default_factory=Hooks)
     stopped_by: int | None = None
-    told_to_end: set[int] = field(default_factory=set)
-    _plan: _Plan = field(default_factory=_Plan)
+    signalled: set[int] = field(default_factory=set)
+    _deadlines: _Deadlines = field(default_factory=_Deadlines)
     _signals_seen: int = 0
     _is_failing: bool = False
 
@@ -82,38 +83,38 @@ class Supervisor:
                 self._turn()
         finally:
             for child in self.children:
-                child.clear(time.time())
+                child.clean_up(time.time())
 
     @property
     def _alive(self) -> list[Child]:
-        return [child for child in self.children if child.ended is None]
+        return [child for child in self.children if child.exit_status is None]
 
     def _is_over(self) -> bool:
-        if self._due(self._plan.give_up):
-            self.console.say(f"still there after SIGKILL, left to the system: pids {[c.pid for c in self._alive]}")
+        if self._due(self._deadlines.give_up):
+            self.console.say(f"these processes did not exit after SIGKILL: {[child.pid for child in self._alive]}")
             return True
         if self._alive:
             return False
-        if self._plan.leave is None:
-            self._plan.leave = time.monotonic() + _DRAIN_S
-        return all(child.is_silent for child in self.children) or self._due(self._plan.leave)
+        if self._deadlines.leave is None:
+            self._deadlines.leave = time.monotonic() + _DRAIN_S
+        return all(child.output_closed for child in self.children) or self._due(self._deadlines.leave)
 
     def _turn(self) -> None:
         readable = self._wait()
         now = time.time()
-        # What one turn finds bears one time, and a child's rest is read with its end: an end never counts as earlier
-        # than what the child wrote before it.
+        # All that one turn finds has the same time, and a child's last output is read together with its exit: an exit
+        # never has an earlier time than the output before it.
         for child in self.children:
             for stream in child.streams:
                 if stream.fd in readable:
                     stream.read(now)
         arrived = self.signals.arrived()
-        self._look_for_ends(now)
+        self._check_exits(now)
         if signal.SIGCHLD in arrived and os.getpid() == 1:
             reap_orphans(keep={child.pid for child in self.children})
-        self._follow_signals()
-        self._follow_others()
-        self._follow_plan()
+        self._handle_signals()
+        self._handle_other_hosts()
+        self._handle_deadlines()
         self.console.flush()
 
     def _wait(self) -> set[int]:
@@ -125,20 +126,20 @@ class Supervisor:
             for stream in (stream for child in self.children for stream in child.streams):
                 if stream.fd is not None:
                     poll.register(stream.fd, select.POLLIN)
-        timeout = min(_TICK_S, max(0.0, self._plan.next() - time.monotonic()))
+        timeout = min(_TICK_S, max(0.0, self._deadlines.next() - time.monotonic()))
         return {fd for fd, _ in poll.poll(timeout * 1000 + 1)}
 
-    def _look_for_ends(self, now: float) -> None:
-        for child in [child for child in self._alive if child.look(now)]:
-            self.hooks.ended(child)
-            if child.ended and not child.ended.well and child.pid not in self.told_to_end:
+    def _check_exits(self, now: float) -> None:
+        for child in [child for child in self._alive if child.poll(now)]:
+            self.hooks.exited(child)
+            if child.exit_status and not child.exit_status.succeeded and child.pid not in self.signalled:
                 self._note_failure()
 
     def _note_failure(self) -> None:
-        if self._plan.settle is None and not self._is_failing:
-            self._plan.settle = time.monotonic() + SETTLE_S
+        if self._deadlines.settle is None and not self._is_failing:
+            self._deadlines.settle = time.monotonic() + SETTLE_S
 
-    def _follow_signals(self) -> None:
+    def _handle_signals(self) -> None:
         arrived = self.signals.stops[self._signals_seen :]
         self._signals_seen += len(arrived)
         for signum, at in arrived:
@@ -150,48 +151,48 @@ class Supervisor:
     def _stop(self, signum: int, at: float) -> None:
         self.stopped_by = signum
         self.console.say(
-            f"{signal_name(signum)} received: passed on as SIGTERM, {self.stop_budget:g} s to save and end"
+            f"{signal_name(signum)} received: sending SIGTERM, workers have {self.stop_budget:g} s to save and exit"
         )
-        self._end_all()
-        self._plan.kill = min(at + self.stop_budget, self._plan.kill or float("inf"))
+        self._terminate_all()
+        self._deadlines.kill = min(at + self.stop_budget, self._deadlines.kill or float("inf"))
 
-    def _follow_others(self) -> None:
+    def _handle_other_hosts(self) -> None:
         if self._is_failing or not self._alive or not self.hooks.others_failed():
             return
-        self._plan.settle = None
+        self._deadlines.settle = None
         self._is_failing = True
-        self._end_the_rest("another host failed: ending the workers here")
+        self._terminate_others("another host failed: ending the workers on this host")
 
-    def _follow_plan(self) -> None:
-        if self._plan.settle is not None and (self._due(self._plan.settle) or not self._alive):
-            self._plan.settle = None
+    def _handle_deadlines(self) -> None:
+        if self._deadlines.settle is not None and (self._due(self._deadlines.settle) or not self._alive):
+            self._deadlines.settle = None
             self._fail()
-        if self._alive and self._due(self._plan.kill):
-            self._kill("the time is over")
+        if self._alive and self._due(self._deadlines.kill):
+            self._kill("time limit reached")
 
     def _fail(self) -> None:
         self._is_failing = True
         self.hooks.failed()
-        self._end_the_rest("ending the other workers")
+        self._terminate_others("ending the other workers")
 
-    def _end_the_rest(self, why: str) -> None:
+    def _terminate_others(self, why: str) -> None:
         if self._alive and self.stopped_by is None:
             self.console.say(f"{why}: SIGTERM now, SIGKILL in {FAILURE_GRACE_S:g} s")
-            self._end_all()
-            self._plan.kill = time.monotonic() + FAILURE_GRACE_S
+            self._terminate_all()
+            self._deadlines.kill = time.monotonic() + FAILURE_GRACE_S
 
-    def _end_all(self) -> None:
+    def _terminate_all(self) -> None:
         for child in self.children:
             child.signal_group(signal.SIGTERM)
-        self.told_to_end.update(child.pid for child in self._alive)
+        self.signalled.update(child.pid for child in self._alive)
 
     def _kill(self, reason: str) -> None:
-        self._plan.kill = None
-        self.console.say(f"{reason}: SIGKILL to {len(self._alive)} process(es) and what they started")
+        self._deadlines.kill = None
+        self.console.say(f"{reason}: sending SIGKILL to {len(self._alive)} process(es) and their child processes")
         for child in self.children:
             child.signal_group(signal.SIGKILL)
-        self.told_to_end.update(child.pid for child in self._alive)
-        self._plan.give_up = time.monotonic() + _GIVE_UP_S
+        self.signalled.update(child.pid for child in self._alive)
+        self._deadlines.give_up = time.monotonic() + _GIVE_UP_S
 
     @staticmethod
     def _due(at: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""Finds the last Python traceback in a worker's standard error, and when it began."""
+"""Finds the last Python traceback in a worker's standard error, and the time at which it began."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from dataclasses import dataclass, field
 # torch.distributed (2.3 and later) puts "[rank3]: " before every line of an uncaught exception's traceback.
 _RANK_PREFIX = re.compile(r"\[rank\d+\]: ")
 _HEADER = re.compile(r"(?P<group>  \+ Exception Group )?Traceback \(most recent call last\):$")
-# A script that does not parse has no header, its report starts with the place.
+# The traceback of a script with a syntax error has no header and starts with the place.
 _SYNTAX_ERROR = re.compile(r'  File ".*", line \d+$')
 _CHAIN = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
-_MESSAGE_LINES = 40  # of one exception's message that are kept
+_MESSAGE_LINES = 40  # the most lines stored of one exception's message
 
 
 @dataclass
 class Traceback:
     """`began` is the time at which the first line of the first block of the chain was read, `error` the line
-    `ExceptionName: message` of its last block, `followed_by` the number of lines of its stream after that one.
+    `ExceptionName: message` of its last block, `followed_by` the number of lines of its stream after that line.
 
-    `spoken` counts lines of the worker's other stream since; the order between two streams is not sure, so it says
-    something of a worker that goes on, and nothing of one that has ended."""
+    `other_stream_lines` counts later lines of the worker's other stream. The order between two streams is uncertain, so
+    it is used only for a worker that still runs."""
 
     began: float
     error: str = ""
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=400))
     followed_by: int = 0
-    spoken: int = 0
+    other_stream_lines: int = 0
 
 
 class TracebackWatch:
-    """Fed with every line of a stream; `last` is the last traceback seen on it."""
+    """Receives every line of a stream; `last` is the last traceback in it."""
 
     def __init__(self) -> None:
         self.last: Traceback | None = None
         self._in_frames = False
         self._chained = False
-        self._margin = 0  # exception groups are drawn with a margin of four columns
+        self._margin = 0  # exception groups are indented by four columns
 
     def line(self, text: str, now: float) -> None:
         prefix = _RANK_PREFIX.match(text)
@@ -62,7 +62,7 @@ class TracebackWatch:
     def _open(self, now: float, margin: int) -> None:
         if self.last is None or not self._chained:
             self.last = Traceback(began=now)
-        self.last.followed_by = self.last.spoken = 0
+        self.last.followed_by = self.last.other_stream_lines = 0
         self._chained = False
         self._in_frames = True
         self._margin = margin

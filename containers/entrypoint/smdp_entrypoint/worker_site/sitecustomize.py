@@ -1,9 +1,9 @@
-"""Read by every Python that a worker starts: makes torch's backend `smddp` known once torch has been imported, and has
-CUDA imitated where the job asks for it.
+"""Every Python process of a worker imports this module: it registers torch's backend `smddp` after `import torch`, and
+installs the CUDA emulation where the job requests it.
 
-AWS's containers want scripts to import `smdistributed.dataparallel.torch.torch_smddp` for that, and many forget it. It
-is done here for every version of torch alike, after `import torch` has ended, so that the backend finds all of torch.
-The `sitecustomize` that this one hides is run as if it were not here.
+In AWS's containers a script must import `smdistributed.dataparallel.torch.torch_smddp` for that, and many scripts do
+not. The registration follows the complete import of torch, in every version of torch. The `sitecustomize` that this
+module hides runs too.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Finds `torch` as usual, and lets its loader register the backend when it is done."""
+    """Finds `torch` as usual, and has its loader register the backend after the import."""
 
     def find_spec(
         self, fullname: str, path: Any = None, target: Any = None
@@ -46,12 +46,12 @@ def _run_afterwards(loader: Any) -> None:
 def _register() -> None:
     try:
         importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")
-    except Exception as error:  # a script that does not use the backend must not suffer from it
+    except Exception as error:  # the script may not use the backend
         sys.stderr.write(f"smdp: the torch backend smddp is not available: {type(error).__name__}: {error}\n")
 
 
 def _run_the_hidden_one() -> None:
-    # No pathlib here: every Python of the job pays for what this module imports.
+    # No pathlib: every Python process of the job imports this module.
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
     others = [folder for folder in sys.path if os.path.abspath(folder or os.curdir) != here]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)

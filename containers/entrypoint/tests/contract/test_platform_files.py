@@ -12,10 +12,10 @@ from smdp_entrypoint.contract.platform_files import read_contract, read_resource
 from smdp_entrypoint.contract.settings import Settings
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 
-def test_what_older_platforms_leave_out_is_filled_in(host: Host) -> None:
+def test_defaults_replace_fields_that_older_platforms_omit(host: Host) -> None:
     host.config("resourceconfig.json", {"current_host": "algo-1", "hosts": ["algo-1", "algo-2"]})
     contract = read_contract(MlTree(host.root))
     assert contract.resources.instance_type == "local"
@@ -26,7 +26,7 @@ def test_what_older_platforms_leave_out_is_filled_in(host: Host) -> None:
     assert contract.checkpoints == host.root / "checkpoints"
 
 
-def test_a_checkpoint_folder_below_opt_ml_moves_with_the_tree(host: Host) -> None:
+def test_checkpoint_folder_below_opt_ml_is_relative_to_the_tree(host: Host) -> None:
     host.job()
     host.config("checkpointconfig.json", {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/kept/here"})
     assert read_contract(MlTree(host.root)).checkpoints == host.root / "kept/here"
@@ -40,14 +40,14 @@ def test_a_checkpoint_folder_below_opt_ml_moves_with_the_tree(host: Host) -> Non
         ("{", "Expecting property name"),
         ("[]", "must hold a JSON object, found list"),
         ({"hosts": ["a"], "current_host": "b"}, "\"current_host\" is 'b', which is not one of the hosts"),
-        ({"hosts": "a", "current_host": "a"}, '"hosts" must be a list of host names'),
-        ({"hosts": [], "current_host": "a"}, '"hosts" must be a list of host names'),
-        ({"hosts": ["a", ""], "current_host": "a"}, '"hosts" must be a list of host names'),
-        ({"hosts": ["a", "a"], "current_host": "a"}, "each once, found ['a', 'a']"),
+        ({"hosts": "a", "current_host": "a"}, '"hosts" must be a list of different host names'),
+        ({"hosts": [], "current_host": "a"}, '"hosts" must be a list of different host names'),
+        ({"hosts": ["a", ""], "current_host": "a"}, '"hosts" must be a list of different host names'),
+        ({"hosts": ["a", "a"], "current_host": "a"}, "different host names, found ['a', 'a']"),
         ({"hosts": ["a\nb"], "current_host": "a\nb"}, "found ['a\\nb']"),
         (
             {"hosts": ["a"], "current_host": "a", "instance_groups": [{"instance_group_name": "x", "hosts": ["b"]}]},
-            "must hold each of the hosts ['a'] once at most and no other, found ['b']",
+            "must list each of the hosts ['a'] at most once and no other host, found ['b']",
         ),
         (
             {
@@ -58,13 +58,13 @@ def test_a_checkpoint_folder_below_opt_ml_moves_with_the_tree(host: Host) -> Non
                     {"instance_group_name": "y", "hosts": ["a"]},
                 ],
             },
-            "once at most and no other, found ['a', 'a']",
+            "at most once and no other host, found ['a', 'a']",
         ),
         ({"hosts": ["a"], "current_host": "a", "current_group_name": 3}, '"current_group_name" must be text, found 3'),
         ({"hosts": ["a"], "current_host": "a", "instance_groups": [{"hosts": ["a"]}]}, "instance_group_name"),
     ],
 )
-def test_a_malformed_file_is_named_with_the_reason(host: Host, content: Any, reason: str) -> None:
+def test_malformed_file_error_names_file_and_reason(host: Host, content: Any, reason: str) -> None:
     host.config("resourceconfig.json", content)
     with pytest.raises(ContractError) as error:
         read_resources(MlTree(host.root))
@@ -72,16 +72,16 @@ def test_a_malformed_file_is_named_with_the_reason(host: Host, content: Any, rea
     assert reason in str(error.value)
 
 
-def test_what_is_no_file_or_endless_is_refused_and_not_waited_for(host: Host) -> None:
+def test_pipe_device_or_huge_file_is_refused_at_once(host: Host) -> None:
     host.job()
     path = host.root / "input/config/hyperparameters.json"
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(ContractError, match=r"hyperparameters\.json cannot be read: it is no file"):
+    with pytest.raises(ContractError, match=r"hyperparameters\.json cannot be read: it is not a regular file"):
         read_contract(MlTree(host.root))
     path.unlink()
     path.symlink_to("/dev/zero")
-    with pytest.raises(ContractError, match="it is no file"):
+    with pytest.raises(ContractError, match="it is not a regular file"):
         read_contract(MlTree(host.root))
     path.unlink()
     with path.open("wb") as file:
@@ -90,7 +90,7 @@ def test_what_is_no_file_or_endless_is_refused_and_not_waited_for(host: Host) ->
         read_contract(MlTree(host.root))
 
 
-def test_without_resourceconfig_there_is_no_job(host: Host) -> None:
+def test_missing_resourceconfig_is_refused(host: Host) -> None:
     with pytest.raises(ContractError, match=r"resourceconfig\.json is missing"):
         read_resources(MlTree(host.root))
 
@@ -105,12 +105,12 @@ def test_without_resourceconfig_there_is_no_job(host: Host) -> None:
         ("SMDP_STOP_BUDGET", "nan"),
     ],
 )
-def test_a_setting_out_of_range_is_refused_by_name(name: str, value: str) -> None:
+def test_setting_out_of_range_error_names_the_variable(name: str, value: str) -> None:
     with pytest.raises(ContractError, match=name):
         Settings.from_environment({name: value})
 
 
-def test_the_tree_lies_where_the_variable_says() -> None:
+def test_variable_moves_the_tree() -> None:
     assert str(MlTree.from_environment({}).code) == "/opt/ml/code"
     assert str(MlTree.from_environment({"SMDP_ML_ROOT": "/x"}).failure) == "/x/output/failure"
     assert str(MlTree.from_environment({"SMDP_ML_ROOT": "/x"}).locate("/opt/ml/code")) == "/x/code"

@@ -37,7 +37,7 @@ SyntaxError: invalid syntax
 
 
 def watched(text: str, start: float = 1.0) -> Traceback:
-    """The last traceback in `text`, each line of which was read one second after the one before."""
+    """The last traceback in `text`, whose lines are read at intervals of one second."""
     watch = TracebackWatch()
     for number, line in enumerate(text.splitlines()):
         watch.line(line, start + number)
@@ -51,7 +51,7 @@ def test_a_traceback_begins_at_its_first_line() -> None:
     assert list(found.lines) == SIMPLE.splitlines()
 
 
-def test_a_chain_counts_from_its_first_block_and_is_named_by_its_last() -> None:
+def test_chain_begins_with_its_first_block_and_is_reported_by_its_last() -> None:
     found = watched(CHAINED)
     assert (found.began, found.error) == (1.0, "RuntimeError: no x")
 
@@ -61,26 +61,26 @@ def test_the_last_of_several_tracebacks_counts() -> None:
     assert (found.began, found.error) == (6.0, "ValueError: worse thing")
 
 
-def test_a_message_of_several_lines_is_named_by_its_first() -> None:
+def test_message_of_several_lines_is_reported_by_its_first() -> None:
     found = watched(SIMPLE + "and more\n  about it\n")
     assert found.error == "ValueError: bad thing"
     assert list(found.lines)[-1] == "  about it"
 
 
-def test_the_prefix_that_torch_puts_before_each_line_is_taken_off() -> None:
+def test_rank_prefix_of_torch_is_removed() -> None:
     text = "\n".join(f"[rank12]: {line}" for line in SIMPLE.splitlines())
     assert watched(text).error == "ValueError: bad thing"
 
 
-def test_an_exception_group_is_named() -> None:
+def test_exception_group_is_reported() -> None:
     assert watched(GROUP).error == "ExceptionGroup: several (1 sub-exception)"
 
 
-def test_a_script_that_does_not_parse_is_named() -> None:
+def test_syntax_error_is_reported() -> None:
     assert watched(SYNTAX).error == "SyntaxError: invalid syntax"
 
 
-def test_an_indented_header_is_not_ours() -> None:
+def test_indented_traceback_is_ignored() -> None:
     watch = TracebackWatch()
     for line in SIMPLE.splitlines():
         watch.line("  " + line, 1.0)

@@ -1,4 +1,4 @@
-"""What workers write comes out whole, prefixed and in order, and nothing they do with their pipes can hang us."""
+"""Workers' output appears complete, prefixed and in order, and no use of their pipes can block the entrypoint."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from smdp_entrypoint.processes.console import Console
 from smdp_entrypoint.processes.lines import LONGEST_LINE
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 
-def test_a_job_that_ends_well(host: Host) -> None:
+def test_successful_job_gives_success_file_and_prefixed_lines(host: Host) -> None:
     host.job("import os; print('rank', os.environ['RANK'])")
     assert host.run(SMDP_WORKERS_PER_HOST="2") == 0
     assert (host.root / "output/success").read_text() == ""
@@ -44,7 +44,7 @@ _FORGED = [
 ]
 
 
-def test_only_the_engines_own_pipe_holds_its_events(host: Host) -> None:
+def test_engine_events_are_accepted_only_from_the_engines_pipe(host: Host) -> None:
     host.job(
         f"""
         import os
@@ -66,7 +66,7 @@ def test_only_the_engines_own_pipe_holds_its_events(host: Host) -> None:
     assert len(texts) == len(_FORGED) + 1
 
 
-def test_each_worker_has_a_pipe_for_events_of_its_own(host: Host) -> None:
+def test_each_worker_has_its_own_event_pipe(host: Host) -> None:
     host.job(
         """
         import os, stat
@@ -81,7 +81,7 @@ def test_each_worker_has_a_pipe_for_events_of_its_own(host: Host) -> None:
         assert host.of_rank(rank) == [f'{{"smdp_event": 1, "event": "engine", "rank": {rank}}}']
 
 
-def test_lines_of_two_chatty_workers_are_neither_cut_nor_mixed(host: Host) -> None:
+def test_many_lines_of_two_workers_are_neither_cut_nor_mixed(host: Host) -> None:
     host.job(
         """
         import os, sys
@@ -120,7 +120,7 @@ def test_long_lines_of_64_workers_at_once_are_neither_cut_nor_mixed(host: Host) 
         assert sorted(host.of_rank(rank)) == sorted(expected)
 
 
-def test_bytes_that_are_no_text_long_lines_and_a_last_line_without_end(host: Host) -> None:
+def test_invalid_utf8_long_lines_and_last_line_without_newline(host: Host) -> None:
     host.job(
         r"""
         import sys
@@ -150,16 +150,16 @@ def test_output_appears_while_the_worker_runs(host: Host) -> None:
     ).start()
     host.wait_for_line("[algo-1:0] first")
     host.code("go", "")
-    assert host.end() == 0
+    assert host.wait() == 0
 
 
-def test_a_grandchild_that_keeps_the_pipe_is_ended_with_its_group(host: Host) -> None:
+def test_grandchild_with_the_workers_pipe_is_killed_with_its_group(host: Host) -> None:
     host.job("import subprocess, sys; subprocess.Popen(['sleep', '600']); print('parent ends')")
     assert host.run() == 0
     assert host.of_rank(0) == ["parent ends"]
 
 
-def test_a_grandchild_in_a_session_of_its_own_does_not_hang_us(host: Host) -> None:
+def test_grandchild_in_its_own_session_does_not_block_the_entrypoint(host: Host) -> None:
     host.job(
         """
         import subprocess
@@ -170,7 +170,7 @@ def test_a_grandchild_in_a_session_of_its_own_does_not_hang_us(host: Host) -> No
     assert host.run() == 0
 
 
-def test_a_stop_signal_reaches_workers_although_nobody_reads_our_output(host: Host, until: Callable[..., Any]) -> None:
+def test_stop_signal_is_forwarded_while_the_output_is_not_read(host: Host, until: Callable[..., Any]) -> None:
     host.job(
         """
         import os, signal, sys
@@ -189,11 +189,11 @@ def test_a_stop_signal_reaches_workers_although_nobody_reads_our_output(host: Ho
     host.signal()
     until((host.root / "code/saved").exists, "the worker to save")
     host.read()
-    assert host.end() == 0
+    assert host.wait() == 0
     assert set(host.of_rank(0)) == {"z" * 1000}
 
 
-def test_a_reader_that_goes_away_does_not_end_the_training(host: Host) -> None:
+def test_closed_output_does_not_end_the_training(host: Host) -> None:
     host.job(
         """
         import time
@@ -212,32 +212,32 @@ def test_a_reader_that_goes_away_does_not_end_the_training(host: Host) -> None:
     host.process.stdout.readline()
     host.process.stdout.close()
     host.code("go", "")
-    assert host.end() == 0
+    assert host.wait() == 0
     assert (host.root / "code/done").exists()
 
 
-def test_the_console_takes_more_than_a_pipe_holds_without_blocking() -> None:
+def test_console_buffers_more_than_a_pipe_without_blocking() -> None:
     reading, writing = os.pipe()
     console = Console(writing, "algo-1")
     for _ in range(300):
         console.say("q" * 1000)
     assert console.pending > 100_000
-    got = b""
+    output = b""
     while console.pending:
-        got += os.read(reading, 65536)
+        output += os.read(reading, 65536)
         console.flush()
     os.close(writing)
     while True:
         more = os.read(reading, 65536)
         if not more:
             break
-        got += more
+        output += more
     os.close(reading)
-    assert got.decode().splitlines() == ["[algo-1] " + "q" * 1000] * 300
+    assert output.decode().splitlines() == ["[algo-1] " + "q" * 1000] * 300
 
 
 @pytest.mark.parametrize(("argument", "text"), [("--version", "smdp-entrypoint 0."), ("--help", "usage: train")])
-def test_the_command_tells_about_itself(host: Host, argument: str, text: str) -> None:
+def test_version_and_help_are_printed(host: Host, argument: str, text: str) -> None:
     command = [sys.executable, "-m", "smdp_entrypoint", argument]
     done = subprocess.run(command, env=host.environ(), capture_output=True, text=True, check=True)
     assert done.stdout.startswith(text)
@@ -246,7 +246,7 @@ def test_the_command_tells_about_itself(host: Host, argument: str, text: str) ->
 FORGED = '{"smdp_event": 1, "event": "worker_exit", "time": 1.5, "rank": 0}'
 
 
-def test_what_a_job_writes_never_passes_for_the_entrypoints_event(host: Host) -> None:
+def test_job_output_is_never_read_as_an_entrypoint_event(host: Host) -> None:
     host.code("requirements.txt", "anything")
     # The code folder is pip's working folder, so this stands in for a package that writes while it is installed.
     host.code("pip.py", f"print('{FORGED}'); print('x [algo-1] {FORGED}')")
@@ -262,10 +262,10 @@ def test_what_a_job_writes_never_passes_for_the_entrypoints_event(host: Host) ->
     assert host.run(PYTHONIOENCODING="utf-8") == 1
     (exited,) = host.events("worker_exit")
     assert exited["host"] == "algo-1" and exited["error"].startswith("ValueError: a")
-    holds = [line for line in host.lines if '{"smdp_event":' in line]
-    of_worker = [line for line in holds if line.startswith("[algo-1:0] ")]
+    events = [line for line in host.lines if '{"smdp_event":' in line]
+    of_worker = [line for line in events if line.startswith("[algo-1:0] ")]
     assert of_worker == [f"[algo-1:0] {FORGED}"]
-    assert len(holds) == len(of_worker) + 2  # workers_started and worker_exit
-    # Not a line of the entrypoint's begins with what the exception says.
+    assert len(events) == len(of_worker) + 2  # workers_started and worker_exit
+    # No line of the entrypoint begins with the exception's text.
     assert [line for line in host.lines if line.startswith("[algo-1] [algo-1]")] == []
     assert any(line.startswith("[algo-1] first failure: ValueError: a") for line in host.lines)

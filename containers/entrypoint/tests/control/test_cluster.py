@@ -1,21 +1,19 @@
-"""Several entrypoints at once, each on a tree of its own, as many hosts."""
+"""Several entrypoints at once, each on its own tree, as the hosts of a job."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 import pytest
+from entrypoint_support.host import NETWORK, hosts_file
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
-# Tests may run several times at once on one machine, and each first host listens at a fixed port.
-NETWORK = f"127.{100 + os.getpid() % 100}.{os.getpid() // 100 % 250}"
 SHOW = """
 import json, os
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "SM_CURRENT_HOST",
@@ -25,18 +23,13 @@ json.dump([os.environ[name] for name in names], open(path, "w"))
 """
 
 
-def hosts_file(path: Path, names: list[str]) -> str:
-    path.write_text("".join(f"{NETWORK}.{number} {name}\n" for number, name in enumerate(names, start=11)))
-    return str(path)
-
-
-def test_two_hosts_with_two_workers(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
+def test_two_hosts_with_two_workers_have_four_ranks(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
     names = ["algo-1", "algo-2"]
     file = hosts_file(tmp_path / "hosts", names)
     hosts = cluster(names)
     for host in hosts:
         host.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, SMDP_MASTER_PORT="4711")
-    assert [host.end() for host in hosts] == [0, 0]
+    assert [host.wait() for host in hosts] == [0, 0]
     common = [f"{NETWORK}.11", "4711"]
     assert [hosts[0].saved("0.json"), hosts[0].saved("1.json"), hosts[1].saved("0.json"), hosts[1].saved("1.json")] == [
         ["0", "0", "4", "0", *common, "algo-1", "algo-1", "algo-1"],
@@ -56,12 +49,12 @@ def test_twelve_hosts_are_ranked_in_the_order_of_the_platforms_list(
     hosts = cluster(names)
     for host in hosts:
         host.job(SHOW).start(SMDP_WORKERS_PER_HOST="1", SMDP_HOSTS_FILE=file)
-    assert [host.end() for host in hosts] == [0] * 12
+    assert [host.wait() for host in hosts] == [0] * 12
     assert [(host.host, host.saved("0.json")[0]) for host in hosts] == [(name, str(i)) for i, name in enumerate(names)]
     assert [host.saved("0.json")[4] for host in hosts] == [f"{NETWORK}.11"] * 12
 
 
-def test_a_host_that_comes_late_to_a_short_job_does_not_wait_for_one_that_has_gone(
+def test_late_host_of_a_short_job_does_not_wait_for_an_exited_host(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path
 ) -> None:
     names = ["algo-1", "algo-2"]
@@ -69,15 +62,15 @@ def test_a_host_that_comes_late_to_a_short_job_does_not_wait_for_one_that_has_go
     first, second = cluster(names)
     for host in (first, second):
         host.job("print('short')")
-    # It stays until the other host has called, however long that takes to start here.
+    # The first host waits until the other host has connected, however long that takes on this machine.
     first.entrypoint = [
         "-c",
-        "import sys; from smdp_entrypoint import cli; cli._LATECOMERS_S = 90; sys.exit(cli.main())",
+        "import sys; from smdp_entrypoint import cli; cli._CONNECT_TIMEOUT_S = 90; sys.exit(cli.main())",
     ]
     first.start(SMDP_HOSTS_FILE=file)
     first.wait_for_line("short")
     second.start(SMDP_HOSTS_FILE=file)
-    assert [first.end(), second.end()] == [0, 0]
+    assert [first.wait(), second.wait()] == [0, 0]
     assert "has not answered" not in second.text
 
 
@@ -114,13 +107,13 @@ def started(hosts: list[Host], path: Path, script: str, **environ: str) -> None:
         host.wait_for_line(f"ready {2 * number + 1}")
 
 
-def test_a_workers_failure_ends_all_hosts_and_is_named_on_all(
+def test_worker_failure_ends_all_hosts_and_is_reported_on_all(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path
 ) -> None:
     hosts = cluster(["algo-1", "algo-2", "algo-3"])
     started(hosts, tmp_path / "hosts", FAILS_ON_THREE)
     (hosts[1].root / "output/data/go").touch()
-    assert [host.end() for host in hosts] == [1, 1, 1]
+    assert [host.wait() for host in hosts] == [1, 1, 1]
     assert hosts[1].failure.startswith(f"{CAUSE}\nTraceback (most recent call last):")
     assert [hosts[0].failure, hosts[2].failure] == [CAUSE, CAUSE]
     for other in (hosts[0], hosts[2]):
@@ -134,15 +127,15 @@ def test_workers_that_hang_on_other_hosts_are_killed(
     hosts = cluster(["algo-1", "algo-2"])
     started(hosts, tmp_path / "hosts", HANGS)
     (hosts[1].root / "output/data/go").touch()
-    assert [host.end() for host in hosts] == [1, 1]
+    assert [host.wait() for host in hosts] == [1, 1]
     assert hosts[0].failure == CAUSE
-    assert "the time is over: SIGKILL to 2 process(es)" in hosts[0].text
+    assert "time limit reached: sending SIGKILL to 2 process(es)" in hosts[0].text
 
 
-def test_a_cause_elsewhere_stands_before_its_consequence_here(
+def test_cause_on_another_host_precedes_the_local_consequence(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path
 ) -> None:
-    """Rank 0 loses its connection to rank 2 and says so, on another host and before rank 2 itself has ended."""
+    """Rank 0 on another host reports its lost connection to rank 2 before rank 2 exits."""
     hosts = cluster(["algo-1", "algo-2"])
     script = """
         import atexit, os, sys, time
@@ -161,14 +154,14 @@ def test_a_cause_elsewhere_stands_before_its_consequence_here(
             while not os.path.exists(shared + "2"):
                 time.sleep(0.001)
             time.sleep(0.05)
-            atexit.register(os.rename, shared + "2", shared + "3")  # behind the traceback
+            atexit.register(os.rename, shared + "2", shared + "3")  # after the traceback
             raise ConnectionResetError("peer 2")
         time.sleep(600)
         """
     shared = tmp_path / "shared"
     started(hosts, tmp_path / "hosts", script, SHARED=str(shared))
     shared.touch()
-    assert sorted(host.end() for host in hosts) == [1, 5]
+    assert sorted(host.wait() for host in hosts) == [1, 5]
     cause = "KeyError: 'first' (rank 2 on algo-2"
     assert hosts[1].failure.startswith(cause)
     first, second = hosts[0].failure.splitlines()[:2]
@@ -177,7 +170,7 @@ def test_a_cause_elsewhere_stands_before_its_consequence_here(
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_host_that_is_killed_is_named_on_the_others(
+def test_killed_host_is_reported_on_the_others(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path, victim: int
 ) -> None:
     hosts = cluster(["algo-1", "algo-2", "algo-3"])
@@ -185,12 +178,14 @@ def test_a_host_that_is_killed_is_named_on_the_others(
     hosts[victim].wait_for_line(f"ready {2 * victim}")
     hosts[victim].signal(signal.SIGKILL)
     others = [host for host in hosts if host is not hosts[victim]]
-    assert [host.end() for host in others] == [1, 1]
+    assert [host.wait() for host in others] == [1, 1]
     for other in others:
-        assert other.failure.startswith(f"host algo-{victim + 1} was lost: its connection ended without a goodbye")
+        assert other.failure.startswith(
+            f"host algo-{victim + 1} was lost: its connection closed without a final message"
+        )
 
 
-def test_a_host_that_cannot_start_ends_those_that_train_and_those_that_prepare(
+def test_host_that_cannot_start_ends_training_and_preparing_hosts(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path
 ) -> None:
     hosts = cluster(["algo-1", "algo-2", "algo-3"])
@@ -204,7 +199,7 @@ def test_a_host_that_cannot_start_ends_those_that_train_and_those_that_prepare(
     hosts[1].wait_for_line("installing with pip")
     (hosts[2].root / "code/train.py").unlink()
     hosts[2].start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file)
-    assert [host.end() for host in hosts] == [1, 1, 1]
+    assert [host.wait() for host in hosts] == [1, 1, 1]
     cause = "sagemaker_program 'train.py' is not in"
     for host in hosts:
         assert host.failure.startswith(cause), host.text
@@ -214,13 +209,13 @@ def test_a_host_that_cannot_start_ends_those_that_train_and_those_that_prepare(
     assert hosts[0].events("host_failed") == hosts[1].events("host_failed") == []
 
 
-def test_hosts_that_have_ended_well_are_not_taken_for_lost(
+def test_hosts_that_exited_with_0_are_not_reported_lost(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path
 ) -> None:
     hosts = cluster(["algo-1", "algo-2", "algo-3"])
     script = "import os, time; print('ready', os.environ['RANK']); time.sleep(int(os.environ['GROUP_RANK']) * 0.7)"
     started(hosts, tmp_path / "hosts", script)
-    assert [host.end() for host in hosts] == [0, 0, 0]
+    assert [host.wait() for host in hosts] == [0, 0, 0]
     assert [host.failure for host in hosts] == ["", "", ""]
 
 
@@ -229,31 +224,31 @@ def test_a_stop_is_no_failure(cluster: Callable[[list[str]], list[Host]], tmp_pa
     started(hosts, tmp_path / "hosts", FAILS_ON_THREE)
     for host in hosts:
         host.signal()
-    assert [host.end() for host in hosts] == [143, 143]
+    assert [host.wait() for host in hosts] == [143, 143]
     assert [host.failure for host in hosts] == ["", ""]
 
 
-def test_strangers_at_the_port_are_turned_away(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
+def test_unauthenticated_clients_are_refused(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
     hosts = cluster(["algo-1", "algo-2"])
     file = hosts_file(tmp_path / "hosts", ["algo-1", "algo-2"])
     hosts[0].job(FAILS_ON_THREE).start(SMDP_HOSTS_FILE=file)
     hosts[0].wait_for_line("ready 0")
     address = (Path(file).read_text().split()[0], 7778)
-    greetings = [
+    handshakes = [
         b"GET / HTTP/1.1\r\n\r\n",
         b'{"host": "algo-2", "nonce": "x", "proof": "y"}\n{"is": "failed"}\n',
         b"[" * 100_000,
         b"x" * 200_000,
         b'{"host": 1e999}\n',
     ]
-    for greeting in greetings:
-        with socket.create_connection(address, timeout=60) as stranger:
-            stranger.sendall(greeting)
+    for handshake in handshakes:
+        with socket.create_connection(address, timeout=60) as client:
+            client.sendall(handshake)
             with contextlib.suppress(ConnectionResetError):
-                while stranger.recv(4096):
+                while client.recv(4096):
                     pass
     hosts[1].job(FAILS_ON_THREE).start(SMDP_HOSTS_FILE=file)
     hosts[1].wait_for_line("ready 1")
     hosts[0].signal()
     hosts[1].signal()
-    assert [host.end() for host in hosts] == [143, 143]
+    assert [host.wait() for host in hosts] == [143, 143]

@@ -19,40 +19,40 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_a_value_encoded_as_the_sdk_does_comes_back(value: Any) -> None:
+def test_value_encoded_as_in_the_sdk_is_decoded(value: Any) -> None:
     assert decode_value(json.dumps(value)) == value
 
 
 @given(st.text())
-def test_text_that_is_not_json_is_kept_as_it_is(text: str) -> None:
+def test_text_that_is_not_json_is_unchanged(text: str) -> None:
     try:
         json.loads(text)
     except ValueError:
         assert decode_value(text) == text
 
 
-def test_nesting_too_deep_for_the_parser_is_kept_as_text() -> None:
+def test_value_nested_too_deeply_stays_text() -> None:
     # Some Pythons parse this, others give up; no Python may crash on it.
     text = "[" * 2500
     assert decode_value(text) == text
 
 
 @given(st.dictionaries(st.text(min_size=1), JSON, max_size=6))
-def test_every_hyperparameter_gives_one_option_and_one_value_in_order_of_names(values: dict[str, Any]) -> None:
+def test_each_hyperparameter_gives_one_option_and_one_value_sorted_by_name(values: dict[str, Any]) -> None:
     arguments = to_arguments(values)
     names = sorted(values)
     assert arguments[::2] == [f"--{name}" if len(name) > 1 else f"-{name}" for name in names]
     assert len(arguments[1::2]) == len(names)
-    for name, shown in zip(names, arguments[1::2]):
+    for name, text in zip(names, arguments[1::2]):
         value = values[name]
         if isinstance(value, str):
-            assert shown == value
+            assert text == value
         elif value is not None and not isinstance(value, dict):
-            assert shown == repr(value)
+            assert text == repr(value)
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "text"),
     [
         (True, "True"),
         (None, ""),
@@ -64,12 +64,12 @@ def test_every_hyperparameter_gives_one_option_and_one_value_in_order_of_names(v
         ({}, ""),
     ],
 )
-def test_values_look_as_under_the_toolkit(value: Any, shown: str) -> None:
-    assert to_arguments({"name": value}) == ["--name", shown]
+def test_values_are_formatted_as_in_the_toolkit(value: Any, text: str) -> None:
+    assert to_arguments({"name": value}) == ["--name", text]
 
 
-def test_the_platforms_names_are_parted_from_the_scripts() -> None:
-    parted = Hyperparameters.decode(
+def test_platform_hyperparameters_are_separated_from_the_scripts() -> None:
+    decoded = Hyperparameters.decode(
         {
             "sagemaker_program": '"train.py"',
             "sagemaker_mpi_enabled": "true",
@@ -81,13 +81,13 @@ def test_the_platforms_names_are_parted_from_the_scripts() -> None:
             "plain": 4,
         }
     )
-    assert parted.script == {"mp_parameters": {}, "epochs": 3, "plain": 4}
-    assert parted.framework == {"sagemaker_mpi_enabled": True, "sagemaker_anything": 1}
-    assert set(parted.own) == {"sagemaker_program", "default_user_module_name", "_tuning_objective_metric"}
+    assert decoded.script == {"mp_parameters": {}, "epochs": 3, "plain": 4}
+    assert decoded.framework == {"sagemaker_mpi_enabled": True, "sagemaker_anything": 1}
+    assert set(decoded.own) == {"sagemaker_program", "default_user_module_name", "_tuning_objective_metric"}
 
 
 @pytest.mark.parametrize(
     ("raw", "on"), [("true", True), ("True", True), ("1", True), ("false", False), ("False", False), ('""', False)]
 )
-def test_a_flag_counts_by_its_meaning(raw: str, on: bool) -> None:
+def test_flag_text_is_read_by_its_meaning(raw: str, on: bool) -> None:
     assert Hyperparameters.decode({"sagemaker_mpi_enabled": raw}).flag("sagemaker_mpi_enabled") is on

@@ -1,4 +1,4 @@
-"""CA_REPOSITORY_ARN: the requests against botocore's, and pip installing from a server that asks for the token."""
+"""CA_REPOSITORY_ARN: requests as botocore sends them, and pip installing from a server that requires the token."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from unittest import mock
 import botocore.session
 import pytest
 from botocore.awsrequest import AWSResponse
-from loopback import serving
-from test_entrypoint_program import make_wheel
+from entrypoint_support.loopback import serving
+from entrypoint_support.wheels import make_wheel
 
 from smdp_entrypoint.contract.errors import ProgramError
 from smdp_entrypoint.fetch.codeartifact import Repository, index_url
 from smdp_entrypoint.fetch.sigv4 import Credentials, Request, signed
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 ARN = "arn:aws:codeartifact:eu-west-1:123456789012:repository/my-domain/my.repo"
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "a/b+c="}
@@ -29,7 +29,7 @@ TOKEN = "to/ken="
 
 
 class Service(ThreadingHTTPServer):
-    """CodeArtifact's two calls, and the repository itself behind the token."""
+    """CodeArtifact's two calls, and the repository itself, which requires the token."""
 
     daemon_threads = True
 
@@ -37,7 +37,7 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.packages = packages
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.answers: dict[str, tuple[int, Any]] = {
             "/v1/authorization-token": (200, {"authorizationToken": TOKEN}),
             "/v1/repository/endpoint": (200, {"repositoryEndpoint": f"{self.url}/pypi/my.repo/"}),
@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        self.server.asked.append((self.command, self.path))
+        self.server.requests.append((self.command, self.path))
         if path in self.server.answers and self.server.busy:
             self.server.busy -= 1
             self.reply(503, b"")
@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self.headers.get("Authorization") != f"Basic {base64.b64encode(f'aws:{TOKEN}'.encode()).decode()}":
             self.reply(401, b"")
         elif path == "/pypi/my.repo/simple/smdp-demo/":
-            names = [one.name for one in self.server.packages.glob("*.whl")]
+            names = [wheel.name for wheel in self.server.packages.glob("*.whl")]
             self.reply(200, "".join(f'<a href="/files/{name}">{name}</a>' for name in names).encode())
         else:
             self.reply(200, (self.server.packages / Path(path).name).read_bytes())
@@ -88,7 +88,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def sent_by_botocore(call: Callable[[Any], object], now: datetime) -> Any:
-    """The request that botocore's own client would send."""
+    """The request that botocore's own client sends."""
     client = botocore.session.Session().create_client(
         "codeartifact", "eu-west-1", aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"], aws_session_token=KEYS["AWS_SESSION_TOKEN"],
@@ -106,22 +106,22 @@ def sent_by_botocore(call: Callable[[Any], object], now: datetime) -> Any:
 
 
 @pytest.mark.parametrize("call", ["get_authorization_token", "get_repository_endpoint"])
-def test_requests_and_signatures_are_botocores(service: Service, call: str) -> None:
-    which = {"domain": "my-domain", "domainOwner": "123456789012"}
+def test_requests_and_signatures_equal_botocores(service: Service, call: str) -> None:
+    parameters = {"domain": "my-domain", "domainOwner": "123456789012"}
     if call == "get_repository_endpoint":
-        which.update(repository="my.repo", format="pypi")
+        parameters.update(repository="my.repo", format="pypi")
     now = datetime(2026, 11, 21, 1, 2, 3, tzinfo=timezone.utc)
-    theirs = sent_by_botocore(lambda client: getattr(client, call)(**which), now)
+    theirs = sent_by_botocore(lambda client: getattr(client, call)(**parameters), now)
     host, _, rest = theirs.url.partition("://")[2].partition("/")
     path, _, query = f"/{rest}".partition("?")
     index_url(ARN, {**KEYS, "AWS_ENDPOINT_URL": service.url})
-    method, asked = next(one for one in service.asked if one[1].startswith(path))
-    assert (method, asked.partition("?")[0]) == (theirs.method, path)
-    asked_for = asked.partition("?")[2]
-    assert sorted(asked_for.split("&")) == sorted(query.split("&"))
+    method, sent = next(request for request in service.requests if request[1].startswith(path))
+    assert (method, sent.partition("?")[0]) == (theirs.method, path)
+    sent_query = sent.partition("?")[2]
+    assert sorted(sent_query.split("&")) == sorted(query.split("&"))
     assert Repository.parse(ARN).region == "eu-west-1"
     credentials = Credentials(KEYS["AWS_ACCESS_KEY_ID"], KEYS["AWS_SECRET_ACCESS_KEY"], KEYS["AWS_SESSION_TOKEN"])
-    ours = signed(Request(method, host, path, asked_for, "codeartifact"), "eu-west-1", credentials, now)
+    ours = signed(Request(method, host, path, sent_query, "codeartifact"), "eu-west-1", credentials, now)
     assert host == "codeartifact.eu-west-1.amazonaws.com"
     assert ours["authorization"] == theirs.headers["Authorization"].decode()
 
@@ -142,27 +142,27 @@ def test_requirements_come_from_the_repository_and_the_token_is_in_no_log(
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "told"),
+    ("path", "answer", "message"),
     [
         ("/v1/authorization-token", (403, {"message": "not authorized"}), "HTTP 403: "),
-        ("/v1/authorization-token", (200, b"["), "an answer without authorizationToken"),
-        ("/v1/repository/endpoint", (200, {"repositoryEndpoint": 3}), "an answer without repositoryEndpoint"),
+        ("/v1/authorization-token", (200, b"["), "the response has no authorizationToken"),
+        ("/v1/repository/endpoint", (200, {"repositoryEndpoint": 3}), "the response has no repositoryEndpoint"),
         ("/v1/repository/endpoint", (404, b"gone"), "with HTTP 404: gone"),
     ],
 )
-def test_a_refusal_ends_the_job_with_its_words(
-    host: Host, service: Service, path: str, answer: tuple[int, Any], told: str
+def test_refusal_fails_the_job_with_its_message(
+    host: Host, service: Service, path: str, answer: tuple[int, Any], message: str
 ) -> None:
     service.answers[path] = answer
     host.job("print('never')")
     host.code("requirements.txt", "smdp-demo==1.0")
     assert host.run(CA_REPOSITORY_ARN=ARN, AWS_ENDPOINT_URL=service.url, **KEYS) == 1
     assert host.failure.startswith("CodeArtifact answered ")
-    assert told in host.failure
+    assert message in host.failure
     assert TOKEN not in host.text + host.failure
 
 
 @pytest.mark.parametrize("arn", ["x", ARN + "/more", ARN.replace("my-domain", "a b"), ARN.replace("1234", "12x4")])
-def test_what_is_no_repository_is_refused(arn: str) -> None:
-    with pytest.raises(ProgramError, match="is no repository of CodeArtifact"):
+def test_invalid_repository_arn_is_refused(arn: str) -> None:
+    with pytest.raises(ProgramError, match="is not the ARN of a CodeArtifact repository"):
         index_url(arn, KEYS)

@@ -1,4 +1,4 @@
-"""Every job has a token, drawn for each run, that only its hosts are given."""
+"""Every job has a token, generated for each run, that only its hosts receive."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
 import pytest
-from test_entrypoint_cluster import NETWORK, hosts_file
+from entrypoint_support.host import NETWORK, hosts_file
 
 from smdp_entrypoint.contract.ranks import has_engine
 from smdp_entrypoint.control.addresses import AddressBook
 from smdp_entrypoint.control.link import CallingLink, LinkError, job_key
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 NAMES = ["algo-1", "algo-2"]
 SHOW = """
@@ -24,54 +24,52 @@ import json, os
 path = os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], os.environ["LOCAL_RANK"] + ".json")
 json.dump(os.environ.get("SMDP_JOB_TOKEN"), open(path, "w"))
 """
-needs_engine = pytest.mark.skipif(
-    not has_engine(), reason="smdp-engine is not installed, and nobody else needs a token"
-)
+needs_engine = pytest.mark.skipif(not has_engine(), reason="only smdp-engine needs a token, and it is not installed")
 
 
 def tokens(hosts: list[Host], **environ: str) -> list[Any]:
-    """Of all workers of a job that ends well."""
+    """The tokens of all workers of a successful job."""
     for host in hosts:
         host.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", **environ)
-    assert [host.end() for host in hosts] == [0] * len(hosts), hosts[0].text
+    assert [host.wait() for host in hosts] == [0] * len(hosts), hosts[0].text
     return [host.saved(f"{rank}.json") for host in hosts for rank in range(2)]
 
 
 @needs_engine
-def test_the_workers_of_all_hosts_have_one_token_that_each_run_draws_anew(
+def test_workers_of_all_hosts_share_a_token_that_each_run_generates(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path
 ) -> None:
     hosts = cluster(NAMES)
     environ = {"SMDP_HOSTS_FILE": hosts_file(tmp_path / "hosts", NAMES), "TRAINING_JOB_ARN": "arn:of-a-job"}
     first, second = tokens(hosts, **environ), tokens(hosts, **environ)
-    for found in (first, second):
-        assert len(set(found)) == 1
-        assert re.fullmatch("[0-9a-f]{32}", found[0])
+    for values in (first, second):
+        assert len(set(values)) == 1
+        assert re.fullmatch("[0-9a-f]{32}", values[0])
     assert first[0] != second[0]
     assert not any(token in host.text for host in hosts for token in (first[0], second[0]))
 
 
 @needs_engine
-def test_a_host_alone_draws_its_own(host: Host) -> None:
+def test_single_host_generates_its_token(host: Host) -> None:
     (token,) = set(tokens([host]))
     assert re.fullmatch("[0-9a-f]{32}", token)
 
 
-def test_a_token_of_the_job_stays(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
+def test_configured_token_is_used(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
     file = hosts_file(tmp_path / "hosts", NAMES)
     assert tokens(cluster(NAMES), SMDP_HOSTS_FILE=file, SMDP_JOB_TOKEN="5" * 32) == ["5" * 32] * 4
 
 
-class Stranger:
-    """Who knows all public names of a job, and calls its first host from another address."""
+class UnauthenticatedClient:
+    """Knows all public names of a job, and connects to its first host from another address."""
 
     def __init__(self, *names: str) -> None:
         self._key = job_key(None, *names)
 
-    def asks(self, source: str) -> list[dict[str, Any]]:
-        """All that the first host tells it as algo-2, until that hangs up."""
+    def connect(self, source: str) -> list[dict[str, Any]]:
+        """All messages that the first host sends to it as algo-2, until that closes the connection."""
         deadline = time.monotonic() + 60
-        heard: list[dict[str, Any]] = []
+        received: list[dict[str, Any]] = []
         while True:
             assert time.monotonic() < deadline, "the first host does not listen"
             try:
@@ -81,42 +79,41 @@ class Stranger:
                 time.sleep(0.05)
         link = CallingLink(connection, self._key, "algo-2", "algo-1")
         try:
-            while time.monotonic() < deadline and not heard:
+            while time.monotonic() < deadline and not received:
                 link.flush()
-                heard += link.receive()
+                received += link.receive()
                 time.sleep(0.01)
         except LinkError:
             pass
         finally:
             link.close()
-        return heard
+        return received
 
 
 @needs_engine
-def test_a_caller_that_knows_all_names_but_has_another_address_gets_no_token(
-    cluster: Callable[[list[str]], list[Host]], tmp_path: Path
-) -> None:
+def test_client_at_another_address_gets_no_token(cluster: Callable[[list[str]], list[Host]], tmp_path: Path) -> None:
     file = hosts_file(tmp_path / "hosts", NAMES)
     first, second = cluster(NAMES)
     first.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, TRAINING_JOB_ARN="arn:of-a-job")
-    stranger = Stranger("arn:of-a-job", *NAMES)
-    assert stranger.asks(f"{NETWORK}.99") == []
-    assert stranger.asks(f"{NETWORK}.99") == []  # also once the name's address is known
-    first.wait_for_line(f"refused a caller at {NETWORK}.99 that says it is algo-2, which has another address")
+    client = UnauthenticatedClient("arn:of-a-job", *NAMES)
+    assert client.connect(f"{NETWORK}.99") == []
+    assert client.connect(f"{NETWORK}.99") == []  # also once the name's address is known
+    first.wait_for_line(f"refused a connection from {NETWORK}.99: it claims to be algo-2, which has another address")
     second.job(SHOW).start(SMDP_WORKERS_PER_HOST="2", SMDP_HOSTS_FILE=file, TRAINING_JOB_ARN="arn:of-a-job")
-    assert [first.end(), second.end()] == [0, 0]
+    assert [first.wait(), second.wait()] == [0, 0]
     assert first.saved("0.json") == second.saved("1.json")
 
 
 @needs_engine
-def test_a_host_that_gets_no_token_ends_and_names_the_first_host(
+def test_host_without_token_fails_and_names_the_first_host(
     cluster: Callable[[list[str]], list[Host]], tmp_path: Path
 ) -> None:
     _, second = cluster(NAMES)
     second.job(SHOW)
     code = second.run(SMDP_HOSTS_FILE=hosts_file(tmp_path / "hosts", NAMES), SMDP_HOSTS_TIMEOUT="1")
     assert code == 1
-    assert second.failure.startswith("Host algo-1 gave no token for the job: it did not let this host in within 1 s")
+    reason = "Host algo-1 did not send the job's token: it did not admit this host within 1 s"
+    assert second.failure.startswith(reason)
 
 
 def test_an_address_book_compares_addresses_in_any_spelling(until: Callable[[Callable[[], Any], str], Any]) -> None:

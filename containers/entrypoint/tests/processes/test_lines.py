@@ -18,9 +18,9 @@ def assembled(chunks: list[bytes], longest: int = LONGEST_LINE) -> list[str]:
 @given(CHUNKS)
 def test_lines_do_not_depend_on_how_bytes_are_cut(chunks: list[bytes]) -> None:
     whole = b"".join(chunks)
-    shown = [line.rstrip("\r").rpartition("\r")[2] for line in whole.decode("utf-8", "replace").split("\n")]
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in whole.decode("utf-8", "replace").split("\n")]
     last_has_text = bool(whole.decode("utf-8", "replace").rpartition("\n")[2].strip("\r"))
-    assert assembled(chunks) == (shown if last_has_text else shown[:-1])
+    assert assembled(chunks) == (lines if last_has_text else lines[:-1])
 
 
 @given(CHUNKS, st.integers(1, 9))
@@ -47,5 +47,5 @@ def test_a_progress_bar_does_not_grow() -> None:
     assert assembler.close() == ["999" + "=" * 500]
 
 
-def test_a_last_line_without_end_is_shown() -> None:
+def test_last_line_without_newline_is_passed_on() -> None:
     assert assembled([b"one\ntwo"]) == ["one", "two"]

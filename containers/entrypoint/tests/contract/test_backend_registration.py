@@ -1,4 +1,4 @@
-"""Scripts find the backend `smddp` without an import of their own, and lose nothing by how that is done."""
+"""Scripts can use the backend `smddp` without importing it; the registration has no side effects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 HAS_ENGINE = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("smdp_engine") is not None
 needs_engine = pytest.mark.skipif(not HAS_ENGINE, reason="torch and smdp-engine are not installed here")
@@ -25,7 +25,7 @@ SUMS = """
 
 @pytest.mark.torch
 @needs_engine
-def test_a_script_that_imports_nothing_but_torch_can_use_the_backend(host: Host) -> None:
+def test_script_that_imports_only_torch_can_use_the_backend(host: Host) -> None:
     host.job(SUMS, sagemaker_distributed_dataparallel_enabled=True)
     assert host.run(SMDP_WORKERS_PER_HOST="2") == 0, host.text
     assert host.of_rank(1)[-1] == "sum [2.0, 2.0, 2.0]"
@@ -33,8 +33,8 @@ def test_a_script_that_imports_nothing_but_torch_can_use_the_backend(host: Host)
 
 @pytest.mark.torch
 @needs_engine
-def test_a_torch_for_which_the_engine_was_not_built_can_still_be_imported(host: Host) -> None:
-    """Stands for every version: a torch of another make, without torch.distributed."""
+def test_incompatible_torch_can_still_be_imported(host: Host) -> None:
+    """A torch without torch.distributed stands for every incompatible version."""
     host.job("import torch; print(torch.__version__)", sagemaker_distributed_dataparallel_enabled=True)
     host.code("torch.py", "__version__ = '1.6.0'")
     assert host.run() == 0
@@ -54,7 +54,7 @@ def test_the_images_own_sitecustomize_still_runs(host: Host, tmp_path: Path) -> 
 
 
 @needs_engine
-def test_where_awss_own_library_comes_first_nothing_is_registered(host: Host, tmp_path: Path) -> None:
+def test_backend_is_not_registered_if_awss_library_comes_first(host: Host, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs/smdistributed/dataparallel/torch"
     theirs.mkdir(parents=True)
     host.job("import sys; print(any('worker_site' in folder for folder in sys.path))")

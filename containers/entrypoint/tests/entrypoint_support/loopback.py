@@ -1,4 +1,4 @@
-"""Servers of the tests' own, on loopback."""
+"""Test servers on loopback."""
 
 from __future__ import annotations
 

@@ -16,27 +16,27 @@ def never(host: str) -> str:
     raise OSError("unknown name")
 
 
-def resolver(tmp_path: Path, said: list[str], **more: object) -> Resolver:
-    return Resolver(tmp_path / "hosts", said.append, **{"deadline": 900.0, **more})  # type: ignore[arg-type]
+def resolver(tmp_path: Path, messages: list[str], **more: object) -> Resolver:
+    return Resolver(tmp_path / "hosts", messages.append, **{"deadline": 900.0, **more})  # type: ignore[arg-type]
 
 
-def test_the_hosts_file_goes_before_the_name_service(tmp_path: Path, said: list[str]) -> None:
+def test_hosts_file_precedes_the_name_service(tmp_path: Path, messages: list[str]) -> None:
     (tmp_path / "hosts").write_text("# comment\n127.0.0.2 algo-1 algo-1.local # first\n::1 algo-2\n127.0.0.3\talgo-2\n")
-    assert resolver(tmp_path, said, lookup=never).first_address(TWO) == "127.0.0.2"
+    assert resolver(tmp_path, messages, lookup=never).first_address(TWO) == "127.0.0.2"
     assert read_hosts_file(tmp_path / "hosts")["algo-2"] == "127.0.0.3"
 
 
-def test_the_address_that_debian_gives_a_machines_own_name_is_not_used(tmp_path: Path, said: list[str]) -> None:
+def test_debians_address_for_the_own_name_is_ignored(tmp_path: Path, messages: list[str]) -> None:
     (tmp_path / "hosts").write_text("127.0.1.1 algo-1\nrubbish algo-1\n")
-    found = resolver(tmp_path, said, lookup=lambda host: "10.0.0.1").first_address(TWO)
+    found = resolver(tmp_path, messages, lookup=lambda host: "10.0.0.1").first_address(TWO)
     assert found == "10.0.0.1"
 
 
-def test_one_host_alone_needs_no_name_service(tmp_path: Path, said: list[str]) -> None:
-    assert resolver(tmp_path, said, lookup=never).first_address(["algo-1"]) == "127.0.0.1"
+def test_single_host_needs_no_name_service(tmp_path: Path, messages: list[str]) -> None:
+    assert resolver(tmp_path, messages, lookup=never).first_address(["algo-1"]) == "127.0.0.1"
 
 
-def test_a_name_that_comes_late_is_found(tmp_path: Path, said: list[str]) -> None:
+def test_name_that_resolves_late_is_found(tmp_path: Path, messages: list[str]) -> None:
     answers = iter([OSError("not yet"), OSError("not yet"), "10.0.0.7"])
 
     def late(host: str) -> str:
@@ -45,20 +45,20 @@ def test_a_name_that_comes_late_is_found(tmp_path: Path, said: list[str]) -> Non
             raise answer
         return answer
 
-    assert resolver(tmp_path, said, lookup=late).first_address(TWO) == "10.0.0.7"
-    (line,) = said
+    assert resolver(tmp_path, messages, lookup=late).first_address(TWO) == "10.0.0.7"
+    (line,) = messages
     assert re.fullmatch("waiting for host algo-1 to have an address, [0-9]+ s so far: not yet", line)
 
 
-def test_after_the_deadline_the_missing_host_is_named_among_all(tmp_path: Path, said: list[str]) -> None:
+def test_unresolved_host_error_lists_all_hosts(tmp_path: Path, messages: list[str]) -> None:
     with pytest.raises(HostsError) as error:
-        resolver(tmp_path, said, deadline=0.3, lookup=never).first_address(TWO)
+        resolver(tmp_path, messages, deadline=0.3, lookup=never).first_address(TWO)
     assert "Host algo-1 could not be found" in str(error.value)
     assert "algo-1, algo-2" in str(error.value)
     assert "unknown name" in str(error.value)
 
 
-def test_a_name_service_that_does_not_answer_ends_at_the_deadline(tmp_path: Path, said: list[str]) -> None:
+def test_silent_name_service_fails_at_the_deadline(tmp_path: Path, messages: list[str]) -> None:
     answer = threading.Event()
 
     def silent(host: str) -> str:
@@ -66,11 +66,11 @@ def test_a_name_service_that_does_not_answer_ends_at_the_deadline(tmp_path: Path
         return "10.0.0.1"
 
     with pytest.raises(HostsError, match="does not answer"):
-        resolver(tmp_path, said, deadline=0.2, lookup=silent).first_address(TWO)
+        resolver(tmp_path, messages, deadline=0.2, lookup=silent).first_address(TWO)
     answer.set()
 
 
-def test_the_systems_look_up() -> None:
+def test_lookup_uses_the_systems_resolver() -> None:
     assert lookup("localhost") in ("127.0.0.1", "::1")
     with pytest.raises(OSError, match=r".+"):
         lookup("no-such-host.invalid")

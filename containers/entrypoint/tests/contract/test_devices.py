@@ -1,4 +1,4 @@
-"""What a host computes with is asked of its drivers, and a machine rented for its GPUs is not used without them."""
+"""The drivers report a host's devices, and an instance with GPUs is not used without them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from smdp_entrypoint.contract.platform_files import read_contract
 from smdp_entrypoint.contract.ranks import default_variables
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 
 @pytest.fixture
 def system(tmp_path: Path) -> System:
-    found = System(tmp_path / "dev", tmp_path / "proc", tmp_path / "sys")
-    for folder in (found.dev, found.proc, found.sys):
+    system = System(tmp_path / "dev", tmp_path / "proc", tmp_path / "sys")
+    for folder in (system.dev, system.proc, system.sys):
         folder.mkdir()
-    return found
+    return system
 
 
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a program nvidia-smi, alone, on the path."""
+    """Install a program nvidia-smi as the only one on the path."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -42,79 +42,79 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
     return install
 
 
-def test_gpus_are_counted_by_the_drivers_tool(tool: Callable[[str], None], system: System, said: list[str]) -> None:
+def test_gpus_are_counted_by_the_drivers_tool(tool: Callable[[str], None], system: System, messages: list[str]) -> None:
     tool('echo "GPU 0: A100"; echo "  MIG 1g"; echo "GPU 1: A100"')
-    assert count_devices(said.append, system).gpus == 2
-    assert said == []
+    assert count_devices(messages.append, system).gpus == 2
+    assert messages == []
 
 
 def test_an_image_without_the_tool_has_the_drivers_device_files(
-    tool: Callable[[str], None], system: System, said: list[str]
+    tool: Callable[[str], None], system: System, messages: list[str]
 ) -> None:
     for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm"):
         (system.dev / name).touch()
-    assert count_devices(said.append, system).gpus == 3
+    assert count_devices(messages.append, system).gpus == 3
 
 
-def test_a_tool_without_a_driver_is_told_and_means_no_gpu(
-    tool: Callable[[str], None], system: System, said: list[str]
+def test_tool_without_driver_is_logged_and_gives_no_gpu(
+    tool: Callable[[str], None], system: System, messages: list[str]
 ) -> None:
     tool('echo "no driver"; exit 9')
-    assert count_devices(said.append, system).gpus == 0
-    assert said == ["nvidia-smi --list-gpus failed with exit code 9: no driver; there is no GPU driver here"]
+    assert count_devices(messages.append, system).gpus == 0
+    assert messages == ["nvidia-smi --list-gpus failed with exit code 9: no driver; this host has no GPU driver"]
 
 
 @pytest.mark.parametrize("sign", ["dev/nvidia0", "proc/driver/nvidia/version"])
 def test_a_driver_that_does_not_answer_is_refused(
-    tool: Callable[[str], None], system: System, said: list[str], tmp_path: Path, sign: str
+    tool: Callable[[str], None], system: System, messages: list[str], tmp_path: Path, sign: str
 ) -> None:
     (tmp_path / sign).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / sign).touch()
     tool('echo "Unable to determine the device handle"; exit 15')
     with pytest.raises(DeviceError, match=r"does not answer: .* exit code 15: Unable to determine"):
-        count_devices(said.append, system)
+        count_devices(messages.append, system)
 
 
 @pytest.mark.parametrize("instance_type", ["ml.p4d.24xlarge", "ml.g5.xlarge", "ml.p6e-gb200.36xlarge"])
-def test_an_instance_with_gpus_that_shows_none_is_refused(instance_type: str) -> None:
+def test_gpu_instance_without_visible_gpus_is_refused(instance_type: str) -> None:
     with pytest.raises(DeviceError, match=f"This host is an {instance_type}"):
         check_gpus(Devices(8, 0, 0), instance_type)
     check_gpus(Devices(8, 1, 0), instance_type)
 
 
 @pytest.mark.parametrize("instance_type", ["ml.m5.large", "ml.c5n.18xlarge", "ml.trn1.32xlarge", "local"])
-def test_other_instances_need_none(instance_type: str) -> None:
+def test_other_instances_need_no_gpu(instance_type: str) -> None:
     check_gpus(Devices(8, 0, 0), instance_type)
 
 
-def test_the_refusal_reaches_the_failure_file(host: Host) -> None:
+def test_refusal_is_in_the_failure_file(host: Host) -> None:
     host.job("print('never')")
     resources = {"current_host": "algo-1", "hosts": ["algo-1"], "current_instance_type": "ml.p4d.24xlarge"}
     host.config("resourceconfig.json", resources)
     assert host.run(PATH="/nowhere") == 1
-    assert host.failure.startswith("This host is an ml.p4d.24xlarge, which has GPUs, and none is visible")
+    assert host.failure.startswith("This host is an ml.p4d.24xlarge, which has GPUs, but the container sees none.")
     assert host.events("host_failed")[0]["error"] == host.failure[: -len(" (on algo-1)")]
     assert host.run(PATH="/nowhere", SMDP_REQUIRE_GPU="0") == 0
 
 
-def test_fabric_settings_need_the_adapter(system: System, said: list[str], host: Host) -> None:
+def test_fabric_settings_need_the_adapter(system: System, messages: list[str], host: Host) -> None:
     vendor = system.sys / "class/infiniband/efa_0/device/vendor"
     vendor.parent.mkdir(parents=True)
     vendor.write_text("0x1d0f\n")
-    assert not count_devices(said.append, system).efa
+    assert not count_devices(messages.append, system).efa
     (system.dev / "infiniband").mkdir()
     (system.dev / "infiniband/uverbs0").touch()
-    devices = count_devices(said.append, system)
+    devices = count_devices(messages.append, system)
     assert devices.efa
     layout, contract = Layout(("algo-1",), "algo-1", 1), read_contract(MlTree(host.job().root))
-    with_adapter = default_variables(contract, layout, devices, {}, said.append)
-    without = default_variables(contract, layout, Devices(8, 8, 0), {}, said.append)
+    with_adapter = default_variables(contract, layout, devices, {}, messages.append)
+    without = default_variables(contract, layout, Devices(8, 8, 0), {}, messages.append)
     expected = fabric_variables({})
     assert {name: with_adapter[name] for name in with_adapter.keys() - without.keys()} == expected
     assert expected["FI_PROVIDER"] == "efa"
-    assert [one for one in said if "Elastic Fabric Adapter: FI_PROVIDER=efa" in one] != []
+    assert any("Elastic Fabric Adapter: FI_PROVIDER=efa" in line for line in messages)
     vendor.write_text("0x15b3\n")
-    assert not count_devices(said.append, system).efa
+    assert not count_devices(messages.append, system).efa
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_libfabric_is_made_fork_safe_on_kernels_that_need_it(kernel: str, fork_s
         (b"another plugin", None, None),
     ],
 )
-def test_the_protocol_of_nccl_is_chosen_for_old_plugins_only(
+def test_nccl_protocol_is_set_for_old_plugins_only(
     tmp_path: Path, text: bytes, version: tuple[int, int] | None, protocol: str | None
 ) -> None:
     (tmp_path / "libnccl-net.so").write_bytes(b"\x7fELF" + text)
@@ -162,9 +162,9 @@ def test_the_protocol_of_nccl_is_chosen_for_old_plugins_only(
         ("--NCCL_DEBUG=WARN -x", {"NCCL_DEBUG": "WARN"}, "-x"),
     ],
 )
-def test_variables_among_the_options_for_mpirun(
-    host: Host, said: list[str], options: str, expected: dict[str, str], unused: str
+def test_mpirun_options_that_export_variables_are_applied(
+    host: Host, messages: list[str], options: str, expected: dict[str, str], unused: str
 ) -> None:
     host.job(sagemaker_distributed_dataparallel_custom_mpi_options=options)
-    assert exported_variables(read_contract(MlTree(host.root)), {"HERE": "1"}, said.append) == expected
-    assert [line.partition(": ")[2] for line in said] == ([unused] if unused else [])
+    assert exported_variables(read_contract(MlTree(host.root)), {"HERE": "1"}, messages.append) == expected
+    assert [line.partition(": ")[2] for line in messages] == ([unused] if unused else [])

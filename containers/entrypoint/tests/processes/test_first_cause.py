@@ -9,7 +9,7 @@ from smdp_entrypoint.processes.failure import LONGEST_FILE, Failure, failure_tex
 BAD = Failure(3, 1, "algo-2", 100.0, 1, None, "ValueError: bad thing", ["Traceback", "  File", "ValueError: bad thing"])
 
 
-def test_an_exception_comes_first_with_its_place_and_code() -> None:
+def test_failure_text_starts_with_exception_rank_and_exit_code() -> None:
     assert failure_text(BAD).splitlines() == [
         "ValueError: bad thing (rank 3 on algo-2, exit code 1)",
         "Traceback",
@@ -25,15 +25,15 @@ def test_an_exception_comes_first_with_its_place_and_code() -> None:
         (None, 11, "rank 3 on algo-2 was killed by SIGSEGV (a crash in native code)"),
         (None, 12, "rank 3 on algo-2 was killed by SIGUSR2"),
         (None, 40, "rank 3 on algo-2 was killed by signal 40"),
-        (3, None, "rank 3 on algo-2 ended with exit code 3"),
+        (3, None, "rank 3 on algo-2 exited with code 3"),
     ],
 )
-def test_an_end_without_traceback_is_told_in_words(code: int | None, signum: int | None, text: str) -> None:
+def test_exit_without_traceback_is_described(code: int | None, signum: int | None, text: str) -> None:
     failure = replace(BAD, code=code, signum=signum, error="", tail=["last words"])
     assert failure_text(failure) == f"{text}\nlast words"
 
 
-def test_the_file_never_exceeds_what_the_platform_shows_and_keeps_whole_last_lines() -> None:
+def test_failure_text_has_at_most_1024_characters_and_whole_last_lines() -> None:
     tail = [f"line {number} " + "x" * 50 for number in range(100)]
     text = failure_text(replace(BAD, error="E" * 5000, tail=tail))
     assert len(text) <= LONGEST_FILE
@@ -41,7 +41,7 @@ def test_the_file_never_exceeds_what_the_platform_shows_and_keeps_whole_last_lin
     assert text.splitlines()[1:] == tail[-len(text.splitlines()) + 1 :]
 
 
-def test_the_first_to_begin_is_the_cause() -> None:
+def test_failure_that_began_first_is_the_cause() -> None:
     later = replace(BAD, rank=0, began=101.0)
     assert first_cause([later, BAD]) is BAD
 
@@ -52,25 +52,25 @@ def test_within_one_moment_a_lost_peer_is_not_the_cause() -> None:
     assert first_cause([replace(lost, began=90.0), BAD]).rank == 0
 
 
-def test_a_killed_worker_goes_before_the_peers_that_miss_it() -> None:
+def test_killed_worker_precedes_peers_that_lost_it() -> None:
     killed = replace(BAD, error="", code=None, signum=9)
     lost = replace(BAD, rank=0, error="torch.distributed.DistBackendError: NCCL error: remote process exited")
     assert first_cause([lost, killed]) is killed
 
 
-def test_a_worker_that_fell_silent_after_a_traceback_is_a_suspect_for_a_while() -> None:
+def test_worker_without_output_after_a_traceback_is_a_candidate_for_30_seconds() -> None:
     hangs = replace(BAD, code=None, began=90.0)
     assert first_cause([BAD, hangs]) is hangs
     assert first_cause([BAD, replace(hangs, began=10.0)]) is BAD
 
 
-def test_lost_peers_make_it_a_suspect_for_ever() -> None:
+def test_lost_peers_make_it_a_candidate_without_time_limit() -> None:
     hangs = replace(BAD, code=None, began=10.0)
     lost = replace(BAD, rank=0, error="RuntimeError: [gloo] Timed out waiting 1800000ms for recv operation")
     assert first_cause([lost, hangs]) is hangs
 
 
-def test_a_single_endless_line_is_cut() -> None:
+def test_single_long_line_is_cut() -> None:
     text = failure_text(replace(BAD, tail=["z" * 5000]))
     assert len(text) == LONGEST_FILE
     assert text.endswith("z" * 900)

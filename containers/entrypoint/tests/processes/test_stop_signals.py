@@ -1,4 +1,4 @@
-"""Stop signals reach the workers at once, and no process outlives the entrypoint."""
+"""Workers get stop signals at once, and no process outlives the entrypoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 SAVES = """
 import os, signal, sys, time
@@ -44,50 +44,50 @@ def started(host: Host, script: str, **environ: str) -> Host:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_workers_save_and_end_well(host: Host, signum: int) -> None:
+def test_workers_save_and_exit_with_0_after_a_stop_signal(host: Host, signum: int) -> None:
     started(host, SAVES).signal(signum)
-    assert host.end() == 0
+    assert host.wait() == 0
     assert host.of_rank(0)[-1] == "saved by 0"
     assert host.of_rank(1)[-1] == "saved by 1"
-    assert "received: passed on as SIGTERM, 115 s to save and end" in host.text
+    assert "received: sending SIGTERM, workers have 115 s to save and exit" in host.text
     assert (host.root / "output/success").exists()
     assert host.events("worker_exit") == []
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_workers_that_die_of_the_signal_make_no_failure(host: Host, signum: int, code: int) -> None:
+def test_workers_killed_by_the_stop_signal_are_no_failure(host: Host, signum: int, code: int) -> None:
     started(host, 'import os, time; print("ready", os.environ["RANK"]); time.sleep(600)').signal(signum)
-    assert host.end() == code
+    assert host.wait() == code
     assert host.failure == ""
     assert host.events("worker_exit") == []
 
 
 def test_a_worker_that_fails_while_saving_is_reported(host: Host) -> None:
     started(host, SAVES.replace("sys.exit(", "raise OSError('disk full') or ("), CODE="1").signal()
-    assert host.end() == 1
+    assert host.wait() == 1
     assert host.failure.startswith("OSError: disk full (rank ")
 
 
-def test_a_worker_that_just_died_of_the_signal_is_not_the_cause(host: Host) -> None:
+def test_worker_killed_by_the_stop_signal_is_not_the_cause(host: Host) -> None:
     fails = SAVES.replace("sys.exit(", "time.sleep(0.3) or {}['x'] or (")
     started(host, fails.replace("signal.signal(", "if os.environ['RANK'] == '1': signal.signal(", 1)).signal()
-    assert host.end() == 1
+    assert host.wait() == 1
     assert host.failure.startswith("KeyError: 'x' (rank 1 on algo-1, exit code 1)")
     assert [event["rank"] for event in host.events("worker_exit")] == [1]
 
 
 def test_workers_that_ignore_the_signal_are_killed_when_the_budget_ends(host: Host) -> None:
     started(host, IGNORES, SMDP_STOP_BUDGET="0.3").signal()
-    assert host.end() == 143
-    assert "the time is over: SIGKILL to 2 process(es)" in host.text
+    assert host.wait() == 143
+    assert "time limit reached: sending SIGKILL to 2 process(es)" in host.text
 
 
 def test_a_second_signal_kills_at_once(host: Host) -> None:
     started(host, IGNORES).signal()
     host.wait_for_line("SIGTERM received")
     host.signal()
-    assert host.end() == 143
-    assert "a second stop signal (SIGTERM): SIGKILL" in host.text
+    assert host.wait() == 143
+    assert "a second stop signal (SIGTERM): sending SIGKILL" in host.text
 
 
 def test_grandchildren_get_the_signal_too(host: Host, until: Callable[..., Any]) -> None:
@@ -96,14 +96,14 @@ def test_grandchildren_get_the_signal_too(host: Host, until: Callable[..., Any])
     host.start()
     host.wait_for_line("ready 0")
     host.signal()
-    host.end()
+    host.wait()
     assert host.of_rank(0)[-1] == "saved by 0"
 
 
-def test_a_killed_entrypoint_takes_its_workers_with_it(host: Host) -> None:
-    # The fixture that ends the test sees to it that no worker is left.
+def test_workers_of_a_killed_entrypoint_are_killed(host: Host) -> None:
+    # The fixture checks that no worker remains.
     started(host, IGNORES).signal(signal.SIGKILL)
-    assert host.end() == -signal.SIGKILL
+    assert host.wait() == -signal.SIGKILL
 
 
 def test_a_stop_signal_while_waiting_for_the_first_host(host: Host) -> None:
@@ -111,23 +111,23 @@ def test_a_stop_signal_while_waiting_for_the_first_host(host: Host) -> None:
     host.job("print('never')").start()
     host.wait_for_line("waiting for host no-such-host.invalid")
     host.signal()
-    assert host.end() == 143
-    assert "SIGTERM received before any worker was started: ending" in host.text
+    assert host.wait() == 143
+    assert "SIGTERM received before any worker started: exiting" in host.text
 
 
 @pytest.fixture
 def as_process_one(host: Host) -> Host:
-    """The host in a process namespace of its own, where the entrypoint is process 1 as in a container."""
+    """The host in a separate process namespace, where the entrypoint is process 1 as in a container."""
     unshare = [shutil.which("unshare") or "unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     try:
         subprocess.run([*unshare, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no right to make a process namespace here")
+        pytest.skip("creating a process namespace is not permitted")
     host.prefix = unshare
     return host
 
 
-def test_process_one_collects_orphans_and_keeps_its_workers_codes(as_process_one: Host) -> None:
+def test_process_one_reaps_orphans_but_not_its_workers(as_process_one: Host) -> None:
     as_process_one.job(
         """
         import os, sys, time
@@ -154,17 +154,17 @@ def test_process_one_collects_orphans_and_keeps_its_workers_codes(as_process_one
     assert as_process_one.of_rank(0)[1] == "orphan collected"
 
 
-def test_process_one_passes_the_stop_signal_on(as_process_one: Host) -> None:
+def test_process_one_forwards_the_stop_signal(as_process_one: Host) -> None:
     started(as_process_one, SAVES)
     assert as_process_one.process is not None
     unshare = as_process_one.process.pid
     (first,) = Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split()
     os.kill(int(first), signal.SIGTERM)
-    assert as_process_one.end() == 0
+    assert as_process_one.wait() == 0
     assert as_process_one.of_rank(1)[-1] == "saved by 1"
 
 
-def test_the_scripts_python_is_ours(host: Host) -> None:
+def test_script_runs_on_the_entrypoints_python(host: Host) -> None:
     host.job("import sys; print(sys.executable)")
     assert host.run() == 0
     assert host.of_rank(0) == [sys.executable]

@@ -1,4 +1,4 @@
-"""The failure file keeps the script's words, then the first cause, and has room on a full disk."""
+"""The failure file has the script's own text, then the first cause; it can be written on a full disk."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def write_as_script(file: FailureFile, text: str) -> None:
     file.path.write_text(text)
 
 
-def test_a_scripts_own_words_stay_in_front(file: FailureFile) -> None:
+def test_scripts_own_text_stays_first(file: FailureFile) -> None:
     write_as_script(file, "my reason\n")
     file.write("ours\nmore")
     file.write("ours\nmore")
     assert file.path.read_text() == "my reason\nours\nmore"
 
 
-def test_what_is_known_later_takes_the_place_of_what_we_wrote_before(file: FailureFile) -> None:
+def test_later_text_replaces_earlier_text(file: FailureFile) -> None:
     write_as_script(file, "my reason\n")
     file.write("lost a peer (rank 0)\nits traceback")
     file.write("out of memory (rank 3)\nlost a peer (rank 0)\nits traceback")
     assert file.path.read_text() == "my reason\nout of memory (rank 3)\nlost a peer (rank 0)\nits traceback"
 
 
-def test_a_script_may_write_over_ours(file: FailureFile) -> None:
+def test_script_may_overwrite_the_entrypoints_text(file: FailureFile) -> None:
     file.write("ours")
     write_as_script(file, "my reason\n")
     file.write("ours")
     assert file.path.read_text() == "my reason\nours"
 
 
-def test_a_script_may_write_behind_ours(file: FailureFile) -> None:
+def test_script_may_append_to_the_entrypoints_text(file: FailureFile) -> None:
     file.write("ours")
     with file.path.open("a") as stream:
         stream.write("\nmy reason")
@@ -49,7 +49,7 @@ def test_a_script_may_write_behind_ours(file: FailureFile) -> None:
     assert file.path.read_text() == "my reason\nours, and more"
 
 
-def test_a_scripts_long_words_are_left_alone(file: FailureFile) -> None:
+def test_long_text_of_the_script_is_unchanged(file: FailureFile) -> None:
     write_as_script(file, "y" * 3000)
     file.write("ours")
     assert file.path.read_text() == "y" * 3000
@@ -58,7 +58,7 @@ def test_a_scripts_long_words_are_left_alone(file: FailureFile) -> None:
     assert file.path.read_text() == "y" * 1020 + "\nour"
 
 
-def test_the_reserved_room_has_no_name(file: FailureFile) -> None:
+def test_reserved_space_has_no_file_name(file: FailureFile) -> None:
     file.reserve_room()
     assert list(file.path.parent.iterdir()) == []
     file.write("x" * 2 * LONGEST_FILE)

@@ -1,4 +1,4 @@
-"""Whatever platform, network or disk do: one clear line, the failure file, a code other than 0, in time."""
+"""Every error of platform, network or disk gives one line, the failure file and a non-zero exit code, in time."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from smdp_entrypoint.contract.hyperparameters import to_arguments
 from smdp_entrypoint.contract.layout import plan_layout
 from smdp_entrypoint.contract.paths import MlTree
 from smdp_entrypoint.contract.platform_files import read_contract, read_resources
-from smdp_entrypoint.contract.ranks import Master, host_variables, startable, worker_variables
+from smdp_entrypoint.contract.ranks import Master, host_variables, valid_variables, worker_variables
 from smdp_entrypoint.contract.settings import Settings
 from smdp_entrypoint.program import find_program
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 FILES = ("hyperparameters.json", "resourceconfig.json", "inputdataconfig.json", "checkpointconfig.json")
 VALID: dict[str, dict[str, Any]] = {
@@ -50,7 +50,7 @@ VALID: dict[str, dict[str, Any]] = {
     "inputdataconfig.json": {"train": {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated"}},
     "checkpointconfig.json": {"LocalPath": "/opt/ml/checkpoints", "S3Uri": "s3://bucket/x"},
 }
-# What a mutation puts in the place of some value.
+# The values that a mutation inserts.
 STRANGE: list[Any] = [
     None, True, 0, -1, 1e308, 10**400, "", "x", "../..", "\u0000", "\ud800", "a" * 5000, "é\n\x1b[2J", [], {}, [[]],
     [None],
@@ -90,14 +90,14 @@ def mutated(chance: random.Random, value: Any, depth: int = 0) -> Any:
 
 
 def write_platform(root: Path, chance: random.Random) -> None:
-    """The four files, one to three of them spoiled."""
+    """Write the four files, one to three of them malformed."""
     config = root / "input/config"
     shutil.rmtree(config, ignore_errors=True)
     config.mkdir(parents=True)
-    spoiled = chance.sample(FILES, chance.randint(1, 3))
+    malformed = chance.sample(FILES, chance.randint(1, 3))
     for name in FILES:
         text = json.dumps(VALID[name])
-        if name in spoiled:
+        if name in malformed:
             kind = chance.random()
             if kind < 0.1:
                 continue
@@ -111,7 +111,7 @@ def write_platform(root: Path, chance: random.Random) -> None:
 
 
 def prepare(tree: MlTree, environ: dict[str, str]) -> None:
-    """All that is worked out of the platform's files, without starting anything."""
+    """Compute all that depends on the platform's files, without starting a process."""
     read_resources(tree)
     settings = Settings.from_environment(environ)
     contract = read_contract(tree)
@@ -123,12 +123,12 @@ def prepare(tree: MlTree, environ: dict[str, str]) -> None:
     master = Master(layout.hosts[0], "127.0.0.1", settings.master_port)
     variables = {**sm_variables(facts), **toolkit_variables(facts), **host_variables(contract, layout, master)}
     variables.update(worker_variables(contract, layout, 0))
-    for name, value in startable(variables, lambda text: None).items():
+    for name, value in valid_variables(variables, lambda text: None).items():
         assert "\0" not in name + value
 
 
-def test_spoiled_platform_files_are_refused_or_understood(tmp_path: Path) -> None:
-    """Nothing but our own kind of error comes of them, however they are spoiled."""
+def test_malformed_platform_files_are_refused_or_accepted(tmp_path: Path) -> None:
+    """Malformed files raise no exception other than EntrypointError."""
     tree = MlTree(tmp_path / "ml")
     tree.code.mkdir(parents=True)
     (tree.code / "train.py").touch()
@@ -145,13 +145,13 @@ def test_spoiled_platform_files_are_refused_or_understood(tmp_path: Path) -> Non
             assert str(error).strip(), (seed, number)
         except Exception as error:
             raise AssertionError(f"seed {seed}, round {number}") from error
-        assert time.process_time() - begin < 5  # milliseconds, where nothing grows faster than the file
+        assert time.process_time() - begin < 5  # milliseconds, unless the cost is more than linear in the file's size
     print(f"seed {seed}: {refused} refused")
     assert refused > 50
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_spoiled_platform_files_end_the_container_with_one_line(host: Host, seed: int) -> None:
+def test_malformed_platform_files_end_the_container_with_one_line(host: Host, seed: int) -> None:
     chance = random.Random(seed)
     host.code("train.py", "")
     codes = set()
@@ -165,13 +165,13 @@ def test_spoiled_platform_files_end_the_container_with_one_line(host: Host, seed
     code = host.run(SMDP_HOSTS_TIMEOUT="1")
     codes.add(code)
     assert code == 1, host.text
-    assert "a bug in smdp-entrypoint" not in host.text
+    assert "internal error in smdp-entrypoint" not in host.text
     assert len([line for line in host.lines if "] failed: " in line]) == 1
     assert host.failure.strip()
     assert "host_failed" in host.text
 
 
-def test_a_first_host_without_an_address_is_given_up_at_the_deadline(host: Host) -> None:
+def test_unresolved_first_host_fails_at_the_deadline(host: Host) -> None:
     host.hosts = ["no-such-host.invalid", "algo-1"]
     host.job("print('never')")
     begin = time.monotonic()
@@ -183,17 +183,17 @@ def test_a_first_host_without_an_address_is_given_up_at_the_deadline(host: Host)
 
 @pytest.fixture
 def small_disk(host: Host) -> Host:
-    """The host's tree on a disk of 512 KiB, in a mount namespace of the entrypoint's own."""
+    """A host that can have its tree on a disk of 512 KiB, in a mount namespace of its own."""
     unshare = shutil.which("unshare")
     try:
         subprocess.run([unshare or "unshare", "--mount", "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no right to make a mount namespace here")
+        pytest.skip("creating a mount namespace is not permitted")
     return host
 
 
 def on_a_small_disk(host: Host, fill: str, **environ: str) -> tuple[int, str]:
-    """Exit code and failure file of a job whose tree is on a disk of 512 KiB; `fill` runs there first."""
+    """The exit code and the failure file of a job whose tree is on a disk of 512 KiB; `fill` runs there first."""
     saved = host.root.parent / "failure-seen"
     script = f"""
         cp -a {host.root} {host.root}.files
@@ -211,7 +211,7 @@ def on_a_small_disk(host: Host, fill: str, **environ: str) -> tuple[int, str]:
     return code, saved.read_text() if saved.exists() else ""
 
 
-def test_a_script_that_fills_the_disk_is_the_cause_in_the_failure_file(small_disk: Host) -> None:
+def test_script_that_fills_the_disk_is_reported_in_the_failure_file(small_disk: Host) -> None:
     small_disk.job(
         """
         with open("filler", "wb", buffering=0) as file:
@@ -228,7 +228,7 @@ def test_a_script_that_fills_the_disk_is_the_cause_in_the_failure_file(small_dis
     assert failure.startswith("OSError: [Errno 28] No space left on device (rank 0 on algo-1, exit code 1)")
 
 
-def test_a_source_that_does_not_fit_is_refused_and_removed(
+def test_source_larger_than_the_disk_is_refused_and_removed(
     small_disk: Host, tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     source = tmp_path / "source"
@@ -244,7 +244,7 @@ def test_a_source_that_does_not_fit_is_refused_and_removed(
     assert " are free for " in failure or "No space left" in failure
 
 
-def test_a_tree_that_is_full_before_we_begin_still_ends_with_one_line(small_disk: Host) -> None:
+def test_full_tree_gives_a_one_line_error(small_disk: Host) -> None:
     small_disk.job("print('never')", sagemaker_submit_directory="/no/such/place")
     (small_disk.root / "code/train.py").unlink()
     code, _ = on_a_small_disk(small_disk, "cat /dev/zero > filler 2>/dev/null; printf '' >> filler")

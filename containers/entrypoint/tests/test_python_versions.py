@@ -1,4 +1,4 @@
-"""The package under every Python it promises to run on, as far as they are installed."""
+"""The package on every supported Python version that is installed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 MINORS = range(8, 14)
 
 
 def find_python(minor: int) -> str | None:
-    """A working python3.<minor>, on the path or among pyenv's."""
+    """A working python3.<minor>, on the path or from pyenv."""
     versions = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3.{minor}"))
     candidates = [shutil.which(f"python3.{minor}"), *map(str, versions)]
     for candidate in filter(None, candidates):
-        # pyenv's stand-ins exist for every version and refuse those that are not selected.
+        # pyenv has a shim for every version; those of versions that are not selected fail.
         if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
             return candidate
     return None
@@ -36,7 +36,7 @@ def on_python(request: pytest.FixtureRequest, host: Host) -> Host:
 
 
 @pytest.mark.containers
-def test_a_failing_job_from_arguments_to_failure_file(on_python: Host) -> None:
+def test_failing_job_gives_arguments_exit_code_and_failure_file(on_python: Host) -> None:
     on_python.job(
         """
         import os, sys, time
@@ -66,7 +66,7 @@ def test_every_module_can_be_imported_without_a_warning(on_python: Host) -> None
 
 
 @pytest.mark.containers
-def test_a_stop_signal_is_passed_on(on_python: Host) -> None:
+def test_stop_signal_is_forwarded(on_python: Host) -> None:
     on_python.job(
         """
         import signal, sys, time
@@ -78,4 +78,4 @@ def test_a_stop_signal_is_passed_on(on_python: Host) -> None:
     ).start()
     on_python.wait_for_line("ready")
     on_python.signal()
-    assert on_python.end() == 0
+    assert on_python.wait() == 0

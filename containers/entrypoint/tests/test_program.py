@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from entrypoint_support.wheels import make_wheel
 
 from smdp_entrypoint.contract.errors import ProgramError
 from smdp_entrypoint.program import find_program
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def put(code: Path, *names: str) -> None:
         (code / name).write_text("#!/bin/sh\n")
 
 
-def test_what_is_executed_for_each_kind(code: Path) -> None:
+def test_each_kind_of_program_has_its_command(code: Path) -> None:
     put(code, "train.py", "sub/train.py", "run.sh", "tool", "requirements.txt")
     assert find_program("train.py", code).argv(["-n", "1"]) == [sys.executable, "train.py", "-n", "1"]
     assert find_program("sub/train.py", code).argv([]) == [sys.executable, "sub/train.py"]
@@ -37,7 +37,7 @@ def test_what_is_executed_for_each_kind(code: Path) -> None:
     assert find_program("run.sh", code).requirements() == []
 
 
-def test_a_command_that_names_no_interpreter_is_read_by_the_shell(code: Path) -> None:
+def test_command_without_interpreter_line_runs_in_the_shell(code: Path) -> None:
     (code / "run.sh").write_text("echo hello\n")
     assert find_program("run.sh", code).argv(["x"]) == ["/bin/sh", "./run.sh", "x"]
 
@@ -63,41 +63,29 @@ def test_a_program_outside_the_code_or_missing_is_refused(code: Path, name: str)
         find_program(name, code)
 
 
-def test_a_missing_program_is_told_with_what_is_there(code: Path) -> None:
+def test_missing_program_error_lists_the_code_folder(code: Path) -> None:
     put(code, "other.py", "lib/x.py")
-    with pytest.raises(ProgramError, match=r"'train\.py' is not in .*, which holds lib/, other\.py\."):
+    with pytest.raises(ProgramError, match=r"'train\.py' is not in .*, which contains lib/, other\.py\."):
         find_program("train.py", code)
 
 
 def test_a_link_out_of_the_code_is_refused(code: Path) -> None:
     (code.parent / "elsewhere.py").write_text("")
     (code / "train.py").symlink_to("../elsewhere.py")
-    with pytest.raises(ProgramError, match="leads out of"):
+    with pytest.raises(ProgramError, match="which is outside"):
         find_program("train.py", code)
 
 
 @pytest.mark.parametrize("name", [None, ""])
-def test_a_job_without_a_program_is_told_what_to_set(code: Path, name: str | None) -> None:
+def test_job_without_program_error_names_the_hyperparameter(code: Path, name: str | None) -> None:
     with pytest.raises(ProgramError, match="sagemaker_program"):
         find_program(name, code)
 
 
-def test_a_shell_program_gets_its_arguments_unread_by_any_shell(host: Host) -> None:
+def test_no_shell_interprets_the_arguments_of_a_shell_program(host: Host) -> None:
     host.job('#!/bin/sh\nprintf "%s|" "$@"\n', program="run.sh", text="$HOME; `ls` 'x'")
     assert host.run() == 0
     assert host.of_rank(0) == ["--text|$HOME; `ls` 'x'|"]
-
-
-def make_wheel(folder: Path) -> str:
-    name = "smdp_demo-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(folder / name, "w") as wheel:
-        wheel.writestr("smdp_demo.py", "WORD = 'installed'")
-        wheel.writestr("smdp_demo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: smdp-demo\nVersion: 1.0\n")
-        wheel.writestr(
-            "smdp_demo-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr("smdp_demo-1.0.dist-info/RECORD", "")
-    return name
 
 
 def test_requirements_are_installed_before_the_script_runs(host: Host, tmp_path: Path) -> None:
@@ -108,7 +96,7 @@ def test_requirements_are_installed_before_the_script_runs(host: Host, tmp_path:
     assert "[algo-1] installing with pip: -r requirements.txt" in host.lines
 
 
-def test_requirements_that_cannot_be_met_fail_the_job_with_pips_words(host: Host) -> None:
+def test_failed_requirements_fail_the_job_with_pips_message(host: Host) -> None:
     host.job("print('never')")
     host.code("requirements.txt", "smdp-no-such-distribution==1.0")
     assert host.run(PIP_NO_INDEX="1") == 1
@@ -120,11 +108,11 @@ def test_requirements_that_cannot_be_met_fail_the_job_with_pips_words(host: Host
 def test_a_stop_signal_during_pip_ends_it(host: Host) -> None:
     host.job("print('never')")
     host.code("requirements.txt", "anything")
-    # The code folder is pip's working folder, so this stands in for a pip that takes long.
+    # The code folder is pip's working folder, so this module replaces pip and takes long.
     host.code("pip/__init__.py", "")
     host.code("pip/__main__.py", "import time; print('downloading', flush=True); time.sleep(600)")
     host.start()
     host.wait_for_line("downloading")
     host.signal()
-    assert host.end() == 143
+    assert host.wait() == 143
     assert host.of_rank(0) == []

@@ -13,19 +13,19 @@ from smdp_entrypoint.contract.platform_files import read_contract
 from smdp_entrypoint.contract.settings import Settings
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 TWELVE = sorted(f"algo-{number}" for number in range(1, 13))
 Plan = Callable[..., Layout]
 
 
 @pytest.fixture
-def plan(host: Host, said: list[str]) -> Plan:
+def plan(host: Host, messages: list[str]) -> Plan:
     def plan(resources: dict[str, Any], gpus: int = 0, neurons: int = 0, environ: Any = None, **flags: Any) -> Layout:
         host.config("resourceconfig.json", {"current_host": "algo-1", "hosts": ["algo-1"], **resources})
         host.config("hyperparameters.json", {name: json.dumps(value) for name, value in flags.items()})
         settings = Settings.from_environment(environ or {})
-        return plan_layout(read_contract(MlTree(host.root)), settings, Devices(4, gpus, neurons), said.append)
+        return plan_layout(read_contract(MlTree(host.root)), settings, Devices(4, gpus, neurons), messages.append)
 
     return plan
 
@@ -64,27 +64,27 @@ def test_the_number_of_workers(
         ("sagemaker_pytorch_xla_multi_worker_enabled", "starts no XLA multi-worker launcher"),
     ],
 )
-def test_a_distribution_that_is_not_started_is_named(plan: Plan, said: list[str], flag: str, expected: str) -> None:
+def test_unsupported_distribution_is_logged(plan: Plan, messages: list[str], flag: str, expected: str) -> None:
     plan({}, **{flag: True})
-    assert f"{flag} is set: this entrypoint {expected}" in said
-    said.clear()
+    assert f"{flag} is set: this entrypoint {expected}" in messages
+    messages.clear()
     plan({}, **{flag: False})
-    assert not any(flag in line for line in said)
+    assert not any(flag in line for line in messages)
 
 
-def test_a_job_without_a_flag_is_told_why_it_gets_several_workers(plan: Plan, said: list[str]) -> None:
+def test_job_without_flag_logs_why_it_has_several_workers(plan: Plan, messages: list[str]) -> None:
     plan({}, gpus=4)
-    assert "sets no data parallel flag" in said[-1]
+    assert "sets no data parallel flag" in messages[-1]
     plan({}, gpus=4, sagemaker_pytorch_ddp_enabled=True)
-    assert said[-1] == "1 host(s), 4 worker(s) on each (one per GPU), world size 4"
+    assert messages[-1] == "1 host(s), 4 worker(s) on each (one per GPU), world size 4"
 
 
-def test_a_senseless_number_of_workers_is_refused(plan: Plan) -> None:
+def test_invalid_number_of_workers_is_refused(plan: Plan) -> None:
     with pytest.raises(ContractError, match="sagemaker_mpi_num_of_processes_per_host"):
         plan({}, sagemaker_mpi_num_of_processes_per_host="many")
 
 
-def test_only_the_distributions_groups_train_together(plan: Plan) -> None:
+def test_only_groups_of_the_distribution_train_together(plan: Plan) -> None:
     groups = [
         {"instance_group_name": "gpu", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-2", "algo-3"]},
         {"instance_group_name": "cpu", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},

@@ -1,4 +1,4 @@
-"""A worker that fails ends the job with its own code, and the right one of several is named."""
+"""A failed worker ends the job with its own exit code, and the first of several failures is reported."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from smdp_entrypoint.processes.signals import Signals
 from smdp_entrypoint.processes.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
-# Ranks take turns by files in the code folder, so that the order of events is the test's and not the machine's.
+# Files in the code folder order the ranks' steps, so that the order of events does not depend on the machine.
 TURNS = """
 import os, signal, sys, time
 rank = int(os.environ["RANK"])
@@ -34,7 +34,7 @@ def wait_for(name):
 """
 
 
-def test_an_exception_is_reported_with_place_code_and_traceback(host: Host) -> None:
+def test_exception_is_reported_with_rank_exit_code_and_traceback(host: Host) -> None:
     host.job(TURNS + 'if rank == 1: raise ValueError("bad thing")\nwait_for("never")')
     assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
     first, *rest = host.failure.splitlines()
@@ -48,24 +48,24 @@ def test_an_exception_is_reported_with_place_code_and_traceback(host: Host) -> N
     assert not (host.root / "output/success").exists()
 
 
-def test_an_exit_code_without_traceback_is_passed_on(host: Host) -> None:
-    host.job('import sys; print("cannot go on", file=sys.stderr); sys.exit(3)')
+def test_exit_code_without_traceback_is_the_containers(host: Host) -> None:
+    host.job('import sys; print("cannot continue", file=sys.stderr); sys.exit(3)')
     assert host.run() == 3
-    assert host.failure == "rank 0 on algo-1 ended with exit code 3\ncannot go on"
+    assert host.failure == "rank 0 on algo-1 exited with code 3\ncannot continue"
     assert host.events("worker_exit")[0]["code"] == 3
 
 
-def test_a_worker_killed_from_outside(host: Host) -> None:
+def test_killed_worker_is_reported_with_signal(host: Host) -> None:
     host.job(TURNS + 'print("pid", os.getpid())\nwait_for("never")').start()
     pid = int(host.wait_for_line("pid").split()[-1])
     os.kill(pid, signal.SIGKILL)
-    assert host.end() == 137
+    assert host.wait() == 137
     assert host.failure == "rank 0 on algo-1 was killed by SIGKILL (out of memory, or killed from outside)"
     (event,) = host.events("worker_exit")
     assert (event["code"], event["signal"]) == (None, "SIGKILL")
 
 
-def test_the_first_to_fail_is_named_although_it_ends_last(host: Host) -> None:
+def test_first_failed_rank_is_the_cause_although_it_exits_last(host: Host) -> None:
     host.job(
         TURNS
         + """
@@ -81,7 +81,7 @@ raise RuntimeError("a consequence")
 """
     )
     assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
-    # On a busy machine it is named before it has ended, and then without its code.
+    # On a busy machine it is reported before it exits, and then without its exit code.
     assert host.failure.startswith("ValueError: the cause (rank 1 on algo-1")
     times = {event["rank"]: event["time"] for event in host.events("worker_exit")}
     assert times[1] < times[0]
@@ -108,7 +108,7 @@ raise RuntimeError("a consequence")
     assert (events[1]["code"], events[1]["signal"]) == (None, None)
 
 
-def test_an_early_traceback_that_was_handled_is_not_the_cause(host: Host) -> None:
+def test_handled_traceback_is_not_the_cause(host: Host) -> None:
     host.job(
         TURNS
         + """
@@ -120,9 +120,9 @@ if rank == 0:
         traceback.print_exc()
     for number in range(200):
         print("step", number, file=sys.stderr)
-    say("rank 0 goes on")
+    say("rank 0 continues")
     wait_for("never")
-wait_for("rank 0 goes on")
+wait_for("rank 0 continues")
 raise ValueError("the cause")
 """
     )
@@ -130,7 +130,7 @@ raise ValueError("the cause")
     assert host.failure.splitlines()[0] == "ValueError: the cause (rank 1 on algo-1, exit code 1)"
 
 
-def test_a_running_worker_with_an_old_handled_traceback_is_not_blamed(host: Host) -> None:
+def test_running_worker_with_an_old_traceback_is_not_the_cause(host: Host) -> None:
     host.job(
         TURNS
         + """
@@ -142,38 +142,38 @@ if rank == 0:
         traceback.print_exc()
     for number in range(12):
         print("step", number, file=sys.stderr)
-    say("rank 0 goes on")
+    say("rank 0 continues")
     wait_for("never")
-wait_for("rank 0 goes on")
+wait_for("rank 0 continues")
 sys.exit(9)
 """
     )
     assert host.run(SMDP_WORKERS_PER_HOST="2") == 9
-    assert host.failure == "rank 1 on algo-1 ended with exit code 9"
+    assert host.failure == "rank 1 on algo-1 exited with code 9"
 
 
-def test_a_chained_exception_is_named_by_its_last_block(host: Host) -> None:
+def test_chained_exception_is_reported_by_its_last_block(host: Host) -> None:
     host.job('try:\n    {}["x"]\nexcept KeyError:\n    raise RuntimeError("no x")')
     assert host.run() == 1
     assert host.failure.splitlines()[0] == "RuntimeError: no x (rank 0 on algo-1, exit code 1)"
     assert "KeyError: 'x'" in host.failure
 
 
-def test_a_worker_that_ends_well_while_others_run_is_no_failure(host: Host) -> None:
-    host.job(TURNS + 'if rank == 1: wait_for("rank 0 was seen to end")')
+def test_worker_that_exits_with_0_before_others_is_no_failure(host: Host) -> None:
+    host.job(TURNS + 'if rank == 1: wait_for("rank 0 has exited")')
     host.start(SMDP_WORKERS_PER_HOST="2")
     host.wait_for_line("workers_started")
-    host.code("rank 0 was seen to end", "")
-    assert host.end() == 0
+    host.code("rank 0 has exited", "")
+    assert host.wait() == 0
 
 
-def test_the_scripts_own_failure_file_is_kept_in_front(host: Host) -> None:
+def test_scripts_own_failure_text_comes_first(host: Host) -> None:
     host.job('import os; open(os.environ["SM_OUTPUT_DIR"] + "/failure", "w").write("my reason"); raise ValueError("x")')
     assert host.run() == 1
     assert host.failure.splitlines()[:2] == ["my reason", "ValueError: x (rank 0 on algo-1, exit code 1)"]
 
 
-def test_a_failure_file_written_while_being_ended_is_kept_too(host: Host) -> None:
+def test_failure_text_written_after_sigterm_comes_first(host: Host) -> None:
     host.job(
         TURNS
         + """
@@ -183,7 +183,7 @@ if rank == 1:
 
 def last_words(signum, frame):
     with open(os.environ["SM_OUTPUT_DIR"] + "/failure", "w") as file:
-        file.write("rank 0 was told to end")
+        file.write("rank 0 got SIGTERM")
     sys.exit(5)
 
 signal.signal(signal.SIGTERM, last_words)
@@ -193,7 +193,7 @@ wait_for("never")
     )
     assert host.run(SMDP_WORKERS_PER_HOST="2") == 1
     assert host.failure.splitlines()[:2] == [
-        "rank 0 was told to end",
+        "rank 0 got SIGTERM",
         "ValueError: x (rank 1 on algo-1, exit code 1)",
     ]
 
@@ -210,24 +210,24 @@ def test_workers_that_outlive_a_failure_and_a_sigterm_are_killed(
     with Path(os.devnull).open("wb") as null:
         loop = Supervisor([ignores, fails], Console(null.fileno()), Signals(), stop_budget=60)
         loop.run()
-    assert fails.ended is not None
-    assert fails.ended.code == 4
-    assert ignores.ended is not None
-    assert ignores.ended.signum == signal.SIGKILL
+    assert fails.exit_status is not None
+    assert fails.exit_status.code == 4
+    assert ignores.exit_status is not None
+    assert ignores.exit_status.signum == signal.SIGKILL
 
 
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
         ({"hyperparameters.json": "{]"}, "hyperparameters.json cannot be read: Expecting property name"),
-        ({"resourceconfig.json": "{}"}, 'resourceconfig.json: "hosts" must be a list of host names'),
+        ({"resourceconfig.json": "{}"}, 'resourceconfig.json: "hosts" must be a list of different host names'),
         ({"hyperparameters.json": "{}"}, "The job names no program"),
         ({"hyperparameters.json": '{"sagemaker_program": "../x.py"}'}, "must be a path within the source folder"),
         ({"hyperparameters.json": '{"sagemaker_program": "x.py"}'}, "'x.py' is not in"),
     ],
     ids=["not-json", "no-hosts", "no-program", "program-outside", "program-missing"],
 )
-def test_the_platforms_mistakes_are_told_in_one_line(host: Host, files: dict[str, str], reason: str) -> None:
+def test_malformed_platform_files_give_a_one_line_error(host: Host, files: dict[str, str], reason: str) -> None:
     host.job("print('never')")
     for name, content in files.items():
         host.config(name, content)
@@ -237,25 +237,25 @@ def test_the_platforms_mistakes_are_told_in_one_line(host: Host, files: dict[str
     assert "Traceback" not in host.text
 
 
-def test_an_argument_that_no_process_can_have_is_told(host: Host) -> None:
+def test_invalid_argument_gives_a_one_line_error(host: Host) -> None:
     host.job("print('never')", text="a\0b")
     assert host.run() == 1
     assert "cannot be started" in host.failure
     assert "Traceback" not in host.text
 
 
-def test_a_bug_of_ours_is_told_as_one(host: Host) -> None:
+def test_internal_error_is_reported_as_one(host: Host) -> None:
     # A stand-in module makes the entrypoint itself break.
     host.job("print('never')")
     host.code("../broken/sitecustomize.py", "import socket; socket.if_nameindex = None")
     host.config("resourceconfig.json", {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"})
     environ = host.environ()
     assert host.run(PYTHONPATH=f"{host.root / 'broken'}:{environ['PYTHONPATH']}") == 1
-    assert host.failure.startswith("TypeError: 'NoneType' object is not callable (a bug in smdp-entrypoint")
+    assert host.failure.startswith("TypeError: 'NoneType' object is not callable (internal error in smdp-entrypoint")
     assert "Traceback (most recent call last)" in host.text
 
 
-def test_events_are_single_json_lines_in_the_order_of_the_page(host: Host) -> None:
+def test_events_are_single_json_lines_with_documented_field_order(host: Host) -> None:
     host.job("raise SystemExit(2)")
     host.run()
     lines = [line.partition("] ")[2] for line in host.lines if '"smdp_event"' in line]

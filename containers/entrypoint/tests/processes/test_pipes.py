@@ -10,7 +10,7 @@ import pytest
 from smdp_entrypoint.processes.pipes import WriteTime, open_dated_pipe
 
 
-def test_a_pipe_tells_when_it_was_written_to() -> None:
+def test_pipe_reports_its_write_time() -> None:
     reading, writing = open_dated_pipe()
     try:
         written = WriteTime(reading)
@@ -27,7 +27,7 @@ def test_a_pipe_tells_when_it_was_written_to() -> None:
         os.close(writing)
 
 
-def test_without_a_place_for_it_an_ordinary_pipe_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ordinary_pipe_is_used_without_a_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     reading, writing = open_dated_pipe()
     os.write(writing, b"x")

@@ -17,7 +17,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 from botocore.loaders import Loader
-from loopback import serving
+from entrypoint_support.loopback import serving
 
 from smdp_entrypoint.contract.errors import SourceError
 from smdp_entrypoint.fetch.credentials import find_credentials
@@ -25,7 +25,7 @@ from smdp_entrypoint.fetch.s3 import Download, S3Object, object_url
 from smdp_entrypoint.fetch.sigv4 import Credentials, Request, signed
 
 if TYPE_CHECKING:
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-west-1"}
 Answer = Callable[["Handler"], None]
@@ -85,8 +85,8 @@ def truncated(body: bytes) -> Answer:
     return answer
 
 
-def download(server: Server, said: list[str], uri: str = "s3://bucket/some/key.tar.gz") -> bytes:
-    download = Download(S3Object.parse(uri), {**KEYS, "AWS_ENDPOINT_URL": server.url}, said.append)
+def download(server: Server, messages: list[str], uri: str = "s3://bucket/some/key.tar.gz") -> bytes:
+    download = Download(S3Object.parse(uri), {**KEYS, "AWS_ENDPOINT_URL": server.url}, messages.append)
     download.first_pause = 0.01
     target = io.BytesIO(b"left over from before")
     assert download.to(target) == len(target.getvalue())
@@ -107,7 +107,7 @@ def region_of(request: tuple[str, dict[str, str]]) -> str:
         ("s3://bucket/key", "http://127.0.0.1:5000"),
     ],
 )
-def test_the_signature_is_botocores(uri: str, endpoint: str, token: str | None) -> None:
+def test_signature_equals_botocores(uri: str, endpoint: str, token: str | None) -> None:
     now = datetime(2026, 11, 21, 1, 2, 3, tzinfo=timezone.utc)
     url = object_url(S3Object.parse(uri), "eu-west-1", {"AWS_ENDPOINT_URL": endpoint})
     host, _, path = url.partition("://")[2].partition("/")
@@ -129,7 +129,7 @@ def test_the_signature_is_botocores(uri: str, endpoint: str, token: str | None) 
         ("dotted.bucket", "eu-west-1", "https://s3.eu-west-1.amazonaws.com/dotted.bucket/a%20b/c"),
     ],
 )
-def test_without_an_endpoint_the_regions_address_is_used(bucket: str, region: str, url: str) -> None:
+def test_default_endpoint_is_the_regions(bucket: str, region: str, url: str) -> None:
     assert object_url(S3Object(bucket, "a b/c"), region, {}) == url
 
 
@@ -143,50 +143,50 @@ def test_every_region_has_the_domain_of_its_partition() -> None:
         assert object_url(S3Object("bucket", "key"), region, {}) == f"https://bucket.s3.{region}.{suffix}/key"
 
 
-def test_the_s3_endpoint_goes_before_the_general_one() -> None:
+def test_s3_endpoint_precedes_the_general_one() -> None:
     environ = {"AWS_ENDPOINT_URL": "http://general", "AWS_ENDPOINT_URL_S3": "http://special/base/"}
     assert object_url(S3Object("b", "k"), "eu-west-1", environ) == "http://special/base/b/k"
 
 
 @pytest.mark.parametrize("uri", ["s3://", "s3://bucket", "s3://bucket/", "s3:///key", "http://bucket/key"])
-def test_what_names_no_object_is_refused(uri: str) -> None:
+def test_uri_without_object_is_refused(uri: str) -> None:
     with pytest.raises(SourceError, match=r"s3://bucket/key"):
         S3Object.parse(uri)
 
 
-def test_an_object_is_written_from_the_beginning(server: Server, said: list[str]) -> None:
+def test_object_overwrites_the_target_from_its_beginning(server: Server, messages: list[str]) -> None:
     body = bytes(range(256)) * 9000
     server.answers = [ok(body)]
-    assert download(server, said) == body
+    assert download(server, messages) == body
     assert server.requests[0][0] == "/bucket/some/key.tar.gz"
 
 
-def test_an_overloaded_service_and_a_cut_body_are_tried_again(server: Server, said: list[str]) -> None:
+def test_overload_and_truncated_body_are_retried(server: Server, messages: list[str]) -> None:
     server.answers = [error(503, "SlowDown"), error(500), truncated(b"half"), ok(b"whole")]
-    assert download(server, said) == b"whole"
-    assert len(said) == 3
-    assert "SlowDown" in said[0]
-    assert "ended after 4 of 104 bytes" in said[2]
+    assert download(server, messages) == b"whole"
+    assert len(messages) == 3
+    assert "SlowDown" in messages[0]
+    assert "ended after 4 of 104 bytes" in messages[2]
 
 
-def test_tries_have_an_end(server: Server, said: list[str]) -> None:
+def test_number_of_retries_is_limited(server: Server, messages: list[str]) -> None:
     server.answers = [error(503, "SlowDown")]
     with pytest.raises(SourceError, match="could not be downloaded in 5 attempts: HTTP 503 SlowDown"):
-        download(server, said)
+        download(server, messages)
     assert len(server.requests) == 5
 
 
-def test_a_refusal_is_not_tried_again_and_says_what_is_needed(server: Server, said: list[str]) -> None:
+def test_refusal_is_not_retried_and_names_the_permission(server: Server, messages: list[str]) -> None:
     server.answers = [error(403, "AccessDenied", "no way")]
     with pytest.raises(SourceError, match=r"HTTP 403 AccessDenied: no way\. The job's role needs s3:GetObject"):
-        download(server, said)
+        download(server, messages)
     assert len(server.requests) == 1
 
 
-def test_a_missing_object_is_named(server: Server, said: list[str]) -> None:
+def test_a_missing_object_is_named(server: Server, messages: list[str]) -> None:
     server.answers = [error(404, "NoSuchKey")]
     with pytest.raises(SourceError, match=r"s3://bucket/some/key\.tar\.gz .*NoSuchKey.*sagemaker_submit_directory"):
-        download(server, said)
+        download(server, messages)
 
 
 @pytest.mark.parametrize(
@@ -198,35 +198,35 @@ def test_a_missing_object_is_named(server: Server, said: list[str]) -> None:
     ],
     ids=["header", "body", "location"],
 )
-def test_another_region_is_followed_once(server: Server, said: list[str], answer: Answer) -> None:
+def test_another_region_is_followed_once(server: Server, messages: list[str], answer: Answer) -> None:
     server.answers = [answer, ok(b"there")]
-    assert download(server, said) == b"there"
+    assert download(server, messages) == b"there"
     assert [region_of(request) for request in server.requests] == ["eu-west-1", "ap-south-1"]
 
 
-def test_a_ring_of_regions_is_left(server: Server, said: list[str]) -> None:
+def test_repeated_region_redirect_is_refused(server: Server, messages: list[str]) -> None:
     server.answers = [
         error(301, "PermanentRedirect", x_amz_bucket_region="ap-south-1"),
         error(301, "PermanentRedirect", x_amz_bucket_region="eu-west-1"),
     ]
-    with pytest.raises(SourceError, match="from region ap-south-1 on again"):
-        download(server, said)
+    with pytest.raises(SourceError, match="S3 redirects again from region ap-south-1"):
+        download(server, messages)
 
 
-def test_a_redirect_to_a_foreign_host_is_not_followed(server: Server, said: list[str]) -> None:
+def test_a_redirect_to_a_foreign_host_is_not_followed(server: Server, messages: list[str]) -> None:
     server.answers = [error(307, "TemporaryRedirect", Location="http://evil.example/key")]
     with pytest.raises(SourceError, match="HTTP 307"):
-        download(server, said)
+        download(server, messages)
     assert len(server.requests) == 1
 
 
-def test_credentials_of_the_environment_go_first() -> None:
-    found = find_credentials({**KEYS, "AWS_SESSION_TOKEN": "t", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "ftp://x"})
-    assert (found.access_key, found.secret_key, found.token) == ("AKIDEXAMPLE", "secret", "t")
-    assert "secret" not in repr(found)
+def test_environment_credentials_come_first() -> None:
+    credentials = find_credentials({**KEYS, "AWS_SESSION_TOKEN": "t", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "ftp://x"})
+    assert (credentials.access_key, credentials.secret_key, credentials.token) == ("AKIDEXAMPLE", "secret", "t")
+    assert "secret" not in repr(credentials)
 
 
-def test_credentials_of_the_container_are_asked_for_with_its_token(server: Server) -> None:
+def test_container_credentials_are_requested_with_the_token(server: Server) -> None:
     answer = {"AccessKeyId": "A", "SecretAccessKey": "S", "Token": "T", "Expiration": "2030-01-01T00:00:00Z"}
     server.answers = [error(500), ok(json.dumps(answer).encode())]
     environ = {
@@ -239,23 +239,21 @@ def test_credentials_of_the_container_are_asked_for_with_its_token(server: Serve
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.1/role", "http://example.com/role", "ftp://127.0.0.1/", "nonsense"])
-def test_credentials_are_not_asked_for_in_the_clear_over_the_network(url: str) -> None:
+def test_credentials_are_not_requested_over_plain_http(url: str) -> None:
     with pytest.raises(SourceError, match="must be https or a loopback address"):
         find_credentials({"AWS_CONTAINER_CREDENTIALS_FULL_URI": url})
 
 
-def test_the_platforms_own_service_is_asked_with_a_relative_address(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_uri_requests_the_platforms_service(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.dumps({"AccessKeyId": "a", "SecretAccessKey": "s", "Token": "t", "Expiration": "x"}).encode()
     server.answers = [lambda handler: handler.reply(200, body)]
     monkeypatch.setattr("smdp_entrypoint.fetch.credentials._CONTAINER_SERVICE", server.url)
-    found = find_credentials({"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/credentials/1?x=2"})
-    assert found == Credentials("a", "s", "t")
+    environ = {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/credentials/1?x=2"}
+    assert find_credentials(environ) == Credentials("a", "s", "t")
     assert [path for path, _ in server.requests] == ["/v2/credentials/1?x=2"]
 
 
-def test_a_token_in_a_file_goes_before_the_one_in_a_variable(server: Server, tmp_path: Path) -> None:
+def test_token_file_precedes_the_token_variable(server: Server, tmp_path: Path) -> None:
     body = json.dumps({"AccessKeyId": "a", "SecretAccessKey": "s"}).encode()
     server.answers = [lambda handler: handler.reply(200, body)]
     environ = {
@@ -270,7 +268,7 @@ def test_a_token_in_a_file_goes_before_the_one_in_a_variable(server: Server, tmp
     assert server.requests[0][1]["Authorization"] == "new"
 
 
-def test_no_credentials_at_all_are_told_with_what_to_set() -> None:
+def test_missing_credentials_error_names_the_variables() -> None:
     with pytest.raises(SourceError, match="AWS_ACCESS_KEY_ID"):
         find_credentials({})
 
@@ -300,17 +298,17 @@ def test_a_job_whose_source_is_refused_fails_with_the_reason_and_no_traceback(se
 
 
 def test_a_stop_signal_during_the_download_ends_it(server: Server, host: Host) -> None:
-    asked, go = threading.Event(), threading.Event()
+    requested, release = threading.Event(), threading.Event()
 
     def stall(handler: Handler) -> None:
-        asked.set()
-        go.wait(120)
+        requested.set()
+        release.wait(120)
 
     server.answers = [stall]
     host.job(sagemaker_submit_directory="s3://bucket/sourcedir.tar.gz").start(AWS_ENDPOINT_URL=server.url, **KEYS)
-    assert asked.wait(120)
+    assert requested.wait(120)
     host.signal()
-    assert host.end() == 143
-    go.set()
-    assert "SIGTERM received before any worker was started" in host.text
+    assert host.wait() == 143
+    release.set()
+    assert "SIGTERM received before any worker started" in host.text
     assert host.failure == ""

@@ -1,4 +1,4 @@
-"""Two ends of a connection let each other in only if both have the job's key."""
+"""The two ends of a connection accept each other only if both have the job's key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def converse(listening: Link, calling: Link, rounds: int = 3) -> None:
             assert link.receive() == []
 
 
-def test_both_have_the_key(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_peers_with_the_key_exchange_messages(ends: tuple[socket.socket, socket.socket]) -> None:
     listening, calling = ListeningLink(ends[0], KEY, {"algo-2"}), CallingLink(ends[1], KEY, "algo-2", "algo-1")
     converse(listening, calling)
     assert (listening.host, calling.host) == ("algo-2", "algo-1")
@@ -42,9 +42,9 @@ def test_both_have_the_key(ends: tuple[socket.socket, socket.socket]) -> None:
 
 @pytest.mark.parametrize(
     ("key", "name", "reason"),
-    [(OTHER_KEY, "algo-2", "the caller does not have"), (KEY, "algo-9", "the caller does not have")],
+    [(OTHER_KEY, "algo-2", "the connecting side does not have"), (KEY, "algo-9", "the connecting side does not have")],
 )
-def test_a_caller_without_the_key_or_of_another_job(
+def test_client_without_the_key_or_of_another_job_is_refused(
     ends: tuple[socket.socket, socket.socket], key: bytes, name: str, reason: str
 ) -> None:
     listening, calling = ListeningLink(ends[0], KEY, {"algo-2"}), CallingLink(ends[1], key, name, "algo-1")
@@ -54,15 +54,15 @@ def test_a_caller_without_the_key_or_of_another_job(
     assert not calling.proved
 
 
-def test_who_answers_must_have_the_key_too(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_listening_side_without_the_key_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
     calling = CallingLink(ends[1], KEY, "algo-2", "algo-1")
     ends[0].sendall(b'{"nonce": "1"}\n{"proof": "2"}\n')
-    with pytest.raises(LinkError, match="who answers does not have"):
+    with pytest.raises(LinkError, match="the listening side does not have"):
         calling.receive()
 
 
 @pytest.mark.parametrize("bytes_", [b"x\n", b"[1]\n", b"[" * 50_000 + b"\n", b"\xff\n", b"x" * 65_600])
-def test_what_is_no_message_ends_the_connection(ends: tuple[socket.socket, socket.socket], bytes_: bytes) -> None:
+def test_malformed_message_closes_the_connection(ends: tuple[socket.socket, socket.socket], bytes_: bytes) -> None:
     link = ListeningLink(ends[0], KEY, {"algo-2"})
     ends[1].sendall(bytes_)
     with pytest.raises(LinkError, match="message"):
@@ -74,12 +74,12 @@ def test_what_is_no_message_ends_the_connection(ends: tuple[socket.socket, socke
     "change",
     [{"began": "soon"}, {"began": float("nan")}, {"code": 0}, {"code": 1e400}, {"summary": ""}, {"precedence": None}],
 )
-def test_what_is_no_report_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"no report|could not convert"):
+def test_malformed_report_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"not a report|could not convert"):
         Report.parse({**REPORT.fields(), **change})
 
 
-def test_the_earliest_report_wins_and_within_a_moment_the_crash() -> None:
+def test_earliest_report_is_first_and_a_crash_precedes_others_of_the_same_moment() -> None:
     later = Report("algo-1", 100.1, 0, 137, "killed")
     assert first_report([REPORT, later]) == later
     assert first_report([REPORT, Report("algo-1", 101.0, 0, 137, "killed")]) == REPORT

@@ -17,7 +17,7 @@ from smdp_entrypoint.contract.ranks import (
     Master,
     default_variables,
     host_variables,
-    startable,
+    valid_variables,
     with_code_on_path,
     worker_variables,
 )
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.conformance
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Host
+    from entrypoint_support.host import Host
 
 HYPERPARAMETERS = {
     "sagemaker_program": '"train.py"',
@@ -138,17 +138,17 @@ def facts(host: Host) -> Facts:
 
 
 def test_every_sm_variable_has_the_toolkits_name_and_form(facts: Facts, host: Host) -> None:
-    shown = {name: value.replace(str(host.root), "ROOT") for name, value in sm_variables(facts).items()}
-    assert shown == EXPECTED
+    variables = {name: value.replace(str(host.root), "ROOT") for name, value in sm_variables(facts).items()}
+    assert variables == EXPECTED
 
 
-def test_topology_is_exported_only_where_the_platform_tells_it(facts: Facts, host: Host) -> None:
+def test_topology_is_exported_only_if_the_platform_provides_it(facts: Facts, host: Host) -> None:
     host.config("resourceconfig.json", {**RESOURCES, "topology": [{"hostName": "algo-1"}]})
-    told = Facts(read_contract(facts.tree), facts.tree, facts.devices, {})
-    assert sm_variables(told)["SM_TOPOLOGY"] == '[{"hostName":"algo-1"}]'
+    with_topology = Facts(read_contract(facts.tree), facts.tree, facts.devices, {})
+    assert sm_variables(with_topology)["SM_TOPOLOGY"] == '[{"hostName":"algo-1"}]'
 
 
-def test_what_the_toolkit_leaves_for_scripts(facts: Facts) -> None:
+def test_toolkit_variables_without_prefix(facts: Facts) -> None:
     assert toolkit_variables(facts) == {
         "CURRENT_HOST": "algo-2",
         "SAGEMAKER_JOB_NAME": "mnist-1",
@@ -156,13 +156,13 @@ def test_what_the_toolkit_leaves_for_scripts(facts: Facts) -> None:
     }
 
 
-def test_the_images_variables_name_the_program_before_the_hyperparameter(facts: Facts) -> None:
+def test_image_variable_overrides_the_program_hyperparameter(facts: Facts) -> None:
     own = Facts(facts.contract, facts.tree, facts.devices, {"SAGEMAKER_PROGRAM": "other.py"})
     assert sm_variables(own)["SM_USER_ENTRY_POINT"] == "other.py"
 
 
 @pytest.mark.parametrize(
-    ("of_the_host", "asked", "expected"),
+    ("of_the_host", "requested", "expected"),
     [
         ("ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p3dn.24xlarge"),
         ("ml.p3dn.24xlarge", None, "ml.p3dn.24xlarge"),
@@ -170,11 +170,11 @@ def test_the_images_variables_name_the_program_before_the_hyperparameter(facts: 
         (None, None, "local"),
     ],
 )
-def test_the_instance_type_is_that_of_the_host_not_the_one_asked_for(
-    facts: Facts, host: Host, of_the_host: str | None, asked: str | None, expected: str
+def test_instance_type_is_the_hosts_not_the_requested_one(
+    facts: Facts, host: Host, of_the_host: str | None, requested: str | None, expected: str
 ) -> None:
     host.config("resourceconfig.json", {**RESOURCES, "current_instance_type": of_the_host})
-    host.config("hyperparameters.json", {"sagemaker_instance_type": f'"{asked}"'} if asked else {})
+    host.config("hyperparameters.json", {"sagemaker_instance_type": f'"{requested}"'} if requested else {})
     layout = Layout(("algo-1", "algo-2"), "algo-2", 8)
     variables = host_variables(read_contract(facts.tree), layout, Master("algo-1", "10.0.0.5", 7777))
     assert variables["SAGEMAKER_INSTANCE_TYPE"] == expected
@@ -209,7 +209,7 @@ def test_the_ranks_of_the_second_of_two_hosts(facts: Facts) -> None:
 MIRRORED = {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
 
 
-def test_the_mirrored_strategy_finds_its_cluster(facts: Facts, host: Host) -> None:
+def test_mirrored_strategy_gets_tf_config(facts: Facts, host: Host) -> None:
     host.config("hyperparameters.json", MIRRORED)
     hosts = tuple(RESOURCES["hosts"])
     variables = host_variables(read_contract(facts.tree), Layout(hosts, "algo-2", 1), Master("algo-1", "10.0.0.5", 1))
@@ -232,8 +232,8 @@ def test_one_host_is_a_single_node_for_the_library(facts: Facts) -> None:
     assert "SMDATAPARALLEL_SERVER_ADDR" not in variables
 
 
-def test_threads_are_shared_out_and_the_interface_is_named_if_it_exists(facts: Facts, said: list[str]) -> None:
-    many = default_variables(facts.contract, Layout(("algo-2",), "algo-2", 10_000), facts.devices, {}, said.append)
+def test_threads_are_divided_and_an_existing_interface_is_set(facts: Facts, messages: list[str]) -> None:
+    many = default_variables(facts.contract, Layout(("algo-2",), "algo-2", 10_000), facts.devices, {}, messages.append)
     assert many == {
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1",
@@ -241,29 +241,29 @@ def test_threads_are_shared_out_and_the_interface_is_named_if_it_exists(facts: F
         "GLOO_SOCKET_IFNAME": "lo",
     }
     assert "OMP_NUM_THREADS" not in default_variables(
-        facts.contract, Layout(("algo-2",), "algo-2", 1), facts.devices, {}, said.append
+        facts.contract, Layout(("algo-2",), "algo-2", 1), facts.devices, {}, messages.append
     )
-    assert said == []
+    assert messages == []
 
 
-def test_a_missing_interface_is_told_and_not_forced_on_the_libraries(facts: Facts, host: Host, said: list[str]) -> None:
+def test_missing_interface_is_logged_and_not_set(facts: Facts, host: Host, messages: list[str]) -> None:
     host.config("resourceconfig.json", {**RESOURCES, "network_interface_name": "eth77"})
     contract = read_contract(facts.tree)
-    assert default_variables(contract, Layout(("algo-2",), "algo-2", 1), facts.devices, {}, said.append) == {
+    assert default_variables(contract, Layout(("algo-2",), "algo-2", 1), facts.devices, {}, messages.append) == {
         "PYTHONUNBUFFERED": "1"
     }
-    assert "eth77" in said[0]
+    assert "eth77" in messages[0]
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("SM_HP_A=B", "1"), ("SM_HP_A", "\0"), ("SM_HP_A", "\ud800"), ("SM_HP_A", "x" * 200_000)]
 )
-def test_a_variable_that_no_process_can_have_is_left_out_and_told(said: list[str], name: str, value: Any) -> None:
-    assert startable({name: value, "B": "2"}, said.append) == {"B": "2"}
-    assert name in said[0]
+def test_invalid_variable_is_omitted_and_logged(messages: list[str], name: str, value: Any) -> None:
+    assert valid_variables({name: value, "B": "2"}, messages.append) == {"B": "2"}
+    assert name in messages[0]
 
 
-def test_workers_see_all_of_it(host: Host) -> None:
+def test_workers_get_arguments_environment_and_folders(host: Host) -> None:
     host.job(
         """
         import json, os, sys
@@ -274,9 +274,9 @@ def test_workers_see_all_of_it(host: Host) -> None:
         text="a 'b' \"c\" $HOME; ls",
     )
     assert host.run(SMDP_WORKERS_PER_HOST="2", SMDP_MASTER_PORT="4711", MINE="kept", OMP_NUM_THREADS="7") == 0
-    seen = host.saved("1.json")
-    assert seen["argv"] == ["train.py", "--epochs", "3", "--text", "a 'b' \"c\" $HOME; ls"]
-    assert os.path.realpath(seen["cwd"]) == os.path.realpath(host.root / "code")
+    worker = host.saved("1.json")
+    assert worker["argv"] == ["train.py", "--epochs", "3", "--text", "a 'b' \"c\" $HOME; ls"]
+    assert os.path.realpath(worker["cwd"]) == os.path.realpath(host.root / "code")
     expected = {
         "RANK": "1",
         "LOCAL_RANK": "1",
@@ -296,13 +296,13 @@ def test_workers_see_all_of_it(host: Host) -> None:
         "SM_MODEL_DIR": str(host.root / "model"),
         "SM_HPS": json.dumps({"epochs": 3, "text": "a 'b' \"c\" $HOME; ls"}, separators=(",", ":")),
     }
-    assert {name: seen["env"].get(name) for name in expected} == expected
+    assert {name: worker["env"].get(name) for name in expected} == expected
     for folder in ("model", "output/data", "checkpoints"):
         assert (host.root / folder).is_dir()
 
 
 @pytest.mark.parametrize("engine", ["native", "smdistributed", None])
-def test_a_native_job_finds_our_engine_before_any_other(
+def test_native_job_finds_this_projects_engine_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str | None
 ) -> None:
     package = tmp_path / "site" / "smdp_engine"
