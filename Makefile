@@ -62,7 +62,7 @@ test-native: test-sanitizers ## whole tier: the engine's C++ tests under sanitiz
 	$(PYTEST) -q -m 'not (soak or tensorflow)' native/tests
 
 test-planted: $(VENV)/.ready ## bugs planted in the engine, one at a time: the simulated jobs find each
-	PATH="$(CURDIR)/$(BIN):$$PATH" python native/tests/planted.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" python native/tests/mutants.py
 
 FUZZ_SECONDS ?= 60
 
@@ -147,7 +147,7 @@ demo-tf: .venv-tensorflow/.ready ## the same with TensorFlow: a gradient tape, t
 	.venv-tensorflow/bin/smdp-launch launch templates/jobs/mnist_keras.yaml --local --hosts 2 --workers-per-host 2
 
 test-tensorflow: .venv-tensorflow/.ready ## whole tier: the library for TensorFlow and Keras, and its templates, without torch
-	.venv-tensorflow/bin/python -m pytest -q -m tensorflow native/tests/test_tensorflow_*.py tests/endtoend/test_mnist_tensorflow.py
+	.venv-tensorflow/bin/python -m pytest -q -m tensorflow native/tests/tensorflow tests/endtoend/test_mnist_tensorflow.py
 
 # Torch's versions, each in an environment of its own (.venv-torch-VERSION, gigabytes with CUDA's packages).
 TORCHES ?= 2.0.1 2.13.0 newest

@@ -1,6 +1,6 @@
-"""smdp-launch: one job file, checked, planned, run here, then trained on SageMaker.
+"""Check, run and launch distributed training jobs on Amazon SageMaker from one job file.
 
-Names are imported when they are first used: ``import smdp_launch`` itself takes no time.
+Each name is imported at its first use, so that ``import smdp_launch`` is fast.
 """
 
 from importlib import import_module
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from smdp_launch.jobfile.model.spec import JobSpec
     from smdp_launch.jobs.checkpoints.watch import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
-    from smdp_launch.jobs.follow import Ended, Reached, StatusChanged
+    from smdp_launch.jobs.follow import Ended, Reached, ServiceRecovered, StatusChanged
     from smdp_launch.jobs.job import Job
     from smdp_launch.jobs.logs.messages import JobEvent, LogLine
     from smdp_launch.jobs.preflight.run import Preflight
@@ -53,7 +53,7 @@ _HOMES = {
     "jobs.checkpoints.watch": ("CheckpointKept", "CheckpointsStalled", "CheckpointsUnseen"),
     "jobs.status.description": ("Description",),
     "jobs.transfer.download": ("Download", "Downloaded"),
-    "jobs.follow": ("Ended", "Reached", "StatusChanged"),
+    "jobs.follow": ("Ended", "Reached", "ServiceRecovered", "StatusChanged"),
     "jobs.logs.messages": ("JobEvent", "LogLine"),
     "jobs.records.outcome": ("Outcome",),
     "jobs.preflight.run": ("Preflight",),
@@ -84,6 +84,7 @@ __all__ = [
     "Reached",
     "Refused",
     "ServiceProblem",
+    "ServiceRecovered",
     "Severity",
     "SmdpError",
     "Span",

@@ -1,8 +1,8 @@
-"""What is told about a job file: a code, a place, a reason and a fix. Plain data; nothing here prints.
+"""Diagnostics of a job file: each has a code, a place, a reason and a fix. Plain data; nothing here prints.
 
 Codes are grouped by subject: SMDP1xx YAML, 2xx schema, 3xx compute and framework, 4xx data and source, 5xx spot, batch
-and AMP, 6xx request limits, 7xx secrets, 8xx account, 9xx running. A number is never used again for something else.
-Each has a page in docs/errors.
+and AMP, 6xx request limits, 7xx secrets, 8xx account, 9xx running. A number never gets another meaning. Each code has a
+page in docs/errors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from smdp_launch.notebook_view import NotebookView
 
 
 class Severity(str, Enum):
-    """A note states a fact that needs no action now; it is neither counted as a problem nor silenced."""
+    """A note states a fact that needs no action now. It does not count as a problem and cannot be silenced."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -25,33 +25,33 @@ class Severity(str, Enum):
 
 
 _CODE = re.compile(r"SMDP[1-9]\d\d")
-# Characters. What a file says is repeated to its writer, but not a megabyte of it.
-_LONGEST_TEXT = 1000
-_LONGEST_EXCERPT = 240
+# Characters of a file's text that a diagnostic repeats.
+_MAX_TEXT = 1000
+_MAX_EXCERPT = 240
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in a file. Lines and columns count from 1; ``end_column`` is the first column behind the place,
-    on the same line."""
+    """A place in a file. Lines and columns count from 1; ``end_column`` is the first column after the place, on the
+    same line."""
 
     file: str
     line: int
     column: int
     end_column: int
-    #: The whole line, for the excerpt under the message.
+    #: The whole line, for the excerpt below the message.
     source: str = ""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
     def to_json(self) -> dict[str, object]:
-        """The place without the line's text."""
+        """The place, without the text of its line."""
         return {"file": self.file, "line": self.line, "column": self.column, "end_column": self.end_column}
 
-    def excerpt(self, longest: int = _LONGEST_EXCERPT) -> tuple[str, int]:
-        """The line, or of one with more than ``longest`` characters the part around the place, with an ellipsis where
-        it was cut; and the place's column in that."""
+    def excerpt(self, longest: int = _MAX_EXCERPT) -> tuple[str, int]:
+        """The line and the place's column in it. Of a line with more than ``longest`` characters, only the part around
+        the place, with an ellipsis where it is cut."""
         if len(self.source) <= longest:
             return self.source, self.column
         start = max(0, self.column - 1 - longest // 3)
@@ -62,8 +62,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change of a file that fixes a diagnostic: the text from (``line``, ``column``) up to, without,
-    (``end_line``, ``end_column``) becomes ``text``. Lines and columns count from 1, columns in characters."""
+    """A change of a file that fixes a diagnostic: ``text`` replaces the text from (``line``, ``column``) up to, but not
+    including, (``end_line``, ``end_column``). Lines and columns count from 1, columns in characters."""
 
     file: str
     line: int
@@ -78,16 +78,16 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic(NotebookView):
-    """One thing to know about a job.
+    """One error, warning or note about a job.
 
     Args:
         code: such as SMDP301.
         message: one sentence on what is wrong.
-        span: where; None for what has no place in a file, such as a flag.
-        text: the offending text, as it was written.
+        span: the place; None if it is not in a file.
+        text: the text at the place, as the file has it.
         help: what to write instead.
-        edits: a machine-applicable fix, to be applied as a whole; empty where the fix needs a decision.
-        also: further places of which the same is true, in the order of the file.
+        edits: a fix that a program can apply, all of them together; empty if the fix needs a decision.
+        also: further places with the same problem, in the order of the file.
     """
 
     code: str
@@ -101,10 +101,10 @@ class Diagnostic(NotebookView):
 
     def __post_init__(self) -> None:
         if not _CODE.fullmatch(self.code):
-            raise ValueError(f"{self.code} is no code")
+            raise ValueError(f"{self.code} is not a code")
 
     def to_json(self) -> dict[str, object]:
-        """A dictionary as docs/schemas/diagnostic.schema.json describes it; ``also`` only where there is more than one
+        """A dictionary as docs/schemas/diagnostic.schema.json describes it; ``also`` only if there is more than one
         place."""
         also = {"also": [one.to_json() for one in self.also]} if self.also else {}
         return {
@@ -120,18 +120,18 @@ class Diagnostic(NotebookView):
 
 
 class Diagnostics(NotebookView, tuple[Diagnostic, ...]):
-    """Several, in order; a notebook shows them as one card."""
+    """Diagnostics in order; a notebook shows them as one card."""
 
     __slots__ = ()
 
 
 def shortened(text: str) -> str:
-    """At most 1,000 characters of ``text``. Only for telling it, at the very end: secrets are found in the whole."""
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+    """At most 1,000 characters of ``text``. Only for output: the search for secrets needs the whole text."""
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
-def summed(diagnostics: Iterable[Diagnostic]) -> str:
-    """How many problems there are, such as ``1 error, 2 warnings``; empty if there are none. A note is no problem."""
+def count_problems(diagnostics: Iterable[Diagnostic]) -> str:
+    """The number of problems, such as ``1 error, 2 warnings``; empty if there are none. Notes do not count."""
     kinds = Counter(one.severity for one in diagnostics)
     counts = [(kinds[kind], kind.value) for kind in (Severity.ERROR, Severity.WARNING)]
     return ", ".join(f"{amount} {name}{'s' if amount > 1 else ''}" for amount, name in counts if amount)
@@ -142,7 +142,7 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """By place, those without a place last; the same finding twice is told once."""
+    """The diagnostics by place, those without a place last, and without duplicates."""
 
     def place(one: Diagnostic) -> tuple[bool, str, int, int, str]:
         if one.span is None:
@@ -153,7 +153,7 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def closest(word: str, known: Sequence[str], *, cutoff: float = 0.6) -> str | None:
-    """The one known word that ``word`` is most likely a slip of, else None."""
+    """The known word that ``word`` is most likely meant to be; None if no known word is similar."""
     import difflib
 
     matches = difflib.get_close_matches(word.lower(), [one.lower() for one in known], n=1, cutoff=cutoff)

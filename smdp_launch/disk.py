@@ -1,4 +1,4 @@
-"""A full disk, recognised and named in the same words everywhere."""
+"""Detects a full disk and reports it with one message everywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def full(folder: Path) -> str:
-    """What to print when nothing more can be written in ``folder``."""
+    """The message when the disk of ``folder`` is full."""
     return f"disk full in {folder}: free space there, then try again"
 
 

@@ -1,15 +1,15 @@
-"""The exceptions a person can meet, and the exit codes of the command line.
+"""The exceptions for the user, and the exit codes of the command line.
 
     SmdpError
      +-- JobFileRefused      3   the job file has errors; they are diagnostics
-     +-- EnvironmentProblem  4   this machine, or the credentials
+     +-- EnvironmentProblem  4   the local machine, or the credentials
      +-- ServiceProblem      5   AWS (or the local cloud) answered with an error, or not at all
-     +-- Refused             6   we could, but will not: placeholders, no confirmation, a stale plan
-     +-- NoResults    6, 10-13   a job that has ended left nothing to fetch; the code is that of its ending
-     +-- WaitTimedOut       14   a job was waited for as long as was asked, and goes on
-     +-- Interrupted       130   the person wanted no more of it while an answer was waited for
+     +-- Refused             6   the request is not safe to execute: placeholders, no confirmation, an outdated plan
+     +-- NoResults    6, 10-13   a job that has ended has no results; the code is that of its end
+     +-- WaitTimedOut       14   the time limit passed while the job still runs
+     +-- Interrupted       130   the user interrupted a retry
 
-Any other exception that reaches the top is our bug (exit code 1). Nothing here prints.
+Any other exception at the top level is a bug of smdp-launch (exit code 1). This module prints nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from smdp_launch.diagnostics import Diagnostic
 
 
 class ExitCode(IntEnum):
-    """docs/exit-codes.md tells when each is used; a number never changes its meaning."""
+    """docs/reference/exit-codes.md describes each code. A number never changes its meaning."""
 
     OK = 0
     BUG = 1
@@ -40,7 +40,7 @@ class ExitCode(IntEnum):
 
 
 class SmdpError(Exception):
-    """The message is written for the person: what is wrong, where, what to do."""
+    """The message is for the user: what is wrong, where, what to do."""
 
     exit_code = ExitCode.BUG
 

@@ -1,8 +1,8 @@
-"""A line of a host's log: who wrote it, and the event that it holds (docs/events.md).
+"""Parses a line of a host's log: its writer, and the event in it (docs/reference/events.md).
 
-The entrypoint and the local cloud begin each line with its writer: ``[HOST:RANK] `` for a worker, ``[HOST] `` for
-themselves, which nothing that a job writes can begin with. That prefix is the only proof of who sent an event; the
-fields of an event prove nothing.
+The entrypoint and the local cloud put a prefix before each line: ``[HOST:RANK] `` for a worker, ``[HOST] `` for their
+own lines. A job cannot write the latter. Only the prefix proves which process sent an event; the fields of an event
+prove nothing.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _EVENT = '{"smdp_event":'
 _PREFIX = re.compile(r"\[(?P<host>[^\]:\s]+)(?::(?P<rank>[0-9]{1,9}))?\] ?")
 _UNNAMED = "?"
 
-#: What only the entrypoint and the platform can know. Sent by a worker, or by nobody knows whom, it is text.
+#: Events that only the entrypoint and the platform may send. From a worker or an unknown writer they are text.
 HOST_EVENTS = frozenset({"workers_started", "worker_exit", "host_failed", "checkpoints_restored", "fault"})
-#: What the engine of a rank reports of that rank.
+#: Events that the engine of a rank may send about that rank.
 _ENGINE_EVENTS = frozenset({"engine"})
 
 
 @dataclass(frozen=True)
 class Line:
     """Args:
-    rank: the worker that wrote it; None for another writer.
-    by_host: the entrypoint or the platform wrote it. False, and no rank, for a log that no entrypoint wrote.
+    rank: of the worker that wrote it; None for another writer.
+    by_host: the entrypoint or the platform wrote it. False without a rank: a log without an entrypoint.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Line:
 
 
 def split_line(host: str, message: str) -> Line:
-    """A message of this host's log."""
+    """Split a message of this host's log into its prefix and text."""
     prefix = _PREFIX.match(message)
     if prefix is None or prefix["host"] not in (host, _UNNAMED):
         return Line(message, None, False)
@@ -48,15 +48,16 @@ def split_line(host: str, message: str) -> Line:
 
 
 def event_of(line: Line) -> dict[str, Any] | None:
-    """The fields of the event that the line holds, if its writer may send it: such that they can be written as JSON and
-    as UTF-8, and shown. Numbers that JSON has no form for are their names, such as ``"nan"`` and ``"-inf"``, as
-    `smdp_engine.progress` writes them; half a surrogate pair is U+FFFD.
+    """The fields of the event in the line; None if there is none, or its writer may not send it.
+
+    The fields can be written as JSON and UTF-8, and shown. Numbers without a JSON form are their names, such as
+    ``"nan"`` and ``"-inf"``, as `smdp_engine.progress` writes them. A lone surrogate becomes U+FFFD.
     """
     if not line.text.startswith(_EVENT):
         return None
     try:
         fields = plain_values(json.loads(line.text, parse_constant=_number, parse_float=_number))
-    except (ValueError, RecursionError):  # whatever a script may print, it is at least a line
+    except (ValueError, RecursionError):  # a script may print anything: it is a line then
         return None
     return fields if isinstance(fields, dict) and _may_send(line, fields) else None
 

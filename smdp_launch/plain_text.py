@@ -1,26 +1,26 @@
-"""Text of a job without what a terminal obeys: cleaned here once, where it is read, so that every view, report and card
-may show it."""
+"""Removes terminal control sequences from text of a job when it is read, so that every view, report and card can show
+it."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-#: Colours and weights; every other sequence could move the cursor, set the title or worse.
+#: Colours and weights. Other sequences can move the cursor, set the title, or do worse.
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])?"
-#: Controls but for the tabulator, what ends a line for some readers, and what turns the direction of writing.
+#: Control characters except the tab, line separators, and marks that change the direction of writing.
 _CHARACTERS = r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 _CONTROLS = re.compile(rf"(?P<colour>{_COLOUR})|{_SEQUENCE}|{_CHARACTERS}")
 
 
 def without_controls(text: str) -> str:
-    """One line of text that a terminal only shows."""
+    """One line of text without control sequences and control characters."""
     return _CONTROLS.sub("", text)
 
 
 def with_colours(text: str) -> str:
-    """The same, with the colours that it has."""
+    """As `without_controls`, but colour sequences are kept."""
     return _CONTROLS.sub(lambda match: match["colour"] or "", text)
 
 
@@ -30,7 +30,7 @@ def plain_lines(text: str) -> str:
 
 
 def plain_values(value: Any) -> Any:
-    """`without_controls` of every text in a JSON value, names included; half a surrogate pair is U+FFFD."""
+    """`without_controls` of every text in a JSON value, names included. A lone surrogate becomes U+FFFD."""
     if isinstance(value, str):
         return value if value.isprintable() else without_controls(_in_pairs(value))
     if isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""Folders and files of state: the user's own, not writable by other users, opened without following symbolic links.
+"""State folders and files: owned by the user, not writable by other users, opened without following symbolic links.
 
-In a folder that several users share, another user may have prepared what lies where state is expected: a folder with
-the address of a server, a link to a file that only we may write. Such state is refused, not repaired.
+In a folder that several users share, another user may have prepared the state: a folder with the address of a server,
+or a link to a file that only this user may write. Such state is refused, not repaired.
 
-The folder above is not judged. A user who may rename its entries can replace the job's script as well.
+The parent folder is not checked. A user who may rename its entries can replace the job's script as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NotPrivate(OSError):
-    """State that another user may have prepared or may change. `strerror` says what is wrong, where, what to do."""
+    """Another user may have prepared the state, or may change it. `strerror` is the whole message."""
 
     def __init__(self, message: str) -> None:
         super().__init__(errno.EPERM, message)
@@ -30,9 +30,9 @@ class NotPrivate(OSError):
 
 
 def make_folder(path: Path) -> None:
-    """The folder, made unless it is there. One that is empty is closed to other users.
+    """Create the folder unless it exists. An existing empty folder gets mode 0700.
 
-    Raises NotPrivate, and OSError where it cannot be made.
+    Raises NotPrivate, and OSError if it cannot be created.
     """
     try:
         path.mkdir(mode=0o700)
@@ -42,18 +42,19 @@ def make_folder(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raises NotPrivate unless it is a folder of ours that only we may write, and all that lies in it is ours."""
+    """Raises NotPrivate unless the user owns the folder and all of its entries, and only the user may write it."""
     _check(path, path.lstat(), stat.S_ISDIR, "folder")
     with os.scandir(path) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # a temporary file that has its name by now
+            with suppress(FileNotFoundError):  # a temporary file that was renamed meanwhile
                 _check_owner(Path(entry.path), entry.stat(follow_symlinks=False))
 
 
 def open_file(path: Path, flags: int) -> int:
-    """The descriptor of a regular file. Raises NotPrivate unless it is ours and only we may write it."""
+    """Open a regular file and return its descriptor. Raises NotPrivate unless the user owns it and only the user may
+    write it."""
     try:
-        # A pipe, which is refused below, must not make us wait for its other end.
+        # O_NONBLOCK: opening a pipe, which is refused below, must not wait for its other end.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -73,7 +74,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _close_to_others(path: Path) -> None:
-    """A folder that was made for the state, by `mkdir` with any umask; what others put there meanwhile is found."""
+    """Set mode 0700 on a folder that was created for the state with `mkdir` and any umask. `check_folder` then finds
+    entries that other users have created meanwhile."""
     status = path.lstat()
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not any(path.iterdir()):
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -92,7 +94,7 @@ def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], k
     if status.st_mode & _OTHERS_WRITE:
         mode = stat.S_IMODE(status.st_mode)
         raise NotPrivate(
-            f"other users can write {path} (mode {mode:04o}): remove it, or make sure that all in it is yours and run "
+            f"other users can write {path} (mode {mode:04o}): remove it, or check that you own all of it and run "
             f"`chmod go-w {path}`"
         )
 
@@ -106,11 +108,11 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 
 def _link(path: Path) -> NotPrivate:
-    return NotPrivate(f"{path} is a symbolic link, which is not followed: put a real one in its place")
+    return NotPrivate(f"{path} is a symbolic link, which is not followed: replace it by a real file or folder")
 
 
 def write_bytes(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace `path` in one step: a reader, or a crash, sees the old content or the new, never a part."""
+    """Replace `path` in one step: a reader, or a crash, finds the old content or the new, never a part of it."""
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:

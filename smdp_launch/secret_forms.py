@@ -1,4 +1,4 @@
-"""What a secret looks like: by its form, or by the name of the value that it is given as."""
+"""Recognizes secrets by their form, or by the name of a value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-#: What it is, and the form of it; the first group, where there is one, is the secret.
+#: A description, and the pattern of the form; the first group, if there is one, is the secret.
 _FORMS = tuple(
     (what, re.compile(form))
     for what, form in (
@@ -25,7 +25,7 @@ _FORMS = tuple(
         ("a password in an address", r"\b[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^\s:/@]*:((?!\$\{)[^\s/@]+)@"),
     )
 )
-# Every form holds one of these; most text holds none.
+# Every form contains one of these; most text contains none.
 _HINT = re.compile(
     r"(?:AKIA|ASIA|ABIA|ACCA|-----BEGIN|gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox|hooks\.slack|AIza|pypi-|npm_|local-"
     r"|wandb_v|eyJ|://)"
@@ -33,25 +33,25 @@ _HINT = re.compile(
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ALONE = {"password", "passwd", "passphrase", "secret", "token", "credential", "credentials", "apikey", "pwd"}
 _PAIRS = {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")}
-#: Before "token": one of a tokenizer's, not of an account.
+#: Words before "token" that mean a token of a tokenizer, not of an account.
 _TOKENIZER = {"pad", "cls", "sep", "bos", "eos", "unk", "mask", "special", "start", "end", "stop", "image", "audio"} | {
     *("video", "prompt", "target", "text", "word", "per", "first", "last", "next", "prefix", "suffix", "placeholder"),
     *("eot", "eod", "eom", "sot", "fim", "system", "user", "assistant", "instance", "initializer", "trigger", "new"),
 }
-#: A path, an address or a variable: it says where something is, and is not it. And a tokenizer's mark in brackets.
+#: Values that are no secrets: a path, an address or a variable that refers to one, and a tokenizer's mark in brackets.
 NO_LITERAL = re.compile(r"(?:/|\.{1,2}/|~|arn:|[a-z0-9+]+://|\$\{|<[^<>]*>$|\[[A-Z0-9_]+\]$)")
-#: Characters. Nothing shorter keeps anybody out.
+#: Characters; a shorter text is no secret.
 SHORTEST = 8
 
 
 def known_secrets(text: str) -> Iterator[tuple[str, str]]:
-    """What has the form of a secret in ``text``: what it is, and the secret itself."""
+    """Yield the secrets in ``text`` that have a known form: a description and the secret itself."""
     for what, form in _FORMS if _HINT.search(text) else ():
         yield from ((what, match[match.lastindex or 0]) for match in form.finditer(text))
 
 
 def without_forms(text: str) -> str:
-    """The text with stars in place of everything that has the form of a secret."""
+    """The text with stars in place of every secret that has a known form."""
     for _, form in _FORMS if _HINT.search(text) else ():
         text = form.sub(_hidden, text)
     return text
@@ -72,12 +72,13 @@ def says_secret(name: str) -> bool:
 
 
 def masked(name: str, text: str) -> str:
-    """The value of ``name`` as it may be shown."""
+    """The value of ``name`` with stars in place of secrets."""
     return "*" * SHORTEST if says_secret(name) and not NO_LITERAL.match(text) else without_forms(text)
 
 
 def name_of(keys: Iterable[str]) -> str:
-    """The name of a value below these keys of mappings: all that stands below a secret's name is secret."""
+    """The name that decides about a value below these keys: the first secret name, since all values below it are
+    secret; else the last key."""
     name = ""
     for key in keys:
         name = name if says_secret(name) else key
@@ -85,12 +86,12 @@ def name_of(keys: Iterable[str]) -> str:
 
 
 def is_number(value: object) -> bool:
-    """A number is a secret as a text is; true and false are none."""
+    """Whether the value is a number, which can be a secret; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def named_secrets(value: Any, name: str = "") -> set[str]:
-    """The texts and numbers, as texts, below ``value`` whose names, or names above them, say that they are secret."""
+    """The secret texts and numbers, as texts, below ``value``: those with a secret name, or below a secret name."""
     if isinstance(value, dict):
         return {text for key, one in value.items() for text in named_secrets(one, name_of((name, str(key))))}
     if isinstance(value, list):
@@ -100,7 +101,8 @@ def named_secrets(value: Any, name: str = "") -> set[str]:
 
 
 def starred(value: Any, secrets: set[str], name: str = "") -> Any:
-    """``value`` without ``secrets``, and without what has a secret's form, or stands at or below a secret's name."""
+    """``value`` with stars in place of ``secrets``, of secrets with a known form, and of values at or below a secret
+    name."""
     if isinstance(value, dict):
         return {key: starred(one, secrets, name_of((name, str(key)))) for key, one in value.items()}
     if isinstance(value, list):

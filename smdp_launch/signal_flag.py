@@ -1,20 +1,20 @@
-"""A flag that the handler of a signal may set.
+"""A flag that a signal handler may set.
 
-A ``threading.Event`` is none: Python runs a handler in the main thread, between any two of its instructions, and where
-that thread holds the lock of the event, on its way into or out of ``wait``, ``set`` waits for it for ever. Nor is a
-``queue.SimpleQueue``: under a signal at the end of its timeout ``get`` was seen to hang in Python 3.11. So nothing is
-locked or woken here: who waits looks now and then.
+A ``threading.Event`` is not safe for that: Python runs the handler in the main thread, between any two instructions. If
+that thread holds the event's lock, at the start or the end of ``wait``, then ``set`` waits for the lock for ever. A
+``queue.SimpleQueue`` is not safe either: ``get`` was seen to hang in Python 3.11 after a signal at the end of its
+timeout. So this flag uses no lock: ``wait`` polls it.
 """
 
 from __future__ import annotations
 
 import time
 
-_LOOK = 0.05  # seconds between two looks: nobody notices
+_POLL = 0.05  # seconds
 
 
 class SignalFlag:
-    """As ``threading.Event``; ``wait`` may be late by the time between two looks."""
+    """As ``threading.Event``, but ``wait`` may return up to 0.05 s late."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -29,8 +29,8 @@ class SignalFlag:
         self._is_set = False
 
     def wait(self, timeout: float) -> bool:
-        """Whether it is set, soon after it is and after ``timeout`` seconds at the latest."""
+        """Wait until the flag is set, for at most ``timeout`` seconds. Return whether it is set."""
         deadline = time.monotonic() + timeout
         while not self._is_set and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK))
+            time.sleep(min(left, _POLL))
         return self._is_set

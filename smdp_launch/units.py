@@ -1,4 +1,4 @@
-"""Units and numbers in words, for whoever shows them."""
+"""Formats numbers, durations, sizes and lists as text."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 
 
 def titled(title: str, lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Rows of which only the first has a name."""
+    """Rows for lines under one title: only the first row has a name."""
     return [(title if index == 0 else "", line) for index, line in enumerate(lines)]
 
 
 def short(path: Path) -> str:
-    """Relative to the current folder where that is shorter, without detours."""
+    """The path relative to the current folder if that is shorter; else the absolute path without ``..``."""
     relative, absolute = os.path.relpath(path), os.path.normpath(path)
     return relative if len(relative) < len(absolute) else absolute
 
 
 def duration(seconds: int) -> str:
     """Such as ``1 h 30 min``; exact."""
-    said: list[str] = []
+    parts: list[str] = []
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         amount, seconds = divmod(seconds, length)
         if amount:
-            said.append(f"{amount} {unit}")
-    return " ".join(said) or "0 s"
+            parts.append(f"{amount} {unit}")
+    return " ".join(parts) or "0 s"
 
 
 def size(amount: int) -> str:

@@ -1,4 +1,4 @@
-"""The documents say what is so: their commands run, their codes exist, their links lead somewhere."""
+"""The documentation is true: its commands run, its codes exist, its links have targets, its lists fit the code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_code_has_its_page_and_every_page_its_code() -> None:
+def test_every_code_has_one_page_and_every_page_one_code() -> None:
     sources = [path.read_text() for path in (ROOT / "smdp_launch").rglob("*.py")]
     used = {code for text in sources for code in re.findall(r'"(SMDP\d{3})"', text)}
     pages = {path.stem: path.read_text() for path in (ROOT / "docs" / "errors").glob("*.md")}
@@ -44,25 +44,25 @@ def test_every_code_has_its_page_and_every_page_its_code() -> None:
 
 
 def test_every_exit_code_is_documented() -> None:
-    codes = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "exit-codes.md").read_text(), re.MULTILINE)
+    codes = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "reference" / "exit-codes.md").read_text(), re.MULTILINE)
     assert [int(one) for one in codes] == [code.value for code in ExitCode]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
     assert [one for one in targets if not (page.parent / one).exists()] == []
 
 
-def test_the_script_of_the_events_page_prints_what_it_says(tmp_path: Path) -> None:
-    (code,) = blocks("docs/events.md", "python")
+def test_script_of_events_page_prints_three_step_events(tmp_path: Path) -> None:
+    (code,) = blocks("docs/reference/events.md", "python")
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     lines = ran.stdout.splitlines()
     assert len(lines) == 3
     assert all(line.startswith('{"smdp_event": 1, "event": "step"') for line in lines)
 
 
-def test_the_entrypoints_page_names_every_variable_that_steers_it() -> None:
+def test_entrypoint_page_names_every_variable_that_configures_it() -> None:
     package = ROOT / "containers" / "entrypoint" / "smdp_entrypoint"
     files = ("contract/settings.py", "contract/paths.py", "preparation.py")
     sources = "".join((package / name).read_text() for name in files)
@@ -72,8 +72,8 @@ def test_the_entrypoints_page_names_every_variable_that_steers_it() -> None:
     assert {name for name in read if f"`{name}`" not in page} == set()
 
 
-def test_every_test_that_conformance_names_is_there() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "conformance.md").read_text()))
+def test_every_test_named_in_conformance_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "reference" / "conformance.md").read_text()))
     folders = [ROOT / "tests", ROOT / "containers" / "entrypoint" / "tests", ROOT / "native" / "tests"]
     sources = [path.read_text() for folder in folders for path in folder.rglob("test_*.py")]
     there = {name for text in sources for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
@@ -81,7 +81,17 @@ def test_every_test_that_conformance_names_is_there() -> None:
     assert len(named) > 60
 
 
-def test_every_test_that_the_table_of_clients_names_is_there_and_the_table_is_up_to_date() -> None:
+def test_package_lists_of_architecture_page_match_the_code() -> None:
+    ran = subprocess.run(
+        [sys.executable, ROOT / "tools" / "architecture_page.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_client_table_is_current_and_its_tests_exist() -> None:
     ran = subprocess.run(
         [sys.executable, ROOT / "tools" / "client_table.py", "--check"], capture_output=True, text=True, check=False
     )
@@ -97,14 +107,14 @@ def test_every_test_that_the_table_of_clients_names_is_there_and_the_table_is_up
 @pytest.mark.parametrize(
     "page",
     [
-        "docs/plan.md",
-        "docs/local-runs.md",
-        "docs/scale.md",
-        pytest.param("docs/jobs.md", marks=pytest.mark.runs),
-        pytest.param("docs/local-cloud.md", marks=pytest.mark.runs),
+        "docs/reference/plan.md",
+        "docs/how-to/local-runs.md",
+        "docs/how-to/scale.md",
+        pytest.param("docs/how-to/jobs.md", marks=pytest.mark.runs),
+        pytest.param("docs/how-to/local-cloud.md", marks=pytest.mark.runs),
     ],
 )
-def test_the_commands_of_the_guides_run(page: str, tmp_path: Path) -> None:
+def test_commands_of_guide_succeed(page: str, tmp_path: Path) -> None:
     write_job(tmp_path)
     (script,) = blocks(page, "sh")
     ran = shell(script, tmp_path)
@@ -113,27 +123,27 @@ def test_the_commands_of_the_guides_run(page: str, tmp_path: Path) -> None:
 
 @pytest.mark.runs
 @pytest.mark.torch
-def test_the_readmes_job_runs_with_its_commands(tmp_path: Path) -> None:
+def test_readme_job_trains_with_readme_commands(tmp_path: Path) -> None:
     (tmp_path / "templates").symlink_to(ROOT / "templates")
     (tmp_path / "job.yaml").write_text(blocks("README.md", "yaml")[0])
-    made = shell(f"{sys.executable} templates/scripts/prepare_mnist.py data/mnist", tmp_path)
-    assert made.returncode == 0, made.stderr
+    prepared = shell(f"{sys.executable} templates/scripts/prepare_mnist.py data/mnist", tmp_path)
+    assert prepared.returncode == 0, prepared.stderr
     ran = shell(blocks("README.md", "sh")[1], tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "result  accuracy 0.9" in ran.stdout
 
 
-# The guides, and which of their scripts run as the job of the page.
+# The guides, and the index of each script that runs as the job of its page.
 GUIDES = [
-    pytest.param("docs/howto-ddp.md", 1, marks=pytest.mark.runs),
-    # `make test-runs` trains with these scripts below, by torchrun.
-    pytest.param("docs/howto-smdistributed.md", 0, marks=pytest.mark.soak),
-    pytest.param("docs/howto-smdistributed.md", 2, marks=pytest.mark.soak),
+    pytest.param("docs/how-to/ddp.md", 1, marks=pytest.mark.runs),
+    # `make test-runs` trains with these scripts by torchrun, in a test below.
+    pytest.param("docs/how-to/smdistributed.md", 0, marks=pytest.mark.soak),
+    pytest.param("docs/how-to/smdistributed.md", 2, marks=pytest.mark.soak),
 ]
 
 
 def prepare_guide(page: str, script: int, folder: Path) -> None:
-    """What the guide starts from: a script, its job file, and some data."""
+    """Write the script, the job file and the data of the guide."""
     (folder / "scripts").mkdir()
     (folder / "scripts" / "train.py").write_text(blocks(page, "python")[script])
     (folder / "job.yaml").write_text(blocks(page, "yaml")[0])
@@ -141,12 +151,10 @@ def prepare_guide(page: str, script: int, folder: Path) -> None:
     (folder / "data" / "train" / "numbers.txt").write_text("".join(f"{number}\n" for number in range(1, 257)))
 
 
-@pytest.mark.torch
-def told_loss(page: str) -> str:
-    """What the guide says all its scripts print."""
-    found = re.findall(r"`(loss 0\.\d{6})`", (ROOT / page).read_text())
-    assert len(found) == 1
-    return str(found[0])
+def expected_loss(page: str) -> str:
+    """Return the loss that all scripts of the guide print."""
+    (loss,) = re.findall(r"`(loss 0\.\d{6})`", (ROOT / page).read_text())
+    return str(loss)
 
 
 def torchrun(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -157,30 +165,30 @@ def torchrun(script: str, folder: Path, **variables: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize(("page", "script"), GUIDES)
-def test_the_job_of_a_guide_trains_with_its_commands(page: str, script: int, tmp_path: Path) -> None:
+def test_guide_job_trains_with_guide_commands(page: str, script: int, tmp_path: Path) -> None:
     prepare_guide(page, script, tmp_path)
     (commands,) = blocks(page, "sh")
     ran = shell(commands, tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(rf"^algo-1:0 +\| {told_loss(page)}$", ran.stdout, re.MULTILINE)
-    told = re.search(r"^model +(\S+)$", ran.stdout, re.MULTILINE)
-    assert told is not None
-    assert (tmp_path / told[1]).is_file()
+    assert re.search(rf"^algo-1:0 +\| {expected_loss(page)}$", ran.stdout, re.MULTILINE)
+    model = re.search(r"^model +(\S+)$", ran.stdout, re.MULTILINE)
+    assert model is not None
+    assert (tmp_path / model[1]).is_file()
 
 
-# In 2 of 60 runs on a busy machine, PyTorch 2.13 with Gloo aborted when its thread gave the last tensor back while the
-# interpreter ended: "terminate called without an active exception" below ProcessGroupGloo::runLoop.
-WITHOUT_THE_INTERPRETERS_END = "import os, sys\nsys.stdout.flush()\nos._exit(0)\n"
+# In 2 of 60 runs on a busy machine, PyTorch 2.13 with Gloo aborted when its thread freed the last tensor while the
+# interpreter exited: "terminate called without an active exception" below ProcessGroupGloo::runLoop.
+EXIT_WITHOUT_CLEANUP = "import os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
 
 @pytest.mark.runs
 @pytest.mark.torch
-def test_the_script_before_trains_too_and_differs_by_the_numbered_lines_alone(tmp_path: Path) -> None:
-    before, after = blocks("docs/howto-ddp.md", "python")
-    prepare_guide("docs/howto-ddp.md", 1, tmp_path)
-    ran = torchrun(before + WITHOUT_THE_INTERPRETERS_END, tmp_path)
+def test_ddp_guide_scripts_differ_only_in_numbered_lines_and_give_same_loss(tmp_path: Path) -> None:
+    before, after = blocks("docs/how-to/ddp.md", "python")
+    prepare_guide("docs/how-to/ddp.md", 1, tmp_path)
+    ran = torchrun(before + EXIT_WITHOUT_CLEANUP, tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert told_loss("docs/howto-ddp.md") in ran.stdout.splitlines()
+    assert expected_loss("docs/how-to/ddp.md") in ran.stdout.splitlines()
     assert (tmp_path / "model.pt").is_file()
     new = [line for line in after.splitlines() if line not in before.splitlines()]
     assert [line.partition("# ")[2][:2] for line in new] == ["1.", "2.", "3.", "4."]
@@ -188,43 +196,43 @@ def test_the_script_before_trains_too_and_differs_by_the_numbered_lines_alone(tm
 
 @pytest.mark.runs
 @pytest.mark.torch
-def test_one_process_the_first_generation_and_the_backend_reach_one_loss(tmp_path: Path) -> None:
-    page = "docs/howto-smdistributed.md"
+def test_one_process_first_generation_and_backend_give_same_loss(tmp_path: Path) -> None:
+    page = "docs/how-to/smdistributed.md"
     backend, alone, first_generation = blocks(page, "python")
     prepare_guide(page, 0, tmp_path)
     variables = {"SM_CHANNEL_TRAIN": str(tmp_path / "data" / "train"), "SM_MODEL_DIR": str(tmp_path)}
     command = [sys.executable, "-c", alone]
     ran = subprocess.run(command, env=clean_environment(**variables), capture_output=True, text=True, check=False)
-    assert ran.stdout.splitlines() == [told_loss(page)], ran.stderr
+    assert ran.stdout.splitlines() == [expected_loss(page)], ran.stderr
     for script in (first_generation, backend):
         (tmp_path / "model.pt").unlink()
         ran = torchrun(script, tmp_path, **variables, OMP_NUM_THREADS="1")
         assert ran.returncode == 0, ran.stderr
-        assert ran.stdout.splitlines() == [told_loss(page)]
+        assert ran.stdout.splitlines() == [expected_loss(page)]
         assert (tmp_path / "model.pt").is_file()
     numbered = [line for line in first_generation.splitlines() if "  # " in line]
     assert [line.partition("  # ")[2][:2] for line in numbered] == [f"{number}." for number in range(1, 9)]
 
 
-@pytest.mark.parametrize("page", ["howto-ddp", "howto-smdistributed", "tutorial"])
-def test_the_scripts_of_the_guides_use_the_gpus_and_share_the_data(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["how-to/ddp", "how-to/smdistributed", "tutorial"])
+def test_guide_scripts_pass_rules_for_gpus_and_data_shares(page: str, tmp_path: Path) -> None:
     for script in blocks(f"docs/{page}.md", "python"):
         if "import smdistributed" in script:
-            found = check_job(write_job(tmp_path, JOB, script), environ={}).diagnostics
-            assert [one for one in found if one.code.startswith("SMDP44")] == []
+            diagnostics = check_job(write_job(tmp_path, JOB, script), environ={}).diagnostics
+            assert [one for one in diagnostics if one.code.startswith("SMDP44")] == []
 
 
-def test_the_readmes_slip_is_told_as_it_says(tmp_path: Path) -> None:
+def test_readme_error_example_matches_validate_output(tmp_path: Path) -> None:
     (tmp_path / "templates").symlink_to(ROOT / "templates")
     text = blocks("README.md", "yaml")[0].replace("ml.p4d.24xlarge", "ml.p3.24xlarge")
     (tmp_path / "job.yaml").write_text(text)
-    told = shell("smdp-launch validate", tmp_path).stderr
-    assert told.startswith(blocks("README.md", "text")[0])
+    message = shell("smdp-launch validate", tmp_path).stderr
+    assert message.startswith(blocks("README.md", "text")[0])
 
 
 @pytest.mark.soak
 @pytest.mark.torch
-def test_the_tutorial_goes_from_its_script_to_its_model(tmp_path: Path) -> None:
+def test_tutorial_commands_train_model_and_pass_rehearsal(tmp_path: Path) -> None:
     data, alone, *job = blocks("docs/tutorial.md", "sh")
     before, after = blocks("docs/tutorial.md", "python")
     (tmp_path / "train.py").write_text(before)

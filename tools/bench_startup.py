@@ -1,8 +1,8 @@
-"""How long the library and the command line take to start, above ``python -c pass`` on the same machine.
+"""Measure the start of the library and the command line, compared with ``python -c pass`` on the same machine.
 
     python tools/bench_startup.py [--runs 20]
 
-Commands alternate, so that a drift of the machine's speed meets all of them. Prints medians; judges nothing.
+Commands alternate, so that a change of the machine's speed affects all of them. Prints medians, without a verdict.
 The large script is the template's, repeated to 1,000 lines, with 10 modules of 200 lines that it imports.
 """
 
@@ -19,14 +19,14 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: With data that every checkout has.
+#: A job with data that every checkout has.
 JOB = [
     str(ROOT / "templates" / "jobs" / "mnist.yaml"),
     *(f"--set=local.channels.{channel}={ROOT / 'templates' / 'jobs'}" for channel in ("train", "test")),
 ]
 LAUNCHER = str(Path(sys.executable).with_name("smdp-launch"))
 
-#: Command, and the milliseconds above an empty Python that it may take.
+#: Command, and its limit in milliseconds more than an empty Python.
 CASES: dict[str, tuple[list[str], int | None]] = {
     "python -c pass": ([sys.executable, "-c", "pass"], None),
     "import smdp_launch": ([sys.executable, "-c", "import smdp_launch"], 60),
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     runs = parser.parse_args().runs
-    # As an installed package is; a checkout of which nothing ran yet would be compiled by every run.
+    # Compile as for an installed package. Otherwise each run would compile a new checkout.
     compileall.compile_dir(ROOT / "smdp_launch", quiet=1)
     with tempfile.TemporaryDirectory() as folder:
         large = [LAUNCHER, "validate", *JOB, f"--set=script.source={large_source(Path(folder))}"]
@@ -62,7 +62,7 @@ def large_source(folder: Path) -> Path:
 
 
 def _filled(head: list[str], body: list[str], tail: list[str], lines: int) -> str:
-    """``head``, ``body`` as often as it fits whole, ``tail``; blank lines make up the rest."""
+    """``head``, as many whole ``body`` as fit, blank lines, and ``tail``."""
     left = lines - len(head) - len(tail)
     return "\n".join([*head, *body * (left // len(body)), *[""] * (left % len(body)), *tail]) + "\n"
 
@@ -72,7 +72,7 @@ def measure(cases: dict[str, tuple[list[str], int | None]], runs: int) -> None:
     for index in range(runs + 1):
         for name, (command, _) in cases.items():
             took = milliseconds(command)
-            if index > 0:  # the first round warms the disk cache
+            if index > 0:  # the first round fills the disk cache
                 times[name].append(took)
     base = statistics.median(times["python -c pass"])
     print(f"Python {platform.python_version()}, {platform.machine()}, {runs} runs, median milliseconds")

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the wheels of the entrypoint and of the engine for one torch or TensorFlow, into
+# Build the wheels of the entrypoint and of the engine for one torch or TensorFlow, into
 # dist/wheels/torch-VERSION-PYTHON or dist/wheels/tensorflow-VERSION-PYTHON.
-# Usage: build_wheels.sh PYTHON, a Python that has it; it needs a C++20 compiler and the headers of that Python.
+# Usage: build_wheels.sh PYTHON, a Python with torch or TensorFlow. It needs a C++20 compiler and that Python's headers.
 set -eu
 python=$1
 cd "$(dirname "$0")/.."
@@ -10,10 +10,10 @@ import importlib
 import importlib.util
 import sys
 
-here = [name for name in ("torch", "tensorflow") if importlib.util.find_spec(name)]
-if not here:
+frameworks = [name for name in ("torch", "tensorflow") if importlib.util.find_spec(name)]
+if not frameworks:
     sys.exit(f"{sys.executable} has neither torch nor tensorflow")
-print(*(f"{name}-{importlib.import_module(name).__version__}" for name in here), "cp%d%d" % sys.version_info[:2], sep="-")
+print(*(f"{name}-{importlib.import_module(name).__version__}" for name in frameworks), "cp%d%d" % sys.version_info[:2], sep="-")
 END
 )
 tools=build/wheel-tools-${name##*-}

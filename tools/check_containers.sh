@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says what the container tests lack on this machine, all at once.
+# Print everything that the container tests need and this machine does not have.
 missing=0
 
 lacks() {
@@ -12,7 +12,7 @@ for pair in buildah:buildah debootstrap:debootstrap docker-registry:docker-regis
     command -v "${pair%%:*}" >/dev/null || lacks "${pair%%:*}" "${pair##*:}"
 done
 if [ "$(id -u)" -ne 0 ]; then
-    echo "missing: root, which containers and debootstrap need" >&2
+    echo "missing: root permissions, for containers and debootstrap" >&2
     missing=1
 fi
 exit $missing

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says what the machine lacks before anything is installed, all at once. Usage: check_machine.sh PYTHON
+# Print everything that the installation needs and this machine does not have. Usage: check_machine.sh PYTHON
 python=$1
 missing=0
 
@@ -12,7 +12,7 @@ lacks() {
 if ! command -v "$python" >/dev/null; then
     lacks "$python" "python3 python3-venv python3-dev"
 elif ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
-    lacks "Python 3.10 or later ($("$python" --version) is here; choose another with make PYTHON=...)" "python3"
+    lacks "Python 3.10 or later ($("$python" --version) is installed; select another with make PYTHON=...)" "python3"
 else
     "$python" -c 'import ensurepip, venv' 2>/dev/null || lacks "the venv module of $python" "python3-venv"
     "$python" -c 'import os, sys, sysconfig

@@ -1,4 +1,4 @@
-"""Writes the table of docs/clients.md from tests/clients/clients.json, whose rows name the tests behind them.
+"""Write the table of docs/reference/clients.md from tests/clients/clients.json, whose rows name their tests.
 
 python tools/client_table.py            # rewrite it
 python tools/client_table.py --check    # report whether it is up to date
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "clients.md"
+PAGE = ROOT / "docs" / "reference" / "clients.md"
 ROWS = ROOT / "tests" / "clients" / "clients.json"
 _BEGIN, _END = "<!-- table -->\n", "<!-- end of the table -->\n"
 _HEAD = "| client | versions | works | limits | tested by |\n|---|---|---|---|---|\n"
@@ -24,19 +24,19 @@ def main() -> int:
     wanted = page(text)
     if "--check" in sys.argv:
         if text != wanted:
-            print("docs/clients.md is stale: run tools/client_table.py")
+            print("docs/reference/clients.md is stale: run tools/client_table.py")
         return int(text != wanted)
     PAGE.write_text(wanted)
     return 0
 
 
 def rows() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(ROWS.read_text())
-    return found
+    loaded: list[dict[str, Any]] = json.loads(ROWS.read_text())
+    return loaded
 
 
 def page(text: str) -> str:
-    """The same page with the table of today's rows."""
+    """The page with the table of the current rows."""
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
     return f"{before}{_BEGIN}\n{_HEAD}{''.join(map(_row, rows()))}\n{_END}{after}"

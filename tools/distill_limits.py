@@ -1,8 +1,8 @@
-"""The limits of the service's requests, distilled from botocore's model into smdp_launch/catalog/dated/limits.json.
+"""Distill the limits of the service's requests from botocore's model into smdp_launch/catalog/dated/limits.json.
 
-python tools/distill_limits.py            write the file anew from the installed botocore
-python tools/distill_limits.py --check    say what is stale; fails only if the file does not correspond to the
-                                          botocore that it names, and that one is installed
+python tools/distill_limits.py            write the file from the installed botocore
+python tools/distill_limits.py --check    print the differences; fails only if the installed botocore is
+                                          the one that the file names
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from botocore.loaders import Loader
 FILE = Path(__file__).resolve().parent.parent / "smdp_launch" / "catalog" / "dated" / "limits.json"
 OPERATIONS = ("CreateTrainingJob",)
 
-#: How Java's classes are said in Python, inside brackets. ``\w`` holds the underscore too, which the service's own
-#: patterns that use these classes all allow.
+#: Java's character classes in Python, inside brackets. ``\w`` includes the underscore, which all patterns of the
+#: service with these classes allow.
 CLASSES = {
     r"\p{Alnum}": "a-zA-Z0-9",
     r"\p{L}": r"\w",
@@ -30,7 +30,7 @@ CLASSES = {
     r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
 }
 
-#: The types that the walk in smdp_launch/request/limits.py knows.
+#: The types that smdp_launch/request/limits.py supports.
 TYPES = {"structure", "map", "list", "string", "integer", "long", "float", "double", "boolean"}
 
 Shape = dict[str, Any]
@@ -56,17 +56,17 @@ def check(table: Table) -> int:
         print(change)
     same_version = table["botocore"] == botocore.__version__
     if not changes:
-        print(f"nothing is stale against botocore {botocore.__version__}")
+        print(f"the file matches botocore {botocore.__version__}")
     elif not same_version:
-        print(f"the file is of botocore {table['botocore']}, botocore {botocore.__version__} is installed")
+        print(f"the file is for botocore {table['botocore']}, and botocore {botocore.__version__} is installed")
     return int(bool(changes) and same_version)
 
 
 def distill(checked: str) -> Table:
-    """The table as the installed botocore has it.
+    """The table of the installed botocore.
 
     Args:
-        checked: ISO date to write into it.
+        checked: the ISO date for the table.
     """
     model = Loader().load_service_model("sagemaker", "service-2")
     operations = {name: model["operations"][name]["input"]["shape"] for name in OPERATIONS}
@@ -87,7 +87,7 @@ def _collect(model: dict[str, Any], name: str, into: dict[str, Shape]) -> None:
         return
     source = model[name]
     if source["type"] not in TYPES:
-        raise ValueError(f"{name} is a {source['type']}, which the walk does not know")
+        raise ValueError(f"{name} is a {source['type']}, which smdp_launch/request/limits.py does not support")
     shape: Shape = {key: source[key] for key in ("type", "required", "min", "max", "enum") if key in source}
     if "pattern" in source:
         shape["pattern"] = python_pattern(source["pattern"])
@@ -103,10 +103,10 @@ def _collect(model: dict[str, Any], name: str, into: dict[str, Shape]) -> None:
 
 
 def python_pattern(pattern: str) -> str:
-    """A pattern of the model for ``re.compile(..., re.ASCII)``, which reads digits and letters as Java does.
+    """A pattern of the model for ``re.compile(..., re.ASCII)``, with Java's meaning of digits and letters.
 
     Raises:
-        ValueError: the pattern has a class that is not translated.
+        ValueError: the pattern has a class without a translation.
     """
     unicode = r"\p{L}" in pattern or r"\p{N}" in pattern
     for java, python in CLASSES.items():
@@ -117,14 +117,14 @@ def python_pattern(pattern: str) -> str:
 
 
 def written(table: Table) -> str:
-    """JSON with a line a shape: small, and a difference between two versions can be read."""
+    """JSON with one line for each shape, so that differences between versions are readable."""
     head = json.dumps({key: value for key, value in table.items() if key != "shapes"}, indent=2)
     shapes = ",\n".join(f"    {json.dumps(name)}: {json.dumps(shape)}" for name, shape in table["shapes"].items())
     return f'{head.removesuffix(chr(10) + "}")},\n  "shapes": {{\n{shapes}\n  }}\n}}\n'
 
 
 def differences(old: Table, new: Table) -> Iterator[str]:
-    """What was added, removed or changed from ``old`` to ``new``, a line each."""
+    """A line for each addition, removal and change from ``old`` to ``new``."""
     yield from _keys("operation", old["operations"], new["operations"])
     yield from _keys("shape", old["shapes"], new["shapes"])
     for name in sorted(old["shapes"].keys() & new["shapes"].keys()):

@@ -1,4 +1,4 @@
-"""A hook of MkDocs: puts the pages of the codes and of the decisions, one file each, into the menu."""
+"""MkDocs hook: add the pages of docs/decisions, one file each, to the navigation."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 
-_FOLDERS = {"Errors": "errors", "About": "decisions"}
-
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Called by MkDocs when it has read mkdocs.yml."""
-    sections: list[dict[str, Any]] = [one for one in config.nav or [] if isinstance(one, dict)]
-    for title, folder in _FOLDERS.items():
-        (section,) = [one[title] for one in sections if title in one]
-        pages = sorted(Path(config.docs_dir, folder).glob("*.md"))
-        section.extend(f"{folder}/{page.name}" for page in pages)
+    """Extend the section Decisions of mkdocs.yml, whose first page is decisions/index.md."""
+    sections: list[dict[str, Any]] = [entry for entry in config.nav or [] if isinstance(entry, dict)]
+    (decisions,) = [section["Decisions"] for section in sections if "Decisions" in section]
+    pages = sorted(Path(config.docs_dir, "decisions").glob("[0-9]*.md"))
+    decisions.extend(f"decisions/{page.name}" for page in pages)
     return config

@@ -1,7 +1,7 @@
-"""Writes docs/errors.md, the index of the codes, from their pages.
+"""Write docs/reference/errors.md, the index of the codes, from their pages.
 
 python tools/error_index.py            # rewrite it
-python tools/error_index.py --check    # say whether it is up to date
+python tools/error_index.py --check    # report whether it is up to date
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ from pathlib import Path
 
 from smdp_launch.rules.base.pages import codes, title
 
-INDEX = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
+INDEX = Path(__file__).resolve().parent.parent / "docs" / "reference" / "errors.md"
 GROUPS = {
     "1": "YAML",
-    "2": "The schema and the layers",
+    "2": "The schema and the configuration sources",
     "3": "Compute, framework and image",
     "4": "Source, data and network",
     "5": "Spot, batch and mixed precision",
-    "6": "The request's limits",
+    "6": "Limits of the request",
     "7": "Secrets",
     "8": "Account",
     "9": "Running",
 }
 HEAD = """\
-# Errors
+# Error codes
 
-What `validate` (and every other command, before it does anything) tells about a job file. Each finding has a code, a
-place, a reason and a fix; all of them come at once. Each code has a page, which `smdp-launch explain CODE` shows too.
-An error means that the job would be refused or could not do what it was asked; a warning is advice, and
-`silence: [CODE]` in the job file leaves it out.
+`validate`, and every other command before it starts, reports all diagnostics of a job file at once. Each has a code, a
+place, a reason and a fix. Each code has a page, which `smdp-launch explain CODE` shows too. An error means that the job
+would be refused or would not work. A warning is advice; `silence: [CODE]` in the job file leaves it out.
 """
 
 
@@ -37,21 +36,21 @@ def main() -> int:
     stale = not INDEX.exists() or INDEX.read_text() != index()
     if "--check" in sys.argv:
         if stale:
-            print("docs/errors.md is stale: run tools/error_index.py")
+            print("docs/reference/errors.md is stale: run tools/error_index.py")
         return int(stale)
     INDEX.write_text(index())
     return 0
 
 
 def index() -> str:
-    """The page, one table for each group of codes that has any."""
-    tables = [_table(name, [one for one in codes() if one[4] == digit]) for digit, name in GROUPS.items()]
-    return "\n".join([HEAD, *(one for one in tables if one)])
+    """Return the page, with one table for each group that has codes."""
+    tables = [_table(name, [code for code in codes() if code[4] == digit]) for digit, name in GROUPS.items()]
+    return "\n".join([HEAD, *filter(None, tables)])
 
 
-def _table(name: str, found: list[str]) -> str:
-    rows = [f"| [{code}](errors/{code}.md) | {title(code)} |" for code in found]
-    return "\n".join([f"## {name}", "", "| code | |", "|---|---|", *rows]) + "\n" if found else ""
+def _table(name: str, group: list[str]) -> str:
+    rows = [f"| [{code}](../errors/{code}.md) | {title(code)} |" for code in group]
+    return "\n".join([f"## {name}", "", "| code | problem |", "|---|---|", *rows]) + "\n" if group else ""
 
 
 if __name__ == "__main__":

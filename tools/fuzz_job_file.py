@@ -1,7 +1,7 @@
-"""Feeds job files to the checker that no person would write, guided by what they reach; prints what it took.
+"""Check random job files, guided by code coverage, and print the time and memory that they took.
 
-Ends with 1 and keeps the file if one of them ends in a traceback, takes longer than 2 s of a processor, or needs more
-than 500 MB.
+Exits with 1 and keeps the file if a check raises an exception, takes more than 2 s of a processor, or needs more than
+500 MB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import atheris
 
 with atheris.instrument_imports(include=["smdp_launch"]):
     from smdp_launch.checking.job import check_job
-    from smdp_launch.cli.render.diagnostics import told
+    from smdp_launch.cli.render.diagnostics import diagnostics_text
     from smdp_launch.diagnostics import has_errors
     from smdp_launch.planning.prepare import make_plan
 
@@ -38,7 +38,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="smdp-fuzz-"))
     corpus = folder / "corpus"
     corpus.mkdir()
-    for name in ("scripts", "digits"):  # what the sound files need
+    for name in ("scripts", "digits"):  # the folders that the sound files need
         shutil.copytree(ROOT / "tests/launcher/good" / name, folder / name)
     for directory in (ROOT / "tests/launcher/good", ROOT / "tests/launcher/golden", ROOT / "templates/jobs"):
         for number, file in enumerate(sorted(directory.rglob("*.yaml"))):
@@ -56,8 +56,8 @@ class Fuzzer:
         self.ran = self.planned = 0
         self.slowest = 0.0
         self.pid = os.getpid()
-        # libFuzzer leaves without the interpreter's end; what is known is written now and then.
-        self.told_at = time.monotonic()
+        # libFuzzer exits without running Python's cleanup, so the results are printed at intervals.
+        self.printed_at = time.monotonic()
 
     def one(self, content: bytes) -> None:
         self.path.write_bytes(content)
@@ -65,7 +65,7 @@ class Fuzzer:
         job = check_job(self.path, environ={"X": "1"})
         json.dumps(job.to_json())
         if job.diagnostics:
-            told(job.diagnostics)
+            diagnostics_text(job.diagnostics)
         if not has_errors(job.diagnostics):
             self.planned += 1
             make_plan(job, NOW, 0xBEEF).to_json()
@@ -75,10 +75,10 @@ class Fuzzer:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if took > SLOWEST_ALLOWED_S or peak > LARGEST_ALLOWED:
             raise RuntimeError(f"{took:.1f} s, {peak / 1e6:.0f} MB: {self.path}")
-        if time.monotonic() - self.told_at > 10:
-            self.told_at = time.monotonic()
-            took_most = f"slowest {self.slowest:.2f} s of a processor, {peak / 1e6:.0f} MB at most"
-            print(f"{self.ran} files, {self.planned} of them planned; {took_most}", flush=True)
+        if time.monotonic() - self.printed_at > 10:
+            self.printed_at = time.monotonic()
+            worst = f"slowest {self.slowest:.2f} s of a processor, {peak / 1e6:.0f} MB at most"
+            print(f"{self.ran} files, {self.planned} of them planned; {worst}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/bin/sh
-# install_packages.sh VENV PACKAGE...: packages into a virtual environment, which is made if it is not there. uv chooses
-# among the versions of large packages in seconds, pip in many minutes. uv reads no configuration of pip's, so what it
-# cannot install is left to pip.
+# install_packages.sh VENV PACKAGE...: install packages into a virtual environment, and make it if it does not exist. uv
+# resolves the versions of large packages in seconds, pip in many minutes. uv does not read pip's configuration, so pip
+# is the fallback.
 set -eu
 venv=$1
 shift

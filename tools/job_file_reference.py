@@ -1,7 +1,7 @@
-"""Writes what follows from the job file's models into docs: the table of keys, and the schema for editors.
+"""Write the table of keys and the schema for editors from the job file's models into docs.
 
-python tools/job_file_reference.py            # rewrite docs/job-file.md and docs/job.schema.json
-python tools/job_file_reference.py --check    # say whether they are up to date
+python tools/job_file_reference.py            # rewrite docs/reference/job-file.md and docs/job.schema.json
+python tools/job_file_reference.py --check    # report whether they are up to date
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
 
 
 def main() -> int:
-    page = DOCS / "job-file.md"
+    page = DOCS / "reference" / "job-file.md"
     text = page.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]

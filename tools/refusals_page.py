@@ -1,4 +1,4 @@
-"""Writes docs/refusals.md from tests/localcloud/requests/refused.yaml, which a test runs row by row."""
+"""Write docs/reference/refusals.md from tests/localcloud/requests/refused.yaml, whose rows a test sends one by one."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "tests/localcloud/requests/refused.yaml"
-PAGE = "docs/refusals.md"
-_LONGEST = 60  # characters of a change
+PAGE = "docs/reference/refusals.md"
+_MAX_LENGTH = 60  # characters of a change
 _HEAD = """\
-# Requests that the local cloud refuses
+# Local cloud refusals
 
 The local cloud refuses these requests with the code, the HTTP status and the message of SageMaker. A test sends each of
 them to a running local cloud; `tools/refusals_page.py` writes this page from the same table
 (`tests/localcloud/requests/refused.yaml`).
 
-The source says how far the answer is known to be that of AWS:
+The source shows how certain it is that AWS answers the same:
 
 - *model*: botocore's model of the service has the constraint, and the message has the service's form.
 - *quoted* or *documented*: the linked page quotes the message (of SageMaker, or of another service with the same rule),
   or documents the rule.
-- *memory*: AWS refuses the request; its words are not known for certain. Do not compare the message in a test.
-- *local*: a limit of the local cloud. AWS takes the request.
+- *memory*: AWS refuses the request, but its exact message is not certain. Do not compare the message in a test.
+- *local*: a limit of the local cloud. AWS accepts the request.
 
-A message about a type names the field at its end, which the message of AWS does not. AWS ignores fields that it does
-not know; the local cloud refuses them, since it would not apply them.
+A message about a type ends with the name of the field, which the message of AWS does not have. AWS ignores unknown
+fields; the local cloud refuses them, because it would not apply them.
 
 | request | change | code | message contains | source |
 |---|---|---|---|---|
@@ -60,7 +60,7 @@ def _change(path: str, value: Any) -> str:
     if value in ("~long", "~many"):
         return f"`{path}` too {'long' if value == '~long' else 'many'}"
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
-    return f"`{path}`: {_code(text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...')}"
+    return f"`{path}`: {_code(text if len(text) <= _MAX_LENGTH else f'{text[:_MAX_LENGTH]}...')}"
 
 
 def _code(text: str) -> str:

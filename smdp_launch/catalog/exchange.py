@@ -1,7 +1,7 @@
-"""How fast gradients are exchanged, as others measured it, and the published steps of well-known models.
+"""Published measurements: the speed of gradient exchange, and the step times of well-known models.
 
-Rates are in bytes a second. Everything here is an input of a model and no promise: where no measurement of a type was
-found, one of another type stands in for it, and its source says so.
+Rates are in bytes a second. They are inputs of a model, not promises. If there is no measurement of an instance type,
+the measurement of another type is used, and the source says so.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _GBIT = 1e9 / 8
 
 
 class Rate(NamedTuple):
-    """Bytes a second, and where the figure is from."""
+    """Bytes a second, and the source of the figure."""
 
     bytes_per_second: float
     source: str
 
 
 class PublishedStep(NamedTuple):
-    """One step of one GPU alone, forward and backward pass, without any exchange."""
+    """One step of one GPU alone: forward and backward pass, without any exchange."""
 
     seconds: float
     samples: int
@@ -32,55 +32,55 @@ class PublishedStep(NamedTuple):
 
 
 def checked() -> str:
-    """The day of the table."""
+    """The day on which the table was checked."""
     return str(table("exchange")["checked"])
 
 
-def link_rate(found: Instance) -> float:
-    """Of all network interfaces of a host together, each way."""
-    return found.network_gbit * _GBIT
+def link_rate(host: Instance) -> float:
+    """The rate of all network interfaces of a host together, in each direction."""
+    return host.network_gbit * _GBIT
 
 
-def efa_rate(found: Instance) -> Rate | None:
-    """What a host can send over EFA; None for a type without it."""
-    if not found.efa_interfaces:
+def efa_rate(host: Instance) -> Rate | None:
+    """The rate at which a host can send over EFA; None for a type without EFA."""
+    if not host.efa_interfaces:
         return None
     known = table("exchange")["efa"]
-    return Rate(link_rate(found) * known["share"], known["source"])
+    return Rate(link_rate(host) * known["share"], known["source"])
 
 
-def ring_rate(found: Instance, hosts: int) -> Rate:
-    """What NCCL's ring moved between ``hosts`` hosts: over EFA where the type has it, else over TCP."""
+def ring_rate(host: Instance, hosts: int) -> Rate:
+    """The measured rate of NCCL's ring between ``hosts`` hosts: over EFA if the type has it, or else over TCP."""
     known = table("exchange")["ring"]
-    if not found.efa_interfaces:
+    if not host.efa_interfaces:
         tcp = known["tcp"]
-        return Rate(min(link_rate(found), _from(tcp["bytes_per_second"], hosts)), tcp["source"])
-    name = known["same_as"].get(found.name, found.name)
+        return Rate(min(link_rate(host), _from(tcp["bytes_per_second"], hosts)), tcp["source"])
+    name = known["same_as"].get(host.name, host.name)
     if name in known["efa"]:
         measured = known["efa"][name]
         return Rate(_from(measured["bytes_per_second"], hosts), measured["source"])
     name = known["otherwise"]
     measured = known["efa"][name]
     share = _from(measured["bytes_per_second"], hosts) / link_rate(_known(name))
-    source = f"no measurement of {found.name} was found: the link's share as on {name}, {measured['source']}"
-    return Rate(share * link_rate(found), source)
+    source = f"no measurement of {host.name}: the same share of the link as on {name}, {measured['source']}"
+    return Rate(share * link_rate(host), source)
 
 
-def rate_within_host(found: Instance) -> Rate:
-    """Between two neighbouring GPUs of one host."""
+def rate_within_host(host: Instance) -> Rate:
+    """The rate between two neighbouring GPUs of one host."""
     known = table("exchange")["within_a_host"]
-    return Rate(known[found.fabric]["bytes_per_second"], known["source"])
+    return Rate(known[host.fabric]["bytes_per_second"], known["source"])
 
 
-def memory_rate(found: Instance) -> Rate | None:
-    """What all processors of a host together copy and add up; None for a type without an assumption."""
+def memory_rate(host: Instance) -> Rate | None:
+    """The rate at which all processors of a host together copy and add; None for a type without an assumption."""
     known = table("exchange")["memory"]
-    one = known.get(found.name)
-    return Rate(one["bytes_per_second"], known["source"]) if one is not None else None
+    row = known.get(host.name)
+    return Rate(row["bytes_per_second"], known["source"]) if row is not None else None
 
 
 def published_steps() -> dict[str, PublishedStep]:
-    """By the name of the model's trace."""
+    """The published steps by the name of the model's trace."""
     return {
         name: PublishedStep(one["samples"] / one["samples_per_second"], one["samples"], one["gpu"], one["source"])
         for name, one in table("exchange")["steps"].items()
@@ -88,7 +88,7 @@ def published_steps() -> dict[str, PublishedStep]:
 
 
 def ring_table() -> Mapping[str, Mapping[int, float]]:
-    """Bytes a second of a ring of ml.p3dn.24xlarge by transport, each from so many hosts on."""
+    """Bytes a second of a ring of ml.p3dn.24xlarge, by transport and by the smallest number of hosts."""
     known = table("exchange")["ring"]
     measured = {"TCP": known["tcp"], "EFA": known["efa"]["ml.p3dn.24xlarge"]}
     return {
@@ -97,12 +97,12 @@ def ring_table() -> Mapping[str, Mapping[int, float]]:
 
 
 def _known(name: str) -> Instance:
-    found = instance(name)
-    if found is None:
+    known = instance(name)
+    if known is None:
         raise LookupError(f"{name} is not in the table of instances")
-    return found
+    return known
 
 
 def _from(by_hosts: Mapping[str, float], hosts: int) -> float:
-    """The value that holds from the largest host count on that is not above ``hosts``."""
+    """The value for the largest host count of the table that is not above ``hosts``."""
     return by_hosts[str(max(int(least) for least in by_hosts if int(least) <= hosts))]

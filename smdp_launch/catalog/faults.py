@@ -1,4 +1,4 @@
-"""What a rehearsal has happen to a job: the words in which the launcher asks the local cloud for it."""
+"""The fault of a local run, in the form in which the launcher requests it from the local cloud."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Kind = Literal["spot", "resume", "kill", "slow", "late", "throttle", "expire"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-#: In a request's Environment: the fault, as `Fault.to_text` writes it. Only the local cloud reads it.
+#: In a request's Environment: the fault as JSON (`Fault.to_text`). Only the local cloud reads it.
 VARIABLE = "SMDP_LOCAL_FAULT"
 
 #: Seconds between SIGTERM and SIGKILL, as on the platform.
 GRACE: float = 120
 
-#: Name of the event (docs/events.md) by which the local cloud tells what it did to a job.
+#: The event (docs/reference/events.md) that the local cloud writes for each injected fault.
 EVENT = "fault"
 
 _PLACE = re.compile(r"(?:(?P<host>algo-[1-9]\d{0,2})(?::(?P<rank>\d{1,5}))?)?(?:@(?P<step>\d{1,15}))?")
@@ -26,7 +26,7 @@ _PLACE = re.compile(r"(?:(?P<host>algo-[1-9]\d{0,2})(?::(?P<rank>\d{1,5}))?)?(?:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and when a fault strikes; None for what is left to the kind of fault."""
+    """Where and when a fault is injected. None leaves the choice to the kind of fault."""
 
     host: str | None = None
     rank: int | None = None
@@ -34,10 +34,10 @@ class Place:
 
     @staticmethod
     def parse(text: str) -> Place:
-        """Of ``HOST:RANK@STEP``, any part of which may be left out from either end.
+        """Read ``HOST:RANK@STEP``, of which parts at either end may be absent.
 
         Raises:
-            ValueError: it is not of that form.
+            ValueError: the text has another form.
         """
         match = _PLACE.fullmatch(text)
         if match is None or not text:
@@ -55,11 +55,12 @@ class Fault:
     """One fault of one job.
 
     Args:
-        host, rank: whom it strikes; of no meaning for ``spot`` and ``resume``, which take all hosts.
-        step: it strikes once some rank has reported this step.
-        after: seconds of training after which it strikes. Without either it strikes once a checkpoint is kept
-            (``spot``, ``resume``), or at the first step that is reported; ``late`` strikes at the start.
-        seconds: how long it lasts: the rank stands still, the host comes late, no capacity is to be had.
+        host, rank: the target; ignored for ``spot`` and ``resume``, which affect all hosts.
+        step: inject the fault once a rank has reported this step.
+        after: inject the fault after this many seconds of training. Without `step` and `after` the fault is injected
+            once a checkpoint is in the bucket (``spot``, ``resume``), at the start (``late``), or otherwise at the
+            first reported step.
+        seconds: how long the fault lasts: the rank is paused, the host is late, there is no capacity.
         grace: seconds from SIGTERM to SIGKILL, for ``spot``; 0 for an end without notice.
     """
 
@@ -76,18 +77,18 @@ class Fault:
 
     @staticmethod
     def parse(text: str) -> Fault:
-        """What `to_text` wrote.
+        """Read the text that `to_text` writes.
 
         Raises:
-            ValueError: something else.
+            ValueError: the text is not that of a fault.
         """
         try:
             fault = Fault(**json.loads(text))
         except TypeError as error:
-            raise ValueError(f"{text!r} is no fault: {error}") from error
+            raise ValueError(f"{text!r} is not a fault: {error}") from error
         if fault.kind not in KINDS:
-            raise ValueError(f"{text!r} is no fault: its kind is none of {', '.join(KINDS)}")
+            raise ValueError(f"{text!r} is not a fault: its kind must be one of {', '.join(KINDS)}")
         numbers = (fault.rank, fault.step or 0, fault.after or 0.0, fault.seconds, fault.grace)
         if not isinstance(fault.host, str) or not all(map(_is_amount, numbers)):
-            raise ValueError(f"{text!r} is no fault: a host's name and numbers from 0 on are wanted")
+            raise ValueError(f"{text!r} is not a fault: it needs a host name and numbers that are 0 or more")
         return fault

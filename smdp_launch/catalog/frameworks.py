@@ -1,4 +1,4 @@
-"""Framework builds: which Python and CUDA each was built with, and whether AWS's library came with it."""
+"""Framework builds: the Python and CUDA versions of each, and whether AWS's image contains AWS's library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Build(NamedTuple):
     """One framework version in AWS's training images.
 
     Args:
-        smddp: version of AWS's data-parallel library inside, None where the image has none.
+        smddp: version of AWS's data-parallel library in the image; None if the image does not contain it.
     """
 
     framework: str
@@ -42,56 +42,61 @@ def versions(framework: str) -> list[str]:
 
 
 def minimum(framework: str) -> str:
-    """The first version the library was documented for."""
+    """The first version that the library's documentation supports."""
     return str(table("frameworks")["minimum"][framework])
 
 
 def numpy_2_since(framework: str) -> str:
-    """The first version that was compiled for NumPy 2; earlier ones fail with it."""
+    """The first version for NumPy 2; earlier ones fail with it."""
     return str(table("frameworks")["numpy_2"]["since"][framework])
 
 
 def build(framework: str, version: str) -> Build | None:
     """The build of ``version``; "2.0" means the newest 2.0.x."""
     exact = version if version in versions(framework) else None
-    found = exact or next((one for one in reversed(versions(framework)) if one.startswith(f"{version}.")), None)
-    if found is None:
+    full = exact or next((one for one in reversed(versions(framework)) if matches(one, version)), None)
+    if full is None:
         return None
-    row = dict(table("frameworks")["builds"][framework][found])
+    row = dict(table("frameworks")["builds"][framework][full])
     short = row["python"].replace(".", "")
-    tag = row.pop("image_tag", f"{found}-gpu-py{short}")
-    return Build(framework, found, image_tag=tag, **row)
+    tag = row.pop("image_tag", f"{full}-gpu-py{short}")
+    return Build(framework, full, image_tag=tag, **row)
 
 
 def builds(framework: str) -> list[Build]:
-    return [found for version in versions(framework) if (found := build(framework, version)) is not None]
+    return [one for version in versions(framework) if (one := build(framework, version)) is not None]
 
 
 def alternatives(framework: str, version: str) -> list[Build]:
-    """Further images of exactly ``version``, with another CUDA than the one of ``build``."""
+    """Other images of exactly ``version``, with another CUDA version than that of ``build``."""
     rows: list[dict[str, Any]] = table("frameworks")["alternatives"]
     return [Build(**row) for row in rows if (row["framework"], row["version"]) == (framework, version)]
 
 
 def last_library_version() -> str:
-    """Of AWS's library: the last that came in an image of AWS's."""
+    """The last version of AWS's library in one of AWS's images."""
     return max((one.smddp for name in frameworks() for one in builds(name) if one.smddp is not None), key=parts)
 
 
 def native_builds(framework: str) -> list[str]:
-    """The versions that the native engine is built for; empty where there are none."""
+    """The versions that the native engine is built for; empty if there are none."""
     return list(table("frameworks")["native"].get(framework, {}))
 
 
 def native_cuda(framework: str, version: str) -> str | None:
-    """The CUDA of our image for one of ``native_builds``; None where we have an image for CPUs only."""
+    """The CUDA version of our image for one of ``native_builds``; None if that image is for CPUs only."""
     cuda: str | None = table("frameworks")["native"][framework][version]
     return cuda
 
 
 def is_cuda_11(cuda: str | None) -> bool:
-    """Of a version such as "11.8"; None, where there is no CUDA or none is known, is not."""
+    """Whether a CUDA version such as "11.8" is 11.x; False for None, which means no CUDA or an unknown version."""
     return cuda is not None and cuda.startswith("11.")
+
+
+def matches(version: str, requested: str) -> bool:
+    """Whether ``version`` is ``requested``, which may be shortened: 2.0.1 matches "2.0"."""
+    return version == requested or version.startswith(f"{requested}.")
 
 
 def parts(version: str) -> tuple[int, ...]:

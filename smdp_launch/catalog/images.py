@@ -1,4 +1,4 @@
-"""What an image URI says: where it lies, and which build it holds."""
+"""The parts of an image URI: its registry, and the framework build in the image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REFERENCE = re.compile(
     r"(?:@(?P<digest>[a-z0-9]+:[0-9a-f]{32,}))?",
     re.ASCII,
 )
-# The second form is that of hosts that IPv6 reaches as well.
+# The second form, with a hyphen, is for hosts that IPv6 reaches too.
 _ECR = re.compile(
     r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)", re.ASCII
 )
@@ -28,8 +28,8 @@ class ImageUri(NamedTuple):
     """A reference to an image.
 
     Args:
-        account: twelve digits, None where the registry is not Amazon ECR's; so are ``region`` and ``dns_suffix``.
-        registry: the host, empty for a name without one.
+        account: twelve digits; None, like ``region`` and ``dns_suffix``, if the registry is not in Amazon ECR.
+        registry: the host; empty if the URI has none.
     """
 
     registry: str
@@ -49,14 +49,14 @@ class ImageUri(NamedTuple):
 
     @property
     def purpose(self) -> str | None:
-        """``training`` or ``inference`` where the repository says so."""
+        """``training`` or ``inference``, if the repository's name contains it."""
         if _INFERENCE.search(self.repository):
             return "inference"
         return "training" if _TRAINING.search(self.repository) else None
 
 
 class TagFacts(NamedTuple):
-    """What a tag in the form of AWS's says, None for what it does not say.
+    """The parts of a tag in the form of AWS's tags; None for a part that it does not have.
 
     Args:
         processor: ``gpu`` or ``cpu``.
@@ -72,22 +72,22 @@ class TagFacts(NamedTuple):
 
 
 def parse_image(uri: str) -> ImageUri | None:
-    """The parts of ``uri``; None if it is no reference to an image."""
-    # Longer than any reference that a service takes; the pattern need not meet it.
-    found = _REFERENCE.fullmatch(uri) if len(uri) <= 1024 else None
-    if found is None:
+    """The parts of ``uri``; None if it is not a reference to an image."""
+    # No service accepts a longer reference, and the pattern would be slow.
+    match = _REFERENCE.fullmatch(uri) if len(uri) <= 1024 else None
+    if match is None:
         return None
-    registry, repository = found["registry"] or "", found["repository"]
+    registry, repository = match["registry"] or "", match["repository"]
     if registry and not re.search(r"[.:]|^localhost$", registry):
-        # As docker reads it: the first part is a host only if it looks like one.
+        # As in docker, the first part is a host only if it has a dot or a colon, or is localhost.
         registry, repository = "", f"{registry}/{repository}"
     ecr = _ECR.fullmatch(registry)
     account, region, suffix = (ecr["account"], ecr["region"], ecr["suffix"]) if ecr else (None, None, None)
-    return ImageUri(registry, account, region, suffix, repository, found["tag"], found["digest"])
+    return ImageUri(registry, account, region, suffix, repository, match["tag"], match["digest"])
 
 
 def tag_facts(tag: str) -> TagFacts:
-    """Read ``2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker`` and the like, in any order."""
+    """The parts of a tag such as ``2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker``, in any order."""
     words = tag.split("-")
     return TagFacts(
         version=next((one for one in words[:1] if re.fullmatch(r"\d+\.\d+(\.\d+)?", one, re.ASCII)), None),
@@ -99,7 +99,7 @@ def tag_facts(tag: str) -> TagFacts:
 
 
 def aws_build(image: ImageUri) -> Build | None:
-    """The build that one of AWS's framework images holds; None for any other image and for an unknown tag."""
+    """The build in one of AWS's framework images; None for any other image and for an unknown tag."""
     repositories = table("frameworks")["repositories"]
     framework = next((name for name in frameworks() if repositories[name] == image.repository), None)
     facts = tag_facts(image.tag or "")
@@ -108,12 +108,12 @@ def aws_build(image: ImageUri) -> Build | None:
     first = build(framework, facts.version)
     if first is None:
         return None
-    fitting = [first, *alternatives(framework, first.version)]
-    return next((one for one in fitting if facts.cuda in (None, one.cuda)), None)
+    candidates = [first, *alternatives(framework, first.version)]
+    return next((one for one in candidates if facts.cuda in (None, one.cuda)), None)
 
 
 def _dotted(words: list[str], prefix: str, major_digits: int) -> str | None:
-    """``py310`` -> 3.10, ``cu118`` -> 11.8; None where no word is a prefix and at least two digits."""
+    """``py310`` -> 3.10, ``cu118`` -> 11.8; None if no word is the prefix and at least two digits."""
     for word in words:
         digits = word.removeprefix(prefix)
         if digits != word and re.fullmatch(rf"\d{{{major_digits + 1},4}}", digits, re.ASCII):

@@ -1,4 +1,4 @@
-"""Instance types: what they hold, and which of them the data-parallel libraries serve."""
+"""Instance types: their hardware, and the data-parallel libraries that support them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ class Instance(NamedTuple):
     """One GPU instance type.
 
     Args:
-        gpu_memory_gb: of each GPU.
+        gpu_memory_gb: memory of each GPU.
         compute_capability: of the GPU, such as "8.0".
-        network_gbit: all interfaces together, Gbit/s.
-        fabric: how the GPUs of one instance are joined.
-        local_nvme_gb: 0 where there is none, None where it is not known.
-        cuda_min: the first CUDA that knows the GPU.
-        from_memory: the fields that are general knowledge rather than read in a document; no rule may refuse a job
-            because of them.
+        network_gbit: Gbit/s of all interfaces together.
+        fabric: the connection between the GPUs of one instance.
+        local_nvme_gb: 0 if there is none; None if it is not known.
+        cuda_min: the first CUDA version that supports the GPU.
+        from_memory: the fields whose values do not come from a document; no rule may refuse a job because of them.
     """
 
     name: str
@@ -47,14 +46,14 @@ def instance(name: str) -> Instance | None:
 
 def instances() -> list[Instance]:
     """Every type with details, in the table's order: families together, older ones first."""
-    return [found for name in table("instances")["instances"] if (found := instance(name)) is not None]
+    return [one for name in table("instances")["instances"] if (one := instance(name)) is not None]
 
 
 def supported_instances(policy: str, engine: str) -> list[str]:
-    """The types a job may ask for.
+    """The types that a job can use.
 
-    ``strict`` is what the library's documentation states. ``extended`` adds what AWS supported later and, for the
-    native engine, every GPU instance that the table knows.
+    ``strict`` has the types of the library's documentation. ``extended`` adds those that AWS supports later and, for
+    the native engine, every GPU instance in the table.
     """
     smddp = table("instances")["smddp"]
     if policy == "strict":
@@ -63,31 +62,31 @@ def supported_instances(policy: str, engine: str) -> list[str]:
 
 
 def suggested_instances(policy: str, engine: str) -> list[str]:
-    """The same types in the order in which a person would choose one today."""
+    """The same types, in the order in which messages suggest them."""
     allowed = supported_instances(policy, engine)
     return sorted(allowed, key=table("instances")["suggested"]["order"].index)
 
 
 class LibraryVersions(NamedTuple):
-    """The versions of AWS's library that serve a type: from ``since`` on, and none from ``before`` on."""
+    """The versions of AWS's library that support a type: from ``since`` up to, but not including, ``before``."""
 
     since: str | None = None
     before: str | None = None
 
     def include(self, version: str) -> bool:
-        found = parts(version)
+        number = parts(version)
         return not (
-            (self.since is not None and found < parts(self.since))
-            or (self.before is not None and found >= parts(self.before))
+            (self.since is not None and number < parts(self.since))
+            or (self.before is not None and number >= parts(self.before))
         )
 
 
 def library_versions(name: str) -> LibraryVersions:
-    """Of a type that AWS's library serves in one version at least."""
+    """The versions for a type that AWS's library supports in at least one version."""
     return LibraryVersions(**table("instances")["smddp_versions"].get(name, {}))
 
 
 def replacement(name: str) -> str | None:
-    """The type that was meant by one that AWS's own documents mention and that never existed."""
-    found: str | None = table("instances")["never_existed"].get(name)
-    return found
+    """The correct type for one that AWS's documents mention and that never existed; None for all others."""
+    correct: str | None = table("instances")["never_existed"].get(name)
+    return correct

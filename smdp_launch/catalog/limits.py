@@ -1,4 +1,4 @@
-"""The limits of the service's requests: the shapes that tools/distill_limits.py wrote, and what only documents say."""
+"""The limits of the service's requests: shapes from tools/distill_limits.py, and limits that only documents state."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from smdp_launch.catalog.tables import table
 
 
 class Shape(NamedTuple):
-    """What one value of a request may be.
+    """The limits of one value of a request.
 
     Args:
         kind: structure, list, map, string, integer, long, float, double, boolean or timestamp.
-        minimum: of a number its value, of text its characters, of a list or map its entries; so is ``maximum``.
+        minimum, maximum: bounds of a number's value, of a text's characters, or of a list's or map's entries.
         pattern: for the whole text, to be compiled with ``re.ASCII``.
-        members: of a structure, the shape's name by member. ``element``, ``key`` and ``value`` are names of shapes too.
+        members: the name of the shape of each field of a structure. ``element``, ``key`` and ``value`` are names too.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Shape(NamedTuple):
 
 
 class DocumentedLimit(NamedTuple):
-    """A limit that the service's model lacks."""
+    """A limit that only documents state, not the service's model."""
 
     source: str
     minimum: int | None = None
@@ -44,8 +44,10 @@ class DocumentedLimit(NamedTuple):
 
 @functools.cache
 def shape(name: str) -> Shape:
-    """Raises:
-    KeyError: no request has such a shape.
+    """The shape called ``name``.
+
+    Raises:
+        KeyError: no request has such a shape.
     """
     row: dict[str, Any] = table("limits")["shapes"][name]
     return Shape(
@@ -67,7 +69,7 @@ def request_shape(operation: str) -> Shape:
     """The shape of an operation's input.
 
     Raises:
-        KeyError: the operation is not among the distilled ones.
+        KeyError: the table does not have the operation.
     """
     return shape(table("limits")["operations"][operation])
 
@@ -78,7 +80,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def documented_limit(path: str) -> DocumentedLimit | None:
-    """What documents state of the member at ``path``, such as ``ResourceConfig.InstanceCount`` or
+    """The documented limit of the field at ``path``, such as ``ResourceConfig.InstanceCount`` or
     ``InputDataConfig.*.ChannelName``."""
     row = table("documented_limits")["limits"].get(path)
     if row is None:
@@ -87,11 +89,11 @@ def documented_limit(path: str) -> DocumentedLimit | None:
 
 
 def pattern_in_words(shape_name: str) -> str | None:
-    """What the pattern of a shape asks for, to stand behind "has to be"."""
-    found: str | None = table("documented_limits")["patterns"].get(shape_name)
-    return found
+    """A description of a shape's pattern, for messages: it follows "must be"."""
+    description: str | None = table("documented_limits")["patterns"].get(shape_name)
+    return description
 
 
 def known_instance_types() -> frozenset[str]:
-    """Every type that the service's model takes for training, with GPUs or without."""
+    """Every type that the service's model allows for training, with GPUs or without."""
     return frozenset(shape("TrainingInstanceType").enum)

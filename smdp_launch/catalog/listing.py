@@ -1,4 +1,4 @@
-"""The tables as lists for a person or a program, narrowed to what was asked for."""
+"""The tables as lists for output, filtered by the options of a command."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from smdp_launch.catalog.frameworks import (
     builds,
     frameworks,
     is_cuda_11,
+    matches,
     minimum,
     native_builds,
     native_cuda,
@@ -26,7 +27,7 @@ from smdp_launch.catalog.transformers import Pair, pairs
 
 Row = dict[str, Any]
 
-#: What Hugging Face's images go by as a framework.
+#: The framework name for Hugging Face's images.
 HUGGINGFACE = "huggingface"
 ENGINES = ("native", "smdistributed")
 POLICIES = ("strict", "extended")
@@ -34,11 +35,11 @@ POLICIES = ("strict", "extended")
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows of one table with where and when they are from.
+    """Rows of one table, with their source and the day on which they were checked.
 
     Args:
         kind: ``instances``, ``frameworks`` or ``images``.
-        left_out: what was asked for and is not there, each with its reason.
+        left_out: the rows that the filter removed because they are not available, each with the reason.
     """
 
     kind: str
@@ -53,13 +54,13 @@ class Listing:
 
 
 def list_instances(policy: str | None = None, engine: str | None = None, region: str | None = None) -> Listing:
-    """The types that ``engine`` takes under ``policy``, less those known not to be offered in ``region``."""
+    """The types that ``engine`` supports under ``policy``, without those that ``region`` certainly does not offer."""
     engines = ENGINES if engine is None else (engine,)
     allowed = {name for one in engines for name in supported_instances(policy or "extended", one)}
     rows = [_instance_row(one, region) for one in instances() if one.name in allowed]
-    kept = [row for row in rows if not (row.get("offered") is False and row["offered_certain"])]
-    left_out = [f"{row['name']}: not in {region}, {row['offered_source']}" for row in rows if row not in kept]
-    return _listing("instances", "instances", kept, left_out)
+    available = [row for row in rows if not (row.get("offered") is False and row["offered_certain"])]
+    left_out = [f"{row['name']}: not in {region}, {row['offered_source']}" for row in rows if row not in available]
+    return _listing("instances", "instances", available, left_out)
 
 
 def list_frameworks(framework: str | None = None, policy: str | None = None, engine: str | None = None) -> Listing:
@@ -73,7 +74,7 @@ def list_images(
     region: str | None = None, framework: str | None = None, version: str | None = None, policy: str | None = None
 ) -> Listing:
     """The URIs of AWS's images, in one region or in every region with a known registry."""
-    wanted = [one for one in _images_of(framework) if version is None or _fits(one.version, version)]
+    wanted = [one for one in _images_of(framework) if version is None or matches(one.version, version)]
     where = regions() if region is None else [region]
     rows = [
         {"region": name, **_framework_row(one), "uri": training_image(one, name)}
@@ -101,12 +102,8 @@ def _images_of(framework: str | None) -> Iterator[Build | Pair]:
         yield from pairs()
 
 
-def _fits(version: str, asked: str) -> bool:
-    return version == asked or version.startswith(f"{asked}.")
-
-
 def _only_native(framework: str) -> list[str]:
-    """The versions that we have builds for and AWS has no image of."""
+    """The versions that only the native engine has builds for, without an image of AWS."""
     known = {one.version for one in builds(framework)}
     return [version for version in native_builds(framework) if version not in known]
 
@@ -146,7 +143,7 @@ def _framework_row(one: Build | Pair) -> Row:
 
 
 def _native_row(framework: str, version: str) -> Row:
-    """Which Python its image holds is known to whoever builds it."""
+    """A build without an image of AWS. Its Python version depends on the user's image."""
     empty = dict.fromkeys(("transformers", "python", "smddp", "image_tag"))
     cuda = native_cuda(framework, version)
     policy = "strict" if is_cuda_11(cuda) else "extended"
@@ -154,7 +151,7 @@ def _native_row(framework: str, version: str) -> Row:
 
 
 def _narrowed(rows: Iterable[Row], policy: str | None, engine: str | None) -> list[Row]:
-    kept = [row for row in rows if policy != "strict" or row["policy"] == "strict"]
+    allowed = [row for row in rows if policy != "strict" or row["policy"] == "strict"]
     if engine is None:
-        return kept
-    return [row for row in kept if (row["native"] if engine == "native" else row["smddp"])]
+        return allowed
+    return [row for row in allowed if (row["native"] if engine == "native" else row["smddp"])]

@@ -1,9 +1,9 @@
-"""What jobs may name that every local cloud has, and no other."""
+"""Values in job files that have a meaning in every local cloud and nowhere else."""
 
 from __future__ import annotations
 
-#: A file system, of either type: this machine's files, at their own paths.
+#: Id of a file system of either type: this machine's files, at their own paths.
 THIS_MACHINE = "fs-00000000000000000"
 
-#: In place of a link's speed: a network of the job's own, without a limit.
+#: In place of a link's speed: the job gets a network of its own, without a speed limit.
 OWN_NETWORK = "own"

@@ -1,7 +1,7 @@
-"""Fields of a CreateTrainingJob request that the local cloud takes, returns and does not apply, each with the reason.
+"""Fields of a CreateTrainingJob request that the local cloud accepts, returns and does not apply, each with the reason.
 
-The log of a local job and the plan of a local run both read this table; a test holds it and `APPLIED` against the
-service's model, so that no field is in neither.
+The log of a local job and the plan of a local run both read this table. A test checks that each field of the service's
+model is in this table or in `APPLIED`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 class Field(NamedTuple):
     """Args:
-    path: from the request; through a list it leads to each entry.
-    setting: the job file's name of it; None where a job file reaches it by `overlay` alone.
+    path: from the request's root; through a list it leads to each entry.
+    setting: the name in the job file; None where a job file can set the field only in `overlay`.
     """
 
     path: str
@@ -24,7 +24,7 @@ class Field(NamedTuple):
 SPOT = "EnableManagedSpotTraining"
 
 NOT_SIMULATED = (
-    Field(SPOT, "hosts keep running: capacity is taken away by an injected fault alone", "spot"),
+    Field(SPOT, "hosts keep running: only an injected fault takes capacity away", "spot"),
     Field("VpcConfig", "hosts use this machine's network, without subnets and security groups", "network.subnets"),
     Field(
         "EnableInterContainerTrafficEncryption",
@@ -57,10 +57,10 @@ NOT_SIMULATED = (
     Field("SessionChainingConfig", "sessions have no tags"),
     Field("ServerlessJobConfig", "no serverless job runs"),
     Field("MlflowConfig", "no run is recorded in MLflow"),
-    Field("ModelPackageConfig", "no model package is made"),
+    Field("ModelPackageConfig", "no model package is created"),
 )
 
-#: What the local cloud applies, or refuses where it cannot. Of the structures that are not here, each field is.
+#: Fields that the local cloud applies, or refuses where it cannot. A structure that is absent is listed field by field.
 APPLIED = frozenset(
     [
         *("TrainingJobName", "RoleArn", "HyperParameters", "Environment", "Tags", "CheckpointConfig"),
@@ -79,19 +79,19 @@ APPLIED = frozenset(
 )
 
 
-def given(request: Mapping[str, Any]) -> Iterator[Field]:
-    """What of the table the request asks for. A switch that is off, a disabled profiler and an empty list ask for
-    nothing."""
+def requested(request: Mapping[str, Any]) -> Iterator[Field]:
+    """The fields of the table that the request sets. A switch that is off, a disabled profiler and an empty list do not
+    count."""
     for field in NOT_SIMULATED:
-        if any(_asks(value) for value in _values(request, field.path)):
+        if any(_is_set(value) for value in _values(request, field.path)):
             yield field
 
 
 def log_lines(request: Mapping[str, Any]) -> list[str]:
-    return [f"Not simulated locally: {one.path}: {one.reason}." for one in given(request)]
+    return [f"Not simulated locally: {one.path}: {one.reason}." for one in requested(request)]
 
 
-def _asks(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     if isinstance(value, dict) and (value.get("DisableProfiler") or all(one is False for one in value.values())):
         return False
     return value not in (None, False, 0, "", "None", [], {})

@@ -1,6 +1,6 @@
-"""Values that stand for "fill this in". Drafts, templates and the examples of the documentation use exactly these.
+"""Placeholders for values to fill in. Drafts, templates and the documentation use exactly these.
 
-A placeholder has the form of a real value, so that a job with some of them can be checked, planned and run locally.
+A placeholder has the form of a real value, so that a job with placeholders can be checked, planned and run locally.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/your-execution-role"
 KMS_KEY = "alias/your-key"
 SUBNET = "subnet-00000000000000000"
 SECURITY_GROUP = "sg-00000000000000000"
-#: In a local run the file system of this machine; on AWS there is none of that name.
+#: The file system of this machine in a local run; AWS has no file system of that name.
 FILE_SYSTEM = THIS_MACHINE
 
 # An account and a region are parts of an ARN, between colons, or of a registry's host name, between dots.
@@ -31,16 +31,16 @@ _FORMS = re.compile(
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether ``value`` (a role, region, image, S3 location, key, subnet, group or file system) is a placeholder, or
-    has one in it: an ARN with a person's own account and a placeholder's name still has to be filled in."""
+    """Whether ``value`` (a role, region, image, S3 location, key, subnet, group or file system) is or contains a
+    placeholder. An ARN with a real account and a placeholder's name contains one."""
     return _FORMS.search(value) is not None
 
 
 def of_hyperparameter(name: str) -> str:
-    """What a draft writes for a hyperparameter that the script requires and has no default for."""
+    """The placeholder for a hyperparameter that the script requires without a default."""
     return f"your-{name}"
 
 
 def training_image(repository: str, tag: str) -> str:
-    """The URI of an image that a person builds and pushes."""
+    """The placeholder URI of an image that the user builds and pushes."""
     return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{repository}:{tag}"

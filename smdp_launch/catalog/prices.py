@@ -1,9 +1,9 @@
-"""Prices from a table that a person provides. None are shipped: they change, and differ between contracts.
+"""Prices from a table of the user. No prices are shipped, because they change and differ between contracts.
 
     {"date": "2026-11-01", "source": "our contract", "currency": "USD",
      "prices": {"us-east-1": {"ml.p4d.24xlarge": 12.5}}}
 
-JSON or YAML; ``currency`` may be left out. A price is that of one instance of a training job for one hour.
+JSON or YAML; ``currency`` is optional. A price is for one instance of a training job for one hour.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from smdp_launch.catalog.regions import closest_region, region_known
 from smdp_launch.diagnostics import closest
 from smdp_launch.errors import EnvironmentProblem
 
-_LARGEST = 1 << 20
-#: No instance costs more an hour, in any currency; such a number is a slip.
-_DEAREST = 100_000
+_MAX_BYTES = 1 << 20
+#: USD an hour. No instance costs more, so a higher number is an error.
+_HIGHEST_PRICE = 100_000
 _KEYS = ("date", "source", "currency", "prices")
 
 
 class PriceTableProblem(EnvironmentProblem):
-    """The table cannot be used; ``problems`` has every reason, the message all of them."""
+    """The table cannot be used; ``problems`` and the message have all reasons."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
         super().__init__("\n  ".join([f"the price table {path} cannot be used:", *problems]))
@@ -34,28 +34,27 @@ class PriceTableProblem(EnvironmentProblem):
 
 
 class PriceTable(NamedTuple):
-    """USD for an hour of one instance, by region and type, as ``source`` had them on ``date``."""
+    """USD for an hour of one instance, by region and type, from ``source`` on ``date``."""
 
     date: datetime.date
     source: str
     prices: Mapping[str, Mapping[str, float]]
 
     def hourly(self, region: str, instance_type: str) -> float | None:
-        """USD for an hour of one instance; None where the table has no such price."""
+        """USD for an hour of one instance; None if the table has no such price."""
         return self.prices.get(region, {}).get(instance_type)
-
-    def age_days(self, today: datetime.date) -> int:
-        return (today - self.date).days
 
 
 def instance_hours(instance_count: int, seconds: int) -> float:
-    """What a job of ``seconds`` is billed for, whatever an hour costs."""
+    """The hours of all instances together for a job of ``seconds``."""
     return instance_count * seconds / 3600
 
 
 def read_prices(path: Path) -> PriceTable:
-    """Raises:
-    PriceTableProblem: the file cannot be read, or any part of it is not as it must be.
+    """Read the price table at ``path``.
+
+    Raises:
+        PriceTableProblem: the file cannot be read, or a part of it is not valid.
     """
     loaded = _load(path)
     problems = list(_problems(loaded))
@@ -67,11 +66,11 @@ def read_prices(path: Path) -> PriceTable:
 def _load(path: Path) -> Any:
     try:
         with path.open("rb") as file:
-            raw = file.read(_LARGEST + 1)
+            raw = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise PriceTableProblem(path, [f"it cannot be read: {error.strerror}"]) from error
-    if len(raw) > _LARGEST:
-        raise PriceTableProblem(path, [f"it is larger than {_LARGEST} bytes"])
+    if len(raw) > _MAX_BYTES:
+        raise PriceTableProblem(path, [f"it is larger than {_MAX_BYTES} bytes"])
     try:
         text = raw.decode("utf-8-sig")
         return _json(text) if path.suffix == ".json" else _yaml(text)
@@ -82,9 +81,9 @@ def _load(path: Path) -> Any:
 def _json(text: str) -> Any:
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"the key {twice!r} stands twice")
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        if duplicate is not None:
+            raise ValueError(f"the key {duplicate!r} appears twice")
         return dict(pairs)
 
     return json.loads(text, object_pairs_hook=mapping)
@@ -102,21 +101,21 @@ def _yaml(text: str) -> Any:
 
 def _problems(loaded: Any) -> Iterator[str]:
     if not isinstance(loaded, dict):
-        yield f"it has to be one mapping with {', '.join(_KEYS)}"
+        yield f"it must be one mapping with {', '.join(_KEYS)}"
         return
     for key in loaded:
         if key not in _KEYS:
             match = closest(str(key), _KEYS)
-            yield f"{key!r} is no key of it" + (f", did you mean {match!r}?" if match else "")
+            yield f"{key!r} is not a known key" + (f", did you mean {match!r}?" if match else "")
     if _day_or_none(loaded.get("date")) is None:
-        yield "`date` has to be the day of the prices, such as 2026-11-01"
+        yield "`date` must be the day of the prices, such as 2026-11-01"
     if not (isinstance(loaded.get("source"), str) and loaded["source"].strip()):
-        yield "`source` has to say where the prices are from"
+        yield "`source` must name the source of the prices"
     if loaded.get("currency", "USD") != "USD":
-        yield "`currency` has to be USD: AWS states its prices in it"
+        yield "`currency` must be USD, the currency of AWS's prices"
     prices = loaded.get("prices")
     if not (isinstance(prices, dict) and prices):
-        yield "`prices` has to be a mapping of region to instance type to USD an hour"
+        yield "`prices` must be a mapping of region to instance type to USD an hour"
         return
     for region, types in prices.items():
         yield from _region_problems(region, types)
@@ -125,32 +124,34 @@ def _problems(loaded: Any) -> Iterator[str]:
 def _region_problems(region: Any, types: Any) -> Iterator[str]:
     if not (isinstance(region, str) and region_known(region)):
         match = closest_region(str(region))
-        yield f"{region!r} is no region" + (f", did you mean {match}?" if match else "")
+        yield f"{region!r} is not a region" + (f", did you mean {match}?" if match else "")
         return
     if not (isinstance(types, dict) and types):
-        yield f"{region}: a mapping of instance type to USD an hour is needed"
+        yield f"{region} must be a mapping of instance type to USD an hour"
         return
     for name, price in types.items():
         if not (isinstance(name, str) and name in known_instance_types()):
             match = closest(str(name), sorted(known_instance_types()), cutoff=0.8)
-            yield f"{region}: {name!r} is no instance type for training" + (f", did you mean {match}?" if match else "")
+            yield f"{region}: {name!r} is not an instance type for training" + (
+                f", did you mean {match}?" if match else ""
+            )
         elif not _is_price(price):
-            yield f"{region}: {name} needs the USD of one instance an hour, a number above 0"
+            yield f"{region}: {name} must be the USD of one instance an hour, a number above 0"
 
 
 def _is_price(price: Any) -> bool:
-    return isinstance(price, int | float) and not isinstance(price, bool) and 0 < price <= _DEAREST
+    return isinstance(price, int | float) and not isinstance(price, bool) and 0 < price <= _HIGHEST_PRICE
 
 
 def _day(value: Any) -> datetime.date:
-    found = _day_or_none(value)
-    if found is None:
-        raise ValueError("no day")
-    return found
+    day = _day_or_none(value)
+    if day is None:
+        raise ValueError(f"{value!r} is not a day")
+    return day
 
 
 def _day_or_none(value: Any) -> datetime.date | None:
-    """YAML makes a date of it, JSON leaves it text; a date with a time of day is neither."""
+    """A date of YAML, or the text of one in JSON; None for anything else, such as a date with a time."""
     if isinstance(value, datetime.date):
         return None if isinstance(value, datetime.datetime) else value
     try:

@@ -1,4 +1,4 @@
-"""Regions: their partition and DNS suffix, AWS's registry accounts, and where instance types are offered."""
+"""Regions: their partition and DNS suffix, AWS's registry accounts, and the instance types that they offer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from smdp_launch.diagnostics import closest
 
 
 class Offering(NamedTuple):
-    """What a source says about an instance type for training jobs in a region.
+    """Whether a region offers an instance type for training jobs, according to one source.
 
     Args:
-        certain: whether the service itself said so; no rule may refuse a job for less.
-        as_of: day or year of the source; AWS adds regions as time goes on.
+        certain: whether the source is the service itself; no rule may refuse a job because of another source.
+        as_of: day or year of the source; AWS adds regions over time.
     """
 
     instance_type: str
@@ -34,22 +34,24 @@ def region_known(region: str) -> bool:
 
 
 def closest_region(word: str) -> str | None:
-    """The region that ``word`` is a slip of. Regions are so much alike that swapped letters come first:
-    us-esat-1 is us-east-1, though us-west-1 has as many letters in place."""
+    """The region that ``word`` probably means; None if none is similar.
+
+    The names are very similar, so swapped letters are tried first: us-esat-1 means us-east-1, not us-west-1."""
     swapped = next((one for one in regions() if sorted(one) == sorted(word.lower())), None)
     return swapped or closest(word, regions(), cutoff=0.7)
 
 
 def partition(region: str) -> str:
-    """Such as ``aws`` or ``aws-cn``. A region that is not known is in the partition of those with its prefix, else in
-    that of most regions."""
+    """The partition, such as ``aws`` or ``aws-cn``.
+
+    An unknown region gets the partition of the known regions with its prefix, or else ``aws``."""
     prefixes = ((one, name) for one, name in _partitions().items() if name != "aws")
-    alike = (name for one, name in prefixes if region.startswith(f"{_prefix(one)}-"))
-    return _partitions().get(region) or next(alike, "aws")
+    similar = (name for one, name in prefixes if region.startswith(f"{_prefix(one)}-"))
+    return _partitions().get(region) or next(similar, "aws")
 
 
 def _prefix(region: str) -> str:
-    """Such as ``cn`` of cn-north-1 and ``us-gov`` of us-gov-west-1: all but the direction and the number."""
+    """The name without direction and number: ``cn`` of cn-north-1, ``us-gov`` of us-gov-west-1."""
     return region.rsplit("-", 2)[0]
 
 
@@ -58,28 +60,28 @@ def dns_suffix(region: str) -> str:
 
 
 def registry_account(region: str) -> str | None:
-    """The account of AWS's deep learning containers; None where none is known."""
+    """The account of AWS's deep learning containers; None if it is not known."""
     registries = table("regions")["registries"]
     default = registries["default_account"] if _partitions().get(region) == registries["default_partition"] else None
-    found: str | None = registries["accounts"].get(region, default)
-    return found
+    account: str | None = registries["accounts"].get(region, default)
+    return account
 
 
 def registry_accounts() -> frozenset[str]:
-    """Every account that holds AWS's deep learning containers."""
+    """Every account with AWS's deep learning containers."""
     registries = table("regions")["registries"]
     return frozenset([registries["default_account"], *registries["accounts"].values()])
 
 
 def offering(instance_type: str, region: str) -> Offering | None:
-    """What is known of ``instance_type`` in ``region``; None where nothing is, which does not mean no."""
+    """The known offering of ``instance_type`` in ``region``; None if nothing is known, which does not mean no."""
     return next((one for one in _offerings() if (one.instance_type, one.region) == (instance_type, region)), None)
 
 
 def regions_offering(instance_type: str) -> frozenset[str] | None:
-    """The regions known to offer the type for training: further ones may. None where nothing is known of it."""
-    found = frozenset(one.region for one in _offerings() if one.instance_type == instance_type and one.offered)
-    return found or None
+    """The regions known to offer the type for training. Other regions may offer it too. None if none is known."""
+    known = frozenset(one.region for one in _offerings() if one.instance_type == instance_type and one.offered)
+    return known or None
 
 
 @functools.cache

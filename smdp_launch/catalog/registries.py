@@ -9,7 +9,7 @@ from smdp_launch.catalog.tables import table
 
 
 class Image(Protocol):
-    """What names an image of AWS: a framework build, or a transformers pair."""
+    """A build that has an image of AWS: a framework build, or a transformers pair."""
 
     @property
     def repository(self) -> str: ...
@@ -19,9 +19,9 @@ class Image(Protocol):
 
 
 def training_image(build: Image, region: str) -> str:
-    """URI of AWS's deep learning container that holds ``build``.
+    """The URI of AWS's deep learning container with ``build``.
 
-    A region without a known registry, such as the placeholder, gets the account of most regions.
+    For a region without a known registry, such as the placeholder, it has the account of most regions.
     """
     account = registry_account(region) or table("regions")["registries"]["default_account"]
     return f"{account}.dkr.ecr.{region}.{dns_suffix(region)}/{build.repository}:{build.image_tag}"

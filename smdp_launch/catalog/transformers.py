@@ -1,10 +1,11 @@
-"""Hugging Face's training images: which transformers version comes with which framework version."""
+"""Hugging Face's training images: pairs of a transformers version and a framework version."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any, NamedTuple
 
+from smdp_launch.catalog.frameworks import matches
 from smdp_launch.catalog.tables import table
 
 
@@ -12,7 +13,7 @@ class Pair(NamedTuple):
     """One image: a transformers version on a framework version.
 
     Args:
-        smddp: whether AWS's data-parallel library is inside.
+        smddp: whether the image contains AWS's data-parallel library.
     """
 
     transformers: str
@@ -41,15 +42,10 @@ def transformers_versions(framework: str | None = None) -> list[str]:
 
 def pairs_of(transformers: str) -> list[Pair]:
     """The images of ``transformers``; "4.6" means 4.6.x."""
-    return [
-        one for one in pairs() if one.transformers == transformers or one.transformers.startswith(f"{transformers}.")
-    ]
+    return [one for one in pairs() if matches(one.transformers, transformers)]
 
 
 def pair(transformers: str, framework: str, version: str) -> Pair | None:
-    """The image of the two versions; a version may be shortened, the newest that fits is meant."""
-
-    def fits(one: Pair) -> bool:
-        return one.framework == framework and (one.version == version or one.version.startswith(f"{version}."))
-
-    return next((one for one in reversed(pairs_of(transformers)) if fits(one)), None)
+    """The image of the two versions. A shortened version means the newest one that starts with it."""
+    of_framework = (one for one in reversed(pairs_of(transformers)) if one.framework == framework)
+    return next((one for one in of_framework if matches(one.version, version)), None)

@@ -1,4 +1,4 @@
-"""What the rules are given about a job: its source folder, its script and its local data, read from the disk."""
+"""The inputs of the rules: a job's source folder, script and local data, read from the disk."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from smdp_launch.source.scan import (
     DEFAULT_LIMIT,
     LocalData,
     SourceTree,
-    glance_at_data,
-    look_at_folder,
+    check_folder,
     normal_name,
+    sample_data,
     scan_data,
     scan_source,
 )
@@ -36,10 +36,16 @@ MB = 1_000_000
 
 
 class LocalRequest(NamedTuple):
-    """What ``launch --local`` was asked for; ``data`` overrides the file's ``local.channels``, ``containers`` runs the
-    hosts from the job's image, ``network`` gives each a link of that speed, such as ``1gbit``, ``file_systems`` are
-    those for which folders stand in the local cloud that is meant, ``cuda_on_cpu`` imitates CUDA in the workers, and
-    ``rehearses`` is the fault that the job is to meet."""
+    """The options of ``launch --local``.
+
+    Args:
+        data: channel to its data; overrides the job file's ``local.channels``.
+        containers: run the hosts from the job's image.
+        network: the speed of each host's link, such as ``1gbit``.
+        file_systems: those that the local cloud has folders for.
+        cuda_on_cpu: emulate CUDA in the workers.
+        rehearses: the fault that a rehearsal injects.
+    """
 
     hosts: int | None = None
     workers_per_host: int | None = None
@@ -52,6 +58,7 @@ class LocalRequest(NamedTuple):
 
 
 def read_facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Facts:
+    """Read the files that the job names."""
     document = loaded.document
     source = None
     if loaded.has("script", "source"):
@@ -59,11 +66,11 @@ def read_facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Fac
         folder = document.path(("script", "source"), spec.script.source)
         entry = normal_name(spec.script.entry) if loaded.has("script", "entry") else ""
         source = scan_source(folder, limit, output_folders(folder, entry))
-    asked = local or LocalRequest()
-    named = local_paths(loaded, spec, asked)
-    systems = [one for one in mounted(loaded, spec, asked.file_systems) if one[0] not in named]
+    options = local or LocalRequest()
+    paths = local_paths(loaded, spec, options)
+    systems = [one for one in mounted(loaded, spec, options.file_systems) if one[0] not in paths]
     data = {name: look_at_mounted(channel, system) for name, channel, system in systems}
-    data |= {name: _look_at(loaded, spec, name, path, through=local is not None) for name, path in named.items()}
+    data |= {name: _read_data(loaded, spec, name, path, whole=local is not None) for name, path in paths.items()}
     prices, price_problems = _prices(loaded, spec)
     scripts, kind, requirements = _scripts(loaded, spec, source)
     return Facts(
@@ -85,7 +92,7 @@ def read_facts(loaded: Loaded, spec: JobSpec, local: LocalRequest | None) -> Fac
 def _scripts(
     loaded: Loaded, spec: JobSpec, source: SourceTree | None
 ) -> tuple[dict[str, Script], EntryKind | None, Requirements]:
-    """What the entry point and its modules say, what the entry is, and which packages are asked for."""
+    """The entry point with its modules, the kind of the entry, and the required packages."""
     if source is None or not source.exists or source.too_large:
         return {}, None, Requirements()
     required = source.file(REQUIREMENTS_FILE)
@@ -102,7 +109,7 @@ def _scripts(
 
 
 def _prices(loaded: Loaded, spec: JobSpec) -> tuple[PriceTable | None, tuple[str, ...]]:
-    """The table that the job names, or why it cannot be used."""
+    """The price table of the job, or the reasons why it is unusable."""
     if not loaded.has("budget", "prices") or spec.budget.prices is None:
         return None, ()
     try:
@@ -111,20 +118,21 @@ def _prices(loaded: Loaded, spec: JobSpec) -> tuple[PriceTable | None, tuple[str
         return None, tuple(problem.problems)
 
 
-def local_paths(loaded: Loaded, spec: JobSpec, asked: LocalRequest) -> dict[str, Path]:
-    written: dict[str, Path] = {}
+def local_paths(loaded: Loaded, spec: JobSpec, options: LocalRequest) -> dict[str, Path]:
+    """Channel to its local data, from the job file and the options."""
+    in_file: dict[str, Path] = {}
     if loaded.has("local", "channels"):
-        written = {
+        in_file = {
             name: loaded.document.path(("local", "channels", name), path)
             for name, path in spec.local.channels.items()
             if loaded.has("local", "channels", name)
         }
-    return written | dict(asked.data)
+    return in_file | dict(options.data)
 
 
-def _look_at(loaded: Loaded, spec: JobSpec, name: str, path: Path, *, through: bool) -> LocalData:
-    """``through``: read the whole folder of a channel from S3, as a local run is about to."""
+def _read_data(loaded: Loaded, spec: JobSpec, name: str, path: Path, *, whole: bool) -> LocalData:
+    """``whole``: scan the whole folder of an S3 channel, because a local run reads all of it."""
     channel = spec.channels.get(name) if loaded.has("channels") else None
     if isinstance(channel, FsxChannel | EfsChannel):
-        return look_at_folder(path, may_be_empty=channel.access == "rw")
-    return scan_data(path) if through else glance_at_data(path)
+        return check_folder(path, may_be_empty=channel.access == "rw")
+    return scan_data(path) if whole else sample_data(path)

@@ -1,35 +1,36 @@
-"""A job file with everything that is known to be wrong with it: the one way every command checks a job."""
+"""A job file with all its diagnostics. Every command checks a job with this module."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from smdp_launch.checking.inputs import LocalRequest, read_facts
-from smdp_launch.checking.redact import hide
+from smdp_launch.checking.redact import redact
 from smdp_launch.checking.rules import check, check_launch
 from smdp_launch.diagnostics import Diagnostic, has_errors, in_order
 from smdp_launch.errors import JobFileRefused, Refused
-from smdp_launch.jobfile.layers import around, gather, regions_differ
+from smdp_launch.jobfile.config_sources import merge_sources, read_job, regions_differ
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.mapping import NAME as MAPPING
 from smdp_launch.jobfile.mapping import from_mapping, without_places
 from smdp_launch.jobfile.model.spec import JobSpec
-from smdp_launch.jobfile.yaml.document import Document
+from smdp_launch.jobfile.yaml.document import Parsed
 from smdp_launch.rules.base.facts import Facts
 from smdp_launch.rules.request.placeholders import Placeholder, placeholders_of, to_fill_in
 from smdp_launch.source.scan import SourceTree
 
-#: Version of ``validate --json``; raised when a member changes its meaning or goes.
+#: Version of ``validate --json``; raised when a field changes its meaning or is removed.
 VALIDATION_VERSION = 1
 
 
 @dataclass(frozen=True)
 class CheckedJob:
-    """A job file with all that is known to be wrong with it, in the order of the file."""
+    """A job file with all its diagnostics, in the order of the file."""
 
     path: Path
     loaded: Loaded
@@ -40,6 +41,21 @@ class CheckedJob:
     def placeholders(self) -> tuple[Placeholder, ...]:
         """The values to fill in before a launch on AWS."""
         return () if self.facts is None else tuple(placeholders_of(self.facts))
+
+    @cached_property
+    def launch_problems(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics that prevent only a launch on AWS: placeholders."""
+        if self.facts is None:
+            return ()
+        return tuple(without_places(redact(check_launch(self.facts), self.loaded.document)))
+
+    def require_launchable(self) -> None:
+        """Raises:
+        Refused: there are placeholders where AWS needs the user's own values.
+        """
+        if self.launch_problems:
+            message = f"{to_fill_in(self.placeholders)}; --local runs the job as it is"
+            raise Refused(message, list(self.launch_problems))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -70,15 +86,15 @@ def check_job(
     environ: Mapping[str, str] | None = None,
     contents: Mapping[str, bytes] | None = None,
 ) -> CheckedJob:
-    """Read the job file and its layers, look at the folders it names, and find every mistake at once.
+    """Read the job file, its other configuration sources and its folders, and find all errors at once.
 
     Args:
-        settings: what stood after ``--set``, such as ``compute.max_run=3600``.
-        environ: variables for ``${NAME}`` and ``SMDP_JOB__*``; the process's own by default.
-        contents: of the job file and the project's defaults by their paths, in place of what they hold.
+        settings: the values of ``--set``, such as ``compute.max_run=3600``.
+        environ: variables for ``${NAME}`` and ``SMDP_JOB__*``; those of the process by default.
+        contents: the bytes of the job file and the project's defaults by path, in place of the files on disk.
     """
     environ = os.environ if environ is None else environ
-    return _checked(path, gather(path, settings, environ, contents), environ, local)
+    return _check(path, read_job(path, settings, environ, contents), environ, local)
 
 
 def check_mapping(
@@ -89,45 +105,28 @@ def check_mapping(
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> CheckedJob:
-    """The same for a mapping that says what a job file in ``folder`` would say."""
+    """The same for a mapping with the values of a job file in ``folder``."""
     environ = os.environ if environ is None else environ
-    found = around(from_mapping(data, folder, environ), folder, settings, environ)
-    return _checked(Path(MAPPING), found, environ, local)
+    parsed = merge_sources(from_mapping(data, folder, environ), folder, settings, environ)
+    return _check(Path(MAPPING), parsed, environ, local)
 
 
 def check_spec(spec: JobSpec, local: LocalRequest | None = None) -> CheckedJob:
-    """The same for a spec, as it is: no layer comes to it any more."""
+    """The same for a spec. Its values are final: no other configuration source is read."""
     document = spec.document
     folder = document.folder if document is not None else Path()
     if document is None or JobSpec.model_validate(document.data) != spec:
-        # Made in Python, or a copy with other values: no place in a file fits it.
-        return _checked(Path(MAPPING), from_mapping(spec.to_mapping(), folder, {}), {}, local)
-    return _checked(Path(document.file), (document, []), {}, local)
+        # The spec is made in Python, or is a copy with other values, so it has no places in a file.
+        return _check(Path(MAPPING), from_mapping(spec.to_mapping(), folder, {}), {}, local)
+    return _check(Path(document.file), (document, []), {}, local)
 
 
-def _checked(
-    path: Path, found: tuple[Document, list[Diagnostic]], environ: Mapping[str, str], local: LocalRequest | None
-) -> CheckedJob:
-    document, diagnostics = found
-    loaded, more = load(document)
-    diagnostics = [*diagnostics, *more, *regions_differ(document, environ)]
+def _check(path: Path, parsed: Parsed, environ: Mapping[str, str], local: LocalRequest | None) -> CheckedJob:
+    document, syntax_errors = parsed
+    loaded, schema_errors = load(document)
+    diagnostics = [*syntax_errors, *schema_errors, *regions_differ(document, environ)]
     facts = None
     if loaded.spec is not None:
         facts = read_facts(loaded, loaded.spec, local)
         diagnostics += check(facts)
-    told = without_places(hide(diagnostics, document))
-    return CheckedJob(path, loaded, facts, tuple(in_order(told)))
-
-
-def launch_problems(job: CheckedJob) -> list[Diagnostic]:
-    """What keeps a sound job from a launch on AWS: placeholders."""
-    return [] if job.facts is None else without_places(hide(check_launch(job.facts), job.loaded.document))
-
-
-def require_launchable(job: CheckedJob) -> None:
-    """Raises:
-    Refused: placeholders stand where AWS needs the person's own values.
-    """
-    missing = launch_problems(job)
-    if missing:
-        raise Refused(f"{to_fill_in(job.placeholders)}; --local runs the job as it is", missing)
+    return CheckedJob(path, loaded, facts, tuple(in_order(without_places(redact(diagnostics, document)))))

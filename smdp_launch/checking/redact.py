@@ -1,4 +1,4 @@
-"""Takes the secrets of a job file out of everything that will be told about it."""
+"""Redact the secrets of a job file in its diagnostics and diffs."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, known_secrets, says_s
 _CODES = ("SMDP701", "SMDP702")
 _HIDDEN = "*"
 _FEW = 50
-#: A name that says secret, and what stands behind it on the line; for files that cannot be parsed.
-_NAMED = re.compile(
+#: A name that means a secret, and the value after it on the line; for files that cannot be parsed.
+_NAMED_SECRET = re.compile(
     r"(?i)(?<![\w-])([\w-]*(?:passw(?:or)?d|passphrase|secret|token|credentials?|api[_-]?key|access[_-]?key|private[_-]?key))"
     r"[\"']?\s*[:=]\s*[\"']?([^\s\"',}#][^\"',}#]*)"
 )
 
 
-def hide(diagnostics: Sequence[Diagnostic], document: Document) -> list[Diagnostic]:
-    """The diagnostics without any secret of the document, and with variables by their names alone."""
-    told = {(one.span, one.text) for one in diagnostics if one.code in _CODES}
-    # What else is wrong with a value that has to go is no second mistake.
-    kept = [one for one in diagnostics if one.code in _CODES or (one.span, one.text) not in told]
+def redact(diagnostics: Sequence[Diagnostic], document: Document) -> list[Diagnostic]:
+    """The diagnostics without secrets, and with references in place of the values of variables."""
+    secrets = {(one.span, one.text) for one in diagnostics if one.code in _CODES}
+    # A secret must be removed, so other errors of its value do not matter.
+    relevant = [one for one in diagnostics if one.code in _CODES or (one.span, one.text) not in secrets]
     redaction = _Redaction(document)
-    return [redaction.of(one) for one in kept]
+    return [redaction.of(one) for one in relevant]
 
 
-def hidden_text(document: Document, file: str, text: str) -> str:
-    """The text of a file that ``document`` was read from, with stars in place of every character of a secret."""
-    made = list(text)
+def redact_text(document: Document, file: str, text: str) -> str:
+    """The text of a file of ``document``, with a star in place of every character of a secret."""
+    characters = list(text)
     for start, end in _places(document, file, text):
-        made[start:end] = [char if char in "\r\n" else _HIDDEN for char in made[start:end]]
-    return "\n".join(_without_named(line) for line in split_lines("".join(made)))
+        characters[start:end] = [one if one in "\r\n" else _HIDDEN for one in characters[start:end]]
+    return "\n".join(_without_named(line) for line in split_lines("".join(characters)))
 
 
 def _places(document: Document, file: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where secrets are in the text: those that the document has, as they are written, and what looks like one."""
+    """The offsets of secrets in the text: those of the document, and texts with the form of a secret."""
     secrets = [one for one in find(document) if one.span.file == file]
     layout = document.layouts.get(file)
     if layout is not None and layout.text == text:
         yield from filter(None, (layout.range(one.at, on_key=one.on_key) for one in secrets))
-    pieces = {piece for one in secrets for piece in _pieces(one.text)} | {found for _, found in known_secrets(text)}
+    pieces = {piece for one in secrets for piece in _pieces(one.text)} | {secret for _, secret in known_secrets(text)}
     for piece in pieces:
         yield from ((one.start(), one.end()) for one in re.finditer(re.escape(piece), text))
 
 
 class _Redaction:
-    """What is hidden keeps its length, so that the marks below an excerpt stay in place."""
+    """Replaces secrets by stars of the same length, so that the marks below an excerpt stay correct."""
 
     def __init__(self, document: Document) -> None:
         self._lines: dict[tuple[str, int], list[Span]] = {}
@@ -61,7 +61,7 @@ class _Redaction:
             pieces.update(_pieces(secret.text))
         self._pieces = _Pieces(pieces)
         self._cleaned: dict[tuple[str, tuple[str, str] | None], str] = {}
-        # A short value is told by its place, lest every "2" be a variable.
+        # A short value is replaced only at its own place. Otherwise every "2" could become a variable.
         self._at: dict[Span, tuple[str, str]] = {}
         self._values: dict[str, str] = {}
         for span, value, written in _variables(document):
@@ -70,16 +70,16 @@ class _Redaction:
                 self._values[value] = written
 
     def of(self, one: Diagnostic) -> Diagnostic:
-        here = self._at.get(one.span) if one.span is not None else None
-        message, text, help_ = (self._clean(each, here) for each in (one.message, one.text, one.help))
-        span = self._place(one.span, here) if one.span is not None else None
+        variable = self._at.get(one.span) if one.span is not None else None
+        message, text, help_ = (self._clean(each, variable) for each in (one.message, one.text, one.help))
+        span = self._place(one.span, variable) if one.span is not None else None
         also = tuple(self._place(each, self._at.get(each)) for each in one.also)
         return replace(one, message=message, text=text, help=help_, span=span, also=also, edits=self._edits(one))
 
     def _edits(self, one: Diagnostic) -> tuple[Edit, ...]:
-        """None where one would write a secret or what a variable holds: starred, it would spoil the file.
+        """The edits; none if one would write a secret or the value of a variable, because stars would break the file.
 
-        A removal writes nothing. What is wrong with a secret has no other edit.
+        A removal writes nothing, so it stays.
         """
         if not any(edit.text for edit in one.edits):
             return one.edits
@@ -87,21 +87,21 @@ class _Redaction:
         parts |= {one.span.source} if one.span is not None and one.code == "SMDP102" else set()
         return one.edits if all(self._clean(part, None) == part for part in parts) else ()
 
-    def _place(self, span: Span, here: tuple[str, str] | None) -> Span:
-        # A short value of this place may stand in the path of the file by chance.
-        return replace(span, file=self._clean(span.file, None), source=self._clean(self._line(span), here))
+    def _place(self, span: Span, variable: tuple[str, str] | None) -> Span:
+        # The path of the file can contain a short value of this place by chance.
+        return replace(span, file=self._clean(span.file, None), source=self._clean(self._line(span), variable))
 
-    def _clean(self, text: str, here: tuple[str, str] | None) -> str:
-        # One line is the excerpt of many diagnostics.
-        known = self._cleaned.get((text, here))
-        if known is not None:
-            return known
-        made = text
-        for value, written in [*([here] if here is not None else []), *self._values.items()]:
-            made = made.replace(value, written) if value else made
-        made = without_forms(_without_named(self._pieces.hidden(made)))
-        self._cleaned[text, here] = made
-        return made
+    def _clean(self, text: str, variable: tuple[str, str] | None) -> str:
+        # Many diagnostics have the same line as their excerpt.
+        cached = self._cleaned.get((text, variable))
+        if cached is not None:
+            return cached
+        result = text
+        for value, written in [*([variable] if variable is not None else []), *self._values.items()]:
+            result = result.replace(value, written) if value else result
+        result = without_forms(_without_named(self._pieces.hidden(result)))
+        self._cleaned[text, variable] = result
+        return result
 
     def _line(self, span: Span) -> str:
         line = span.source
@@ -112,18 +112,18 @@ class _Redaction:
 
 
 class _Pieces:
-    """Texts to hide. A file may hold thousands, and each is looked for in everything that is told."""
+    """Texts to hide. A file can have thousands of them, and every message is searched for each."""
 
     def __init__(self, pieces: set[str]) -> None:
         self._pieces = pieces
         self._sizes = sorted({len(one) for one in pieces})
 
     def hidden(self, text: str) -> str:
-        for one in sorted(self._found(text), key=len, reverse=True):
+        for one in sorted(self._contained(text), key=len, reverse=True):
             text = text.replace(one, _HIDDEN * len(one))
         return text
 
-    def _found(self, text: str) -> set[str]:
+    def _contained(self, text: str) -> set[str]:
         if len(self._pieces) <= _FEW:
             return {one for one in self._pieces if one in text}
         sizes = (size for size in self._sizes if size <= len(text))
@@ -131,33 +131,23 @@ class _Pieces:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The secret, and what stands of it on one line where it is written over several."""
+    """The secret, and its parts on single lines, if it is written on several."""
     yield text
     yield from (one for one in text.split() if len(one) >= SHORTEST)
 
 
 def _variables(document: Document) -> Iterator[tuple[Span, str, str]]:
-    """Where a variable was replaced: the place, the value made of it, and what is written there."""
+    """The replaced references: the place, the resulting value, and the text in the file."""
     for at, entry in document.entries.items():
         if "${" in entry.text:
-            value = _value(document, at)
+            value = document.value(at)
             if isinstance(value, str | int | float) and str(value) != entry.text:
                 yield entry.value, str(value), entry.text
 
 
-def _value(document: Document, at: Sequence[str | int]) -> object:
-    value: object = document.data
-    for part in at:
-        if isinstance(value, dict):
-            value = value.get(part)
-        elif isinstance(value, list) and isinstance(part, int):
-            value = value[part]
-    return value
-
-
 def _without_named(text: str) -> str:
-    """For what is told about a file that could not be parsed: no document holds its secrets."""
-    return _NAMED.sub(_hidden_value, text)
+    """Redact by name, for files that cannot be parsed, whose secrets no document has."""
+    return _NAMED_SECRET.sub(_hidden_value, text)
 
 
 def _hidden_value(match: re.Match[str]) -> str:

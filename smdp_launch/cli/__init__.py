@@ -1,4 +1,4 @@
-"""The command line: one file a command, and ``render`` for what a person or a machine reads."""
+"""The command line: one module for each command in ``commands``, output for people and programs in ``render``."""
 
 from smdp_launch.cli.main import main
 

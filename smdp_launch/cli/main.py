@@ -1,4 +1,4 @@
-"""The command ``smdp-launch``. A command's module is imported when that command runs: ``--help`` stays quick."""
+"""The command ``smdp-launch``. It imports a command's module only when that command runs, so ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
 from smdp_launch import __version__
 from smdp_launch.cli.shared.groups import Group
+from smdp_launch.cli.shared.help import MOST_COLUMNS, with_help_layout
 from smdp_launch.disk import is_full, why
 from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
 from smdp_launch.private_files import NotPrivate
@@ -22,31 +24,45 @@ from smdp_launch.private_files import NotPrivate
 if TYPE_CHECKING:
     from smdp_launch.diagnostics import Diagnostic
 
-#: Version of the document that stands for an error where ``--json`` asks for one.
+#: Version of the JSON object that reports an error where ``--json`` is given.
 _ERROR_VERSION = 1
 
-#: Commands with the line that ``--help`` shows for each.
+
+class Entry(NamedTuple):
+    """A command as ``--help`` lists it, with the page of its documentation."""
+
+    section: str
+    summary: str
+    page: str
+
+
+_START, _RUN, _WATCH, _AFTER, _TOOLS = "Start", "Run", "Watch", "Finish", "Tools"
+
 COMMANDS = {
-    "init": "Write a job file for the script in a folder.",
-    "validate": "Find every mistake in a job file; --fix corrects those with one right fix.",
-    "plan": "Show exactly what a launch would submit. No network, no credentials.",
-    "schema": "Print the job file's schema, for editors.",
-    "preflight": "Ask AWS what would stand in a launch's way.",
-    "launch": "Run a job here (--local) or on SageMaker, and follow it to its end.",
-    "scale": "Model how the job scales with hosts, and where more stop to pay.",
-    "rehearse": "Try here how a job meets a fault: spot, kill, throttle and others.",
-    "follow": "Show a job from its first line to its end.",
-    "status": "Tell how far a job is, and how it ended.",
-    "logs": "Print the lines of a job's hosts.",
-    "list": "List the jobs that were launched from this folder.",
-    "stop": "Stop a job.",
-    "resume": "Go on from the checkpoints of a job that was cut off.",
-    "download": "Fetch the model and output of a job that has ended.",
-    "local": "Keep a local cloud up for other tools: up, down, status.",
-    "explain": "Tell more about a code such as SMDP301.",
-    "image": "Build, push and inspect training images.",
-    "catalog": "Show which instances, frameworks and images there are.",
-    "completion": "Print the script that completes commands in bash, zsh or fish.",
+    "init": Entry(_START, "Write a job file for a training script.", "docs/how-to/source.md"),
+    "validate": Entry(
+        _START, "Check a job file and report all errors; --fix applies fixes.", "docs/reference/job-file.md"
+    ),
+    "plan": Entry(_START, "Show what a launch would submit. Needs no network.", "docs/reference/plan.md"),
+    "schema": Entry(_START, "Print the JSON Schema of job files, for editors.", "docs/reference/job-file.md"),
+    "explain": Entry(_START, "Explain a diagnostic code such as SMDP301.", "docs/reference/errors.md"),
+    "catalog": Entry(_START, "List instance types, framework versions and images.", "docs/reference/catalog.md"),
+    "preflight": Entry(_RUN, "Check your AWS account before a launch.", "docs/how-to/preflight.md"),
+    "launch": Entry(
+        _RUN, "Run a job on SageMaker, or locally with --local.", "docs/how-to/jobs.md, docs/how-to/local-runs.md"
+    ),
+    "rehearse": Entry(_RUN, "Run a job locally with an injected fault.", "docs/how-to/rehearsals.md"),
+    "resume": Entry(_RUN, "Continue a stopped or failed job from its checkpoints.", "docs/how-to/checkpoints.md"),
+    "scale": Entry(_RUN, "Model how speed and cost change with more hosts.", "docs/how-to/scale.md"),
+    "follow": Entry(_WATCH, "Show the logs and the progress of a job until it ends.", "docs/how-to/jobs.md"),
+    "status": Entry(_WATCH, "Show the status of a job.", "docs/how-to/jobs.md"),
+    "logs": Entry(_WATCH, "Print the logs of a job.", "docs/how-to/jobs.md"),
+    "list": Entry(_WATCH, "List the jobs launched from this folder.", "docs/how-to/jobs.md"),
+    "download": Entry(_AFTER, "Download the model and the output of a job.", "docs/how-to/jobs.md"),
+    "stop": Entry(_AFTER, "Stop a job.", "docs/how-to/jobs.md"),
+    "local": Entry(_TOOLS, "Start, stop and inspect the local cloud.", "docs/how-to/local-cloud.md"),
+    "image": Entry(_TOOLS, "Build, push and inspect training images.", "docs/how-to/images.md"),
+    "completion": Entry(_TOOLS, "Print the completion script for your shell.", "docs/how-to/completion.md"),
 }
 
 
@@ -57,114 +73,128 @@ class _Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = importlib.import_module(f"smdp_launch.cli.commands.{cmd_name}").command
-        return found
+        command: click.Command = importlib.import_module(f"smdp_launch.cli.commands.{cmd_name}").command
+        command.short_help = COMMANDS[cmd_name].summary
+        return with_help_layout(command, COMMANDS[cmd_name].page)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))  # one column in all sections
+        for section, names in groupby(COMMANDS, lambda name: COMMANDS[name].section):
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name].summary) for name in names])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": MOST_COLUMNS},
+    epilog="Run `smdp-launch COMMAND --help` for details. Documentation: docs/index.md",
+)
 @click.version_option(__version__, prog_name="smdp-launch")
 def smdp_launch() -> None:
-    """Train on SageMaker with distributed data parallelism, from one job file.
+    """Check, run and launch distributed training jobs on Amazon SageMaker from one job file.
 
     \b
-    smdp-launch validate job.yaml          what is wrong with it, all at once
-    smdp-launch plan job.yaml              what would be submitted
-    smdp-launch launch job.yaml --local    the same job on this machine
-    """  # noqa: D301 - click reads \b as "leave these lines as they are"
+    smdp-launch init src/         write job.yaml for the script in src/
+    smdp-launch validate          check job.yaml
+    smdp-launch plan              show what a launch would submit
+    smdp-launch launch --local    run the job on this machine
+    smdp-launch launch            run the job on SageMaker
+    """  # noqa: D301 - click reads \b as "keep the line breaks of this paragraph"
 
 
 def main() -> NoReturn:
-    """Run the command line and leave with the exit code that docs/exit-codes.md states."""
-    # Imports make many objects that stay: looking through them again and again takes 6 % of a short command's time.
+    """Run the command line and exit with a code of docs/reference/exit-codes.md."""
+    # Imports create many objects that live until the end: scanning them repeatedly costs 6 % of a short command's time.
     gc.set_threshold(50_000)
     try:
         code = smdp_launch.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-        _document(code, error.format_message())
+        _print_json_error(code, error.format_message())
     except SmdpError as error:
-        _show(error)
+        _print_error(error)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = ExitCode.INTERRUPTED
-        _document(code, "interrupted")
+        _print_json_error(code, "interrupted")
     except BrokenPipeError:
-        # The reader has gone (`| head`); nothing may be written at exit either.
+        # The reader has exited (`| head`). Discard the buffer, which Python would write at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
     except Exception as error:
-        code = _show_unforeseen(error)
-    gc.freeze()  # what the interpreter collects last is about to go anyway: a third of a short command's time
+        code = _print_unexpected(error)
+    gc.freeze()  # the last collection would take a third of a short command's time, and the process ends anyway
     sys.exit(int(code or 0))
 
 
-def _show_unforeseen(error: Exception) -> ExitCode:
-    problem = _of_this_machine(error)
+def _print_unexpected(error: Exception) -> ExitCode:
+    problem = _environment_problem(error)
     if problem is not None:
         with contextlib.suppress(OSError):
             click.echo(f"smdp-launch: {problem}", err=True)
-            _document(ExitCode.ENVIRONMENT, problem)
-        # What is left in the buffer cannot be written either, and Python would say so at exit.
+            _print_json_error(ExitCode.ENVIRONMENT, problem)
+        # Discard the buffer: it cannot be written either, and Python would report that at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ENVIRONMENT
     import traceback
 
     traceback.print_exception(error)
-    click.echo("This is a mistake in smdp-launch, not in your job. Please report it with the lines above.", err=True)
+    click.echo("This is a bug in smdp-launch, not an error in your job. Report it with the lines above.", err=True)
     with contextlib.suppress(OSError):
-        _document(ExitCode.BUG, f"a mistake in smdp-launch: {traceback.format_exception_only(error)[-1].strip()}")
+        summary = traceback.format_exception_only(error)[-1].strip()
+        _print_json_error(ExitCode.BUG, f"a bug in smdp-launch: {summary}")
     return ExitCode.BUG
 
 
-def _of_this_machine(error: Exception) -> str | None:
-    """In words, if it is a full disk, a working directory that is gone or state that another user may have prepared,
-    which can meet any line of ours."""
+def _environment_problem(error: Exception) -> str | None:
+    """The message for a full disk, a deleted working directory, or state files that another user may have prepared:
+    any statement can meet these. None for other errors."""
     if isinstance(error, NotPrivate):
         return str(error)
     if isinstance(error, OSError) and is_full(error):
         path = Path(error.filename) if isinstance(error.filename, str) else _output_file()
         return why(error, path) if path is not None else "disk full: the output cannot be written"
     try:
-        os.getcwd()  # noqa: PTH109 - pathlib would make a Path of it first
+        os.getcwd()  # noqa: PTH109 - pathlib would build a Path of the result
     except FileNotFoundError:
         return "the current directory does not exist any more; change to another"
     return None
 
 
 def _output_file() -> Path | None:
-    """The file that standard output is redirected to; an error of writing to it has no file name."""
+    """The file that standard output is redirected to. (An error of writing to it has no file name.)"""
     path = Path("/proc/self/fd/1").resolve()
     return path if path.is_file() else None
 
 
-def _show(error: SmdpError) -> None:
-    from smdp_launch.cli.render.diagnostics import show_diagnostics
+def _print_error(error: SmdpError) -> None:
+    from smdp_launch.cli.render.diagnostics import print_diagnostics
 
-    found = error.diagnostics if isinstance(error, JobFileRefused | Refused) else []
-    show_diagnostics(found)
+    diagnostics = error.diagnostics if isinstance(error, JobFileRefused | Refused) else []
+    print_diagnostics(diagnostics)
     if not isinstance(error, JobFileRefused):
         click.echo(f"smdp-launch: {error}", err=True)
-    if not isinstance(error, JobFileRefused) or _speaks_in_lines():  # else the command's own document tells of that
-        _document(error.exit_code, str(error), found)
+    if not isinstance(error, JobFileRefused) or _has_json_lines():  # else the command's own JSON has the diagnostics
+        _print_json_error(error.exit_code, str(error), diagnostics)
 
 
-def _document(code: int, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
-    """On standard output for whoever asked for JSON, also by a command line that could not be understood."""
+def _print_json_error(code: int, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
+    """Print the error as JSON on standard output if ``--json`` is given, even in a command line with a usage error."""
     if "--json" not in sys.argv:
         return
     import json
 
-    told = {"message": message, "diagnostics": [one.to_json() for one in diagnostics]}
-    document = {"error": _ERROR_VERSION, "exit_code": int(code), **told}
-    click.echo(json.dumps(document) if _speaks_in_lines() else json.dumps(document, indent=2, ensure_ascii=False))
+    document = {
+        "error": _ERROR_VERSION,
+        "exit_code": int(code),
+        "message": message,
+        "diagnostics": [one.to_json() for one in diagnostics],
+    }
+    click.echo(json.dumps(document) if _has_json_lines() else json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _speaks_in_lines() -> bool:
-    """Whether the command's documents are lines, of which an error is the last."""
+def _has_json_lines() -> bool:
+    """Whether the command prints JSON lines, of which an error is the last."""
     return sys.argv[1:2] in (["launch"], ["rehearse"], ["follow"], ["resume"])

@@ -1,1 +1,1 @@
-"""A first job file, from the folder that holds a training script."""
+"""Draft a first job file from the folder of a training script."""

@@ -1,4 +1,4 @@
-"""Data for the channels that lies on this machine already."""
+"""Local data for the channels."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from smdp_launch.source.scan import scan_data
 _FOLDERS = ("data", "dataset", "datasets")
 
 
-def find_data(channels: Sequence[str], beside: Sequence[Path]) -> dict[str, Path]:
-    """A folder for each channel that has one, such as ``data/train`` or ``train``, below one of ``beside``."""
+def find_data(channels: Sequence[str], folders: Sequence[Path]) -> dict[str, Path]:
+    """A folder for each channel that has one, such as ``data/train`` or ``train``, below one of ``folders``."""
     found: dict[str, Path] = {}
     for channel in channels:
-        for path in _places(channel, beside, alone=len(channels) == 1):
+        for path in _places(channel, folders, alone=len(channels) == 1):
             if _is_data(path):
                 found[channel] = path
                 break
     return found
 
 
-def _places(channel: str, beside: Sequence[Path], alone: bool) -> Iterator[Path]:
-    for folder in dict.fromkeys(beside):
+def _places(channel: str, folders: Sequence[Path], alone: bool) -> Iterator[Path]:
+    for folder in dict.fromkeys(folders):
         yield from (folder / one / channel for one in _FOLDERS)
         yield folder / channel
         if alone:
@@ -31,7 +31,7 @@ def _places(channel: str, beside: Sequence[Path], alone: bool) -> Iterator[Path]
 
 def _is_data(path: Path) -> bool:
     try:
-        # A package of the script's own may be called train, too.
+        # A folder called train can be a Python package.
         if not path.is_dir() or any(one.suffix == ".py" for one in path.iterdir()):
             return False
         return scan_data(path).problem is None

@@ -1,4 +1,4 @@
-"""Which of a folder's scripts trains."""
+"""Find the training script of a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from smdp_launch.source.scan import SourceTree
 from smdp_launch.source.script.script import Script, read_script
 
-#: Files, and bytes of all of them, that are read in search of the script; the top of the folder comes first.
+#: Limits of the search for the script: files, and bytes of all of them. It starts at the top of the folder.
 MAX_READ = 200
 MAX_TOTAL = 2 << 20
 
@@ -19,7 +19,7 @@ _NEVER = re.compile(r"(test_.*|.*_test|conftest|setup|__init__)\.py")
 
 
 def python_scripts(tree: SourceTree) -> dict[str, Script]:
-    """The folder's Python files by name, as far as they may be scripts."""
+    """The folder's Python files that can be scripts, by name."""
     python = [one for one in tree.files if one.name.endswith(".py") and not _NEVER.fullmatch(one.path.name)]
     nearest = sorted(python, key=lambda one: (one.name.count("/"), one.name))[:MAX_READ]
     totals = accumulate(one.size for one in nearest)
@@ -27,22 +27,21 @@ def python_scripts(tree: SourceTree) -> dict[str, Script]:
 
 
 def training_scripts(scripts: Mapping[str, Script]) -> list[list[str]]:
-    """The names of scripts that train, in groups of equally good ones, the best group first.
+    """The names of training scripts, in groups of equal score, the best group first.
 
-    A training script imports a framework and has ``if __name__ == "__main__"``; where none has that, the import is
-    enough. Among them the launch of a process group, the platform's variables and the name speak for a script, and
-    a place deep in the folder against it.
+    A training script imports a framework and has ``if __name__ == "__main__"``. If no script has that, the import is
+    enough. A process group, the platform's variables and the name raise a script's score; its depth lowers it.
     """
     importing = {name: one for name, one in scripts.items() if one.frameworks}
     running = {name: one for name, one in importing.items() if one.has_main} or importing
     groups: dict[tuple[int, int], list[str]] = {}
     for name, one in sorted(running.items()):
-        groups.setdefault((_signs(name, one), -name.count("/")), []).append(name)
+        groups.setdefault((_score(name, one), -name.count("/")), []).append(name)
     return [groups[rank] for rank in sorted(groups, reverse=True)]
 
 
 def unreadable(scripts: Mapping[str, Script]) -> Sequence[str]:
-    """What keeps scripts from being read, a line for each."""
+    """The reasons why scripts cannot be read, a line for each."""
     return [
         f"{name}{f', line {one.problem.line}' if one.problem.line else ''}: {one.problem.reason}"
         for name, one in scripts.items()
@@ -50,8 +49,8 @@ def unreadable(scripts: Mapping[str, Script]) -> Sequence[str]:
     ]
 
 
-def _signs(name: str, script: Script) -> int:
+def _score(name: str, script: Script) -> int:
     reads_platform = any(one.name.startswith("SM_") for one in script.environment)
-    named_so = _TRAINS.search(PurePosixPath(name).stem) is not None
+    has_name = _TRAINS.search(PurePosixPath(name).stem) is not None
     distributed = script.library is not None or bool(script.process_groups)
-    return 2 * named_so + distributed + (reads_platform or bool(script.literal_paths))
+    return 2 * has_name + distributed + (reads_platform or bool(script.literal_paths))

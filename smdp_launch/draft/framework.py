@@ -1,4 +1,4 @@
-"""Which framework build a draft names: the one that the requirements pin, else the newest that holds the library."""
+"""The framework build of a draft: the one that the requirements pin, or else the newest one with the library."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from smdp_launch.catalog.frameworks import TITLES, Build, build, minimum, native_builds, parts, versions
+from smdp_launch.catalog.frameworks import TITLES, Build, build, builds, minimum, native_builds, parts
 from smdp_launch.source.requirements import REQUIREMENTS_FILE, Requirement, Requirements
 
 Engine = Literal["native", "smdistributed"]
@@ -19,7 +19,7 @@ _LAST_WITH_MODULE = 1
 
 @dataclass(frozen=True)
 class Choice:
-    """A build, the policy that allows it, and why it was chosen."""
+    """A build, the policy that allows it, and the reason for the choice."""
 
     build: Build
     policy: Literal["strict", "extended"]
@@ -27,13 +27,13 @@ class Choice:
 
 
 def choose_framework(frameworks: list[str], requirements: Requirements) -> str:
-    """The framework that the script imports, else one that is required, else PyTorch."""
+    """The framework that the script imports, or else a required one, or else PyTorch."""
     required = [name for name, packages in _PACKAGES.items() if requirements.package(*packages)]
     return [*frameworks, *required, "pytorch"][0]
 
 
 def choose_engine(framework: str, requirements: Requirements) -> Engine:
-    """The native one, unless the requirements pin a version that AWS's library has and the native engine has not."""
+    """The native engine, unless the requirements pin a version that only AWS's library supports."""
     required = requirements.package(*_PACKAGES[framework])
     pinned = _pinned(framework, required)
     only_theirs = pinned is not None and pinned.smddp is not None and pinned.version not in native_builds(framework)
@@ -44,10 +44,10 @@ def choose_build(framework: str, engine: Engine, library: str | None, requiremen
     """The build for a script that uses ``library`` as ``source.script.Script`` names it."""
     old_module = engine == "smdistributed" and library == "module"
     if engine == "native":
-        best, reason = _newest_native(framework), "the newest with CUDA 11 that the engine has"
+        best, reason = _newest_native(framework), "the newest with CUDA 11 that the engine supports"
     else:
         best = _newest(framework, old_module)
-        reason = f"the newest with CUDA 11 and AWS's library{' that still has its own module' if old_module else ''}"
+        reason = f"the newest with CUDA 11 and AWS's library{' with its own module' if old_module else ''}"
     required = requirements.package(*_PACKAGES[framework])
     if required is None or required.pin is None:
         return Choice(best, "strict", reason)
@@ -65,29 +65,25 @@ def _pinned(framework: str, required: Requirement | None) -> Build | None:
 
 
 def _newest_native(framework: str) -> Build:
-    found = (build(framework, one) for one in native_builds(framework))
-    return [one for one in found if one is not None and one.cuda_major == 11][-1]
+    candidates = (build(framework, one) for one in native_builds(framework))
+    return [one for one in candidates if one is not None and one.cuda_major == 11][-1]
 
 
 def _newest(framework: str, old_module: bool) -> Build:
-    fitting = [
-        found
-        for found in (build(framework, one) for one in versions(framework))
-        if found is not None and found.cuda_major == 11 and found.smddp is not None
-    ]
+    with_library = [one for one in builds(framework) if one.cuda_major == 11 and one.smddp is not None]
     if old_module:
-        fitting = [one for one in fitting if one.smddp and parts(one.smddp)[0] <= _LAST_WITH_MODULE]
-    return fitting[-1]
+        with_library = [one for one in with_library if one.smddp and parts(one.smddp)[0] <= _LAST_WITH_MODULE]
+    return with_library[-1]
 
 
 def _refusal(required: Requirement, pinned: Build | None, engine: Engine) -> str:
-    asked = f"{REQUIREMENTS_FILE}, line {required.line}, asks for {required.name} {required.pin}, "
+    requirement = f"{REQUIREMENTS_FILE}, line {required.line}, requires {required.name} {required.pin}, "
     if pinned is None:
-        return asked + "of which there is no training image"
+        return requirement + "for which there is no training image"
     if parts(pinned.version) < parts(minimum(pinned.framework)):
-        return asked + f"which is older than {TITLES[pinned.framework]} {minimum(pinned.framework)}"
+        return requirement + f"which is older than {TITLES[pinned.framework]} {minimum(pinned.framework)}"
     if engine == "native" and pinned.version not in native_builds(pinned.framework):
-        return asked + "for which the native engine has no build"
+        return requirement + "for which the native engine has no build"
     if engine == "smdistributed" and pinned.smddp is None:
-        return asked + "whose image comes without AWS's library"
+        return requirement + "whose image does not contain AWS's library"
     return ""

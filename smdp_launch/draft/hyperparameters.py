@@ -1,4 +1,4 @@
-"""A script's options as hyperparameters: a name and one value that arrives as text."""
+"""A script's options as hyperparameters: a name, and one value that the script gets as text."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from smdp_launch.catalog.placeholders import of_hyperparameter
-from smdp_launch.source.script.options import Option, Value
+from smdp_launch.source.commandline.options import Option, Value
 
-#: CreateTrainingJob takes 100; some are left for the engine's own.
+#: CreateTrainingJob allows 100. The rest is for the engine's own.
 MAX_HYPERPARAMETERS = 90
 #: Characters of one value (CreateTrainingJob).
 MAX_VALUE = 2500
 
-_NOT_ITS = "the script does not take it in the form in which SageMaker passes it"
+_REFUSED = "the script does not accept the form in which SageMaker passes it"
 _NUMBERS = {"int": (int,), "float": (int, float)}
 
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """One option; ``unfit`` says why it is not to be passed, None if it is. What the script requires and has no default
-    for has a placeholder as its value."""
+    """One option of the script.
+
+    Args:
+        value: the default; a placeholder for an option that is required and has no default.
+        unfit: the reason why it cannot be a hyperparameter; None if it can.
+    """
 
     name: str
     value: Value
@@ -30,52 +34,52 @@ class Hyperparameter:
 
 
 def hyperparameters(options: Sequence[Option], is_refused: Callable[[str], bool]) -> list[Hyperparameter]:
-    """The options without those that the platform's environment answers.
+    """The options, without those that get their value from the platform's environment.
 
     Args:
         is_refused: whether the script refuses the hyperparameter of an option's name.
     """
-    found: list[Hyperparameter] = []
+    result: list[Hyperparameter] = []
     passed = 0
     for option in options:
         if option.from_environment:
             continue
-        unfit = _unfit(option) or (_NOT_ITS if is_refused(option.name) else None)
+        unfit = _unfit(option) or (_REFUSED if is_refused(option.name) else None)
         if unfit is None and passed == MAX_HYPERPARAMETERS:
-            unfit = f"SageMaker takes at most 100, and {MAX_HYPERPARAMETERS} stand above"
+            unfit = f"SageMaker allows at most 100, and {MAX_HYPERPARAMETERS} are above"
         passed += unfit is None
         value, help_ = option.default, option.help
         if unfit is None and value is None:
             value, help_ = of_hyperparameter(option.name), f"fill in; {option.help}" if option.help else "fill in"
-        found.append(Hyperparameter(option.name, value, unfit, help_))
-    return found
+        result.append(Hyperparameter(option.name, value, unfit, help_))
+    return result
 
 
 def _unfit(option: Option) -> str | None:
-    """Why passing the default as text would not give the script what it has without."""
+    """The reason why the script would not get its own default if SageMaker passed it as text; None if it would."""
     if option.name.startswith("sagemaker_"):
-        return "names that begin with sagemaker_ are the launcher's own"
+        return "names that start with sagemaker_ are reserved for the launcher"
     if option.kind == "flag":
-        return "a flag: SageMaker passes every name with a value, which a flag does not take"
+        return "a flag: SageMaker passes every name with a value, which a flag does not accept"
     if option.default is None:
-        return None if option.required else "no default that can be read from the script"
+        return None if option.required else "its default cannot be read from the script"
     if option.kind == "several":
         return "takes several values, and SageMaker passes one"
     if len(json.dumps(option.default, ensure_ascii=False)) > MAX_VALUE:
         return f"longer than the {MAX_VALUE} characters that SageMaker passes"
-    return _lost(option)
+    return _changed_by_text(option)
 
 
-def _lost(option: Option) -> str | None:
+def _changed_by_text(option: Option) -> str | None:
     value = option.default
     if option.kind == "truthy" and value is False:
-        return "type=bool takes the text False for true"
+        return "type=bool reads the text False as true"
     if isinstance(value, str):
-        return None if _reads(option.kind, value) else f"{value!r} is no {option.kind}"
+        return None if _reads(option.kind, value) else f"{value!r} is not of type {option.kind}"
     if option.kind == "text":
-        return "has no type: the script would get text in place of what stands here"
+        return "has no type: the script would get text instead of this value"
     if option.kind in _NUMBERS and (isinstance(value, bool) or not isinstance(value, _NUMBERS[option.kind])):
-        return f"its default is no {option.kind}"
+        return f"its default is not of type {option.kind}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""A draft as the text of a job file, with a comment where a person has to decide."""
+"""A draft as the text of a job file, with a comment for each decision of the user."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from smdp_launch.catalog import placeholders
 from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.draft.draft import Draft
 from smdp_launch.draft.hyperparameters import Hyperparameter
-from smdp_launch.jobfile.yaml.text import comment, key, written
+from smdp_launch.jobfile.yaml.text import comment, key, to_yaml
 
-#: The job file's schema, beside it, where editors find it.
+#: The job file's schema for editors, relative to the job file.
 SCHEMA_FILE = ".smdp/job.schema.json"
 
 #: The first lines of every file.
 HEADER = (
     f"# yaml-language-server: $schema={SCHEMA_FILE}",
-    "# Drafted by smdp-launch from the script's folder; every key: docs/job-file.md",
+    "# Written by smdp-launch init; every key: docs/reference/job-file.md",
 )
 
 
@@ -29,18 +29,18 @@ def job_file(draft: Draft) -> str:
 def _job(draft: Draft) -> Iterator[str]:
     build = draft.choice.build
     yield "schema: 1"
-    yield f"name: {written(draft.name)}"
+    yield f"name: {to_yaml(draft.name)}"
     if draft.engine == "native":
-        yield "engine: native # in an image of yours; smdistributed: AWS's library and images"
+        yield "engine: native # in your own image; smdistributed: AWS's library and images"
     else:
-        yield "engine: smdistributed # AWS's library and images; native: in an image of yours"
+        yield "engine: smdistributed # AWS's library and images; native: in your own image"
     if draft.choice.policy == "extended":
         yield f"policy: extended # {TITLES[build.framework]} {build.version} is built with CUDA {build.cuda}"
     yield "framework:"
     yield f"  name: {build.framework}"
     yield f'  version: "{build.version}" # {comment(draft.choice.reason, 200)}'
-    yield f"# Fill in before you launch on AWS: account {placeholders.ACCOUNT}, the names that"
-    yield f"# begin with your- and region {placeholders.REGION} stand for yours until then."
+    yield f"# Fill in these placeholders before you launch on AWS: account {placeholders.ACCOUNT},"
+    yield f"# region {placeholders.REGION}, and the names that start with your-."
     if draft.engine == "native":
         tag = f"{build.version}-cu{build.cuda.replace('.', '')}"
         yield f"image: {placeholders.training_image(f'smdp-{build.framework}', tag)}"
@@ -50,8 +50,8 @@ def _job(draft: Draft) -> Iterator[str]:
 
 def _script(draft: Draft) -> Iterator[str]:
     yield "script:"
-    yield f"  entry: {written(draft.entry)}"
-    yield f"  source: {written(draft.source)} # travels to every host, without what .smdpignore names"
+    yield f"  entry: {to_yaml(draft.entry)}"
+    yield f"  source: {to_yaml(draft.source)} # every host gets a copy, without the files in .smdpignore"
     passed = [one for one in draft.hyperparameters if one.unfit is None]
     if passed:
         yield "  hyperparameters: # the script's own defaults"
@@ -62,7 +62,7 @@ def _script(draft: Draft) -> Iterator[str]:
 
 
 def _hyperparameter(one: Hyperparameter) -> str:
-    value = "" if one.value is None else f" {written(one.value)}"
+    value = "" if one.value is None else f" {to_yaml(one.value)}"
     if one.unfit is not None:
         return f"    # {key(one.name)}:{value[:200]} # {comment(one.unfit)}"
     help_ = comment(one.help, 70)
@@ -73,34 +73,34 @@ def _compute() -> Iterator[str]:
     yield "compute:"
     yield "  instance_type: ml.p4d.24xlarge # 8 GPUs"
     yield "  instance_count: 2"
-    yield "  volume_gb: 100 # for the data and the model; local NVMe goes before it"
-    yield "  max_run: 86400 # seconds; the job is stopped then"
+    yield "  volume_gb: 100 # for the data and the model; ignored on hosts with local NVMe"
+    yield "  max_run: 86400 # seconds until the job is stopped"
 
 
 def _places(draft: Draft) -> Iterator[str]:
     bucket = f"{placeholders.BUCKET}/{draft.name}"
     yield "# Fill in: your buckets."
-    yield "channels: # the script finds each in the folder that SM_CHANNEL_<NAME> names"
+    yield "channels: # the script reads the path of each from SM_CHANNEL_<NAME>"
     for channel in draft.channels:
         yield f"  {key(channel)}:"
-        yield f"    s3: {written(f'{bucket}/{channel}')}"
+        yield f"    s3: {to_yaml(f'{bucket}/{channel}')}"
     yield "output:"
     yield f"  s3: {bucket}/output"
-    # Without it a job that dies has to begin again; whether the script writes any is for its author to know.
+    # Without checkpoints a failed job starts again from the beginning. Only the author knows if the script writes any.
     off = "" if draft.keeps_checkpoints else "# "
     if off:
-        yield "# What the script writes to /opt/ml/checkpoints is kept there:"
+        yield "# If the script writes to /opt/ml/checkpoints, these files are copied to:"
     yield f"{off}checkpoint:"
     yield f"{off}  s3: {bucket}/checkpoints"
 
 
 def _local(draft: Draft) -> Iterator[str]:
-    yield "# What `smdp-launch launch --local` uses in place of the buckets:"
+    yield "# `smdp-launch launch --local` uses this data instead of the buckets:"
     off = "" if draft.local else "# "
     yield f"{off}local:"
     yield f"{off}  channels:"
     for channel in draft.channels:
         if channel in draft.local:
-            yield f"    {key(channel)}: {written(draft.local[channel])}"
+            yield f"    {key(channel)}: {to_yaml(draft.local[channel])}"
         else:
-            yield f"{off}    {'' if off else '# '}{key(channel)}: {written(f'data/{channel}')}"
+            yield f"{off}    {'' if off else '# '}{key(channel)}: {to_yaml(f'data/{channel}')}"

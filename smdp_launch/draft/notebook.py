@@ -1,4 +1,4 @@
-"""The notebook that goes with a job file."""
+"""The notebook for a job file."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ _TEMPLATE_JOB = 'JOB = "job.yaml"'
 
 
 def notebook_for(job_file: Path) -> str:
-    """The notebook for a job file that lies beside it.
+    """The notebook for a job file in the same folder.
 
     Raises:
-        ValueError: the template does not name its job file.
+        ValueError: the template does not contain its job file's name exactly once.
     """
     content = json.loads(template("notebooks/train.ipynb").read_text("utf-8"))
-    named = 0
+    occurrences = 0
     for cell in content["cells"]:
-        named += cell["source"].count(_TEMPLATE_JOB)
+        occurrences += cell["source"].count(_TEMPLATE_JOB)
         cell["source"] = [
             f"JOB = {json.dumps(job_file.name)}" if line == _TEMPLATE_JOB else line for line in cell["source"]
         ]
-    if named != 1:
-        raise ValueError("the notebook's template names its job file once")
+    if occurrences != 1:
+        raise ValueError("the notebook's template must contain its job file's name exactly once")
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def ignore_addition(notebook: Path, source: Path) -> str:
-    """What is to be appended to the ignore file, so that the notebook is left out of the source folder, which it would
-    change each time it is saved; nothing if it lies elsewhere, or is left out already."""
+    """The text to append to the ignore file, so that saving the notebook does not change the source.
+
+    Empty if the notebook is not in the source folder, or is ignored already."""
     try:
         line = f"/{notebook.resolve().relative_to(source.resolve()).as_posix()}"
     except ValueError:
         return ""
     ignore = source / IGNORE_FILE
-    written = ignore.read_text("utf-8", "surrogateescape") if ignore.exists() else ""
-    if line in written.splitlines():
+    text = ignore.read_text("utf-8", "surrogateescape") if ignore.exists() else ""
+    if line in text.splitlines():
         return ""
-    is_ended = not written or written.endswith("\n")
-    return f"{line}\n" if is_ended else f"\n{line}\n"
+    ends_with_newline = not text or text.endswith("\n")
+    return f"{line}\n" if ends_with_newline else f"\n{line}\n"

@@ -1,0 +1,1 @@
+"""Training images: build, push and inspect."""

@@ -1,4 +1,4 @@
-"""Builds an image, or finds that the very same one is here already."""
+"""Builds an image, unless the same image already exists locally."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from smdp_launch.image.context import stage
 from smdp_launch.image.recipe import Recipe
 from smdp_launch.image.tools import Tool
 
-#: Gets each line that the tool prints.
+#: Receives each line that the tool prints.
 Progress = Callable[[str], None]
 _TAIL = 25  # lines of the tool's output in an error
 
 
 @dataclass(frozen=True)
 class Built:
-    """An image that is on this machine. ``fresh``: whether it was built just now."""
+    """A local image. ``fresh``: whether this run built it."""
 
     reference: str
     fresh: bool
@@ -31,15 +31,15 @@ class Built:
 def build(
     recipe: Recipe, tool: Tool, progress: Progress, *, tag: str | None, wheels: Path | None, rebuild: bool
 ) -> Built:
-    """Build the image and name it by the hash of what it is made from.
+    """Build the image. Its tag contains the hash of its inputs.
 
     Args:
-        tag: a further name of the person's own for it.
-        rebuild: build even where an image of that hash is here.
+        tag: an additional name for the image.
+        rebuild: build the image even if one with that hash exists.
 
     Raises:
         EnvironmentProblem: the tool failed; the end of its output is in the message.
-        Refused: ``tag`` cannot be the name of an image.
+        Refused: ``tag`` is not a valid name of an image.
     """
     other = None if tag is None else _full_name(recipe.repository, tag)
     with tempfile.TemporaryDirectory(prefix="smdp-image-") as folder:
@@ -49,19 +49,19 @@ def build(
         if fresh:
             run(tool.build(context.folder, reference, recipe.args), tool.environment(), progress)
     if other is not None:
-        tool.name_also(reference, other)
+        tool.add_tag(reference, other)
     return Built(reference, fresh)
 
 
 def _full_name(repository: str, tag: str) -> str:
     name = tag if ":" in tag.rpartition("/")[2] else f"{repository}:{tag}"
     if parse_image(name) is None:
-        raise Refused(f"{tag!r} is no name for an image: give a tag such as latest, or NAME:TAG in small letters")
+        raise Refused(f"{tag!r} is not a name for an image: use a tag such as latest, or NAME:TAG in lower case")
     return name
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], progress: Progress) -> None:
-    """Run a tool, handing on its lines as they come.
+    """Run a tool, and pass each line of its output to ``progress``.
 
     Raises:
         EnvironmentProblem: it failed.

@@ -1,4 +1,4 @@
-"""The folder that an image is built from: one Dockerfile, the sources of engine and entrypoint, and any wheels."""
+"""The folder that an image is built from: a Dockerfile, the sources of engine and entrypoint, and wheels."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ SOURCES = (
     "native/adapters",
     "native/engine",
     "native/include",
-    "native/model",
     "native/python",
-    "native/world",
+    "native/simulation",
     "containers/entrypoint/pyproject.toml",
     "containers/entrypoint/README.md",
     "containers/entrypoint/smdp_entrypoint",
 )
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build")
 _BLOCK = 1024 * 1024  # bytes read at once
-_TIME = 315619200  # 1980-01-02, the first day that every archive can tell
+_TIME = 315619200  # 1980-01-02: every archive format supports this day
 
 
 @dataclass(frozen=True)
 class Context:
-    """A staged folder; ``content_hash`` is of every file in it and of the build arguments (64 hex digits)."""
+    """A staged folder. ``content_hash`` is the hash of its files and of the build arguments (64 hex digits)."""
 
     folder: Path
     dockerfile: Path
@@ -42,7 +41,7 @@ class Context:
 
 
 def source_root() -> Path:
-    """Where the Dockerfiles and sources lie: beside this package in a checkout, inside it when it was installed.
+    """The folder with the Dockerfiles and sources: beside this package in a checkout, inside an installed package.
 
     Raises:
         EnvironmentProblem: they are in neither place.
@@ -51,18 +50,20 @@ def source_root() -> Path:
     for root in (package / "_image", package.parent):
         if (root / "containers" / "pytorch" / "Dockerfile").is_file():
             return root
-    raise EnvironmentProblem("this installation of smdp-launch came without the image's sources: install its wheel")
+    raise EnvironmentProblem(
+        "this installation of smdp-launch has no sources for images: install smdp-launch from its wheel"
+    )
 
 
 def stage(recipe: Recipe, folder: Path, wheels: Path | None) -> Context:
-    """Put together what the image is built from, in ``folder``, which must be empty.
+    """Copy everything that the image is built from to ``folder``, which must be empty.
 
     Args:
-        wheels: a folder of wheels to install from before, or in place of, the package index.
+        wheels: a folder of wheels that pip uses before, or instead of, the package index.
 
     Raises:
-        Refused: a build argument that the Dockerfile does not have.
-        EnvironmentProblem: ``wheels`` holds none.
+        Refused: the Dockerfile does not have a build argument of the recipe.
+        EnvironmentProblem: there are no wheels in ``wheels``.
     """
     root = source_root()
     dockerfile = folder / "Dockerfile"
@@ -71,9 +72,9 @@ def stage(recipe: Recipe, folder: Path, wheels: Path | None) -> Context:
     for name in SOURCES:
         _copy(root / name, folder / name)
     (folder / "wheels").mkdir()
-    # A folder without files does not travel with every tool.
-    (folder / "wheels" / "README").write_text("Wheels that are installed before those of the index.\n")
-    _settle(folder)
+    # Some tools do not send empty folders.
+    (folder / "wheels" / "README").write_text("pip installs these wheels before those of the package index.\n")
+    _set_times(folder)
     for wheel in _wheels(wheels):
         _link_or_copy(wheel, folder / "wheels" / wheel.name)
     os.utime(folder / "wheels", (_TIME, _TIME))
@@ -83,7 +84,7 @@ def stage(recipe: Recipe, folder: Path, wheels: Path | None) -> Context:
 def _check_arguments(recipe: Recipe, dockerfile: str) -> None:
     known = arguments(dockerfile)
     for name in recipe.args:
-        # The recipe's own arguments fit its Dockerfile; this is about the person's.
+        # Only the user's arguments can be unknown.
         if name not in known:
             raise Refused(f"{recipe.dockerfile} has no build argument {name}; it has {', '.join(sorted(known))}")
 
@@ -96,8 +97,8 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _settle(folder: Path) -> None:
-    """Give everything one time: buildah takes a file with a new one for another file and builds its layers again."""
+def _set_times(folder: Path) -> None:
+    """Give all files the same time: buildah builds a layer again if the time of a file changes."""
     for path in [folder, *folder.rglob("*")]:
         os.utime(path, (_TIME, _TIME))
 
@@ -105,10 +106,10 @@ def _settle(folder: Path) -> None:
 def _wheels(folder: Path | None) -> list[Path]:
     if folder is None:
         return []
-    found = sorted(folder.glob("*.whl"))
-    if not found:
-        raise EnvironmentProblem(f"{folder} holds no wheels (*.whl): fill it with `pip download`")
-    return found
+    wheels = sorted(folder.glob("*.whl"))
+    if not wheels:
+        raise EnvironmentProblem(f"{folder} contains no wheels (*.whl): fill it with `pip download`")
+    return wheels
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

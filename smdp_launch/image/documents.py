@@ -1,4 +1,4 @@
-"""JSON from a registry, which may be anybody's: bounded, checked, and typed before it is believed."""
+"""JSON from a registry, which is untrusted input: sizes are bounded, and types are checked."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ _LONGEST_TEXT = 4096  # characters of one value; longer ones are cut
 
 
 class BadDocument(Exception):
-    """What the registry sent is not what it should be."""
+    """The registry sent something else than the expected JSON object."""
 
 
 def parse(data: bytes, what: str) -> Mapping[str, Any]:
     """The JSON object in ``data``.
 
     Raises:
-        BadDocument: no JSON object; nesting that is too deep counts as that.
+        BadDocument: it is not a JSON object, or nested too deeply.
     """
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError):
         raise BadDocument(f"{what} is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise BadDocument(f"{what} is not a JSON object")
-    return found
+    return document
 
 
 def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object at ``name``, empty where there is none."""
-    found = document.get(name)
-    return found if isinstance(found, dict) else {}
+    """The object at ``name``; empty if there is none."""
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def entries(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """The objects in the list at ``name``."""
-    found = document.get(name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    value = document.get(name)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def text(document: Mapping[str, Any], name: str) -> str:
-    """The text at ``name``, safe for a terminal; empty where there is none."""
+    """The text at ``name``, safe for a terminal; empty if there is none."""
     return printable(document.get(name))
 
 
 def texts(document: Mapping[str, Any], name: str) -> list[str]:
-    found = document.get(name)
-    return [printable(one) for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    value = document.get(name)
+    return [printable(one) for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
 def amount(document: Mapping[str, Any], name: str) -> int:
-    """The count at ``name``, 0 where there is none that makes sense."""
-    found = document.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 63 else 0
+    """The count at ``name``; 0 if it is missing or not valid."""
+    value = document.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else 0
 
 
 def printable(value: object) -> str:
-    """Text without control characters, which could steer a terminal, and of bounded length."""
+    """The text without control characters, which a terminal would interpret, and with bounded length."""
     if not isinstance(value, str):
         return ""
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in value[:_LONGEST_TEXT])

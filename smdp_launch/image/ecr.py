@@ -1,4 +1,4 @@
-"""Amazon ECR: the repository an image goes to, and a login that lasts some hours."""
+"""Amazon ECR: the repository for an image, and a temporary login."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ def repository_uri(ecr: Any, name: str, *, create: bool) -> str:
 
     Args:
         ecr: a botocore client.
-        create: make the repository where there is none.
+        create: create the repository if it does not exist.
 
     Raises:
-        Refused: there is none and none is to be made.
+        Refused: the repository does not exist and ``create`` is not set.
         ServiceProblem: ECR refused or did not answer.
     """
-    with _told():
+    with _own_errors():
         try:
-            found = ecr.describe_repositories(repositoryNames=[name])["repositories"]
+            repositories = ecr.describe_repositories(repositoryNames=[name])["repositories"]
         except ecr.exceptions.RepositoryNotFoundException:
             if not create:
                 raise Refused(f"there is no repository {name!r} in this account and region: add --create") from None
-            found = [ecr.create_repository(repositoryName=name)["repository"]]
-        return str(found[0]["repositoryUri"])
+            repositories = [ecr.create_repository(repositoryName=name)["repository"]]
+        return str(repositories[0]["repositoryUri"])
 
 
-def holds(ecr: Any, name: str, tag: str) -> bool:
+def has_image(ecr: Any, name: str, tag: str) -> bool:
     """Whether the repository has an image of that tag."""
-    with _told():
+    with _own_errors():
         try:
             return bool(ecr.describe_images(repositoryName=name, imageIds=[{"imageTag": tag}])["imageDetails"])
         except ecr.exceptions.ImageNotFoundException:
@@ -44,8 +44,8 @@ def holds(ecr: Any, name: str, tag: str) -> bool:
 
 
 def login(ecr: Any) -> tuple[Login, bool]:
-    """A login for the account's registry, and whether that registry is reached without TLS (one on this machine)."""
-    with _told():
+    """A login for the account's registry, and whether the registry, a local one, is used without TLS."""
+    with _own_errors():
         data = ecr.get_authorization_token()["authorizationData"][0]
         try:
             user, _, password = base64.b64decode(data["authorizationToken"], validate=True).decode().partition(":")
@@ -56,7 +56,8 @@ def login(ecr: Any) -> tuple[Login, bool]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _own_errors() -> Iterator[None]:
+    """Convert botocore's errors to errors of this package."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     try:

@@ -1,4 +1,4 @@
-"""What an image holds, read from its registry without pulling it."""
+"""The contents of an image, read from its registry without pulling it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from smdp_launch.image import documents
 from smdp_launch.image.registry import Blob, Registry, RegistryError, check_digest, is_list
 from smdp_launch.image.tools import Login
 
-#: Version of ``image inspect --json``; raised when a member changes its meaning or goes.
+#: Version of ``image inspect --json``; increased when a field changes its meaning or is removed.
 INSPECTION_VERSION = 1
 DEADLINE = 30.0  # seconds for everything together
-_MANY = 256  # platforms, layers, labels or variables; more than that are left out
+_MANY = 256  # platforms, layers, labels or variables; more are ignored
 _SHOWN = re.compile(
     r"CUDA_VERSION|NVIDIA_REQUIRE_CUDA|NCCL_VERSION|NV_CUDNN_VERSION|PYTHON_VERSION|PYTORCH_VERSION|TORCH_VERSION"
     r"|PATH|LD_LIBRARY_PATH|SAGEMAKER_[A-Z_]+|SMDP_[A-Z_]+|DLC_[A-Z_]+|EFA_VERSION"
@@ -29,8 +29,8 @@ _REQUIRED_CUDA = re.compile(r"cuda>=(\d{1,3}\.\d{1,3})")
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A value and where in the image it was found."""
+class ImageFact:
+    """A value, and its source in the image."""
 
     value: str
     source: str
@@ -38,11 +38,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Inspection:
-    """An image's facts; a ``Finding`` is None where the image does not say.
+    """The contents of an image. An ``ImageFact`` is None if the image does not state it.
 
     Args:
         size: bytes of the compressed layers.
-        environment: the variables that tell what is inside, no others: an image may hold anybody's secrets.
+        environment: the variables that describe the contents. Others are omitted, because they may be secrets.
     """
 
     uri: str
@@ -51,10 +51,10 @@ class Inspection:
     size: int
     layers: int
     created: str
-    cuda: Finding | None
-    python: Finding | None
-    framework: Finding | None
-    engine: Finding | None
+    cuda: ImageFact | None
+    python: ImageFact | None
+    framework: ImageFact | None
+    engine: ImageFact | None
     entrypoint: list[str] = field(default_factory=list)
     command: list[str] = field(default_factory=list)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -69,29 +69,29 @@ def inspect(uri: str, login: Login | None = None) -> Inspection:
     """Read the image's manifest and config.
 
     Raises:
-        ServiceProblem: the registry refused, did not answer within ``DEADLINE``, or sent what is no image.
+        ServiceProblem: the registry refused, did not answer within ``DEADLINE``, or did not send an image.
     """
     image = parse_image(uri)
     if image is None:
-        raise ServiceProblem(f"{documents.printable(uri)!r} is no reference to an image, such as REGISTRY/NAME:TAG")
-    found: list[Inspection] = []
-    failed: list[Exception] = []
+        raise ServiceProblem(f"{documents.printable(uri)!r} is not the URI of an image: write REGISTRY/NAME:TAG")
+    results: list[Inspection] = []
+    errors: list[Exception] = []
 
     def read() -> None:
         try:
-            found.append(_read(uri, image, login))
+            results.append(_read(uri, image, login))
         except Exception as error:
-            failed.append(error)
+            errors.append(error)
 
-    # A registry that sends a byte now and then passes every limit on silence, so the whole has a limit too.
+    # A registry that sends single bytes never exceeds the timeout of a read, so there is a total time limit too.
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     reader.join(DEADLINE + 1)
-    if found:
-        return found[0]
-    error = failed[0] if failed else RegistryError(f"the registry did not answer within {DEADLINE:.0f} s")
+    if results:
+        return results[0]
+    error = errors[0] if errors else RegistryError(f"the registry did not answer within {DEADLINE:.0f} s")
     if isinstance(error, RegistryError | documents.BadDocument):
-        hint = "" if image.registry else " (a name without a registry is Docker Hub's; images are not looked for here)"
+        hint = "" if image.registry else " (a name without a registry is on Docker Hub; local images are not inspected)"
         raise ServiceProblem(f"{uri}: {error}{hint}") from error
     raise error
 
@@ -104,10 +104,10 @@ def _read(uri: str, image: ImageUri, login: Login | None) -> Inspection:
         reference = _choose(documents.parse(manifest.data, "the index"))
         manifest = registry.manifest(reference)
         if is_list(manifest):
-            raise RegistryError("an index in an index is no image")
+            raise RegistryError("the index contains another index instead of an image")
     document = documents.parse(manifest.data, "the manifest")
     if documents.amount(document, "schemaVersion") != 2:
-        raise RegistryError("the manifest is of a form that is no longer used; push the image again")
+        raise RegistryError("the manifest has an obsolete format; push the image again")
     digest = check_digest(documents.text(documents.section(document, "config"), "digest"))
     config = documents.parse(registry.config(digest).data, "the config")
     return _inspection(uri, image, _digest(manifest), document, config)
@@ -118,12 +118,12 @@ def _digest(blob: Blob) -> str:
 
 
 def _choose(index: Mapping[str, Any]) -> str:
-    """The digest of the image for the platform that SageMaker's GPU hosts have."""
+    """The digest of the image for the platform of SageMaker's GPU hosts."""
     for entry in documents.entries(index, "manifests")[:_MANY]:
         platform = documents.section(entry, "platform")
         if (documents.text(platform, "os"), documents.text(platform, "architecture")) == ("linux", "amd64"):
             return check_digest(documents.text(entry, "digest"))
-    raise RegistryError("the index holds no image for linux/amd64")
+    raise RegistryError("the index contains no image for linux/amd64")
 
 
 def _inspection(
@@ -155,38 +155,38 @@ def _inspection(
     )
 
 
-def _cuda(labels: Mapping[str, str], variables: Mapping[str, str], tag: str) -> Finding | None:
-    """The surest first: a label of ours, what NVIDIA's base images set, and last what the tag claims."""
+def _cuda(labels: Mapping[str, str], variables: Mapping[str, str], tag: str) -> ImageFact | None:
+    """The CUDA version. Our label takes precedence, then the variables of NVIDIA's base images, then the tag."""
     required = _REQUIRED_CUDA.search(variables.get("NVIDIA_REQUIRE_CUDA", ""))
     claims = [
-        Finding(labels.get("smdp.cuda", ""), "label smdp.cuda"),
-        Finding(variables.get("CUDA_VERSION", ""), "variable CUDA_VERSION"),
-        Finding(required[1] if required else "", "variable NVIDIA_REQUIRE_CUDA"),
-        Finding(tag_facts(tag).cuda or "", "the tag"),
+        ImageFact(labels.get("smdp.cuda", ""), "label smdp.cuda"),
+        ImageFact(variables.get("CUDA_VERSION", ""), "variable CUDA_VERSION"),
+        ImageFact(required[1] if required else "", "variable NVIDIA_REQUIRE_CUDA"),
+        ImageFact(tag_facts(tag).cuda or "", "the tag"),
     ]
     for claim in claims:
         version = _CUDA.fullmatch(claim.value)
         if version is not None:
-            return Finding(version[1], claim.source)
+            return ImageFact(version[1], claim.source)
     return None
 
 
-def _framework(labels: Mapping[str, str], variables: Mapping[str, str], image: ImageUri) -> Finding | None:
+def _framework(labels: Mapping[str, str], variables: Mapping[str, str], image: ImageUri) -> ImageFact | None:
     name, version = labels.get("smdp.framework"), labels.get("smdp.framework.version")
     if name and version:
-        return Finding(f"{name} {version}", "label smdp.framework")
+        return ImageFact(f"{name} {version}", "label smdp.framework")
     if variables.get("PYTORCH_VERSION"):
-        return Finding(f"pytorch {variables['PYTORCH_VERSION']}", "variable PYTORCH_VERSION")
+        return ImageFact(f"pytorch {variables['PYTORCH_VERSION']}", "variable PYTORCH_VERSION")
     claimed = tag_facts(image.tag or "").version
     named = next((one for one in ("pytorch", "tensorflow") if one in image.repository), None)
-    return Finding(f"{named} {claimed}", "name and tag") if named and claimed else None
+    return ImageFact(f"{named} {claimed}", "name and tag") if named and claimed else None
 
 
 def _first(
     labels: Mapping[str, str], variables: Mapping[str, str], claimed: str | None, label: str, variable: str
-) -> Finding | None:
+) -> ImageFact | None:
     if labels.get(label):
-        return Finding(labels[label], f"label {label}")
+        return ImageFact(labels[label], f"label {label}")
     if variables.get(variable):
-        return Finding(variables[variable], f"variable {variable}")
-    return Finding(claimed, "the tag") if claimed else None
+        return ImageFact(variables[variable], f"variable {variable}")
+    return ImageFact(claimed, "the tag") if claimed else None

@@ -1,4 +1,4 @@
-"""Sends an image of this machine to the account's registry."""
+"""Pushes a local image to the account's registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from smdp_launch.image.tools import Tool, logged_in
 
 @dataclass(frozen=True)
 class Pushed:
-    """Where the image lies now. ``fresh``: whether it was sent just now."""
+    """An image in the registry. ``fresh``: whether this run pushed it."""
 
     uri: str
     fresh: bool
@@ -22,7 +22,7 @@ class Pushed:
 
 @dataclass(frozen=True)
 class LocalImage:
-    """An image of this machine, such as ``smdp-pytorch:2.0.1-cu118-py310-0123456789ab``."""
+    """A local image, such as ``smdp-pytorch:2.0.1-cu118-py310-0123456789ab``."""
 
     reference: str
     repository: str
@@ -30,16 +30,16 @@ class LocalImage:
 
 
 def local_image(reference: str, tool: Tool) -> LocalImage:
-    """The image of that name.
+    """The local image ``reference``.
 
     Raises:
-        EnvironmentProblem: there is none of that name.
+        EnvironmentProblem: there is no such image.
     """
     image = parse_image(reference)
     if image is None or image.registry or image.tag is None:
-        raise EnvironmentProblem(f"{reference!r} is no NAME:TAG of an image here, such as `image build` prints")
+        raise EnvironmentProblem(f"{reference!r} is not the NAME:TAG of a local image, such as `image build` prints")
     if not tool.has(reference):
-        raise EnvironmentProblem(f"{tool.name} has no image {reference}: `smdp-launch image build` makes one")
+        raise EnvironmentProblem(f"{tool.name} has no image {reference}: run `smdp-launch image build`")
     return LocalImage(reference, image.repository, image.tag)
 
 
@@ -49,20 +49,20 @@ def push(image: LocalImage, ecr: Any, tool: Tool, progress: Progress, *, create:
     Args:
         image: from ``local_image``.
         ecr: a botocore client.
-        create: make the repository where there is none.
-        again: push even where that tag is there.
+        create: create the repository if it does not exist.
+        again: push the image even if the repository has that tag.
 
     Raises:
         EnvironmentProblem: the tool failed.
-        Refused: no such repository, and ``create`` is not set.
+        Refused: the repository does not exist, and ``create`` is not set.
         ServiceProblem: ECR refused or did not answer.
     """
     uri = f"{service.repository_uri(ecr, image.repository, create=create)}:{image.tag}"
-    if not again and service.holds(ecr, image.repository, image.tag):
+    if not again and service.has_image(ecr, image.repository, image.tag):
         return Pushed(uri, fresh=False)
-    found, plain_http = service.login(ecr)
-    # The name stays: `launch --local --containers` finds the image by the URI in the job file.
-    tool.name_also(image.reference, uri)
-    with logged_in(found) as logins:
+    login, plain_http = service.login(ecr)
+    # The tag is not removed: `launch --local --containers` finds the image by the URI in the job file.
+    tool.add_tag(image.reference, uri)
+    with logged_in(login) as logins:
         run(tool.push(uri, plain_http=plain_http, logins=logins), tool.environment(), progress)
     return Pushed(uri, fresh=True)

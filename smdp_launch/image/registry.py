@@ -1,8 +1,8 @@
-"""A registry over HTTP, read only: manifests and configs, as the distribution specification has them.
+"""A read-only client of a registry: manifests and configs, as in the OCI distribution specification.
 
-The registry may be anybody's. Every answer is bounded in size, the whole reading in time, and content is believed
-only if it has the digest it was asked for by. A login goes to the registry itself and to the token service that it
-names, never to where a redirect leads.
+The registry is not trusted. The size of every answer and the total time are bounded, and content is accepted only if
+it has the requested digest. The login is sent only to the registry and to the token service that it names, never to
+the target of a redirect.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from smdp_launch.catalog.images import ImageUri
 from smdp_launch.image import documents
 from smdp_launch.image.tools import Login
 
-MANIFEST_LIMIT = 4 * 1024 * 1024  # bytes, what the specification asks registries to take
+MANIFEST_LIMIT = 4 * 1024 * 1024  # bytes, the size that the specification requires registries to accept
 CONFIG_LIMIT = 8 * 1024 * 1024
 _TOKEN_LIMIT = 64 * 1024
-_SILENCE = 10.0  # seconds without a byte
+_READ_TIMEOUT = 10.0  # seconds without a byte
 _BLOCK = 65536
 _DOCKER_HUB = "registry-1.docker.io"
 _LISTS = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
@@ -36,7 +36,7 @@ _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
 class RegistryError(Exception):
-    """The registry refused, lied or did not answer; the message says which, and what to do."""
+    """The registry refused, did not answer, or sent wrong content."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Registry:
     """One repository of a registry.
 
     Args:
-        deadline: on the monotonic clock; nothing is waited for beyond it.
+        deadline: on the monotonic clock.
     """
 
     image: ImageUri
@@ -68,9 +68,9 @@ class Registry:
         return f"library/{self.image.repository}" if official else self.image.repository
 
     def manifest(self, reference: str) -> Blob:
-        """Of a tag or digest; an index stays one."""
-        found = self._get(f"manifests/{reference}", ", ".join([*_LISTS, *_MANIFESTS]), MANIFEST_LIMIT)
-        return _verified(found, reference) if _DIGEST.fullmatch(reference) else found
+        """The manifest of a tag or digest, or the index if there is one."""
+        blob = self._get(f"manifests/{reference}", ", ".join([*_LISTS, *_MANIFESTS]), MANIFEST_LIMIT)
+        return _verified(blob, reference) if _DIGEST.fullmatch(reference) else blob
 
     def config(self, digest: str) -> Blob:
         return _verified(self._get(f"blobs/{digest}", "*/*", CONFIG_LIMIT), digest)
@@ -91,7 +91,7 @@ class Registry:
     def _fetch(self, url: str, accept: str, limit: int) -> Blob:
         request = urllib.request.Request(url, headers={"Accept": accept})  # noqa: S310 (http and https alone)
         if self._authorization:
-            # Not repeated where a redirect leads: blobs mostly lie in somebody else's storage.
+            # Not sent to the target of a redirect: registries often keep blobs in third-party storage.
             request.add_unredirected_header("Authorization", self._authorization)
         return _read(request, limit, self.deadline)
 
@@ -100,14 +100,14 @@ class Registry:
         if scheme.lower() == "basic" and self.login is not None:
             return _basic(self.login)
         if scheme.lower() != "bearer":
-            raise RegistryError(f"{self.host} wants a login: for a registry other than ECR give --user")
+            raise RegistryError(f"{self.host} needs a login: for a registry other than ECR use --user")
         return f"Bearer {self._token(dict(_PARAMETER.findall(rest)))}"
 
     def _token(self, parameters: Mapping[str, str]) -> str:
         realm = parameters.get("realm", "")
         parts = _trusted(realm)
         if parts is None:
-            raise RegistryError(f"{self.host} sends to {documents.printable(realm)!r} for a token, which is not asked")
+            raise RegistryError(f"{self.host} names an unsafe token service, {documents.printable(realm)!r}")
         query = {"scope": parameters.get("scope") or f"repository:{self.repository}:pull"}
         if "service" in parameters:
             query["service"] = parameters["service"]
@@ -121,7 +121,7 @@ class Registry:
             raise self._refusal(error) from None
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-            raise RegistryError(f"{parts.netloc} answered without a token")
+            raise RegistryError(f"{parts.netloc} sent no token")
         return token
 
     def _refusal(self, error: urllib.error.HTTPError) -> RegistryError:
@@ -129,7 +129,7 @@ class Registry:
         if error.code == http.client.NOT_FOUND:
             return RegistryError(f"there is no such image or tag in {name}")
         if error.code in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-            return RegistryError(f"{name} may not be read with this login (HTTP {error.code})")
+            return RegistryError(f"this login has no permission to read {name} (HTTP {error.code})")
         return RegistryError(f"{name} answered with HTTP {error.code}")
 
 
@@ -138,8 +138,8 @@ def _read(request: urllib.request.Request, limit: int, deadline: float) -> Blob:
     if remaining <= 0:
         raise RegistryError("the registry took too long")
     try:
-        opener = _HERE if _scheme(urlsplit(request.full_url).netloc) == "http" else _ELSEWHERE
-        with opener.open(request, timeout=min(_SILENCE, remaining)) as answer:
+        opener = _LOCAL if _scheme(urlsplit(request.full_url).netloc) == "http" else _REMOTE
+        with opener.open(request, timeout=min(_READ_TIMEOUT, remaining)) as answer:
             return Blob(_bounded(answer, limit, deadline), answer.headers.get_content_type())
     except urllib.error.HTTPError as error:
         error.close()  # its headers stay readable
@@ -162,18 +162,18 @@ def _bounded(answer: Any, limit: int, deadline: float) -> bytes:
 
 def _verified(blob: Blob, digest: str) -> Blob:
     if f"sha256:{hashlib.sha256(blob.data).hexdigest()}" != digest:
-        raise RegistryError(f"what the registry sent as {digest} has another digest")
+        raise RegistryError(f"the registry sent content with another digest than {digest}")
     return blob
 
 
 def check_digest(digest: str) -> str:
-    """``digest`` itself; it becomes part of a path.
+    """Return ``digest`` if it is safe as a part of a path.
 
     Raises:
-        RegistryError: it is no SHA-256 digest.
+        RegistryError: it is not a SHA-256 digest.
     """
     if not _DIGEST.fullmatch(digest):
-        raise RegistryError(f"{digest!r} is no sha256 digest")
+        raise RegistryError(f"{digest!r} is not a sha256 digest")
     return digest
 
 
@@ -182,7 +182,7 @@ def is_list(blob: Blob) -> bool:
 
 
 def _trusted(url: str) -> SplitResult | None:
-    """The parts of an address that may be asked: over TLS, or on this machine."""
+    """The parts of a URL with TLS, or of a local URL; None for others."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -195,24 +195,24 @@ def _basic(login: Login) -> str:
 
 
 def _scheme(host: str) -> str:
-    """As docker has it: plain HTTP with this machine alone."""
+    """The scheme that docker uses: HTTP for local registries only."""
     name = host.rpartition(":")[0] or host
     return "http" if name == "localhost" or re.fullmatch(r"127(\.\d{1,3}){3}", name) else "https"
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows to where the same rules hold: TLS, or this machine."""
+    """Follows redirects to URLs with TLS and, from a local registry, to local URLs."""
 
     max_redirections = 5
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         parts = _trusted(newurl)
-        # A registry elsewhere must not make us ask this machine's own servers.
+        # A remote registry must not cause requests to local servers.
         if parts is None or (parts.scheme == "http" and urlsplit(req.full_url).scheme != "http"):
             fp.close()
-            raise RegistryError(f"the registry leads to {documents.printable(newurl)!r}, which is not followed")
+            raise RegistryError(f"the registry redirects to an unsafe URL, {documents.printable(newurl)!r}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-_ELSEWHERE = urllib.request.build_opener(_SafeRedirects)
-_HERE = urllib.request.build_opener(_SafeRedirects, urllib.request.ProxyHandler({}))
+_REMOTE = urllib.request.build_opener(_SafeRedirects)
+_LOCAL = urllib.request.build_opener(_SafeRedirects, urllib.request.ProxyHandler({}))

@@ -1,4 +1,4 @@
-"""The programs that build and push images: docker, podman or buildah, whichever works here."""
+"""The programs that build and push images: docker, podman and buildah."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pathlib import Path
 from smdp_launch.errors import EnvironmentProblem
 
 NAMES = ("docker", "podman", "buildah")
-_ANSWER = 20.0  # seconds for a tool, or the daemon behind it, to say that it works
-_PROOF = {
+_TIMEOUT = 20.0  # seconds for a command that checks a tool and its daemon
+_CHECKS = {
     "docker": ["version", "--format", "{{.Server.Version}}"],
     "podman": ["info", "--format", "{{.Version.Version}}"],
     "buildah": ["info"],
 }
 _INSTALL = (
-    "install one: Debian and Ubuntu `apt-get install buildah` (or podman), macOS and Windows Docker Desktop; "
-    "a docker that is here must have its daemon running"
+    "install one: on Debian and Ubuntu `apt-get install buildah` (or podman), on macOS and Windows Docker Desktop; "
+    "if docker is installed, start its daemon"
 )
 
 
 @dataclass(frozen=True)
 class Login:
-    """A registry's user and password, good for a while and written nowhere but in a folder of this run's."""
+    """A registry's user and temporary password. It is written only to a temporary folder of this run."""
 
     registry: str
     user: str
@@ -39,7 +39,7 @@ class Login:
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that builds images, and its own way of saying things."""
+    """A program that builds images, and its command lines."""
 
     name: str
     path: str
@@ -49,8 +49,8 @@ class Tool:
         if self.name == "docker":
             command += ["--progress", "plain"]
         else:
-            # The OCI format has no SHELL, which the Dockerfiles use. With layers, a change of the engine's sources
-            # does not install torch again.
+            # The OCI format does not support SHELL, which the Dockerfiles use. With layers, a change of the engine's
+            # sources does not install torch again.
             command += ["--format", "docker", "--layers", "--force-rm", *self._isolation()]
         for name, value in sorted(args.items()):
             command += ["--build-arg", f"{name}={value}"]
@@ -60,15 +60,17 @@ class Tool:
         kind = ["--type", "image"]
         return _quiet([self.path, "inspect", *kind, reference]).returncode == 0
 
-    def name_also(self, reference: str, other: str) -> None:
+    def add_tag(self, reference: str, other: str) -> None:
         done = _quiet([self.path, "tag", reference, other])
         if done.returncode != 0:
-            raise EnvironmentProblem(f"{self.name} could not name {reference} {other}: {_last_line(done)}")
+            raise EnvironmentProblem(f"{self.name} could not tag {reference} as {other}: {_last_line(done)}")
 
     def push(self, reference: str, *, plain_http: bool, logins: Path) -> list[str]:
-        """Args:
-        plain_http: no TLS; only for registries on this machine.
-        logins: the folder that ``logged_in`` made.
+        """The command that pushes an image.
+
+        Args:
+            plain_http: no TLS; only for local registries.
+            logins: the folder from ``logged_in``.
         """
         if self.name == "docker":
             return [self.path, "--config", str(logins), "push", reference]
@@ -81,41 +83,41 @@ class Tool:
         return {**os.environ, "DOCKER_BUILDKIT": "1"}
 
     def _isolation(self) -> list[str]:
-        """Without a container runtime the steps run in a plain chroot, for which root is needed."""
+        """Without a container runtime, buildah runs the steps in a chroot, which needs root."""
         runs = any(shutil.which(one) for one in ("crun", "runc"))
         return ["--isolation", "chroot"] if self.name == "buildah" and not runs else []
 
 
 def find_tool(wanted: str | None = None) -> Tool:
-    """The first that works, or ``wanted``.
+    """The first tool that works, or ``wanted``.
 
     Raises:
-        EnvironmentProblem: none works; the message says what each one answered and what to install.
+        EnvironmentProblem: no tool works; the message has the answer of each tool, and what to install.
     """
     refusals = []
     for name in NAMES if wanted is None else (wanted,):
         path = shutil.which(name)
-        refusal = "not installed" if path is None else _refusal(path, _PROOF[name])
+        refusal = "not installed" if path is None else _refusal(path, _CHECKS[name])
         if path is not None and refusal is None:
             return Tool(name, path)
         refusals.append(f"{name}: {refusal}")
-    raise EnvironmentProblem(f"nothing here can build images ({'; '.join(refusals)}): {_INSTALL}")
+    raise EnvironmentProblem(f"no tool that builds images works ({'; '.join(refusals)}): {_INSTALL}")
 
 
 @contextmanager
 def logged_in(login: Login) -> Iterator[Path]:
-    """A folder with the login for one command, in the form that all three tools read; gone afterwards."""
+    """A temporary folder with the login for one command, in a form that all three tools read."""
     with tempfile.TemporaryDirectory(prefix="smdp-login-") as folder:
         file = Path(folder, "config.json")
         file.touch(mode=0o600)
-        word = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
-        file.write_text(json.dumps({"auths": {login.registry: {"auth": word}}, **_docker_context(file.parent)}))
+        auth = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
+        file.write_text(json.dumps({"auths": {login.registry: {"auth": auth}}, **_docker_context(file.parent)}))
         yield file.parent
 
 
 def _docker_context(folder: Path) -> dict[str, str]:
-    """Which daemon docker talks to is told beside its logins (Docker Desktop, rootless docker): keep it where only the
-    logins are to be others."""
+    """The user's setting for docker's daemon (Docker Desktop, rootless docker), which is in the same file as the
+    logins."""
     own = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
     if (own / "contexts").is_dir():
         (folder / "contexts").symlink_to(own.resolve() / "contexts")
@@ -123,16 +125,16 @@ def _docker_context(folder: Path) -> dict[str, str]:
         settings = json.loads((own / "config.json").read_text())
     except (OSError, ValueError):
         return {}
-    chosen = settings.get("currentContext") if isinstance(settings, dict) else None
-    return {"currentContext": chosen} if isinstance(chosen, str) else {}
+    context = settings.get("currentContext") if isinstance(settings, dict) else None
+    return {"currentContext": context} if isinstance(context, str) else {}
 
 
-def _refusal(path: str, proof: list[str]) -> str | None:
+def _refusal(path: str, check: list[str]) -> str | None:
     try:
-        answered = _quiet([path, *proof])
+        done = _quiet([path, *check])
     except EnvironmentProblem as problem:
         return str(problem)
-    return None if answered.returncode == 0 else _last_line(answered)
+    return None if done.returncode == 0 else _last_line(done)
 
 
 def _quiet(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -143,12 +145,12 @@ def _quiet(command: list[str]) -> subprocess.CompletedProcess[str]:
             text=True,
             errors="replace",
             stdin=subprocess.DEVNULL,
-            timeout=_ANSWER,
+            timeout=_TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired:
         name = Path(command[0]).name
-        raise EnvironmentProblem(f"`{name} {command[1]}` did not answer within {_ANSWER:.0f} s") from None
+        raise EnvironmentProblem(f"`{name} {command[1]}` did not answer within {_TIMEOUT:.0f} s") from None
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the rule of CUDA 11 would say to an image."""
+"""Whether an image passes the rule about CUDA 11."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WANTED = 11
 
 @dataclass(frozen=True)
 class Verdict:
-    """``fits`` under policy strict, ``refused`` there, or ``unknown`` where the image does not tell its CUDA."""
+    """With policy strict the image ``fits`` or is ``refused``; ``unknown`` if it does not state its CUDA version."""
 
     says: Literal["fits", "refused", "unknown"]
     reason: str
@@ -21,8 +21,8 @@ class Verdict:
 
 def judge(image: Inspection) -> Verdict:
     if image.cuda is None:
-        return Verdict("unknown", "the image does not tell its CUDA version: in label, environment or tag")
-    told = f"CUDA {image.cuda.value} ({image.cuda.source})"
+        return Verdict("unknown", "the image does not state its CUDA version in a label, its environment or its tag")
+    cuda = f"CUDA {image.cuda.value} ({image.cuda.source})"
     if image.cuda_major == _WANTED:
-        return Verdict("fits", told)
-    return Verdict("refused", f"{told}; policy strict needs CUDA 11, `policy: extended` takes it ({RULE})")
+        return Verdict("fits", cuda)
+    return Verdict("refused", f"{cuda}; policy strict needs CUDA 11, `policy: extended` accepts it ({RULE})")

@@ -1,0 +1,1 @@
+"""Job file text to a validated job, with the origin of each value and diagnostics."""

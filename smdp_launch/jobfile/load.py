@@ -1,4 +1,4 @@
-"""A document to a JobSpec, or to as much of one as is right."""
+"""A document to a JobSpec, or to its valid part."""
 
 from __future__ import annotations
 
@@ -18,32 +18,35 @@ from smdp_launch.jobfile.yaml.document import Document, Location
 
 @dataclass(frozen=True)
 class Loaded:
-    """A JobSpec that may have holes.
+    """A JobSpec that may be incomplete.
 
-    ``spec`` is complete when ``bad`` is empty. Otherwise fields at the locations in ``bad`` hold None, whatever their
-    type says: ask ``has`` before reading one. None of ``spec`` itself if the file is no mapping at all.
+    Args:
+        spec: complete if ``invalid`` is empty; None if the file is not a mapping.
+        invalid: the locations of errors. These fields of ``spec`` are None, whatever their type is: call ``has``
+            before you read a field.
     """
 
     document: Document
     spec: JobSpec | None
-    bad: frozenset[Location]
+    invalid: frozenset[Location]
 
     def has(self, *location: str) -> bool:
-        """Is the field at ``location``, and everything it stands in, free of schema errors?
+        """Whether the field at ``location``, and everything around it, is free of schema errors.
 
-        A list with a faulty item is faulty; a mapping of named things is not, its faulty members are left out.
+        A list with an invalid item is invalid. A mapping with names that users choose is not: only the invalid entry is
+        left out.
         """
         above = (location[:length] for length in range(len(location) + 1))
-        return (
-            self.spec is not None and location not in self._faulty_lists and not any(one in self.bad for one in above)
-        )
+        is_invalid = location in self._invalid_lists or any(one in self.invalid for one in above)
+        return self.spec is not None and not is_invalid
 
     @cached_property
-    def _faulty_lists(self) -> frozenset[Location]:
-        return frozenset(one[:at] for one in self.bad for at, part in enumerate(one) if isinstance(part, int))
+    def _invalid_lists(self) -> frozenset[Location]:
+        return frozenset(one[:at] for one in self.invalid for at, part in enumerate(one) if isinstance(part, int))
 
 
 def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
+    """The JobSpec of ``document``, and its schema errors."""
     if not document.data:
         return Loaded(document, None, frozenset()), []
     try:
@@ -59,43 +62,44 @@ def load(document: Document) -> tuple[Loaded, list[Diagnostic]]:
 
     wrong = frozenset(location_of(one) for one in details)
     empty = [at for at in empty if at not in wrong]
-    bad = wrong | document.unresolved | frozenset(empty) | meant_fields(document, details)
-    # What follows from a variable that is not set is not told again.
+    invalid = wrong | document.unresolved | frozenset(empty) | meant_fields(document, details)
+    # An error that follows from a variable that is not set is not reported.
     own = [one for one in details if not any(location_of(one)[: len(at)] == at for at in document.unresolved)]
-    found = [*diagnose(document, own), *(empty_value(document, at) for at in empty)]
-    return Loaded(document, _partial(JobSpec, document.data, bad, ()), bad), found
+    diagnostics = [*diagnose(document, own), *(empty_value(document, at) for at in empty)]
+    return Loaded(document, _partial(JobSpec, document.data, invalid, ()), invalid), diagnostics
 
 
 def _left_empty(document: Document) -> Iterator[Location]:
-    """Fields with nothing behind their colon. To YAML that is null, to a person who wrote `spot:` it is not."""
+    """Fields with nothing after their colon. YAML reads null, which is not what a user means with `spot:`."""
     for at, entry in document.entries.items():
         if entry.is_empty and str(at[-1]) in schema.known_keys(at[:-1], document.data):
             yield at
 
 
-def _partial(model: type[BaseModel], data: Mapping[str, Any], bad: frozenset[Location], at: Location) -> Any:
-    """A model without validation: what the file says where that is sound, defaults where it says nothing, else None.
+def _partial(model: type[BaseModel], data: Mapping[str, Any], invalid: frozenset[Location], at: Location) -> Any:
+    """A model without validation: the file's valid values, None for invalid ones, and defaults for the rest.
 
-    Sound because the models are strict: a valid value is the value that was read.
+    This works because the models are strict: they do not convert a valid value.
     """
     values: dict[str, Any] = {}
     for name, info in model.model_fields.items():
         key = info.alias or name
         here = (*at, key)
-        if here in bad:
+        if here in invalid:
             values[name] = None
         elif key in data:
-            values[name] = _partial_value(info.annotation, data[key], bad, here)
+            values[name] = _partial_value(info.annotation, data[key], invalid, here)
         else:
             values[name] = info.get_default(call_default_factory=True)
     return model.model_construct(**values)
 
 
-def _partial_value(annotation: Any, value: Any, bad: frozenset[Location], at: Location) -> Any:
+def _partial_value(annotation: Any, value: Any, invalid: frozenset[Location], at: Location) -> Any:
     model = schema.model_of(annotation, value)
     if model is not None and isinstance(value, dict):
-        return _partial(model, value, bad, at)
+        return _partial(model, value, invalid, at)
     inner = schema.element(annotation)
     if inner is not None and isinstance(value, dict):
-        return {key: _partial_value(inner, one, bad, (*at, key)) for key, one in value.items() if (*at, key) not in bad}
+        valid = {key: one for key, one in value.items() if (*at, key) not in invalid}
+        return {key: _partial_value(inner, one, invalid, (*at, key)) for key, one in valid.items()}
     return value

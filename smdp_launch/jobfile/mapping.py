@@ -1,7 +1,6 @@
-"""A job given as a Python mapping: read as a job file that says the same, without places in a file.
+"""A job as a Python mapping: it is read like a job file with the same values, without places in a file.
 
-The mapping becomes YAML nodes, not text, so that everything behind the parser is one code for both: what may be a key,
-how much is too much, and ``${NAME}``.
+The mapping becomes YAML nodes, not text. So the same code checks keys and sizes and replaces ``${NAME}`` for both.
 """
 
 from __future__ import annotations
@@ -16,37 +15,38 @@ from ruamel.yaml.error import FileMark
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from smdp_launch.diagnostics import Diagnostic, Span
-from smdp_launch.jobfile.yaml.document import MAX_DEPTH, MAX_DIGITS, Document, Layer, fill
+from smdp_launch.jobfile.yaml.document import ConfigSource, Document, Parsed
+from smdp_launch.jobfile.yaml.parser import MAX_DEPTH, MAX_DIGITS, fill
 from smdp_launch.jobfile.yaml.yaml12 import TAG
 
-#: Stands where the name of a job file would.
+#: In place of the name of a job file.
 NAME = "<mapping>"
 
 
-def from_mapping(
-    data: Mapping[str, Any], folder: Path, variables: Mapping[str, str] | None = None
-) -> tuple[Document, list[Diagnostic]]:
-    """Args:
-    folder: what relative paths in ``data`` start from.
-    variables: what ``${NAME}`` may name; None leaves such text as it is.
+def from_mapping(data: Mapping[str, Any], folder: Path, variables: Mapping[str, str] | None = None) -> Parsed:
+    """Read ``data`` as a job file.
+
+    Args:
+        folder: the start of relative paths in ``data``.
+        variables: the values for ``${NAME}``; None leaves such text as it is.
     """
-    document = Document(file=NAME, folder=folder, layer=Layer.PYTHON, top=Span(NAME, 1, 1, 1))
+    document = Document(file=NAME, folder=folder, source=ConfigSource.PYTHON, top=Span(NAME, 1, 1, 1))
     try:
         root = _mapping(data, "the job", 0)
     except _NotPlainError as error:
-        return document, [Diagnostic("SMDP203", str(error), help="write text, numbers, true or false, lists, mappings")]
+        return document, [Diagnostic("SMDP203", str(error), help="use text, numbers, true, false, lists and mappings")]
     return fill(document, root, variables)
 
 
 def without_places(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
-    """The diagnostics, those about a mapping without the place that only a file would have."""
-    about = (one.span is not None and one.span.file == NAME for one in diagnostics)
+    """The diagnostics, those about a mapping without a place, which only a file has."""
     return [
-        replace(one, span=None, also=()) if is_ours else one for one, is_ours in zip(diagnostics, about, strict=True)
+        replace(one, span=None, also=()) if one.span is not None and one.span.file == NAME else one
+        for one in diagnostics
     ]
 
 
-#: Not one place: a value between equal marks is one that nobody wrote.
+#: Two different places: a value between equal marks counts as empty.
 _START, _END = FileMark(NAME, 0, 0, 0), FileMark(NAME, 1, 0, 1)
 
 
@@ -87,13 +87,13 @@ def _key(value: Any) -> ScalarNode:
 
 
 def _plain(value: Any, name: str) -> tuple[str, str]:
-    """The kind of a scalar, in YAML's words, and its text."""
+    """The kind of a scalar in YAML, and its text."""
     if value is None:
         return "null", ""
     if isinstance(value, bool):
         return "bool", "true" if value else "false"
     if isinstance(value, int):
-        # As the parser of files does: so long a number is told as text. Python would not even print it.
+        # As in a file, such a long number is text. Python refuses to print it.
         return ("int", str(int(value))) if abs(value) < 10**MAX_DIGITS else ("str", f"{MAX_DIGITS} digits and more")
     if isinstance(value, float):
         return "float", _float(float(value))
@@ -101,7 +101,7 @@ def _plain(value: Any, name: str) -> tuple[str, str]:
         return "str", str.__str__(value)
     if isinstance(value, os.PathLike):
         return "str", str(os.fspath(value))
-    raise _NotPlainError(f"{name} is of type {type(value).__name__}, which no job file can say")
+    raise _NotPlainError(f"{name} is of type {type(value).__name__}, which a job file cannot represent")
 
 
 def _float(value: float) -> str:

@@ -1,23 +1,23 @@
-"""The defaults file of the SageMaker Python SDK: what it says about training jobs holds here too.
+"""The defaults files of the SageMaker Python SDK: their values for training jobs apply to job files too.
 
-Two files, the administrator's and then the user's, where the SDK looks for them; the user's wins.
+There are two, the administrator's and the user's, at the places where the SDK reads them. The user's overrides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from smdp_launch.diagnostics import Diagnostic, Severity, Span
-from smdp_launch.jobfile.yaml.document import Document, Entry, Layer, Location, read
+from smdp_launch.jobfile.yaml.document import ConfigSource, Document, Entry, Location, Parsed
+from smdp_launch.jobfile.yaml.parser import read
 
-#: Variable that names another file, and the folder of the file itself.
+#: Variables that name another file, the user's and then the administrator's.
 _OVERRIDES = ("SAGEMAKER_USER_CONFIG_OVERRIDE", "SAGEMAKER_ADMIN_CONFIG_OVERRIDE")
 _JOB: Location = ("SageMaker", "TrainingJob")
 _SESSION: Location = ("SageMaker", "PythonSDK", "Modules", "Session")
 
-#: Their key to ours, for values that mean the same in both.
+#: A key of theirs to the location in a job file, for values with the same meaning in both.
 _SAME: dict[Location, Location] = {
     (*_JOB, "RoleArn"): ("role",),
     (*_JOB, "VpcConfig", "Subnets"): ("network", "subnets"),
@@ -31,29 +31,29 @@ _SAME: dict[Location, Location] = {
 }
 
 
-def read_files(environ: Mapping[str, str]) -> tuple[Document, list[Diagnostic]]:
-    """Both files as one document in the job file's own terms."""
-    result = Document(file="", folder=Path(), layer=Layer.SAGEMAKER)
-    found: list[Diagnostic] = []
+def read_files(environ: Mapping[str, str]) -> Parsed:
+    """Both files as one document with the keys of a job file."""
+    result = Document(file="", folder=Path(), source=ConfigSource.SAGEMAKER)
+    diagnostics: list[Diagnostic] = []
     for variable, standard in zip(_OVERRIDES, _standard_places(), strict=True):
         named = environ.get(variable)
         if named and named.startswith("s3://"):
-            message = f"{variable} names {named}, which is not read: nothing here uses the network"
-            help_ = "copy the file here and name that"
-            found.append(_problem(message, named, help_, Severity.WARNING))
+            message = f"{variable} names {named}, which is not read: this command does not use the network"
+            span, help_ = Span(named, 1, 1, 2), "copy the file to this machine and name the copy"
+            diagnostics.append(Diagnostic("SMDP208", message, span, named, help_, Severity.WARNING))
             continue
         path = Path(named) if named else standard
         if path is not None and path.is_dir():
             path = path / "config.yaml"
         if path is None or not (named or path.is_file()):
             continue
-        document, problems = read(path, None, Layer.SAGEMAKER)
+        document, problems = read(path, None, ConfigSource.SAGEMAKER)
         problems += _wrong_version(document, path) if document.data else []
         if problems:
-            found += [_told(one, path) for one in problems]
+            diagnostics += [_with_file(one, path) for one in problems]
             continue
         _take(result, document)
-    return result, found
+    return result, diagnostics
 
 
 def _standard_places() -> tuple[Path | None, Path | None]:
@@ -64,7 +64,7 @@ def _standard_places() -> tuple[Path | None, Path | None]:
             platformdirs.user_config_path("sagemaker") / "config.yaml",
             platformdirs.site_config_path("sagemaker") / "config.yaml",
         )
-    except (OSError, RuntimeError, KeyError):  # nobody's home
+    except (OSError, RuntimeError, KeyError):  # the user has no home folder
         return None, None
 
 
@@ -77,18 +77,18 @@ def _wrong_version(document: Document, path: Path) -> list[Diagnostic]:
 
 
 def _take(result: Document, document: Document) -> None:
-    """Add what ``document`` says of a training job where ``result`` has nothing yet."""
+    """Add the values of ``document`` for training jobs that ``result`` does not have."""
     for theirs, ours in _SAME.items():
-        value = _value(document.data, theirs)
+        value = document.value(theirs)
         if value is not None:
             _put(result, ours, value, document, theirs)
-    tags = _value(document.data, (*_JOB, "Tags"))
+    tags = document.value((*_JOB, "Tags"))
     for number, tag in enumerate(tags if isinstance(tags, list) else []):
         if isinstance(tag, dict) and isinstance(tag.get("Key"), str):
             _put(result, ("tags", tag["Key"]), tag.get("Value", ""), document, (*_JOB, "Tags", number))
-    bucket = _value(document.data, (*_SESSION, "DefaultS3Bucket"))
+    bucket = document.value((*_SESSION, "DefaultS3Bucket"))
     if isinstance(bucket, str):
-        prefix = _value(document.data, (*_SESSION, "DefaultS3ObjectKeyPrefix"))
+        prefix = document.value((*_SESSION, "DefaultS3ObjectKeyPrefix"))
         uri = "/".join(["s3:/", bucket, *([prefix] if isinstance(prefix, str) else [])])
         _put(result, ("output", "s3"), uri, document, (*_SESSION, "DefaultS3Bucket"))
 
@@ -100,7 +100,7 @@ def _put(result: Document, ours: Location, value: object, document: Document, th
     parent = result.data
     for length, part in enumerate(ours[:-1], 1):
         parent = parent.setdefault(str(part), {})
-        result.entries.setdefault(ours[:length], Entry(place.key, place.key, "", Layer.SAGEMAKER, place.folder))
+        result.entries.setdefault(ours[:length], Entry(place.key, place.key, "", ConfigSource.SAGEMAKER, place.folder))
     parent[str(ours[-1])] = value
     result.entries[ours] = place
     depth = len(theirs)
@@ -109,16 +109,6 @@ def _put(result: Document, ours: Location, value: object, document: Document, th
         result.entries.update({(*ours, *one[depth:]): entry for one, entry in inner.items()})
 
 
-def _value(data: Any, at: Location) -> Any:
-    for part in at:
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
-
-
-def _told(one: Diagnostic, path: Path) -> Diagnostic:
+def _with_file(one: Diagnostic, path: Path) -> Diagnostic:
     message = f"SageMaker's defaults file {path}: {one.message}"
     return Diagnostic("SMDP208", message, one.span, one.text, one.help)
-
-
-def _problem(message: str, text: str, help_: str, severity: Severity) -> Diagnostic:
-    return Diagnostic("SMDP208", message, Span(text, 1, 1, 2), text, help_, severity)

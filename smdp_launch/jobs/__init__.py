@@ -1,0 +1,1 @@
+"""A job after its plan: submit, follow, resume, fetch the results."""

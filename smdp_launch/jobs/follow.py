@@ -1,7 +1,7 @@
-"""Following a job: its status, its log lines and its events, from its name alone.
+"""Follows a job by its name: status changes, log lines and events.
 
-The follower keeps its place in every stream, so it can be left and taken up again without losing or doubling a line;
-an outage is told and waited for.
+The follower remembers its position in every log stream, so it can be interrupted and continued without losing or
+repeating a line. It reports an outage of the service and waits for its end.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from datetime import datetime, timezone
 from typing import Any
 
 from smdp_launch.errors import ServiceProblem, WaitTimedOut
-from smdp_launch.jobs.checkpoints.watch import CheckpointNews, CheckpointWatch
+from smdp_launch.jobs.checkpoints.watch import CheckpointEvent, CheckpointWatch
 from smdp_launch.jobs.logs.merge import WINDOW, Merge
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine, read_line
 from smdp_launch.jobs.logs.streams import Streams
 from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_model_found
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.error_kinds import Trouble
+from smdp_launch.jobs.service.error_kinds import ErrorKind
 from smdp_launch.jobs.service.retry import Outage
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import Description, description
-from smdp_launch.jobs.status.never_created import never_created_told
+from smdp_launch.jobs.status.interrupted_resume import explain_never_created
 from smdp_launch.plain_text import without_controls
 
-#: Pages that one look reads of each stream at most: a person may want to say something in between.
+#: Pages that one poll reads of each stream at most: the user may interrupt it in between.
 _PAGES = 4
-#: Seconds that the last lines of a job may need to CloudWatch after it has ended.
+#: Seconds that CloudWatch may need for the last lines of a job that has ended.
 _SETTLES = 60.0
-_SETTLE_GAP = 2.0  # seconds between two looks for such lines
+_SETTLE_GAP = 2.0  # seconds between two polls for such lines
 _LONGEST_OUTAGE = 86400.0  # seconds
 
 
@@ -40,8 +40,8 @@ class StatusChanged:
     """The service's secondary status, such as Downloading, with its message.
 
     Args:
-        before: the status that it follows; None for the first.
-        lasted: seconds that the one before lasted.
+        before: the previous status; None for the first.
+        lasted: seconds that the previous status lasted.
     """
 
     status: str
@@ -52,10 +52,14 @@ class StatusChanged:
 
 
 @dataclass(frozen=True)
-class Reached:
-    """The service answers again, ``lasted`` seconds after it was first waited for."""
+class ServiceRecovered:
+    """The service answers again, ``lasted`` seconds after the first failed request."""
 
     lasted: float
+
+
+#: The former name.
+Reached = ServiceRecovered
 
 
 @dataclass(frozen=True)
@@ -63,20 +67,24 @@ class Ended:
     outcome: Outcome
 
 
-Seen = StatusChanged | LogLine | JobEvent | Waiting | Reached | CheckpointNews | Ended
+FollowEvent = StatusChanged | LogLine | JobEvent | Waiting | ServiceRecovered | CheckpointEvent | Ended
 
 
-class _BrokenOff(Exception):
-    """Somebody wants to say something before the next question."""
+class _PollInterrupted(Exception):
+    """``clients.interrupted`` is set: no further call is made in this poll."""
 
 
 @dataclass
 class Follower:
-    """Reads what is new of one job at each ``look``; ``pause`` tells the seconds until the next is due.
+    """Polls one job. Use `events`, which polls until the job ends.
 
     Args:
-        timeout: seconds from now after which no question is put any more.
-        watch: of the job's checkpoints, if it has any; None for one with the intervals of docs/jobs.md.
+        timeout: seconds from now after which no call is made.
+        watch: of the job's checkpoints, if it has any; None for one with the intervals of docs/how-to/jobs.md.
+
+    Attributes:
+        pause: seconds until the next poll is due.
+        description: the job as the last poll saw it.
     """
 
     clients: Clients
@@ -87,25 +95,39 @@ class Follower:
     pause: float = field(default=0.0, init=False)
     description: Description | None = field(default=None, init=False)
     _doing: str = ""
-    _described: Mapping[str, Any] | None = None  # as of the look that goes on
+    _described: Mapping[str, Any] | None = None  # of a poll that was interrupted, for the next one
     _is_listed: bool = False
     _transitions: Sequence[Mapping[str, Any]] = ()
-    _reached: float | None = None
-    _found: bool = False
-    _settled: bool = False
+    _outage_lasted: float | None = None  # not yet reported
+    _has_news: bool = False
+    _is_settled: bool = False
 
     def __post_init__(self) -> None:
         self._deadline = math.inf if self.timeout is None else self.clock() + self.timeout
-        self._outage = Outage(self.clients.patience)
-        self._streams = Streams(self.clients, self.job, self._put)
+        self._outage = Outage(self.clients.retry_policy)
+        self._streams = Streams(self.clients, self.job, self._call)
         self._merge: Merge[StatusChanged | LogLine | JobEvent] = Merge(clock=self.clock)
         self._watch = self.watch or CheckpointWatch(self.clients, clock=self.clock)
 
-    def look(self) -> Iterator[Seen]:
-        """What has happened since the last look, by time; ``Ended`` is the last of all. Exhaust it.
+    def events(self, leaves: Callable[[float], bool | None] = time.sleep) -> Iterator[FollowEvent]:
+        """Poll until the job ends; ``Ended`` is the last event. Raises as `poll` does.
 
-        What cannot be read for now is a ``Waiting``, and the next look takes it up where it was; as it does where
-        ``clients.interrupted`` ends this one.
+        Args:
+            leaves: waits for the given seconds between two polls; True ends the iteration.
+        """
+        while True:
+            for event in self.poll():
+                yield event
+                if isinstance(event, Ended):
+                    return
+            if leaves(self.pause):
+                return
+
+    def poll(self) -> Iterator[FollowEvent]:
+        """Yield the events since the last poll in order of time, ``Ended`` last. Exhaust it.
+
+        If a call fails, or ``clients.interrupted`` ends this poll, the next poll continues at the same position. A
+        failed call yields ``Waiting``.
 
         Raises:
             ServiceProblem: the service refuses, does not know the job, or has not answered for a day.
@@ -116,35 +138,35 @@ class Follower:
         self.pause = self.clients.poll
         try:
             described = self._begin()
-            yield from self._back()
+            yield from self._recovery()
             for one in self._new_lines():
-                yield from self._back()
-                self._found = self._found or not isinstance(one, StatusChanged)
+                yield from self._recovery()
+                self._has_news = self._has_news or not isinstance(one, StatusChanged)
                 self._note_step(one)
                 yield one
         except (ClientError, BotoCoreError) as error:
             yield from self._merge.take(self._streams.behind)
             yield self._wait(error)
             return
-        except _BrokenOff:
+        except _PollInterrupted:
             return
         finally:
             self.pause = max(0.0, min(self.pause, self._deadline - self.clock()))
-        yield from self._back()
+        yield from self._recovery()
         if self.description is not None:
-            yield from self._watch.look(self.description, not self._streams.behind)
+            yield from self._watch.poll(self.description, not self._streams.behind)
         self._described, self._is_listed = None, False
         if described["TrainingJobStatus"] in ENDED and self._is_whole(described):
             yield from self._merge.rest()
             yield Ended(outcome(with_model_found(self.clients.quick, described)))
-        self._found = False
+        self._has_news = False
 
     def _begin(self) -> Mapping[str, Any]:
-        """The job and its streams as of now; what was asked before a look was cut off is not asked again."""
+        """The job and its streams as of now. The answers of an interrupted poll are used again."""
         described = self._described
         if described is None:
-            # Before the logs are read: when it says that the job has ended, every line is there to read.
-            described = self._described = self._put(
+            # Before the logs are read: if the job has ended by now, all of its lines can be read.
+            described = self._described = self._call(
                 f"job {self.job} cannot be followed",
                 lambda: self.clients.sagemaker.describe_training_job(TrainingJobName=self.job),
             )
@@ -153,7 +175,7 @@ class Follower:
             for one in self._status_changes(described):
                 self._merge.note(one)
         if not self._is_listed:
-            self._streams.look()
+            self._streams.refresh()
             self._is_listed = True
         return described
 
@@ -161,38 +183,38 @@ class Follower:
         if isinstance(one, JobEvent) and one.name == "step":
             self._watch.steps.note(one.time_ms, one.fields.get("step"))
 
-    def _put(self, doing: str, question: Callable[[], Any]) -> Any:
+    def _call(self, doing: str, call: Callable[[], Any]) -> Any:
         if self.clock() >= self._deadline:
-            raise WaitTimedOut(f"{self.job} has not ended within {self.timeout:g} s; it goes on")
+            raise WaitTimedOut(f"{self.job} has not ended within {self.timeout:g} s; it continues")
         if self.clients.interrupted.is_set():
-            raise _BrokenOff
+            raise _PollInterrupted
         self._doing = doing
-        answer = question()
-        lasted = self._outage.is_over()
-        self._reached = self._reached if lasted is None else lasted
+        answer = call()
+        lasted = self._outage.record_success()
+        self._outage_lasted = self._outage_lasted if lasted is None else lasted
         return answer
 
-    def _back(self) -> Iterator[Reached]:
-        if self._reached is not None:
-            lasted, self._reached = self._reached, None
-            yield Reached(lasted)
+    def _recovery(self) -> Iterator[ServiceRecovered]:
+        if self._outage_lasted is not None:
+            lasted, self._outage_lasted = self._outage_lasted, None
+            yield ServiceRecovered(lasted)
 
     def _wait(self, error: Exception) -> Waiting:
-        waiting = self._outage.goes_on(self._doing, error)
+        waiting = self._outage.record_failure(self._doing, error)
         lasted = time.time() - waiting.since
-        if waiting.trouble is Trouble.FINAL or lasted > _LONGEST_OUTAGE:
-            with never_created_told(self.job):
+        if waiting.error_kind is ErrorKind.FINAL or lasted > _LONGEST_OUTAGE:
+            with explain_never_created(self.job):
                 raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
-        self.clients.renew(waiting.trouble)
+        self.clients.renew(waiting.error_kind)
         self.pause = waiting.again_in
         return waiting
 
     def _status_changes(self, described: Mapping[str, Any]) -> Iterator[StatusChanged]:
-        """Transitions that are new, and the last one again where its message has changed: while a job waits for
-        capacity, that says why."""
-        told, now = self._transitions, described.get("SecondaryStatusTransitions", [])
-        start = len(told)
-        if told and len(now) >= start and now[start - 1].get("StatusMessage") != told[-1].get("StatusMessage"):
+        """New transitions, and the last one again if its message has changed: while a job waits for capacity, the
+        message gives the reason."""
+        before, now = self._transitions, described.get("SecondaryStatusTransitions", [])
+        start = len(before)
+        if before and len(now) >= start and now[start - 1].get("StatusMessage") != before[-1].get("StatusMessage"):
             start -= 1
         self._transitions = now
         for index in range(start, len(now)):
@@ -210,14 +232,14 @@ class Follower:
         yield from self._merge.take(self._streams.behind)
 
     def _is_whole(self, described: Mapping[str, Any]) -> bool:
-        """Whether all lines of a job that has ended are here. On AWS the last may come after the end is told: only
-        a second look that finds nothing is sure of it."""
+        """Whether all lines of the ended job have been read. On AWS the last lines may arrive after the end: they have
+        all arrived when two polls in a row find none, or after `_SETTLES`."""
         if self._streams.behind:
             return False
         self.pause = min(self.pause, _SETTLE_GAP)
-        settled, self._settled = self._settled, not self._found
+        was_settled, self._is_settled = self._is_settled, not self._has_news
         ended = described.get("TrainingEndTime") or described["LastModifiedTime"]
-        return (settled and not self._found) or time.time() - ended.timestamp() > _SETTLES
+        return (was_settled and not self._has_news) or time.time() - ended.timestamp() > _SETTLES
 
 
 def _change(transition: Mapping[str, Any], before: Mapping[str, Any] | None) -> StatusChanged:

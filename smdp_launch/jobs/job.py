@@ -1,9 +1,8 @@
-"""A launched job in the person's hand: everything that can be asked of it, from its name alone."""
+"""A launched job: status, events, logs, results, stop and resume, by its name."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,39 +10,39 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
-from smdp_launch.jobs.follow import Ended, Follower, Seen, StatusChanged
+from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, StatusChanged
 from smdp_launch.jobs.logs.messages import LogLine
-from smdp_launch.jobs.logs.read import Wanted, read_lines
-from smdp_launch.jobs.records.history import LOCAL, remember_end
+from smdp_launch.jobs.logs.read import LogFilter, read_lines
+from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume
-from smdp_launch.jobs.service.clients import Clients, Connect, tell_nobody
-from smdp_launch.jobs.service.retry import ask
-from smdp_launch.jobs.service.retry_policy import Patience, Waiting
+from smdp_launch.jobs.service.clients import Clients, Connect, ignore_waiting
+from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.service.retry_policy import SINGLE_TRY, Waiting
 from smdp_launch.jobs.status.description import Description, describe
 from smdp_launch.jobs.submit import stop
 from smdp_launch.jobs.transfer.download import Download, Progress, download
 from smdp_launch.notebook_view import NotebookView
 from smdp_launch.source.scan import RESULTS_FOLDER
 
-#: ``where`` of a job that is looked for in the region of the AWS configuration.
+#: ``where`` of a job in the region of the AWS configuration.
 UNKNOWN_REGION = "AWS"
 
 
 @dataclass
 class Job(NotebookView):
-    """One job, on AWS or on this machine.
+    """One job, on AWS or in the local cloud.
 
-    Every method that asks the service raises ServiceProblem if that refuses or does not answer for a minute, and
-    EnvironmentProblem if there are no credentials, or only such as have expired.
+    Every method that calls the service raises ServiceProblem if the service refuses or does not answer for a minute,
+    and EnvironmentProblem if there are no credentials or they have expired.
 
     Args:
         name: as in its plan, and in the SageMaker console.
         where: the AWS region, or ``local``.
-        output: the S3 location below which its results lie; None for a job that was found by its name.
-        last_seen: its status when somebody last looked.
-        outcome: how it ended; None until somebody has seen that.
-        tell: called with each ``Waiting``: the service is busy or out of reach and asked again.
+        output: the S3 location of its results; None for a job that was found by its name.
+        last_seen: its status at the last call.
+        outcome: how it ended; None until a call has shown its end.
+        on_waiting: called with each ``Waiting``: the service is busy or unreachable, and the call is retried.
     """
 
     name: str
@@ -52,11 +51,20 @@ class Job(NotebookView):
     connect: Connect = field(repr=False, compare=False)
     last_seen: str = field(default="Submitted", compare=False)
     outcome: Outcome | None = field(default=None, compare=False, repr=False)
-    tell: Callable[[Waiting], None] = field(default=tell_nobody, compare=False, repr=False)
+    on_waiting: Callable[[Waiting], None] = field(default=ignore_waiting, compare=False, repr=False)
+
+    @property
+    def tell(self) -> Callable[[Waiting], None]:
+        """The former name of ``on_waiting``."""
+        return self.on_waiting
+
+    @tell.setter
+    def tell(self, call: Callable[[Waiting], None]) -> None:
+        self.on_waiting = call
 
     @property
     def region(self) -> str | None:
-        """None for a job of this machine, or of the region of the AWS configuration."""
+        """None for a local job, or for the region of the AWS configuration."""
         return None if self.where in (LOCAL, UNKNOWN_REGION) else self.where
 
     def status(self) -> str:
@@ -64,63 +72,58 @@ class Job(NotebookView):
         return self.describe().secondary
 
     def describe(self) -> Description:
-        """What the service says of the job now: its status, how long each step took, and how it ended."""
-        with self.reached() as clients:
-            found = describe(clients, self.name)
-        self.last_seen = found.secondary
-        if found.outcome is not None:
-            self._note_end(found.outcome)
-        return found
+        """The job as the service describes it now: its status, how long each step took, and how it ended."""
+        with self.connected() as clients:
+            description = describe(clients, self.name)
+        self.last_seen = description.secondary
+        if description.outcome is not None:
+            self._note_end(description.outcome)
+        return description
 
-    def checkpoints(self, found: Description | None = None) -> Checkpoints | None:
-        """What lies at its checkpoint location now; None where nothing does, or the job has none.
+    def checkpoints(self, description: Description | None = None) -> Checkpoints | None:
+        """The files at its checkpoint location now; None if there are none, or the job has no such location.
 
         Args:
-            found: what the service says of the job; it is asked where that is left out.
+            description: the job as the service describes it; by default the service is called.
         """
-        with self.reached() as clients:
-            where = (found or self.describe()).checkpoints
+        with self.connected() as clients:
+            where = (description or self.describe()).checkpoints
             if where is None:
                 return None
-            once = replace(clients, patience=Patience(total=0.0, credentials=1))  # the S3 client tries again by itself
-            doing = f"the checkpoints of {self.name} cannot be listed"
-            return ask(once, doing, lambda: list_checkpoints(clients.s3, where)).checkpoints
+            once = replace(clients, retry_policy=SINGLE_TRY)  # the S3 client retries by itself
+            what = f"the checkpoints of {self.name} cannot be listed"
+            return call_with_retries(once, what, lambda: list_checkpoints(clients.s3, where)).checkpoints
 
-    def follow(self, timeout: float | None = None) -> Iterator[Seen]:
-        """All that has happened and will, in order: changes of status, log lines, events; at last ``Ended``.
+    def follow(self, timeout: float | None = None) -> Iterator[FollowEvent]:
+        """Yield all events of the job from its start, in order: status changes, log lines, events; ``Ended`` last.
 
-        The lines of several hosts come in the order of their times, held back up to two seconds for that. An outage
-        of the service or the network, or credentials that have expired, are waited for and told by ``Waiting`` and
-        ``Reached``.
+        The lines of several hosts are merged by time, which delays them by up to two seconds. An outage of the service
+        or the network, or expired credentials, do not end the iteration: they yield ``Waiting`` and
+        ``ServiceRecovered``.
 
         Args:
-            timeout: seconds to follow at most, outages included. The job goes on.
+            timeout: seconds to follow at most, outages included. The job itself continues.
 
         Raises:
             WaitTimedOut: the job has not ended by then.
         """
-        with self.reached() as clients:
-            follower = Follower(clients, self.name, timeout)
-            while True:
-                for seen in follower.look():
-                    self._note(seen)
-                    yield seen
-                    if isinstance(seen, Ended):
-                        return
-                time.sleep(follower.pause)
+        with self.connected() as clients:
+            for event in Follower(clients, self.name, timeout).events():
+                self._note(event)
+                yield event
 
     def wait(self, timeout: float | None = None) -> Outcome:
-        """How the job ends, be it well or not: ``exit_code`` and ``reason`` tell.
+        """Wait for the job's end, successful or not: see ``exit_code`` and ``reason``.
 
         Args:
-            timeout: seconds to wait at most. The job goes on.
+            timeout: seconds to wait at most. The job itself continues.
 
         Raises:
             WaitTimedOut: the job has not ended by then.
         """
         *_, last = self.follow(timeout)
         if not isinstance(last, Ended):
-            raise TypeError(f"the last thing seen of a job is its end, not {last}")
+            raise TypeError(f"the last event of a job is its end, not {last}")
         return last.outcome
 
     def logs(
@@ -132,48 +135,50 @@ class Job(NotebookView):
         grep: str | None = None,
         tail: int | None = None,
     ) -> list[LogLine]:
-        """The lines that the hosts have written so far, by time; event lines are among them.
+        """The log lines of the hosts until now, by time, event lines included.
 
         Args:
             since: with a time zone; earlier lines are left out.
             host: such as ``algo-2``.
-            rank: only what this worker wrote.
-            grep: a pattern that the text holds.
-            tail: the last so many of them.
+            rank: only the lines of this worker.
+            grep: a regular expression that the text contains.
+            tail: only the last so many lines.
         """
-        wanted = Wanted(since, host, rank, re.compile(grep) if grep is not None else None, tail)
-        with self.reached() as clients:
+        wanted = LogFilter(since, host, rank, re.compile(grep) if grep is not None else None, tail)
+        with self.connected() as clients:
             return list(read_lines(clients, self.name, wanted))
 
     def stop(self) -> str:
-        """Ask the service to stop the job; its status then, such as ``Stopping``.
+        """Request the service to stop the job. Return its new status, such as ``Stopping``.
 
-        Its script has 120 s to save what it needs. A job that has ended is left as it is.
+        The script has 120 s to save what it needs. A job that has ended does not change.
         """
-        with self.reached() as clients:
+        with self.connected() as clients:
             return stop(clients, self.name)
 
     def resume(self) -> Job:
         """Launch a new job from this one's request and checkpoints; it costs what a launch costs.
 
         Raises:
-            Refused: this one runs, has completed, has no checkpoints, or was resumed before.
+            Refused: this job runs, has completed, has no checkpoints, or was resumed before.
         """
-        with self.reached() as clients:
+        with self.connected() as clients:
             prepared = prepare(clients, self.name)
             resume(clients, prepared, self.where)
         return self.named(prepared.job)
 
     def named(self, name: str) -> Job:
-        """Another job of the same place."""
-        return Job(name, self.where, self.output, self.connect, tell=self.tell)
+        """Another job of the same region or local cloud."""
+        return Job(name, self.where, self.output, self.connect, on_waiting=self.on_waiting)
 
     @contextmanager
-    def reached(self) -> Iterator[Clients]:
+    def connected(self) -> Iterator[Clients]:
         """The clients of the service that runs the job."""
         with self.connect() as clients:
-            clients.tell = self.tell
+            clients.on_waiting = self.on_waiting
             yield clients
+
+    reached = connected  # the former name
 
     def download(
         self,
@@ -184,34 +189,34 @@ class Job(NotebookView):
         limits: bool = True,
         progress: Progress = lambda *_: None,
     ) -> Download:
-        """Fetch the job's model and output into ``folder``/NAME.
+        """Download the job's model and output into ``folder``/NAME.
 
-        A file appears whole or not at all; a download that was interrupted goes on where it was.
+        A file appears only when it is complete. An interrupted download continues at the same byte.
 
         Args:
             folder: the default, ``smdp-results``, is never part of a job's source.
             extract: unpack model.tar.gz to ``model`` and output.tar.gz to ``output`` beside them.
-            force: replace what is there.
+            force: replace existing files.
             limits: with ``extract``: refuse an archive of more than 100 GB, 500,000 files and folders, or 100 times its
                 own size (where that is more than 2 GB).
-            progress: called with each ``Result`` and the bytes of it that are there, again and again.
+            progress: called repeatedly with a ``Result`` and how many of its bytes have been written.
 
         Raises:
-            Refused: the job has not ended, a file is there already, or an archive holds what should not be unpacked.
-            NoResults: the job left nothing.
+            Refused: the job has not ended, a file exists already, or an archive has unsafe content.
+            NoResults: the job wrote no results.
             EnvironmentProblem: a file cannot be written.
         """
-        into = Path(folder) / self.name
-        with self.reached() as clients:
-            return download(clients, self.name, into, extract=extract, force=force, limits=limits, progress=progress)
+        target = Path(folder) / self.name
+        with self.connected() as clients:
+            return download(clients, self.name, target, extract=extract, force=force, limits=limits, progress=progress)
 
-    def _note(self, seen: Seen) -> None:
-        if isinstance(seen, StatusChanged):
-            self.last_seen = seen.status
-        elif isinstance(seen, Ended):
-            self.last_seen = seen.outcome.status
-            self._note_end(seen.outcome)
+    def _note(self, event: FollowEvent) -> None:
+        if isinstance(event, StatusChanged):
+            self.last_seen = event.status
+        elif isinstance(event, Ended):
+            self.last_seen = event.outcome.status
+            self._note_end(event.outcome)
 
     def _note_end(self, ended: Outcome) -> None:
         self.outcome = ended
-        remember_end(self.name, ended, datetime.now(timezone.utc))
+        record_end(self.name, ended, datetime.now(timezone.utc))

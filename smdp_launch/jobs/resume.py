@@ -1,4 +1,4 @@
-"""A new job from an old one's request, which goes on from the old one's checkpoints."""
+"""Resumes a job: a new job with the request and the checkpoints of the old one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 from smdp_launch.catalog.faults import VARIABLE
 from smdp_launch.errors import Refused, ServiceProblem
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
-from smdp_launch.jobs.records.history import remember_resumption
+from smdp_launch.jobs.records.history import record_resumption
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.retry import ask
-from smdp_launch.jobs.status.description import Description, described, description
-from smdp_launch.jobs.status.never_created import goes_on_from
+from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.status.description import Description, describe_training_job, description
+from smdp_launch.jobs.status.interrupted_resume import resumed_from
 from smdp_launch.jobs.submit import create
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.hyperparameters import encode_value
 from smdp_launch.request.names import job_name
 
-#: The tag of a resumed job, with the name of the one that it goes on from.
+#: The tag of a resumed job; its value is the name of the old job.
 RESUMES_TAG = "smdp-launch:resumes"
 
 _NAME = re.compile(r"(?P<base>.+)-\d{14}-[0-9a-f]{4}")
-_LONGEST_BASE = 43  # characters, so that the whole name has no more than the service's 63
+_LONGEST_BASE = 43  # characters; the service allows 63 for the whole name
 
 
 @dataclass(frozen=True)
@@ -53,56 +53,58 @@ def prepare(clients: Clients, job: str) -> Resumption:
         ServiceProblem: the service refused, does not know the job, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
-    answer, now = _described(clients, job), datetime.now(timezone.utc)
+    answer, now = _describe(clients, job), datetime.now(timezone.utc)
     old = description(answer, now)
     ended = _require_resumable(old)
     request = _request(clients, answer)
     _require_first(clients, old.job, request["TrainingJobName"])
     where = str(old.checkpoints)
-    found = ask(clients, f"the checkpoints of {old.job} cannot be listed", lambda: list_checkpoints(clients.s3, where))
-    if found.checkpoints is None:
-        raise Refused(f"{old.job} left nothing at {where}: there is nothing to go on from; launch it anew")
-    return Resumption(old, ended, request, found.checkpoints)
+    what = f"the checkpoints of {old.job} cannot be listed"
+    listing = call_with_retries(clients, what, lambda: list_checkpoints(clients.s3, where))
+    if listing.checkpoints is None:
+        raise Refused(f"{old.job} saved no checkpoint at {where}, so it cannot be resumed: launch it again")
+    return Resumption(old, ended, request, listing.checkpoints)
 
 
 def resume(clients: Clients, prepared: Resumption, where: str) -> None:
-    """Write the launch down, as one of the old job's file, and create the job, once.
+    """Record the launch in the history, with the old job's file, and create the job. Retries do not create a second
+    job.
 
     Raises:
         ServiceProblem: the service refused, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
     old, tag = prepared.old, _tag(prepared.request)
-    remember_resumption(prepared.job, old.job, where, tag, datetime.now(timezone.utc), old.hosts)
+    record_resumption(prepared.job, old.job, where, tag, datetime.now(timezone.utc), old.hosts)
     create(clients, prepared.request)
 
 
-def _described(clients: Clients, job: str) -> Mapping[str, Any]:
-    """The job, or the one that it was to go on from: a resumption that was cut off before its job was created has been
-    written down all the same."""
+def _describe(clients: Clients, job: str) -> Mapping[str, Any]:
+    """The job; or the old job, if ``job`` is in the history but its resumption was interrupted before it was
+    created."""
     try:
-        return described(clients, job)
+        return describe_training_job(clients, job)
     except ServiceProblem as error:
-        old = goes_on_from(job, error)
+        old = resumed_from(job, error)
         if old is None:
             raise
-        return _described(clients, old)
+        return _describe(clients, old)
 
 
 def _require_resumable(old: Description) -> Outcome:
     if old.checkpoints is None:
         raise Refused(
-            f"{old.job} has no checkpoints to go on from: say where they go (checkpoint: {{s3: ...}}) and launch anew"
+            f"{old.job} saves no checkpoints, so it cannot be resumed: set checkpoint: {{s3: ...}} and launch it again"
         )
     if old.outcome is None:
-        raise Refused(f"{old.job} is still at it ({old.secondary}): smdp-launch stop {old.job}, and resume it then")
+        raise Refused(f"{old.job} still runs ({old.secondary}): run smdp-launch stop {old.job} before you resume it")
     if old.status == "Completed":
-        raise Refused(f"{old.job} has completed: there is nothing left to go on with")
+        raise Refused(f"{old.job} has completed: there is nothing to resume")
     return old.outcome
 
 
 def _require_first(clients: Clients, old: str, new: str) -> None:
-    """A job is resumed once: two that go on from the same checkpoints would write over each other's."""
+    """A job is resumed only once: two jobs with the same checkpoint location would overwrite each other's files."""
     from botocore.exceptions import ClientError
 
     def status() -> str | None:
@@ -113,39 +115,39 @@ def _require_first(clients: Clients, old: str, new: str) -> None:
                 raise
             return None
 
-    found = ask(clients, f"whether {old} was resumed before cannot be told", status)
-    if found is not None:
-        verb = "resume" if found in ENDED else "follow"
-        raise Refused(f"{old} was resumed as {new} ({found}): smdp-launch {verb} {new}")
+    existing = call_with_retries(clients, f"{old} cannot be checked for an earlier resume", status)
+    if existing is not None:
+        verb = "resume" if existing in ENDED else "follow"
+        raise Refused(f"{old} was resumed as {new} ({existing}): run smdp-launch {verb} {new}")
 
 
 def _request(clients: Clients, answer: Mapping[str, Any]) -> Request:
-    """The members of the old request, which the service's description repeats among others."""
+    """The fields of the old request, out of the service's description of the job."""
     old = str(answer["TrainingJobName"])
     known = clients.sagemaker.meta.service_model.operation_model("CreateTrainingJob").input_shape.members
     request: Request = {name: value for name, value in answer.items() if name in known and name != "Tags"}
     match = _NAME.fullmatch(old)
     base = (match["base"] if match else old)[:_LONGEST_BASE]
-    # Of the old job alone: whoever asks twice, or again after an answer was lost, means one job.
+    # The name depends on the old job only: a repeated resume, or a retry after a lost answer, means the same job.
     ended = answer.get("TrainingEndTime") or answer["CreationTime"]
     request["TrainingJobName"] = job_name(base, ended, int(hashlib.sha256(old.encode()).hexdigest()[:4], 16))
     request["OutputDataConfig"] = {name: value for name, value in answer["OutputDataConfig"].items() if value != ""}
-    if "Environment" in request:  # a fault that was rehearsed met the old job
+    if "Environment" in request:  # an injected fault is for the old job only
         request["Environment"] = {name: value for name, value in request["Environment"].items() if name != VARIABLE}
     parameters = dict(request.get("HyperParameters", {}))
     if "sagemaker_job_name" in parameters:
         parameters["sagemaker_job_name"] = encode_value(request["TrainingJobName"])
         request["HyperParameters"] = parameters
-    tags = ask(clients, f"the tags of {old} cannot be read", lambda: _tags(clients, answer["TrainingJobArn"]))
+    arn = answer["TrainingJobArn"]
+    tags = call_with_retries(clients, f"the tags of {old} cannot be read", lambda: _user_tags(clients, arn))
     ours = [{"Key": RESUMES_TAG, "Value": old}, {"Key": PLAN_TAG, "Value": _hash(request)}]
     return {**request, "Tags": [*tags, *ours]}
 
 
-def _tags(clients: Clients, arn: str) -> list[dict[str, str]]:
-    """The person's own."""
+def _user_tags(clients: Clients, arn: str) -> list[dict[str, str]]:
     pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
-    found = [tag for page in pages for tag in page["Tags"]]
-    return [one for one in found if one["Key"] not in (PLAN_TAG, RESUMES_TAG) and not one["Key"].startswith("aws:")]
+    tags = [tag for page in pages for tag in page["Tags"]]
+    return [one for one in tags if one["Key"] not in (PLAN_TAG, RESUMES_TAG) and not one["Key"].startswith("aws:")]
 
 
 def _hash(request: Request) -> str:

@@ -1,20 +1,21 @@
-"""What the runs of a job reported of their steps, from the history of the current folder and the runs' logs."""
+"""Step reports of a job's earlier runs: from the history of the current folder and the logs of the runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.logs.read import read_events
 from smdp_launch.jobs.records.history import LOCAL, Launch, launches
-from smdp_launch.jobs.service.clients import Clients, connection, tell_nobody
+from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import describe
 from smdp_launch.scaling.measured import RunEvents, bytes_of, step_of
 
-#: Runs of a job that are looked at before it counts as one without steps.
+#: At most so many runs of a job are searched for steps.
 _MOST_RUNS = 5
 
 
@@ -24,11 +25,11 @@ class _Reading:
     exchanged: int = 0
     ranks: int | None = None
 
-    def see(self, event: JobEvent) -> None:
+    def add(self, event: JobEvent) -> None:
         if event.name == "step":
-            found = step_of(event.fields, event.time_ms / 1000)
-            if found is not None:
-                self.steps.append(found)
+            step = step_of(event.fields, event.time_ms / 1000)
+            if step is not None:
+                self.steps.append(step)
         elif event.name == "engine" and event.worker == 0:
             self.exchanged += bytes_of(event.fields)
         elif event.name == "workers_started":
@@ -37,19 +38,21 @@ class _Reading:
 
 
 def runs_of(job_file: Path) -> Iterator[Launch]:
-    """Of this file from the current folder, the last first; a rehearsal is a run on this machine."""
-    wanted = job_file.absolute()
-    found = (one for one in reversed(launches()) if Path(one.job_file).absolute() == wanted)
-    return (one for _, one in zip(range(_MOST_RUNS), found, strict=False))
+    """The latest runs of this job file from the current folder, the last first, rehearsals included."""
+    path = job_file.absolute()
+    runs = (one for one in reversed(launches()) if Path(one.job_file).absolute() == path)
+    return islice(runs, _MOST_RUNS)
 
 
-def run_events(launch: Launch, tell: Callable[[Waiting], None] = tell_nobody) -> RunEvents:
-    """Raises:
-    ServiceProblem: the service does not know the job, or refused.
-    EnvironmentProblem: no credentials, or the local cloud that it ran in is gone.
+def run_events(launch: Launch, on_waiting: Callable[[Waiting], None] = ignore_waiting) -> RunEvents:
+    """Read the step reports of one run.
+
+    Raises:
+        ServiceProblem: the service does not know the job, or refused.
+        EnvironmentProblem: no credentials, or the local cloud of the run no longer exists.
     """
     with connection(launch.where, launch.state)() as clients:
-        clients.tell = tell
+        clients.on_waiting = on_waiting
         return _read(clients, launch)
 
 
@@ -57,6 +60,6 @@ def _read(clients: Clients, launch: Launch) -> RunEvents:
     described = describe(clients, launch.job)
     reading = _Reading([])
     for event in read_events(clients, launch.job):
-        reading.see(event)
+        reading.add(event)
     instance_type = None if launch.where == LOCAL else described.instance_type or "unknown instance type"
     return RunEvents(launch.job, instance_type, reading.ranks, reading.steps, reading.exchanged or None)

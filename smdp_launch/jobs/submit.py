@@ -1,4 +1,4 @@
-"""A plan to a running job: the source archive first, then the request, exactly as planned."""
+"""Submits a plan: uploads the source archive, then sends the request exactly as planned."""
 
 from __future__ import annotations
 
@@ -9,78 +9,77 @@ from pathlib import Path
 from smdp_launch.errors import ServiceProblem, SmdpError
 from smdp_launch.jobs.records.outcome import ENDED
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.error_kinds import Trouble, reason, trouble
-from smdp_launch.jobs.service.retry import ask
-from smdp_launch.jobs.status.never_created import never_created_told
-from smdp_launch.jobs.transfer.upload import Progress, unseen, upload
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
+from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.status.interrupted_resume import explain_never_created
+from smdp_launch.jobs.transfer.upload import Progress, ignore_progress, upload
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.source.archive import write_archive
 from smdp_launch.source.scan import data_files
 
-#: Larger archives go to disk while they are packed.
+#: Bytes; larger archives are packed on disk.
 _IN_MEMORY = 16 << 20
 _NOT_RUNNING = ENDED | {"Stopping"}
 
 
-def submit(clients: Clients, plan: Plan, progress: Progress = unseen) -> None:
-    """Upload the source and create the job, once, however often the service has to be asked.
+def submit(clients: Clients, plan: Plan, progress: Progress = ignore_progress) -> None:
+    """Upload the source and create the job. Retries do not create a second job.
 
     Args:
-        progress: told of the source archive's upload.
+        progress: called during the upload of the source archive.
 
     Raises:
-        ServiceProblem: the service refused, did not answer, or the name belongs to another job.
+        ServiceProblem: the service refused, did not answer, or another job has the name.
         EnvironmentProblem: the credentials have expired.
     """
     send_source(clients, plan, progress)
     create(clients, plan.request)
 
 
-def send_source(clients: Clients, plan: Plan, progress: Progress = unseen) -> None:
-    """Upload the source archive: the first half of `submit`, before which no job is there.
+def send_source(clients: Clients, plan: Plan, progress: Progress = ignore_progress) -> None:
+    """Upload the source archive: the first half of `submit`. It creates no job.
 
     Raises:
         ServiceProblem: S3 refused, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
-    doing = "the source archive could not be uploaded"
-    ask(clients, doing, lambda: _upload_source(clients, plan, progress), is_transfer=True)
+    what = "the source archive could not be uploaded"
+    call_with_retries(clients, what, lambda: _upload_source(clients, plan, progress), is_transfer=True)
 
 
 def create(clients: Clients, request: Request) -> None:
-    """Create the job of ``request``, which carries the tag of its plan.
+    """Create the job of ``request``, which has the tag of its plan.
 
-    An answer that is lost makes us ask again, and the service then says that the name is taken: by our own job, if
-    that has the tag.
+    If an answer is lost, the retry is refused because the name is in use. The job is ours if it has that tag.
 
     Raises:
-        ServiceProblem: the service refused, did not answer, or the name belongs to another job.
+        ServiceProblem: the service refused, did not answer, or another job has the name.
         EnvironmentProblem: the credentials have expired.
-        Interrupted: between two tries, so that the job may be there.
+        Interrupted: between two tries; the job may exist.
     """
     from botocore.exceptions import ClientError
 
     job = request["TrainingJobName"]
 
-    def question() -> None:
+    def call() -> None:
         try:
             clients.sagemaker.create_training_job(**request)
         except ClientError as error:
-            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_known_as_ours(clients, request):
+            if error.response["Error"]["Code"] != "ResourceInUse" or not _is_ours(clients, request):
                 raise
 
     try:
-        ask(clients, f"job {job} could not be created", question)
+        call_with_retries(clients, f"job {job} could not be created", call)
     except SmdpError as error:
-        if trouble(error.__cause__) is Trouble.FINAL:
+        if error_kind(error.__cause__) is ErrorKind.FINAL:
             raise
-        raise type(error)(f"{error}; smdp-launch status {job} tells whether it is there all the same") from error
+        raise type(error)(f"{error}; run smdp-launch status {job} to see whether the job exists") from error
 
 
 def stop(clients: Clients, job: str) -> str:
-    """Ask the service to stop ``job``, once; its status then. One that has ended meanwhile is fine.
+    """Request the service to stop ``job``. Return its status then; a job that has ended is no error.
 
     Raises:
         ServiceProblem: the service refused, did not answer, or does not know the job.
@@ -91,24 +90,24 @@ def stop(clients: Clients, job: str) -> str:
     def status() -> str:
         return str(clients.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"])
 
-    def question() -> str:
+    def call() -> str:
         try:
             clients.sagemaker.stop_training_job(TrainingJobName=job)
         except ClientError as error:
             if error.response["Error"]["Code"] != "ValidationException":
                 raise
-            now = status()  # which refuses in its turn if there is no such job
+            now = status()  # raises if there is no such job
             if now not in _NOT_RUNNING:
                 raise
             return now
         return "Stopping"
 
-    def unsure() -> str | None:
+    def already_done() -> str | None:
         now = status()
         return now if now in _NOT_RUNNING else None
 
-    with never_created_told(job):
-        return ask(clients, f"job {job} could not be stopped", question, unsure)
+    with explain_never_created(job):
+        return call_with_retries(clients, f"job {job} could not be stopped", call, already_done)
 
 
 def _upload_source(clients: Clients, plan: Plan, progress: Progress) -> None:
@@ -121,10 +120,10 @@ def _upload_source(clients: Clients, plan: Plan, progress: Progress) -> None:
 
 
 def seed(clients: Clients, plan: Plan) -> None:
-    """Make the buckets that the job names and put its channels' data where the job will look for it.
+    """Create the buckets that the job names, and upload the local data of its channels.
 
-    Only for the local cloud, whose buckets are empty: on AWS the data is there already. What an earlier run left
-    under a channel's location goes, so that the job sees the data of this machine and no other.
+    Only for the local cloud, whose buckets are empty. Files of an earlier run at a channel's location are deleted, so
+    that the job reads the current local data only.
     """
     data: Mapping[str, Path] = plan.local.data if plan.local is not None else {}
     locations = {
@@ -136,13 +135,13 @@ def seed(clients: Clients, plan: Plan) -> None:
     if plan.spec.checkpoint is not None:
         buckets.add(S3Location.parse(plan.spec.checkpoint.s3).bucket)
 
-    def put() -> None:
+    def upload_data() -> None:
         for bucket in sorted(buckets):
             clients.s3.create_bucket(Bucket=bucket)
         for name in sorted(data.keys() & locations.keys()):
             _replace(clients, locations[name], data[name])
 
-    ask(clients, "the local cloud could not take the channels' data", put, is_transfer=True)
+    call_with_retries(clients, "the local cloud could not take the channels' data", upload_data, is_transfer=True)
 
 
 def _replace(clients: Clients, where: S3Location, path: Path) -> None:
@@ -159,26 +158,24 @@ def _replace(clients: Clients, where: S3Location, path: Path) -> None:
             clients.s3.put_object(Bucket=where.bucket, Key=key, Body=body)
 
 
-def _is_known_as_ours(clients: Clients, request: Request) -> bool:
-    """Raises:
-    ServiceProblem: whose it is may not be asked.
+def _is_ours(clients: Clients, request: Request) -> bool:
+    """Whether the existing job is of this launch.
+
+    Raises:
+        ServiceProblem: the credentials may not read its description or tags.
     """
     from botocore.exceptions import ClientError
 
+    job = request["TrainingJobName"]
     try:
-        return _is_ours(clients, request)
+        arn = clients.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobArn"]
+        pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
+        tags = [tag for page in pages for tag in page["Tags"] if tag["Key"] == PLAN_TAG]
+        return bool(tags) and tags == [tag for tag in request["Tags"] if tag["Key"] == PLAN_TAG]
     except ClientError as error:
-        if trouble(error) is not Trouble.FINAL:
+        if error_kind(error) is not ErrorKind.FINAL:
             raise
-        job = request["TrainingJobName"]
         raise ServiceProblem(
-            f"there is a job {job}, but not whether it is of this launch ({reason(error)}): smdp-launch status {job} "
-            f"shows it, smdp-launch stop {job} stops it"
+            f"job {job} exists, but it is unknown whether this launch created it ({reason(error)}): smdp-launch status "
+            f"{job} shows it, smdp-launch stop {job} stops it"
         ) from error
-
-
-def _is_ours(clients: Clients, request: Request) -> bool:
-    described = clients.sagemaker.describe_training_job(TrainingJobName=request["TrainingJobName"])
-    pages = clients.sagemaker.get_paginator("list_tags").paginate(ResourceArn=described["TrainingJobArn"])
-    tags = [tag for page in pages for tag in page["Tags"] if tag["Key"] == PLAN_TAG]
-    return bool(tags) and tags == [tag for tag in request["Tags"] if tag["Key"] == PLAN_TAG]

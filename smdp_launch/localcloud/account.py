@@ -1,7 +1,7 @@
-"""What the account of a local cloud has: `account.yaml` in the state folder, typed, read anew when it changed.
+"""The account of a local cloud: `account.yaml` in the state folder, typed, and read again when it has changed.
 
-Without the file the account takes any role, has room for a thousand instances of every type, and one VPC with one
-subnet, one security group that is fit for EFA, FSx and EFS, and a route to S3.
+Without the file the account accepts any role, has a quota of a thousand instances of every type, and one VPC with one
+subnet, one security group that allows EFA, FSx and EFS, and a route to S3.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ FILE = "account.yaml"
 VPC = "vpc-00000000000000001"
 SUBNET = "subnet-00000000000000001"
 GROUP = "sg-00000000000000001"
+CREATED = 1_700_000_000.0  # seconds since 1970: the creation time of all resources, for which the file has no field
 
 
-def _with_a_home(folder: str) -> str:
+def _with_known_home(folder: str) -> str:
     try:
         Path(folder).expanduser()
     except RuntimeError:
-        raise ValueError(f"nobody's home folder is known as {folder.partition('/')[0]}") from None
+        raise ValueError(f"{folder.partition('/')[0]} is not the home folder of a known user") from None
     return folder
 
 
 def _not_this_machine(name: str) -> str:
     if name == THIS_MACHINE:
-        raise ValueError("it is this machine itself, at its own paths: give the entry another id, or leave it out")
+        raise ValueError("this id means this machine's own files: give the entry another id, or leave it out")
     return name
 
 
 FileSystemId = Annotated[str, AfterValidator(_not_this_machine)]
-Folder = Annotated[str, AfterValidator(_with_a_home)]
+Folder = Annotated[str, AfterValidator(_with_known_home)]
 Ports = Annotated[str, StringConstraints(pattern=r"^(all|\d{1,5}(-\d{1,5})?)$")]
 
 
@@ -51,14 +52,14 @@ class _Model(BaseModel):
 
 
 class Role(_Model):
-    """`trusts`: services that may take the role. `denied`: actions it may not do, such as `s3:*`."""
+    """`trusts`: services that may assume the role. `denied`: actions that the role may not do, such as `s3:*`."""
 
     trusts: tuple[str, ...] = ("sagemaker.amazonaws.com",)
     denied: tuple[str, ...] = ()
 
 
 class Subnet(_Model):
-    """`addresses`: how many are free. `s3`: whether a route leads to S3, through a gateway endpoint of the VPC."""
+    """`addresses`: number of free ones. `s3`: whether a gateway endpoint of the VPC gives a route to S3."""
 
     vpc: str = VPC
     zone: str = "us-east-1a"
@@ -67,8 +68,7 @@ class Subnet(_Model):
 
 
 class Rule(_Model):
-    """`ports`: `988`, `1018-1023` or `all`, which is every protocol. `peer`: a security group or a range of
-    addresses."""
+    """`ports`: `988`, `1018-1023` or `all` (every protocol too). `peer`: a security group or an address range."""
 
     ports: Ports
     peer: str
@@ -81,7 +81,7 @@ class SecurityGroup(_Model):
 
 
 class Fsx(_Model):
-    """`folder`: stands for the file system in jobs, relative to the account's file."""
+    """`folder`: the file system's content in jobs, relative to `account.yaml`."""
 
     folder: Folder | None = None
     subnets: tuple[str, ...] = (SUBNET,)
@@ -90,7 +90,7 @@ class Fsx(_Model):
 
 
 class Efs(_Model):
-    """`targets`: security groups of the mount target in each subnet. `folder`: as that of FSx."""
+    """`targets`: security groups of the mount target in each subnet. `folder`: as in `Fsx`."""
 
     folder: Folder | None = None
     targets: dict[str, tuple[str, ...]] = Field(default={SUBNET: (GROUP,)})
@@ -102,10 +102,18 @@ def _group() -> SecurityGroup:
 
 
 class Account(_Model):
-    """`roles`: None for any. `quotas`: instances of training jobs at once, by type. `denied`: calls that the caller may
-    not make, such as `iam:GetRole` or `ec2:*`. `images`: NAME:TAG of all that other accounts' registries hold; None
-    where they may not be asked. `longest_run`: seconds that a training job may have; AWS's own default.
-    `role_account`: whose roles a job may have; None for any account's, since job files name roles of real accounts."""
+    """Everything that `account.yaml` may set.
+
+    Args:
+        denied: calls that the caller may not make, such as `iam:GetRole` or `ec2:*`.
+        roles: None for any role.
+        role_account: the account whose roles a job may have; None for any account, since job files name roles of real
+            accounts.
+        images: NAME:TAG of all images in other accounts' registries; None where those registries refuse access.
+        quotas: instances of training jobs at once, by type.
+        quota: the same for every other type.
+        longest_run: seconds that a training job may take; the default is that of AWS.
+    """
 
     caller: str = "user/local"
     denied: tuple[str, ...] = ()
@@ -125,20 +133,20 @@ class Account(_Model):
         return f"arn:aws:iam::{ACCOUNT}:{self.caller}"
 
     def lists(self, name: str) -> bool:
-        """Whether the file says what there is of it; else there is a default."""
+        """Whether the file sets the field; otherwise the default applies."""
         return name in self.model_fields_set
 
-    def room(self, instance_type: str) -> int:
+    def quota_of(self, instance_type: str) -> int:
         return self.quotas.get(instance_type, self.quota)
 
 
 def matches(action: str, patterns: tuple[str, ...]) -> bool:
-    """As IAM compares: `*` and `?`, capitals are no different."""
+    """Compare as IAM does: with `*` and `?`, and without regard to case."""
     return any(fnmatch.fnmatchcase(action.lower(), one.lower()) for one in patterns)
 
 
 class AccountFile:
-    """The account as the file says now."""
+    """Reads `account.yaml`, again when it has changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -147,12 +155,12 @@ class AccountFile:
         self._stamp: tuple[int, int] | None = None
         self._account = Account()
 
-    def place(self, folder: str) -> Path:
-        """Where a folder lies that the file names."""
+    def resolve(self, folder: str) -> Path:
+        """The path of a folder that the file names."""
         return self.folder / Path(folder).expanduser()
 
     def read(self) -> Account:
-        """Raises ServiceError with the file's mistake, which every call is answered with until it is mended."""
+        """Raises ServiceError with the file's errors. Every call returns that error until the file is fixed."""
         with self._lock:
             try:
                 status = self._path.stat()
@@ -170,14 +178,14 @@ def _parsed(path: Path) -> Account:
     try:
         return Account.model_validate(_as_tuples(YAML(typ="safe", pure=True).load(StringIO(path.read_text())) or {}))
     except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        message = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
     except (YAMLError, UnicodeDecodeError, OSError) as error:
-        told = re.sub(r"\s+", " ", str(error))
-    raise ServiceError("InternalFailure", f"{path} cannot be used: {told}", 500)
+        message = re.sub(r"\s+", " ", str(error))
+    raise ServiceError("InternalFailure", f"{path} cannot be used: {message}", 500)
 
 
 def _as_tuples(value: Any) -> Any:
-    """A sequence of YAML is a list, which strict models take for no tuple."""
+    """Convert the lists of YAML: strict models do not accept a list as a tuple."""
     if isinstance(value, list):
         return tuple(map(_as_tuples, value))
     return {name: _as_tuples(one) for name, one in value.items()} if isinstance(value, dict) else value

@@ -1,10 +1,10 @@
-"""Names of the local cloud's resources. Apart from what keeps them: every job's supervisor needs a name."""
+"""Names of the local cloud's resources, in a module that is cheap to import: every job's supervisor needs them."""
 
 from __future__ import annotations
 
 from smdp_launch.localcloud.environment import ACCOUNT
 
-#: Of our own clients, and of jobs without a region of their own.
+#: The region of the launcher's own clients, and of jobs without a recorded region.
 REGION = "us-east-1"
 
 
@@ -17,5 +17,5 @@ def role_arn(name: str) -> str:
 
 
 def role_name(arn: str) -> str:
-    """Without its path, which roles of the local cloud do not have."""
+    """The role's name without its path: roles of the local cloud have no paths."""
     return arn.rpartition("/")[2]

@@ -1,6 +1,6 @@
-"""What of the user's environment reaches the local cloud's processes: what the interpreter needs, and no more.
+"""The part of the user's environment that reaches the local cloud's processes: only what the interpreter needs.
 
-AWS settings, proxies and profiles of the user must not change what happens here, nor be seen by a job.
+The user's AWS settings, proxies and profiles must not change the local cloud's behaviour, and no job may see them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import sys
 from pathlib import Path
 
 ACCOUNT = "000000000000"
-_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "SMDP_LOCAL_ISOLATION")
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "SMDP_LOCAL_ISOLATION")
 
 
 def server_environment() -> dict[str, str]:
     """For the server and the supervisors."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    if kept.get("PYTHONPATH"):
-        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    if passed_on.get("PYTHONPATH"):
+        passed_on["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, passed_on["PYTHONPATH"].split(os.pathsep)))
     return {
-        **kept,
+        **passed_on,
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "MOTO_ACCOUNT_ID": ACCOUNT,
@@ -30,20 +30,20 @@ def server_environment() -> dict[str, str]:
 
 
 def isolate() -> None:
-    """Give this process that environment, for a server that was started by hand."""
+    """Apply `server_environment` to this process: the user may have started it by hand."""
     environment = server_environment()
     os.environ.clear()
     os.environ.update(environment)
 
 
 def host_environment() -> dict[str, str]:
-    """What a simulated host gets from this machine."""
-    kept = {
+    """The variables that a simulated host gets from this machine."""
+    passed_on = {
         name: os.environ[name] for name in ("LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH") if os.environ.get(name)
     }
     programs = os.environ.get("PATH", os.defpath)
-    kept["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{programs}"
+    passed_on["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{programs}"
     if site.ENABLE_USER_SITE:
-        # The host has a HOME of its own; packages that were installed with `pip install --user` stay importable.
-        kept["PYTHONUSERBASE"] = site.getuserbase()
-    return kept
+        # The host has a HOME of its own; packages installed with `pip install --user` stay importable.
+        passed_on["PYTHONUSERBASE"] = site.getuserbase()
+    return passed_on

@@ -1,4 +1,4 @@
-"""Refusals in the shape that AWS gives them, so that any client turns them into its own exceptions."""
+"""Errors in the form of AWS, so that every client turns them into its own exceptions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 class ServiceError(Exception):
-    """An answer other than success. Raised by whoever finds the fault, rendered once at the gateway. `details` are what
-    S3 adds to some of its errors, such as the name of a bucket."""
+    """An answer other than success. Any code may raise it; the gateway renders it.
+
+    Args:
+        status: of HTTP.
+        details: fields that S3 adds to some of its errors, such as the name of a bucket.
+    """
 
     def __init__(
         self, code: str, message: str, status: int = HTTPStatus.BAD_REQUEST, details: Mapping[str, str] | None = None
@@ -34,7 +38,7 @@ def validation(message: str) -> ServiceError:
 
 
 def disk_full(folder: Path) -> ServiceError:
-    """Unlike other codes of 500 and above it is not worth another try: a person has to act."""
+    """Unlike other errors with status 500 and above it must not be retried: the user has to free space."""
     return ServiceError(DISK_FULL, full(folder), HTTPStatus.INSUFFICIENT_STORAGE)
 
 
@@ -56,5 +60,5 @@ def as_xml(error: ServiceError, resource: str, request: str) -> bytes:
 
 
 def allowed_in_xml(text: str) -> str:
-    """The text with characters that XML 1.0 does not have replaced."""
+    """The text with a replacement for each character that XML 1.0 does not allow."""
     return _NOT_IN_XML.sub("\ufffd", text)

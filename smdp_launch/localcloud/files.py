@@ -1,4 +1,4 @@
-"""Small files that several processes share: JSON written in one piece, advisory locks, trees that must go."""
+"""Files that several processes share: JSON written in one piece, advisory locks, and trees to remove."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write_json(path: Path, value: object, mode: int = 0o600) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The parsed file, or None where there is none (or not yet a whole one)."""
+    """The parsed file, or None where it does not exist or is not whole."""
     try:
         return json.loads(read_bytes(path))
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -30,15 +30,15 @@ def read_json(path: Path) -> Any:
 class Lock:
     """An advisory lock on a file, held until `release` or the end of every process that has the descriptor.
 
-    The kernel frees it however a process dies, which is what makes it the proof of life of servers, clients
-    and supervisors. Two `Lock` objects exclude each other even inside one process.
+    The kernel frees it however a process ends, so a held lock proves that the server, client or supervisor is alive.
+    Two `Lock` objects exclude each other even inside one process.
     """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
 
     def take(self, *, shared: bool = False) -> bool:
-        """Take the lock, or change its kind, without waiting; False where another holder is in the way."""
+        """Take the lock, or change its kind, without waiting; False where another process prevents it."""
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
             fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
@@ -47,7 +47,7 @@ class Lock:
         return True
 
     def wait(self, deadline: float, *, shared: bool = False) -> bool:
-        """As `take`, trying until `deadline` (of `time.monotonic`)."""
+        """As `take`, but retry until `deadline` (of `time.monotonic`)."""
         while not self.take(shared=shared):
             if time.monotonic() > deadline:
                 return False
@@ -64,12 +64,12 @@ class Lock:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process holds the lock on `path` exclusively."""
+    """Whether a process holds the lock on `path` exclusively."""
     if not path.exists():
         return False
     try:
         lock = Lock(path)
-    except FileNotFoundError:  # its folder was removed since
+    except FileNotFoundError:  # its folder was removed meanwhile
         return False
     try:
         return not lock.take(shared=True)
@@ -78,7 +78,7 @@ def is_locked(path: Path) -> bool:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree that a training script has filled, folders without permissions included."""
+    """Remove a tree that a training script has filled; folders without permissions are removed too."""
 
     def retry(function: Callable[..., Any], name: str, _error: object) -> None:
         parent = Path(name).parent

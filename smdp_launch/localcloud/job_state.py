@@ -1,4 +1,4 @@
-"""A job's state as it is kept on disk: plain data and the two ways it may change."""
+"""A job's state on disk: plain data, and the ways in which it may change."""
 
 from __future__ import annotations
 
@@ -14,8 +14,15 @@ _REASON_LIMIT = 1024  # characters, the service's limit of FailureReason
 
 @dataclass
 class JobState:
-    """Times are seconds since 1970. `started` and `ended` bound the training: from the download to the upload; `away`
-    are the seconds of it for which the job had no hosts, which nobody pays."""
+    """Times are seconds since 1970.
+
+    Args:
+        started: begin of the download.
+        ended: end of the upload.
+        away: seconds between both without hosts, which are not billed.
+        model: S3 address of the model, once it is uploaded.
+        metrics: FinalMetricDataList, once the job has ended.
+    """
 
     created: float
     modified: float
@@ -25,9 +32,9 @@ class JobState:
     ended: float | None = None
     away: float = 0.0
     failure: str | None = None
-    model: str | None = None  # S3 address of the model, once it lies there
+    model: str | None = None
     transitions: list[dict[str, Any]] = field(default_factory=list)
-    metrics: list[dict[str, Any]] = field(default_factory=list)  # FinalMetricDataList, once it has ended
+    metrics: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def has_ended(self) -> bool:
@@ -46,7 +53,7 @@ class JobState:
         return max(1, round(self.ended - self.started))
 
     def enter(self, secondary: str, message: str, now: float) -> None:
-        """Go on to the next step of the job's life."""
+        """Begin the next secondary status."""
         if self.transitions:
             self.transitions[-1]["EndTime"] = now
         self.transitions.append({"Status": secondary, "StartTime": now, "StatusMessage": message})
@@ -54,7 +61,7 @@ class JobState:
         self.modified = now
 
     def explain(self, message: str, now: float) -> None:
-        """Say why the present step takes longer."""
+        """Set the message of the current secondary status."""
         self.transitions[-1]["StatusMessage"] = message
         self.modified = now
 

@@ -1,15 +1,18 @@
-"""Where everything lies below a state directory, and how such a directory is made.
+"""The files below a state folder, and the creation of such a folder.
 
-server.lock     held by the server for its life          server.json    how to reach it (0600)
-clients.lock    shared by all who need a server          spawn.lock     held while one is being started
-going.lock      held while it is being ended, and by each job for the moment of its creation
-server.log      output of the server                     s3/BUCKET/...  objects, see `objects`
-jobs/NAME/      one folder a job, see `JobFolder`
-account.yaml    what the account has, see `account`; the person's
-announced.json  exists while the server is to stay without clients and jobs
-refusal.json    which calls are refused for now, see `refusals`; refused.json counts them
-registry/        images and repositories, once asked for
-sagemaker/       config.yaml, defaults of the SageMaker SDK, see `sdk_defaults`
+server.lock     held by the server while it runs
+server.json     address and credentials of the server (0600)
+server.log      output of the server
+clients.lock    shared by all processes that need a server
+spawn.lock      held while a server is being started
+shutdown.lock   held while a server is being ended, and by each job during its creation
+s3/BUCKET/...   objects, see `objects`
+jobs/NAME/      one folder for each job, see `JobFolder`
+account.yaml    the account, see `account`; the user writes it
+announced.json  exists while the server must stay without clients and jobs
+refusal.json    the calls that are refused now, see `injected_refusals`; refused.json counts them
+registry/       images and repositories, created on first use
+sagemaker/      config.yaml, the defaults of the SageMaker SDK, see `sdk_defaults`
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.private_files import make_folder, write_bytes
 
-LOG_SUFFIX = ".jsonl"  # of a stream's file
+LOG_SUFFIX = ".jsonl"  # of the file of a log stream
 
 JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the service's own pattern
 
@@ -35,7 +38,7 @@ class StateFolder:
 
     @classmethod
     def at(cls, path: Path) -> StateFolder:
-        """Links above the folder are followed now, for good; the folder itself may be none, see `private_files`."""
+        """Resolve links above the folder, once. The folder itself must not be a link, see `private_files`."""
         place = Path(os.path.abspath(path))  # noqa: PTH100 (`resolve` would follow that last link too)
         return cls(place.parent.resolve() / place.name)
 
@@ -52,8 +55,8 @@ class StateFolder:
         return self.root / "spawn.lock"
 
     @property
-    def going_lock(self) -> Path:
-        return self.root / "going.lock"
+    def shutdown_lock(self) -> Path:
+        return self.root / "shutdown.lock"
 
     @property
     def server_file(self) -> Path:
@@ -69,12 +72,11 @@ class StateFolder:
 
     @property
     def spool(self) -> Path:
-        """Bodies on their way in; emptied when a server starts."""
+        """Request bodies while they are received; emptied when a server starts."""
         return self.root / "spool"
 
     @property
     def registry(self) -> Path:
-        """Images and repositories; made when they are first asked for."""
         return self.root / "registry"
 
     @property
@@ -99,7 +101,7 @@ class StateFolder:
 
     @property
     def is_announced(self) -> bool:
-        """Whether somebody wants the server to stay; what was wanted before this machine started again is over."""
+        """Whether the server must stay without clients and jobs. An announcement ends when this machine restarts."""
         mark = read_json(self.announced)
         return bool(mark) and mark.get("boot") == _boot()
 
@@ -112,7 +114,7 @@ class StateFolder:
                 yield JobFolder(path)
 
     def prepare(self) -> None:
-        """Make the directory, private to the user and invisible to git, unless it is there. Raises NotPrivate."""
+        """Create the folder, private to the user and ignored by git, unless it exists. Raises NotPrivate."""
         self.root.parent.mkdir(parents=True, exist_ok=True)
         make_folder(self.root)
         ignore = self.root / ".gitignore"
@@ -129,8 +131,8 @@ def _boot() -> str:
 
 @dataclass(frozen=True)
 class JobFolder:
-    """Files of one job. Each has one writer: the server writes `request`, `stop` and, once the supervisor is
-    dead, `state`; the supervisor writes the rest."""
+    """The files of one job. Each has one writer: the server writes `request`, `stop` and, once the supervisor has
+    died, `state`; the supervisor writes the rest."""
 
     root: Path
 
@@ -147,13 +149,13 @@ class JobFolder:
         return self.root / "request.json"
 
     @property
-    def place(self) -> Path:
+    def region_file(self) -> Path:
         return self.root / "place.json"
 
     @property
     def region(self) -> str:
-        """That of the request; jobs of older state folders, which have no `place`, are in the default one."""
-        record = read_json(self.place)
+        """The region of the request; jobs of older state folders have no `region_file` and are in the default one."""
+        record = read_json(self.region_file)
         return str(record["region"]) if record else REGION
 
     @property
@@ -162,7 +164,7 @@ class JobFolder:
 
     @property
     def stop(self) -> Path:
-        """Exists once a stop has been asked for. Its `grace`, if it has one, is the seconds that the hosts get."""
+        """Exists once a stop was requested. Its `grace`, if present, is the seconds from SIGTERM to SIGKILL."""
         return self.root / "stop.json"
 
     @property
@@ -171,7 +173,7 @@ class JobFolder:
 
     @property
     def lock(self) -> Path:
-        """Locked from before the job can be seen until its supervisor has ended."""
+        """Locked from before the job is visible until its supervisor has exited."""
         return self.root / "supervisor.lock"
 
     @property
@@ -187,7 +189,7 @@ class JobFolder:
         return self.root / "logs"
 
     def log_files(self) -> list[Path]:
-        """One for each stream; none of a job that was deleted meanwhile."""
+        """One for each stream; none for a job that was deleted meanwhile."""
         try:
             return list(self.logs.glob(f"*{LOG_SUFFIX}"))
         except FileNotFoundError:
@@ -195,20 +197,20 @@ class JobFolder:
 
     @property
     def metrics(self) -> Path:
-        """What the metric definitions found, one value a line."""
+        """The values that the metric definitions found, one on each line."""
         return self.root / "metrics.jsonl"
 
     @property
     def hosts(self) -> Path:
-        """Trees of the simulated hosts; gone when the job has ended."""
+        """Trees of the simulated hosts; removed when the job has ended."""
         return self.root / "hosts"
 
     @property
     def reserve(self) -> Path:
-        """Allocated and empty, see `reserve`; gone when the disk was full or the job has ended."""
+        """Allocated and empty, see `reserve`; removed when the disk was full or the job has ended."""
         return self.root / "reserve"
 
     @property
     def results(self) -> Path:
-        """Exists once results could not be uploaded, see `results`."""
+        """Exists where results could not be uploaded, see `results`."""
         return self.root / "results"

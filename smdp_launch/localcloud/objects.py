@@ -1,18 +1,20 @@
 """Object keys and the files that hold them.
 
-An object lies at its natural path, `s3/BUCKET/KEY`, so that people find their model where they expect it. Keys that are
-no safe path (`..`, empty segments, a trailing slash) and keys that clash with another object's path (`a` beside `a/b`)
-lie at `s3/BUCKET/.objects/SHA256`. Either way `.objects/SHA256.json` is the index entry, and it alone says where.
+An object's file is `s3/BUCKET/KEY`, so that users find their model where they expect it. Keys that are not a safe path
+(`..`, empty segments, a trailing slash) and keys that clash with another object's path (`a` beside `a/b`) have the file
+`s3/BUCKET/.objects/SHA256`. In both cases the index entry `.objects/SHA256.json` names the file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
 from smdp_launch.localcloud.files import read_json
 
+BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 INDEX = ".objects"
 _LONGEST_NAME = 255  # bytes in one path segment, on every common Linux file system
 
@@ -27,7 +29,7 @@ def _is_safe(segment: str) -> bool:
 
 
 def natural_path(key: str) -> Path | None:
-    """The relative path with exactly the key's text, or None where no safe path has it."""
+    """The relative path with exactly the key's text; None where that is not a safe path."""
     segments = key.split("/")
     return Path(*segments) if all(map(_is_safe, segments)) else None
 
@@ -40,13 +42,13 @@ def index_path(bucket: Path, key: str) -> Path:
     return bucket / INDEX / f"{digest(key)}.json"
 
 
-def located(bucket: Path, entry: Any) -> Path:
-    """Where the bytes of an index entry lie."""
+def body_path(bucket: Path, entry: Any) -> Path:
+    """The file that an index entry names."""
     return bucket / str(entry["path"])
 
 
 def clashes(bucket: Path, relative: Path) -> bool:
-    """Whether a file stands where the path needs a folder, or a folder where it needs the file."""
+    """Whether a file exists where the path needs a folder, or a folder where it needs the file."""
     if (bucket / relative).is_dir():
         return True
     parents = list(relative.parents)[:-1]
@@ -54,7 +56,7 @@ def clashes(bucket: Path, relative: Path) -> bool:
 
 
 def choose_path(bucket: Path, key: str) -> Path:
-    """The path, relative to the bucket's folder, for an object that is about to be written."""
+    """The path of a new object's file, relative to the bucket's folder."""
     natural = natural_path(key)
     if natural is None or clashes(bucket, natural):
         return Path(INDEX, digest(key))
@@ -62,6 +64,6 @@ def choose_path(bucket: Path, key: str) -> Path:
 
 
 def find(bucket: Path, key: str) -> Path | None:
-    """The file that holds the object's bytes, or None where there is no such object."""
+    """The object's file, or None where there is no such object."""
     entry = read_json(index_path(bucket, key))
-    return located(bucket, entry) if entry else None
+    return body_path(bucket, entry) if entry else None

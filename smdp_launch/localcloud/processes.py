@@ -1,4 +1,4 @@
-"""Processes of simulated hosts, found through /proc."""
+"""Find and end the processes of simulated hosts through /proc."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from typing import NoReturn
 _SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 
 
-def leave(code: int) -> NoReturn:
-    """Exit without the interpreter's last collection: a third of the time of a process that imports much."""
+def exit_fast(code: int) -> NoReturn:
+    """Exit without the last garbage collection, which takes a third of the run time of a process with many imports."""
     gc.freeze()
     sys.exit(code)
 
 
-def _all() -> Iterator[Path]:
+def _processes() -> Iterator[Path]:
     return (entry for entry in Path("/proc").iterdir() if entry.name.isdecimal())
 
 
 def kill_processes_below(hosts: Path) -> None:
-    """End whoever has a tree of this job as SMDP_ML_ROOT: what a host without namespaces can leave behind."""
-    mark = b"SMDP_ML_ROOT=" + os.fsencode(hosts) + b"/"
-    for process in _all():
+    """Kill all processes whose SMDP_ML_ROOT is below `hosts`: a host without namespaces can leave them behind."""
+    setting = b"SMDP_ML_ROOT=" + os.fsencode(hosts) + b"/"
+    for process in _processes():
         try:
-            if mark in (process / "environ").read_bytes():
+            if setting in (process / "environ").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
         except OSError:
-            continue  # another user's, or gone
+            continue  # another user's process, or an ended one
 
 
 def children(parent: int) -> list[int]:
     found = []
-    for process in _all():
+    for process in _processes():
         try:
-            # The command name before it, in parentheses, may itself hold spaces and parentheses.
+            # The command name before these fields, in parentheses, may contain spaces and parentheses.
             fields = (process / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
@@ -57,7 +57,7 @@ def descendants(parent: int) -> list[int]:
 
 
 def variable(pid: int, name: str) -> str | None:
-    """What the process was started with as the environment variable `name`."""
+    """The environment variable `name` with which the process was started."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -67,31 +67,36 @@ def variable(pid: int, name: str) -> str | None:
     return values[0] if values else None
 
 
-def minds_sigterm(pid: int) -> bool:
-    """Whether the process handles the signal, holds it back, or waits to fetch it: one that fetches has it neither
-    caught nor blocked while it waits. The first process of a PID namespace loses the signal otherwise."""
+def handles_sigterm(pid: int) -> bool:
+    """Whether the process catches SIGTERM, blocks it, or waits for it in sigtimedwait, which unblocks it meanwhile.
+
+    Otherwise the first process of a PID namespace loses the signal.
+    """
     process = Path(f"/proc/{pid}")
     try:
         lines = (process / "status").read_text().splitlines()
     except OSError:
         return False
-    fetches = False
-    with suppress(OSError):  # not everybody may see it
-        fetches = "sigtimedwait" in (process / "wchan").read_text()
+    is_waiting = False
+    with suppress(OSError):  # reading it may not be permitted
+        is_waiting = "sigtimedwait" in (process / "wchan").read_text()
     masks = [line.split()[1] for line in lines if line.startswith(("SigCgt:", "SigBlk:"))]
-    return fetches or any(int(mask, 16) & _SIGTERM_BIT for mask in masks)
+    return is_waiting or any(int(mask, 16) & _SIGTERM_BIT for mask in masks)
 
 
 def has_open(pid: int, path: Path) -> bool:
-    """Whether the process has the file open: the holder of a lock that servers and supervisors keep for life does, and
-    no process whose number a file claims, nor a zombie."""
+    """Whether the process has the file open.
+
+    With a lock that a server or supervisor holds while it runs, this shows that a recorded process id is still that of
+    the lock's holder, not of a zombie or another process.
+    """
     try:
-        wanted = path.stat()
+        target = path.stat()
         descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
-        return False  # gone, or another user's
+        return False  # ended, or another user's process
     for descriptor in descriptors:
         with suppress(OSError):  # closed meanwhile
-            if os.path.samestat(descriptor.stat(), wanted):
+            if os.path.samestat(descriptor.stat(), target):
                 return True
     return False

@@ -1,1 +1,1 @@
-"""What a notebook shows of jobs, plans and diagnostics."""
+"""HTML views of jobs, plans and diagnostics for notebooks."""

@@ -1,4 +1,4 @@
-"""The cards of diagnostics, specs, plans and jobs: one view for each type, registered at import."""
+"""The cards of diagnostics, specs, plans and jobs. One view for each type, registered at import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from smdp_launch.diagnostics import Diagnostic, Diagnostics, Severity, shortened, summed
+from smdp_launch.diagnostics import Diagnostic, Diagnostics, Severity, count_problems, shortened
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.job import Job
 from smdp_launch.notebook.html import Row, card, folded, lines, marked, rows
@@ -23,7 +23,9 @@ def _(one: Diagnostic) -> str:
 
 @html_of.register
 def _(diagnostics: Diagnostics) -> str:
-    return card(summed(diagnostics) or "nothing is wrong", *(part for one in diagnostics for part in _parts(one)))
+    return card(
+        count_problems(diagnostics) or "nothing is wrong", *(part for one in diagnostics for part in _parts(one))
+    )
 
 
 def _parts(one: Diagnostic) -> list[str]:
@@ -44,7 +46,7 @@ def _(spec: JobSpec) -> str:
 
 
 def _in_lines(value: Any) -> str:
-    """A value for people: a line for each leaf of a mapping."""
+    """A value as text: one line for each leaf of a mapping."""
     return lines(list(_leaves("", value))) if isinstance(value, dict) else _shown(value)
 
 
@@ -73,7 +75,7 @@ def _(plan: Plan) -> str:
 
 @html_of.register
 def _(job: Job) -> str:
-    """What was seen last: a view makes no call."""
+    """The last known state: a view makes no call."""
     known = [("where", job.where), ("output", job.output or "unknown"), ("last seen", job.last_seen)]
     if job.outcome is None:
         return card(job.name, rows(known), beside="job")

@@ -1,8 +1,7 @@
-"""A card for a notebook: HTML that stands for itself.
+"""Cards for a notebook, as self-contained HTML.
 
-It loads nothing, every text in it is escaped, and secrets are starred. Text and lines take the colour of what is
-around them, so a card reads in a light and in a dark notebook; only the accents are colours, of a lightness with a
-contrast of 4 to white and to a dark notebook's ground alike.
+A card loads nothing, every text in it is escaped, and secrets are starred. Text and lines inherit the colour of the
+notebook, light or dark; only the accents have their own, with a contrast of 4 to a white and to a dark background.
 """
 
 from __future__ import annotations
@@ -28,19 +27,20 @@ Row = tuple[str, str]
 
 
 def text(value: str) -> str:
-    """``value`` as HTML text: what it holds is shown, not obeyed, be it a tag or a character that turns the line."""
+    """``value`` as HTML text. Tags and control characters, such as marks that change the direction, are shown as
+    text."""
     shown = "".join(char if char in "\n\t" or char.isprintable() else repr(char)[1:-1] for char in value)
     return html.escape(without_forms(shown))
 
 
 def rows(pairs: Iterable[Row]) -> str:
-    """Names and values in two columns; a value whose name says that it is secret is starred."""
+    """Names and values in two columns; a value with a secret name is starred."""
     cells = "".join(f"<dt>{text(name)}</dt><dd>{text(masked(name, value))}</dd>" for name, value in pairs)
     return f'<dl class="smdp-rows">{cells}</dl>'
 
 
 def folded(summary: str, content: str) -> str:
-    """``content`` as it is written, behind a line that opens it."""
+    """``content``, unformatted, in a section that ``summary`` opens."""
     return f"<details><summary>{text(summary)}</summary><pre>{text(content)}</pre></details>"
 
 
@@ -53,12 +53,12 @@ def card(title: str, *parts: str, beside: str = "") -> str:
     """One card of ``parts``, which are HTML.
 
     Args:
-        beside: a text behind the title.
+        beside: a text after the title.
     """
     head = f'<span class="smdp-title">{text(title)}</span>' + (f" {text(beside)}" if beside else "")
     return f'<div class="smdp-card"><style>{_STYLE}</style><div>{head}</div>{"".join(parts)}</div>'
 
 
 def lines(pairs: Sequence[Row]) -> str:
-    """``name: value`` lines, for a value that has parts; secrets in them are starred."""
+    """One ``name: value`` line for each pair; secrets are starred."""
     return "\n".join(f"{name}: {masked(name, value)}" for name, value in pairs)

@@ -1,0 +1,1 @@
+"""The plan of a job: request, ranks, batch advice, cost and diagnostics as plain data."""

@@ -1,4 +1,4 @@
-"""What follows from a job: batch and learning rate, what the image holds, hours and money, and what else will exist."""
+"""Consequences of a job: batch and learning rate, the image's contents, cost, and the resources that it creates."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FACTORS = {"linear": "{size} / {reference}", "sqrt": "sqrt({size} / {reference}
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples of one step, and the learning rate that fits them.
+    """Samples of one step, and the learning rate for them.
 
     Args:
-        learning_rate: what the job gives its script, if it is a number.
-        advised: the reference learning rate carried over to ``global_size``; ``formula`` says how.
+        learning_rate: the script's hyperparameter, if it is a number.
+        advised: the reference learning rate scaled to ``global_size`` by ``formula``.
     """
 
     global_size: int | None
@@ -42,10 +42,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """What is known of the image without pulling it; None for what is not.
+    """What is known about the image without pulling it; None for what is not known.
 
     Args:
-        source: ``AWS`` for one of AWS's own, else ``yours``.
+        source: ``AWS`` for AWS's own images, else ``yours``.
     """
 
     uri: str
@@ -60,11 +60,11 @@ class Billing:
     """Upper bounds. ``usd`` needs a price table; nothing is estimated.
 
     Args:
-        price: of the dearest type that the job may get, an hour.
-        ceiling_usd: what ``budget.max_usd`` allows.
-        instance_hours: of training at most, at the limit of ``compute.max_run``.
-        warm_instance_hours: that a warm pool stays afterwards, at most.
-        latest_end: None if the job may wait for capacity without a limit.
+        price: USD an hour of the most expensive type that the job can get.
+        ceiling_usd: ``budget.max_usd``.
+        instance_hours: of training, with ``compute.max_run`` as the limit.
+        warm_instance_hours: of the warm pool after the job.
+        latest_end: None if the job can wait for capacity without a limit.
     """
 
     instance_hours: float
@@ -77,11 +77,11 @@ class Billing:
 
 
 def batch(spec: JobSpec) -> Batch | None:
-    """None if the job says nothing of its batch."""
+    """None if the job file has no ``batch``."""
     if spec.batch is None:
         return None
     name = learning_rate_name(spec)
-    given = spec.script.hyperparameters.get(name) if name is not None else None
+    rate = spec.script.hyperparameters.get(name) if name is not None else None
     size, reference = global_batch(spec), spec.batch.reference_size
     advised = scaled_learning_rate(spec)
     formula = None
@@ -91,7 +91,7 @@ def batch(spec: JobSpec) -> Batch | None:
     return Batch(
         global_size=size,
         per_worker=worker_batch(spec),
-        learning_rate=float(given) if isinstance(given, int | float) and not isinstance(given, bool) else None,
+        learning_rate=float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else None,
         advised=advised,
         formula=formula,
         warmup_steps=spec.batch.warmup_steps,
@@ -129,17 +129,17 @@ def billing(spec: JobSpec, now: datetime, prices: PriceTable | None = None) -> B
 
 
 def side_effects(spec: JobSpec, request: Request) -> Iterator[str]:
-    """What a launch leaves or costs beside the hosts' hours. Nothing else is switched on: no debugger, no profiler."""
+    """The resources and costs of a launch besides the hosts' hours. Debugger and profiler are off."""
     yield f"objects under {spec.output.s3}: the source archive, model.tar.gz, output.tar.gz"
     if spec.checkpoint is not None:
-        yield f"objects under {request['CheckpointConfig']['S3Uri']}: checkpoints, until somebody deletes them"
+        yield f"objects under {request['CheckpointConfig']['S3Uri']}: checkpoints, until you delete them"
     yield "a log group, /aws/sagemaker/TrainingJobs, with a stream for each host"
     if spec.compute.keep_alive:
-        yield f"a warm pool: the hosts stay, and cost, for up to {spec.compute.keep_alive} s after the job"
+        yield f"a warm pool: the hosts stay for up to {spec.compute.keep_alive} s after the job, at full price"
     if spec.compute.retries:
-        yield f"up to {spec.compute.retries} new starts after an error of SageMaker's own, each billed"
+        yield f"up to {spec.compute.retries} restarts after an internal error of SageMaker, each billed"
     for name in sorted(set(spec.overlay) & {"DebugRuleConfigurations", "ProfilerRuleConfigurations"}):
-        yield f"{name} of the overlay: processing instances of their own, billed beside the job"
+        yield f"{name} of the overlay: additional processing instances, billed separately"
 
 
 def _latest_end(spec: JobSpec, now: datetime) -> datetime | None:

@@ -1,6 +1,6 @@
-"""Applies the edits of what is wrong with a job to its files: round after round, since one fix may uncover the next.
+"""Apply the edits of a job's diagnostics to its files, in rounds, because a fix can reveal another diagnostic.
 
-Nothing is written until ``write``. The rounds run on texts in memory, so that a person sees one diff of the whole.
+The rounds work on texts in memory, so that the user sees one diff of everything. Only ``write`` changes files.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from difflib import unified_diff
 from pathlib import Path
 
 from smdp_launch.checking.job import CheckedJob, check_job
-from smdp_launch.checking.redact import hidden_text
+from smdp_launch.checking.redact import redact_text
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.disk import why
 from smdp_launch.edits import apply_edits, split_lines, without_conflicts
 from smdp_launch.errors import EnvironmentProblem, Refused
-from smdp_launch.jobfile.yaml.document import MAX_BYTES, Document
+from smdp_launch.jobfile.yaml.document import Document
+from smdp_launch.jobfile.yaml.parser import MAX_BYTES
 
-#: Of entries beside each other that all have to go, every second one goes in a round.
-_MOST_ROUNDS = 20
-#: Diagnostics that are tried one by one where their edits do not go together; the rest is left to a person.
-_MOST_ALONE = 40
+#: A round removes at most every second one of neighbouring entries.
+_MAX_ROUNDS = 20
+#: Diagnostics that are tried one by one if their edits do not work together. The user has to fix the rest.
+_MAX_ALONE = 40
 _BOM = "\ufeff"
 
 
 @dataclass(frozen=True)
 class ChangedFile:
-    """One file, with its text before and after. A byte order mark stays and is part of neither."""
+    """One file, with its text before and after, both without the byte order mark, which stays in the file."""
 
     name: str
     before: str
@@ -42,9 +43,9 @@ class ChangedFile:
 
     @property
     def diff(self) -> list[str]:
-        """As of ``diff -u``, without secrets."""
+        """The lines of ``diff -u``, without secrets."""
         before, after = (
-            split_lines(hidden_text(document, self.name, text).removesuffix("\n"))
+            split_lines(redact_text(document, self.name, text).removesuffix("\n"))
             for document, text in ((self.document_before, self.before), (self.document_after, self.after))
         )
         return list(unified_diff(before, after, self.name, self.name, lineterm=""))
@@ -54,13 +55,13 @@ class ChangedFile:
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """What can be fixed.
+class FixResult:
+    """The result of applying all edits in memory.
 
     Args:
-        before, after: the job as it is, and as it will be.
-        applied: the diagnostics that were fixed; their places are those of the round in which they were.
-        files: what has to be written; empty if nothing can be fixed.
+        before, after: the job with its current files, and with the changed ones.
+        applied: the fixed diagnostics, each with its place in the round that fixed it.
+        files: the files to write; empty if nothing can be fixed.
     """
 
     before: CheckedJob
@@ -71,14 +72,14 @@ class Fixed:
 
 @dataclass
 class _Texts:
-    """The files of the job as they were read first, and as they are after the rounds so far."""
+    """The texts of the job's files before the first round and after the latest one."""
 
     before: dict[str, str] = field(default_factory=dict)
     now: dict[str, str] = field(default_factory=dict)
     marks: dict[str, bool] = field(default_factory=dict)
 
     def read(self, name: str) -> None:
-        """Read the file; one that is no text, or too much of it, is left to the check of the job, which says so."""
+        """Read the file. If it is not UTF-8 or too large, the check of the job reports that."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             with Path(name).open("rb") as file:
                 raw = file.read(MAX_BYTES + 1)
@@ -99,8 +100,8 @@ class _Texts:
         )
 
 
-def fix_job(path: Path, *, settings: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Fixed:
-    """The job file at ``path``, and the project's defaults, with every edit applied that their diagnostics have."""
+def fix_job(path: Path, *, settings: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> FixResult:
+    """Apply all edits of the diagnostics to the job file at ``path`` and the project's defaults, in memory."""
     texts, applied = _Texts(), list[Diagnostic]()
 
     def check() -> CheckedJob:
@@ -110,50 +111,50 @@ def fix_job(path: Path, *, settings: Sequence[str] = (), environ: Mapping[str, s
     before = check()
     for name in {edit.file for one in before.diagnostics for edit in one.edits} - set(texts.now):
         texts.read(name)
-        before = check()  # of the text that will be changed, whatever the file held a moment ago
+        before = check()  # again, with the text that will be changed
     after, seen = before, {tuple(texts.now.values())}
-    for _ in range(_MOST_ROUNDS):
-        chosen = without_conflicts(after.diagnostics, texts.now)
-        previous, broken = dict(texts.now), _broken(after)
-        texts.now = previous | _applied(chosen, previous)
-        if not chosen or tuple(texts.now.values()) in seen:
+    for _ in range(_MAX_ROUNDS):
+        selected = without_conflicts(after.diagnostics, texts.now)
+        previous, errors = dict(texts.now), _yaml_errors(after)
+        texts.now = previous | _applied(selected, previous)
+        if not selected or tuple(texts.now.values()) in seen:
             texts.now = previous
             break
         result = check()
-        if _broken(result) > broken:
-            # Two that are right alone need not be right together: two misspelt keys may mean the same one.
-            kept = list[Diagnostic]()
-            for one in chosen[:_MOST_ALONE]:
-                texts.now = previous | _applied([*kept, one], previous)
-                kept += [one] if _broken(check()) <= broken else []
-            chosen, texts.now = kept, previous | _applied(kept, previous)
-            if not kept:
+        if _yaml_errors(result) > errors:
+            # Two edits can be correct alone and wrong together: two misspelt keys may mean the same key.
+            compatible = list[Diagnostic]()
+            for one in selected[:_MAX_ALONE]:
+                texts.now = previous | _applied([*compatible, one], previous)
+                compatible += [one] if _yaml_errors(check()) <= errors else []
+            selected, texts.now = compatible, previous | _applied(compatible, previous)
+            if not compatible:
                 break
             result = check()
         seen.add(tuple(texts.now.values()))
-        applied += chosen
+        applied += selected
         after = result
-    return Fixed(before, after, tuple(applied), texts.changed(before.loaded.document, after.loaded.document))
+    return FixResult(before, after, tuple(applied), texts.changed(before.loaded.document, after.loaded.document))
 
 
-def _applied(chosen: Sequence[Diagnostic], texts: Mapping[str, str]) -> dict[str, str]:
-    """The files that the edits of ``chosen`` change, as they are afterwards."""
-    edits = [edit for one in chosen for edit in one.edits]
+def _applied(diagnostics: Sequence[Diagnostic], texts: Mapping[str, str]) -> dict[str, str]:
+    """The new texts of the files that the edits of ``diagnostics`` change."""
+    edits = [edit for one in diagnostics for edit in one.edits]
     names = {edit.file for edit in edits}
     return {name: apply_edits(texts[name], [one for one in edits if one.file == name]) for name in names}
 
 
-def _broken(job: CheckedJob) -> int:
-    """How much is wrong with the YAML itself, keys that stand twice included."""
+def _yaml_errors(job: CheckedJob) -> int:
+    """The number of YAML errors, duplicate keys included."""
     return sum(one.code.startswith("SMDP1") for one in job.diagnostics)
 
 
-def write(fixed: Fixed) -> None:
-    """Write the files, each as a whole or not at all.
+def write(fixed: FixResult) -> None:
+    """Write the files, each atomically.
 
     Raises:
-        Refused: a file is not what it was when it was read.
-        EnvironmentProblem: one cannot be written.
+        Refused: a file has changed since it was read.
+        EnvironmentProblem: a file cannot be written.
     """
     for one in fixed.files:
         _check_unchanged(one)
@@ -171,11 +172,11 @@ def _check_unchanged(one: ChangedFile) -> None:
     except OSError:
         now = b""
     if now != one.encoded(one.before):
-        raise Refused(f"{one.name} changed meanwhile and was left as it is; run the command again")
+        raise Refused(f"{one.name} has changed since it was read and was not written; run the command again")
 
 
-def check_writable(fixed: Fixed) -> None:
-    """A new file could replace one that is write-protected on purpose.
+def check_writable(fixed: FixResult) -> None:
+    """Check the permissions: writing a file replaces it, so it would succeed for a write-protected file too.
 
     Raises:
         EnvironmentProblem: a file to be changed is write-protected, or another user's.
@@ -186,15 +187,13 @@ def check_writable(fixed: Fixed) -> None:
         except OSError as error:
             raise EnvironmentProblem(f"{one.name} cannot be written: {error.strerror}") from error
         if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
-            raise EnvironmentProblem(
-                f"{one.name} is write-protected and was left as it is; run `chmod u+w` on it first"
-            )
+            raise EnvironmentProblem(f"{one.name} is write-protected and was not changed; run `chmod u+w` on it first")
         if not os.access(one.name, os.W_OK):
-            raise EnvironmentProblem(f"{one.name} cannot be written by you and was left as it is")
+            raise EnvironmentProblem(f"{one.name} was not changed: you do not have permission to write it")
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """A new file in place of the one at ``path``, with its permissions."""
+    """Replace the file at ``path`` with a new one that has the same owner and permissions."""
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(number, "wb") as file:

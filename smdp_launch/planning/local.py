@@ -1,4 +1,4 @@
-"""What a run on this machine changes in the request, and what it cannot do."""
+"""The request of a local run, and the parts of a job that a local run does not simulate."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import PLAN_TAG, Request, plan_hash
 from smdp_launch.source.scan import SourceTree
 
-#: Tells the entrypoint how many workers to start where there are no GPUs to count.
+#: The number of workers that the entrypoint starts, because there are no GPUs to count.
 WORKERS_VARIABLE = "SMDP_WORKERS_PER_HOST"
 
-#: Tells the local cloud to run the hosts from the request's image.
+#: Set if the local cloud runs the hosts from the request's image.
 HOSTS_VARIABLE = "SMDP_LOCAL_HOSTS"
 
-#: Tells the local cloud how fast each host's link is to be.
+#: The speed of each host's link in the local cloud.
 NETWORK_VARIABLE = "SMDP_LOCAL_NETWORK"
 
-#: Tells the local cloud to have CUDA imitated; nothing on AWS reads it.
+#: Set if the local cloud emulates CUDA; nothing on AWS reads it.
 CUDA_VARIABLE = "SMDP_LOCAL_CUDA_ON_CPU"
 
 
 def local_request(request: Request, source: SourceTree, local: LocalRun) -> Request:
-    """The request as the local cloud can serve it; ``not_honoured`` tells the person what that leaves out."""
+    """The request for the local cloud. ``not_simulated_locally`` lists the parts of the job that it leaves out."""
     resources = dict(request["ResourceConfig"])
     for preferred in resources.pop("InstancePreferences", [])[:1]:
         resources["InstanceType"] = preferred["InstanceType"]
@@ -51,7 +51,7 @@ def _environment(local: LocalRun) -> dict[str, str]:
     return {WORKERS_VARIABLE: str(local.workers_per_host), **hosts, **network, **cuda, **fault}
 
 
-def not_honoured(
+def not_simulated_locally(
     spec: JobSpec,
     request: Request,
     hosts: int,
@@ -60,26 +60,26 @@ def not_honoured(
     containers: bool,
     rehearses: Kind | None = None,
 ) -> Iterator[str]:
-    """One sentence for each thing in the job that a run of ``hosts`` x ``workers`` here cannot do."""
+    """One sentence for each part of the job that a local run of ``hosts`` x ``workers`` does not simulate."""
     compute = spec.compute
-    asked = f"{compute.instance_count} x {compute.instance_type}"
+    requested = f"{compute.instance_count} x {compute.instance_type}"
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     yield (
-        f"{asked}, {compute.instance_count * workers_per_host(spec)} GPUs: here {hosts * workers} workers share this"
-        " machine's CPUs"
+        f"{requested}, {compute.instance_count * workers_per_host(spec)} GPUs: {hosts * workers} workers share this"
+        " machine's CPUs instead"
     )
     if containers:
-        yield "the internet: containers reach it through an HTTP proxy alone"
+        yield "the internet: containers reach it only through an HTTP proxy"
     else:
-        yield f"the image: the script runs with Python {python} and the packages installed here"
+        yield f"the image: the script runs with Python {python} and the locally installed packages"
     yield f"role {spec.role.rsplit('/', 1)[-1]}, region {spec.region}, volumes of {compute.volume_gb} GB"
     if spec.engine == "smdistributed":
-        yield "engine smdistributed: AWS's library is not on this machine, a script that imports it will fail"
-    yield from _channels_not_honoured(spec)
+        yield "engine smdistributed: AWS's library is not available locally, so a script that imports it fails"
+    yield from _channels_not_simulated(spec)
     yield from _settings_not_simulated(request, rehearses)
 
 
-def _channels_not_honoured(spec: JobSpec) -> Iterator[str]:
+def _channels_not_simulated(spec: JobSpec) -> Iterator[str]:
     s3 = {name: one for name, one in spec.channels.items() if isinstance(one, S3Channel)}
     modes = sorted(f"{name} ({one.mode})" for name, one in s3.items() if one.mode != "File")
     if modes:
@@ -90,26 +90,26 @@ def _channels_not_honoured(spec: JobSpec) -> Iterator[str]:
 
 
 def _settings_not_simulated(request: Request, rehearses: Kind | None) -> Iterator[str]:
-    for field in not_simulated.given(request):
+    for field in not_simulated.requested(request):
         if rehearses != "spot" or field.path != not_simulated.SPOT:
             yield f"{field.setting or field.path}: {field.reason}"
 
 
 def _local_channel(channel: Request, local: LocalRun) -> Request:
-    """A prefix in a bucket, read as files, or a folder in place of a file system's."""
+    """The channel with an S3 prefix that is read as files, or with a local folder in place of a file system."""
     if "FileSystemDataSource" in channel["DataSource"]:
         return channel | {"DataSource": {"FileSystemDataSource": _local_folder(channel, local)}}
     source = channel["DataSource"]["S3DataSource"]
-    kept = {name: value for name, value in source.items() if name != "AttributeNames"}
+    local_source = {name: value for name, value in source.items() if name != "AttributeNames"}
     mode = channel.get("InputMode", "File")
     return channel | {
-        "DataSource": {"S3DataSource": kept | {"S3DataType": "S3Prefix"}},
+        "DataSource": {"S3DataSource": local_source | {"S3DataType": "S3Prefix"}},
         "InputMode": "File" if mode == "Pipe" else mode,
     }
 
 
 def _local_folder(channel: Request, local: LocalRun) -> Request:
-    """What was named for the channel; else the local cloud knows the file system."""
+    """The local folder of the channel, or its own file system if no folder is set."""
     source: Request = channel["DataSource"]["FileSystemDataSource"]
     folder = local.data.get(channel["ChannelName"])
     if folder is None:
@@ -118,9 +118,9 @@ def _local_folder(channel: Request, local: LocalRun) -> Request:
 
 
 def without_namespaces(spec: JobSpec, reason: str) -> Iterator[str]:
-    """What a run cannot do because its hosts have no namespaces, for a reason."""
-    yield f"hosts of their own: {reason}"
+    """The parts that are not simulated if hosts have no namespaces of their own, because of ``reason``."""
+    yield f"separate hosts: {reason}"
     systems = (FsxChannel, EfsChannel)
     protected = [name for name, one in spec.channels.items() if isinstance(one, systems) and one.access == "ro"]
     if protected:
-        yield f"access of {', '.join(sorted(protected))}: such hosts can write to the folders"
+        yield f"read-only access of {', '.join(sorted(protected))}: the hosts can write to the folders"

@@ -1,4 +1,4 @@
-"""Where each value of a job came from."""
+"""The source of each value of a job."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ from typing import Any
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.section import Section
 from smdp_launch.jobfile.model.spec import JobSpec
-from smdp_launch.jobfile.yaml.document import Document, Layer, Location
+from smdp_launch.jobfile.yaml.document import ConfigSource, Document, Location
 
 
 @dataclass(frozen=True)
 class Origin:
-    """One value. ``place`` is file:line:column, the flag or the variable; None for what is built in or a
-    mapping says."""
+    """The origin of one value.
+
+    Args:
+        place: file:line:column, the flag or the variable; None for a built-in default and for a value of a mapping.
+    """
 
     key: str
     value: Any
-    layer: Layer
+    source: ConfigSource
     place: str | None
 
     def to_json(self) -> dict[str, Any]:
-        return {"key": self.key, "value": self.value, "layer": self.layer.value, "place": self.place}
+        return {"key": self.key, "value": self.value, "layer": self.source.value, "place": self.place}
 
 
 def origins(spec: JobSpec, document: Document) -> tuple[Origin, ...]:
-    """Every value of the job, in the order of the schema; those that nobody gave and that mean "none" are left out."""
+    """Every value of the job, in the order of the schema, except empty built-in defaults."""
     return tuple(
         _origin(document, at, value)
         for at, value in _leaves(spec, ())
-        if document.written(at) or value not in (None, {}, [])
+        if document.is_written(at) or value not in (None, {}, [])
     )
 
 
@@ -58,10 +61,10 @@ def _values(value: Any, at: Location) -> Iterator[tuple[Location, Any]]:
 
 
 def _origin(document: Document, at: Location, value: Any) -> Origin:
-    layer = document.origin(at)
+    source = document.source_of(at)
     key = ".".join(str(part) for part in at)
-    if layer in {Layer.BUILT_IN, Layer.PYTHON}:
-        return Origin(key, value, layer, None)
+    if source in {ConfigSource.BUILT_IN, ConfigSource.PYTHON}:
+        return Origin(key, value, source, None)
     span = document.entry(at).value
-    # A flag or a variable is one line: its name is the place.
-    return Origin(key, value, layer, span.file if layer in {Layer.FLAG, Layer.ENVIRONMENT, Layer.AWS} else str(span))
+    # A flag or a variable has no lines: its name is the place.
+    return Origin(key, value, source, span.file if source.is_transient else str(span))

@@ -1,4 +1,4 @@
-"""The plan: everything that will be submitted, and what follows from it. Plain data; whoever prints it is elsewhere."""
+"""The plan: everything that a launch submits, and its consequences. Plain data; nothing here prints."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.notebook_view import NotebookView
 from smdp_launch.planning.consequences import Batch, Billing, ImageFacts, batch, billing, image_facts, side_effects
 from smdp_launch.planning.origins import Origin
-from smdp_launch.planning.rehearsed import Rehearsed
+from smdp_launch.planning.past_rehearsals import PastRehearsal
 from smdp_launch.request.build import PLAN_TAG, Request
 from smdp_launch.request.ranks import Rank
 from smdp_launch.rules.request.placeholders import Placeholder
 from smdp_launch.source.scan import SourceTree
 
-#: Version of the JSON form (docs/plan.md); raised when a member changes its meaning or goes.
+#: Version of the JSON form (docs/reference/plan.md); raised when a field changes its meaning or is removed.
 PLAN_VERSION = 2
 
 
 @dataclass(frozen=True)
 class LocalRun:
-    """What a run on this machine does otherwise.
+    """The options of a local run.
 
     Args:
-        data: channel to the folder or file that plays it.
-        not_honoured: one sentence for each thing in the job that this run cannot do.
-        containers: whether its hosts run from the job's image.
-        network: speed of each host's link, such as ``1gbit``; None for as fast as this machine is.
-        cuda_on_cpu: whether CUDA is imitated in its workers.
-        fault: what is to happen to the job, if it is a rehearsal.
+        data: channel to the folder or file with its data.
+        not_simulated: one sentence for each part of the job that the run does not simulate.
+        containers: whether the hosts run from the job's image.
+        network: speed of each host's link, such as ``1gbit``; None for no limit.
+        cuda_on_cpu: whether workers get an emulation of CUDA.
+        fault: the fault to inject, if the run is a rehearsal.
     """
 
     hosts: int
     workers_per_host: int
     data: Mapping[str, Path] = field(default_factory=dict)
-    not_honoured: tuple[str, ...] = ()
+    not_simulated: tuple[str, ...] = ()
     containers: bool = False
     network: str | None = None
     cuda_on_cpu: bool = False
@@ -50,14 +50,14 @@ class LocalRun:
 
 @dataclass(frozen=True)
 class Plan(NotebookView):
-    """One job, ready to be submitted, and what will follow from it.
+    """One job, ready to be submitted, and its consequences.
 
     Args:
-        script_arguments: the command line as the script will see it.
-        origins: where each value came from; empty for a plan that was read from a file.
+        script_arguments: the command line that the script gets.
+        origins: the source of each value; empty for a plan that was read from a file.
         placeholders: the values to fill in before a launch on AWS.
-        launch_problems: the same as diagnostics, with which a launch on AWS is refused.
-        rehearsals: what was rehearsed of the same job, the newest of each kind.
+        launch_problems: the placeholders as diagnostics, with which a launch on AWS is refused.
+        rehearsals: the newest rehearsal of each kind for the same job.
     """
 
     job: str
@@ -74,7 +74,7 @@ class Plan(NotebookView):
     diagnostics: tuple[Diagnostic, ...] = ()
     placeholders: tuple[Placeholder, ...] = ()
     launch_problems: tuple[Diagnostic, ...] = ()
-    rehearsals: tuple[Rehearsed, ...] = ()
+    rehearsals: tuple[PastRehearsal, ...] = ()
 
     @property
     def hash(self) -> str:
@@ -144,7 +144,8 @@ class Plan(NotebookView):
             "hosts": self.local.hosts,
             "workers_per_host": self.local.workers_per_host,
             "data": {name: str(path) for name, path in self.local.data.items()},
-            "not_honoured": list(self.local.not_honoured),
+            "not_simulated": list(self.local.not_simulated),
+            "not_honoured": list(self.local.not_simulated),  # deprecated: the old name of the same field
         }
 
 
@@ -153,7 +154,7 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def refused_json(job_file: str, diagnostics: list[Diagnostic]) -> dict[str, Any]:
-    """The same form when there is no plan to show."""
+    """The JSON output if there is no plan."""
     return {
         "plan": PLAN_VERSION,
         "job_file": job_file,

@@ -1,13 +1,13 @@
-"""A checked job's path to its plan."""
+"""Make the plan of a checked job."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime
+import secrets
+from datetime import datetime, timezone
 
 from smdp_launch.checking.inputs import LocalRequest, local_paths
-from smdp_launch.checking.job import CheckedJob, launch_problems
-from smdp_launch.planning.local import local_request, not_honoured, without_namespaces
+from smdp_launch.checking.job import CheckedJob
+from smdp_launch.planning.local import local_request, not_simulated_locally, without_namespaces
 from smdp_launch.planning.origins import origins
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.request.batch import script_hyperparameters, workers_per_host
@@ -17,18 +17,22 @@ from smdp_launch.request.names import job_name
 from smdp_launch.request.ranks import rank_map
 
 
-def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | None = None) -> Plan:
+def make_plan(
+    job: CheckedJob, now: datetime | None = None, suffix: int | None = None, local: LocalRun | None = None
+) -> Plan:
     """The plan of a job without errors.
 
     Args:
-        now, suffix: what makes the job's name its own (``request.names.job_name``).
-        local: for a run on this machine; changes the request's instance count and environment.
+        now, suffix: for the job's unique name (``request.names.job_name``); the current time and a random number by
+            default.
+        local: the options of a local run, which change the request's instance count and environment.
 
     Raises:
         JobFileRefused: the job has errors.
     """
     spec, source = job.require()
-    name = job_name(spec.name, now, suffix)
+    now = now if now is not None else datetime.now(timezone.utc)
+    name = job_name(spec.name, now, suffix if suffix is not None else secrets.randbelow(1 << 16))
     request = training_request(spec, source, name)
     hosts, workers = spec.compute.instance_count, workers_per_host(spec)
     if local is not None:
@@ -48,24 +52,32 @@ def make_plan(job: CheckedJob, now: datetime, suffix: int, local: LocalRun | Non
         origins=origins(spec, job.loaded.document),
         diagnostics=job.diagnostics,
         placeholders=job.placeholders,
-        launch_problems=tuple(launch_problems(job)),
+        launch_problems=job.launch_problems,
     )
 
 
-def local_run(job: CheckedJob, asked: LocalRequest, cores: int) -> LocalRun:
-    """How the job runs on a machine of ``cores`` cores: as asked, else as many of its hosts and workers as fit."""
+def local_run(job: CheckedJob, options: LocalRequest, cores: int, namespace_problem: str | None = None) -> LocalRun:
+    """The options of a local run of a job without errors.
+
+    Args:
+        options: the requested hosts and workers; by default as many of the job's own as fit the machine.
+        cores: of this machine.
+        namespace_problem: the reason why hosts cannot have their own namespaces; None if they can.
+
+    Raises:
+        JobFileRefused: the job has errors.
+    """
     spec, source = job.require()
-    hosts = asked.hosts or min(spec.compute.instance_count, 4)
-    workers = asked.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
+    hosts = options.hosts or min(spec.compute.instance_count, 4)
+    workers = options.workers_per_host or max(1, min(workers_per_host(spec), cores // hosts))
     request = training_request(spec, source, spec.name)
-    told = not_honoured(spec, request, hosts, workers, containers=asked.containers, rehearses=asked.rehearses)
-    left_out = tuple(told)
-    data = local_paths(job.loaded, spec, asked)
-    return LocalRun(hosts, workers, data, left_out, asked.containers, asked.network, asked.cuda_on_cpu)
-
-
-def with_isolation(run: LocalRun, job: CheckedJob, refusal: str | None) -> LocalRun:
-    """The same run, with what it does not honour if hosts are refused namespaces here for some reason."""
-    spec, _ = job.require()
-    left_out = without_namespaces(spec, refusal) if refusal is not None else ()
-    return replace(run, not_honoured=(*run.not_honoured, *left_out))
+    not_simulated = [
+        *not_simulated_locally(
+            spec, request, hosts, workers, containers=options.containers, rehearses=options.rehearses
+        ),
+        *(without_namespaces(spec, namespace_problem) if namespace_problem is not None else ()),
+    ]
+    data = local_paths(job.loaded, spec, options)
+    return LocalRun(
+        hosts, workers, data, tuple(not_simulated), options.containers, options.network, options.cuda_on_cpu
+    )

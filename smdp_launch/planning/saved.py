@@ -1,4 +1,4 @@
-"""A plan in a file: what ``plan --out`` wrote is submitted byte for byte, or not at all."""
+"""Plans in files: a launch submits the output of ``plan --out`` byte for byte, or refuses it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from smdp_launch.checking.inputs import MB
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.model.spec import JobSpec
+from smdp_launch.planning.past_rehearsals import PastRehearsal
 from smdp_launch.planning.plan import PLAN_VERSION, Plan
-from smdp_launch.planning.rehearsed import Rehearsed
 from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
 from smdp_launch.request.cost import instance_types
@@ -23,17 +23,17 @@ from smdp_launch.request.ranks import rank_map
 from smdp_launch.source.scan import SourceTree, normal_name, scan_source
 from smdp_launch.source.script.outputs import output_folders
 
-_LARGEST = 16 << 20
+_MAX_BYTES = 16 << 20
 
 
 def save(plan: Plan, path: Path) -> None:
-    """Write ``plan`` to ``path``, which only its owner may read: a plan holds account numbers and names.
+    """Write ``plan`` to ``path``, readable only by its owner, because a plan contains account numbers and names.
 
     Raises:
         EnvironmentProblem: it cannot be written.
     """
     data = plan.to_json()
-    data["source"]["folder"] = str(plan.source.folder.absolute())  # it may be launched from elsewhere
+    data["source"]["folder"] = str(plan.source.folder.absolute())  # the plan can be launched from another folder
     text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
     try:
         path.touch(mode=0o600)
@@ -43,7 +43,7 @@ def save(plan: Plan, path: Path) -> None:
 
 
 def is_saved_plan(path: Path) -> bool:
-    """A plan is JSON and a job file is YAML: the first character tells."""
+    """Whether ``path`` has a plan, which is JSON, and not a job file: the first character shows it."""
     try:
         with path.open("rb") as file:
             return path.suffix == ".json" and file.read(64).lstrip()[:1] == b"{"
@@ -52,10 +52,10 @@ def is_saved_plan(path: Path) -> bool:
 
 
 def load(path: Path) -> Plan:
-    """The plan in ``path``, if it still is what would be submitted.
+    """Read the plan in ``path``.
 
     Raises:
-        Refused: it is no plan of this version, was changed, or the source folder was.
+        Refused: it is not a plan of this version, or the plan or its source folder has changed.
     """
     data = _read(path)
     try:
@@ -73,21 +73,21 @@ def load(path: Path) -> Plan:
             source=_scanned(folder, spec),
             script_arguments=arguments,
             prices=_prices(spec, data["billing"]),
-            rehearsals=tuple(Rehearsed.of(one) for one in data.get("rehearsals", [])),
+            rehearsals=tuple(PastRehearsal.from_json(one) for one in data.get("rehearsals", [])),
         )
         stated = plan.hash
     except (KeyError, TypeError, ValueError, StopIteration, ValidationError) as error:
         raise Refused(
-            f"{path} is no whole plan ({type(error).__name__}: {error}); make it anew with plan --out"
+            f"{path} is not a complete plan ({type(error).__name__}: {error}); write a new one with plan --out"
         ) from None
     _refuse_changed_source(path, plan.source, sha256, {str(one["name"]): int(one["bytes"]) for one in files})
     if job != request.get("TrainingJobName") or plan_hash(request, plan.source) != stated or data["hash"] != stated:
-        raise Refused(f"{path} was changed after it was made: its hash does not fit; make it anew with plan --out")
+        raise Refused(f"{path} was changed: its hash does not match its content; write a new plan with plan --out")
     return plan
 
 
 def _prices(spec: JobSpec, billing: dict[str, Any]) -> PriceTable | None:
-    """The price that the plan was made with; the table itself may have changed since."""
+    """The price in the plan. The price table itself may have changed."""
     if billing["price"] is None:
         return None
     source, _, day = str(billing["price_source"]).rpartition(", ")
@@ -97,24 +97,26 @@ def _prices(spec: JobSpec, billing: dict[str, Any]) -> PriceTable | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        raw = path.read_bytes()[: _LARGEST + 1]
-        data = json.loads(raw) if len(raw) <= _LARGEST else None
+        raw = path.read_bytes()[: _MAX_BYTES + 1]
+        data = json.loads(raw) if len(raw) <= _MAX_BYTES else None
     except OSError as error:
         raise EnvironmentProblem(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict) or "plan" not in data:
-        raise Refused(f"{path} is no plan of smdp-launch; plan --out writes one")
+        raise Refused(f"{path} is not a plan of smdp-launch; write one with plan --out")
     if data["plan"] != PLAN_VERSION:
-        raise Refused(f"{path} is a plan of form {data['plan']!r}, and this version reads {PLAN_VERSION}: make it anew")
+        raise Refused(f"{path} is a plan of version {data['plan']!r}, not {PLAN_VERSION}; write a new one")
     if data.get("local") is not None or data.get("request") is None:
         raise Refused(f"{path} is not the plan of a launch on AWS")
     return data
 
 
 def require_unchanged(plan: Plan) -> None:
-    """Raises:
-    Refused: the source folder is no longer what ``plan`` was made of.
+    """Check the source folder.
+
+    Raises:
+        Refused: it has changed since ``plan`` was made.
     """
     now = _scanned(plan.source.folder, plan.spec)
     then = {one.name: one.size for one in plan.source.files}
@@ -130,8 +132,8 @@ def _refuse_changed_source(path: Path | str, now: SourceTree, sha256: str, then:
     if now.exists and now.sha256 == sha256:
         return
     if not now.exists:
-        raise Refused(f"the source folder {now.folder} of {path} is gone")
+        raise Refused(f"the source folder {now.folder} of {path} does not exist any more")
     sizes = {one.name: one.size for one in now.files}
     changed = sorted(name for name in {*sizes, *then} if sizes.get(name) != then.get(name))
     what = ", ".join(changed[:5]) if changed else "the content or mode of a file"
-    raise Refused(f"the source folder {now.folder} changed since {path} was made: {what}; make the plan anew")
+    raise Refused(f"the source folder {now.folder} changed since {path} was made: {what}; make a new plan")

@@ -1,1 +1,1 @@
-"""Rehearsals: local runs with an injected fault, the verdict on each, and its report."""
+"""Rehearsals: local runs with an injected fault, their verdicts and reports."""

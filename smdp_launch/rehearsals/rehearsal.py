@@ -1,6 +1,6 @@
-"""A rehearsal: a job of the local cloud that a fault meets, what was seen of it, and whether it came through.
+"""The record of a rehearsal: a local job with an injected fault, its events, and the verdict on it.
 
-What is seen comes from the follower alone, so a verdict rests on what the service and the hosts have said.
+The events are those of the follower, so the verdict depends only on what the service and the hosts have reported.
 """
 
 from __future__ import annotations
@@ -12,68 +12,17 @@ from typing import Any, Literal
 
 from smdp_launch.catalog.faults import EVENT, Fault, Kind
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.follow import Ended, Seen, StatusChanged
+from smdp_launch.jobs.follow import Ended, FollowEvent, StatusChanged
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
-from smdp_launch.planning.rehearsed import REHEARSAL_VERSION
+from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION
+from smdp_launch.rehearsals.texts import describe_fault, refused_calls, whole_number
 from smdp_launch.units import count
 
 _WARNING = "smdp: warning: "
-_THINNED = 100  # milliseconds between two steps that are kept for the timeline
+_STEP_GAP = 100  # milliseconds between two recorded steps of the timeline
 
 Row = tuple[str, str]
-
-
-_PLATFORM: dict[Kind, str] = {
-    "spot": "AWS takes the instances back: all hosts get SIGTERM and are gone 120 s later. When there is capacity again"
-    " the job starts on other hosts, with the checkpoints that had reached S3 in their folder. The time between is not"
-    " billed.",
-    "resume": "a stop, max_run or a failure ends the job for good: all hosts get SIGTERM and are gone 120 s later."
-    " `smdp-launch resume` then launches a new job with the checkpoints that had reached S3 in its folder.",
-    "kill": "the system kills a process that asks for more memory than there is. The platform does not start it again:"
-    " the job is billed until its processes end, or until max_run.",
-    "slow": "a disk, a network or a neighbour holds one worker up, and with it all that wait for its gradients.",
-    "late": "a host starts when its instance and image have come; the others wait for it: the entrypoint for its"
-    " address, up to SMDP_HOSTS_TIMEOUT, and the script in its process group, up to the timeout of that.",
-    "throttle": "AWS refuses calls that come too often, to SageMaker, CloudWatch and S3: those of who follows the job"
-    " and those of its script.",
-    "expire": "the credentials of who follows the job expire after hours, those of the job's role too. The role's are"
-    " replaced in time for clients that ask again; the person logs in again.",
-}
-
-
-def platform(kind: Kind) -> str:
-    """What happens to the job on the platform."""
-    return _PLATFORM[kind]
-
-
-def announced(fault: Fault) -> str:
-    """What will happen here, and when."""
-    at = {
-        "spot": f"the hosts go ({_notice(fault)}) and come back {fault.seconds:g} s later",
-        "resume": f"the job is stopped ({_notice(fault)}), and a new one goes on from its checkpoints",
-        "kill": f"rank {fault.rank} on {fault.host} is killed",
-        "slow": f"rank {fault.rank} on {fault.host} stands still for {fault.seconds:g} s",
-        "late": f"{fault.host} starts {fault.seconds:g} s after the others",
-        "throttle": f"three of four calls are refused for {fault.seconds:g} s",
-        "expire": f"who follows is refused for {fault.seconds:g} s, and the role gets new credentials",
-    }[fault.kind]
-    return f"{at}{_moment(fault)}"
-
-
-def _notice(fault: Fault) -> str:
-    return f"SIGTERM, {fault.grace:g} s to end" if fault.grace else "without notice"
-
-
-def _moment(fault: Fault) -> str:
-    if fault.kind == "late":
-        return ""
-    if fault.after is not None:
-        return f", {fault.after:g} s after training has begun"
-    if fault.step is not None:
-        return f", once step {fault.step} is reported"
-    return ", once a checkpoint is kept" if fault.kind in ("spot", "resume") else ", once a step is reported"
-
 
 Result = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
@@ -81,9 +30,9 @@ Result = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 @dataclass(frozen=True)
 class Verdict:
     """Args:
-    result: INCONCLUSIVE where the job did not meet the fault, or somebody stopped it: that says nothing of the job.
+    result: INCONCLUSIVE if the fault was not injected, or the user stopped the job: the job was not tested.
     reason: one sentence.
-    evidence: what was seen and measured, a name and a value each.
+    evidence: names and values of what was reported and measured.
     """
 
     result: Result
@@ -97,10 +46,10 @@ class Verdict:
 
 @dataclass
 class Rehearsal:
-    """What is seen of a job that is to meet ``fault``.
+    """Records the events of a job that gets ``fault``.
 
     Args:
-        within: seconds in which a job must have ended that cannot go on; afterwards it is stopped.
+        within: seconds after the fault in which a job that cannot continue must end; it is stopped then.
         clock: seconds since 1970.
     """
 
@@ -108,49 +57,49 @@ class Rehearsal:
     within: float
     clock: Callable[[], float] = time.time
     changes: list[StatusChanged] = field(default_factory=list)
-    struck: list[JobEvent] = field(default_factory=list)
-    steps: list[tuple[int, int]] = field(default_factory=list)  # thinned: milliseconds since 1970, and the step
-    step_first: int | None = None  # the first that was reported at all
-    step_before: int | None = None  # the furthest that was reported before the job had to begin again
-    step_after: int | None = None  # the first that was reported when it had begun again
+    fault_events: list[JobEvent] = field(default_factory=list)
+    steps: list[tuple[int, int]] = field(default_factory=list)  # a sample: milliseconds since 1970, and the step
+    step_first: int | None = None  # the first reported step
+    step_before: int | None = None  # the highest step reported before the restart
+    step_after: int | None = None  # the first step reported after the restart
     restorations: list[JobEvent] = field(default_factory=list)
-    restored: int = 0  # files of checkpoints that the hosts found when they began again
-    named: str | None = None  # the first warning that names the rank that is struck
+    restored: int = 0  # checkpoint files that the restarted hosts have
+    named: str | None = None  # the first warning that names the rank of the fault
     outcome: Outcome | None = None
     gave_up: bool = False
     refused: str | None = None  # why the job could not be resumed
 
-    def see(self, seen: Seen) -> None:
-        if isinstance(seen, StatusChanged):
-            self.changes.append(seen)
-        elif isinstance(seen, JobEvent):
-            self._hear(seen)
-        elif isinstance(seen, LogLine) and self.named is None and self._names_victim(seen.text):
-            self.named = seen.text
-        elif isinstance(seen, Ended):
-            self.outcome = seen.outcome
+    def observe(self, event: FollowEvent) -> None:
+        if isinstance(event, StatusChanged):
+            self.changes.append(event)
+        elif isinstance(event, JobEvent):
+            self._observe_job_event(event)
+        elif isinstance(event, LogLine) and self.named is None and self._names_victim(event.text):
+            self.named = event.text
+        elif isinstance(event, Ended):
+            self.outcome = event.outcome
 
-    def has_waited(self) -> bool:
-        """Whether the job should have ended by now and has not; said once."""
+    def should_stop(self) -> bool:
+        """Whether the job should have ended by now and must be stopped. True only once."""
         has_ended = bool(self.changes) and self.changes[-1].status in ENDED
-        if self.fault.kind != "kill" or self.gave_up or has_ended or not self.has_told("killed"):
+        if self.fault.kind != "kill" or self.gave_up or has_ended or not self.has_reported("killed"):
             return False
-        self.gave_up = self.clock() > self.struck[0].time_ms / 1000 + self.within
+        self.gave_up = self.clock() > self.fault_events[0].time_ms / 1000 + self.within
         return self.gave_up
 
     @property
     def trained_ms(self) -> list[int]:
-        """When the hosts were started, each time; a status is told again when its message changes."""
+        """The times of each start of training. A status is reported again when its message changes."""
         return sorted({one.time_ms for one in self.changes if one.status == "Training"})
 
-    def _hear(self, event: JobEvent) -> None:
+    def _observe_job_event(self, event: JobEvent) -> None:
         if event.name == EVENT:
-            self.struck.append(event)
-        elif event.name == "checkpoints_restored" and self.struck:
-            self.restored = _count(event.fields.get("files")) or 0
+            self.fault_events.append(event)
+        elif event.name == "checkpoints_restored" and self.fault_events:
+            self.restored = whole_number(event.fields.get("files")) or 0
             self.restorations.append(event)
         elif event.name == "step":
-            step = _count(event.fields.get("step"))
+            step = whole_number(event.fields.get("step"))
             if step is not None:
                 self._note_step(event.time_ms, step)
 
@@ -159,193 +108,157 @@ class Rehearsal:
         began = self.trained_ms
         if len(began) > 1 and time_ms >= began[1]:
             self.step_after = self.step_after if self.step_after is not None else step
-        elif not self.struck or self.fault.kind in ("spot", "resume"):
+        elif not self.fault_events or self.fault.kind in ("spot", "resume"):
             self.step_before = max(step, self.step_before or 0)
-        if not self.steps or time_ms >= self.steps[-1][0] + _THINNED:
+        if not self.steps or time_ms >= self.steps[-1][0] + _STEP_GAP:
             self.steps.append((time_ms, step))
 
     def _names_victim(self, text: str) -> bool:
-        waits = text.partition(_WARNING)[2].partition("waiting for ")[2]
-        return bool(self.struck) and f"rank {self.fault.rank} (" in waits
+        waiting_for = text.partition(_WARNING)[2].partition("waiting for ")[2]
+        return bool(self.fault_events) and f"rank {self.fault.rank} (" in waiting_for
 
-    def has_told(self, what: str) -> bool:
-        """Whether the local cloud has said that it did this."""
-        return any(one.fields.get("what") == what for one in self.struck)
+    def has_reported(self, what: str) -> bool:
+        """Whether the local cloud has reported this action."""
+        return any(one.fields.get("what") == what for one in self.fault_events)
 
     def verdict(self) -> Verdict:
-        """Of a job that has ended."""
+        """Raises:
+        ValueError: the job has not ended.
+        """
         if self.outcome is None:
             raise ValueError("the job has not ended")
         evidence = tuple(_evidence(self, self.outcome))
         try:
             _require_fault(self, self.outcome)
             return Verdict("PASS", _JUDGES[self.fault.kind](self, self.outcome), evidence)
-        except _FellShort as short:
-            return Verdict("FAIL", str(short), evidence)
+        except _Failed as cause:
+            return Verdict("FAIL", str(cause), evidence)
         except _Inconclusive as cause:
             return Verdict("INCONCLUSIVE", str(cause), evidence)
 
-    def seconds_since_struck(self) -> float | None:
-        """Until the job's end."""
-        if not self.struck or not self.changes:
+    def seconds_after_fault(self) -> float | None:
+        """From the fault to the job's end."""
+        if not self.fault_events or not self.changes:
             return None
-        return (self.changes[-1].time_ms - self.struck[0].time_ms) / 1000
+        return (self.changes[-1].time_ms - self.fault_events[0].time_ms) / 1000
 
     def to_json(self) -> dict[str, Any]:
-        judged = self.verdict()
+        verdict = self.verdict()
         return {
             "rehearsal": REHEARSAL_VERSION,
             "kind": self.fault.kind,
-            "verdict": judged.result,
-            "passed": judged.passed,
-            "reason": judged.reason,
-            "evidence": [{"name": name, "value": value} for name, value in judged.evidence],
+            "verdict": verdict.result,
+            "passed": verdict.passed,
+            "reason": verdict.reason,
+            "evidence": [{"name": name, "value": value} for name, value in verdict.evidence],
         }
 
 
-def told_fault(event: JobEvent) -> str:
-    """What the local cloud did to the job, in words."""
-    fields, host = event.fields, event.fields.get("host", event.host)
-    what, rank = str(fields.get("what")), f"rank {fields.get('rank')} on {host}"
-    if what == "interrupted":
-        grace = fields.get("grace")
-        return (
-            f"SIGTERM to all hosts, {grace:g} s to end"
-            if isinstance(grace, float | int) and grace
-            else "all hosts gone"
-        )
-    if what == "job_stopped":
-        return "SIGTERM to all hosts: the job is stopped"
-    if what == "refused":
-        return f"calls are refused for {fields.get('seconds')} s"
-    if what == "answered":
-        counts = ", ".join(f"{count(number, 'call')} of {name}" for name, number in sorted(_refused(event).items()))
-        return f"calls are answered again; refused were {counts or 'none'}"
-    if what == "late":
-        return f"{host} starts now, {fields.get('seconds')} s late"
-    done = {"killed": "killed", "stopped": "stopped", "continued": "goes on", "missed": "had ended already"}
-    return f"{rank} {done.get(what, what)}"
-
-
-def _refused(event: JobEvent) -> dict[str, int]:
-    """Calls by service."""
-    told = event.fields.get("refused")
-    found = {str(name): _count(number) for name, number in told.items()} if isinstance(told, dict) else {}
-    return {name: number for name, number in found.items() if number is not None}
-
-
-def _count(value: object) -> int | None:
-    """One that can be drawn; a script may send anything."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
-
-
-class _FellShort(Exception):
+class _Failed(Exception):
     """The message is the verdict's reason."""
 
 
 class _Inconclusive(Exception):
-    """The same, where the job was not put to the test."""
+    """The message is the verdict's reason: the job was not tested."""
 
 
-def _require_fault(seen: Rehearsal, ended: Outcome) -> None:
+def _require_fault(rehearsal: Rehearsal, ended: Outcome) -> None:
     """Raises:
-    _Inconclusive: the job did not meet the fault, or was stopped for another reason.
+    _Inconclusive: the fault was not injected, or the job was stopped for another reason.
     """
-    if seen.has_told("missed"):
-        raise _Inconclusive(f"the fault was not injected: rank {seen.fault.rank} had ended before")
-    if ended.exit_code is ExitCode.JOB_STOPPED and not seen.gave_up and seen.refused is None:
-        raise _Inconclusive("the job was stopped before it could show anything")
-    if not seen.struck and seen.fault.kind != "late":
-        raise _Inconclusive(f"the fault was not injected: {_too_early(seen, ended)}")
+    if rehearsal.has_reported("missed"):
+        raise _Inconclusive(f"the fault was not injected: rank {rehearsal.fault.rank} had exited before")
+    if ended.exit_code is ExitCode.JOB_STOPPED and not rehearsal.gave_up and rehearsal.refused is None:
+        raise _Inconclusive("the job was stopped before there was a result")
+    if not rehearsal.fault_events and rehearsal.fault.kind != "late":
+        raise _Inconclusive(f"the fault was not injected: {_ended_early(rehearsal, ended)}")
 
 
-def _too_early(seen: Rehearsal, ended: Outcome) -> str:
-    """Why the moment of the fault did not come, and how to choose one that does."""
-    fault, last = seen.fault, seen.steps[-1][1] if seen.steps else None
+def _ended_early(rehearsal: Rehearsal, ended: Outcome) -> str:
+    """Why the job ended before its fault, and how to set another time for the fault."""
+    fault, last = rehearsal.fault, rehearsal.steps[-1][1] if rehearsal.steps else None
     trained = f" after {ended.training_seconds} s of training" if ended.training_seconds is not None else ""
-    told = f"the job {ended.summary}{trained}"
+    text = f"the job {ended.summary}{trained}"
     if ended.status == "Failed":
-        return f"{told} by itself"
+        return f"{text} by itself"
     if fault.after is not None:
-        return f"{told}, and --after asks for {fault.after:g} s"
+        return f"{text}, and --after is {fault.after:g} s"
     reported = (
         f"the last step that its script reported was {last}" if last is not None else "its script reported no step"
     )
     if fault.step is not None:
-        return f"{told}, and {reported}; --at asks for step {fault.step}"
+        return f"{text}, {reported}, and --at is step {fault.step}"
     if last is not None:
-        return f"{told}, before a checkpoint was kept; name a moment with --at @STEP or --after SECONDS"
-    return f"{told}, and {reported} (docs/events.md); report steps, or name a moment with --after SECONDS"
+        return f"{text}, before a checkpoint was saved; set a time with --at @STEP or --after SECONDS"
+    return f"{text}, and {reported} (docs/reference/events.md); report steps, or set a time with --after SECONDS"
 
 
-def _judge_spot(seen: Rehearsal, ended: Outcome) -> str:
-    return _judge_second(seen, ended, "the job came back")
+def _judge_resume(rehearsal: Rehearsal, ended: Outcome) -> str:
+    if rehearsal.refused is not None:
+        raise _Failed(f"the job could not be resumed: {rehearsal.refused}")
+    return _judge_restart(rehearsal, ended, "the job was resumed")
 
 
-def _judge_resume(seen: Rehearsal, ended: Outcome) -> str:
-    if seen.refused is not None:
-        raise _FellShort(f"the job could not be resumed: {seen.refused}")
-    return _judge_second(seen, ended, "the job was resumed")
-
-
-def _judge_second(seen: Rehearsal, ended: Outcome, came: str) -> str:
-    """Of hosts that were to be started a second time."""
-    if len(seen.trained_ms) < 2:
-        raise _FellShort(f"the job did not come back: it {ended.summary}")
+def _judge_restart(rehearsal: Rehearsal, ended: Outcome, restarted: str = "the job restarted") -> str:
+    if len(rehearsal.trained_ms) < 2:
+        raise _Failed(f"the job did not restart: it {ended.summary}")
     if ended.status != "Completed":
-        raise _FellShort(f"{came} and {ended.summary}")
-    first, before, after = seen.step_first, seen.step_before, seen.step_after
-    if not seen.restored:
-        again = f", and all {before} steps were done again" if before else ""
-        raise _FellShort(f"no checkpoint had been kept when the hosts went{again}")
+        raise _Failed(f"{restarted} and {ended.summary}")
+    first, before, after = rehearsal.step_first, rehearsal.step_before, rehearsal.step_after
+    if not rehearsal.restored:
+        repeated = f", and all {before} steps were repeated" if before else ""
+        raise _Failed(f"no checkpoint had been saved when the hosts were stopped{repeated}")
     if after is None:
-        raise _FellShort(f"{came} and completed, and no step was reported that would show whether it went on")
+        raise _Failed(f"{restarted} and completed, but it reported no step, so it is unknown whether it continued")
     if first is not None and before is not None and after <= first < before:
-        raise _FellShort(f"the script began again at step {after}: its checkpoints were there, it does not load them")
-    return f"{came}, went on at step {after} and completed"
+        raise _Failed(
+            f"the script started again at step {after}: it does not load the checkpoints, which were restored"
+        )
+    return f"{restarted}, continued at step {after} and completed"
 
 
-def _judge_kill(seen: Rehearsal, ended: Outcome) -> str:
-    who = f"rank {seen.fault.rank}"
-    if seen.gave_up or (seen.seconds_since_struck() or 0.0) > seen.within:
-        raise _FellShort(f"{seen.within:g} s after {who} was killed the job still ran, and would be paid for")
+def _judge_kill(rehearsal: Rehearsal, ended: Outcome) -> str:
+    rank = f"rank {rehearsal.fault.rank}"
+    if rehearsal.gave_up or (rehearsal.seconds_after_fault() or 0.0) > rehearsal.within:
+        raise _Failed(f"the job still ran {rehearsal.within:g} s after {rank} was killed, and would be billed")
     if ended.status != "Failed":
-        raise _FellShort(f"the job {ended.summary}, though {who} had been killed: its share is missing")
-    if f"{who} " not in ended.reason:
-        raise _FellShort(f"the job failed, and its FailureReason does not name {who}")
-    return f"the job ended by itself, and its FailureReason names {who}"
+        raise _Failed(f"the job {ended.summary} although {rank} had been killed: that rank's work is missing")
+    if f"{rank} " not in ended.reason:
+        raise _Failed(f"the job failed, but its FailureReason does not name {rank}")
+    return f"the job ended by itself, and its FailureReason names {rank}"
 
 
-def _judge_slow(seen: Rehearsal, ended: Outcome) -> str:
-    who, pause = f"rank {seen.fault.rank}", f"{seen.fault.seconds:g} s"
+def _judge_slow(rehearsal: Rehearsal, ended: Outcome) -> str:
+    rank, pause = f"rank {rehearsal.fault.rank}", f"{rehearsal.fault.seconds:g} s"
     if ended.status != "Completed":
-        raise _FellShort(f"the job {ended.summary} after {who} had stood still for {pause}")
-    if seen.named is None:
-        raise _FellShort(f"nobody said that {who} stood still for {pause}: no other rank waited long enough for it")
-    return f"the others named {who} while it stood still, and the job went on and completed"
+        raise _Failed(f"the job {ended.summary} after {rank} was paused for {pause}")
+    if rehearsal.named is None:
+        raise _Failed(f"no rank reported that {rank} was paused for {pause}: none waited for it long enough")
+    return f"the other ranks named {rank} while it was paused, and the job continued and completed"
 
 
-def _judge_late(seen: Rehearsal, ended: Outcome) -> str:
+def _judge_late(rehearsal: Rehearsal, ended: Outcome) -> str:
+    host, seconds = rehearsal.fault.host, f"{rehearsal.fault.seconds:g} s"
     if ended.status != "Completed":
-        came = "after" if seen.struck else "before"
-        raise _FellShort(f"the job {ended.summary} {came} {seen.fault.host} came, {seen.fault.seconds:g} s late")
-    return f"the others waited {seen.fault.seconds:g} s for {seen.fault.host}, and the job completed"
+        when = "after" if rehearsal.fault_events else "before"
+        raise _Failed(f"the job {ended.summary} {when} {host} started, {seconds} late")
+    return f"the other hosts waited {seconds} for {host}, and the job completed"
 
 
-def _judge_refused(seen: Rehearsal, ended: Outcome) -> str:
+def _judge_refused(rehearsal: Rehearsal, ended: Outcome) -> str:
     if ended.status != "Completed":
-        raise _FellShort(f"the job {ended.summary} when calls were refused")
-    answered = [one for one in seen.struck if one.fields.get("what") == "answered"]
+        raise _Failed(f"the job {ended.summary} when calls were refused")
+    answered = [one for one in rehearsal.fault_events if one.fields.get("what") == "answered"]
     if not answered:
-        raise _Inconclusive("the job completed before the refusals were over; give a shorter time with --for")
-    if not _refused(answered[0]):
+        raise _Inconclusive("the job completed while calls were still refused; set a shorter time with --for")
+    if not refused_calls(answered[0]):
         raise _Inconclusive("no call was refused, because neither the job nor its follower made one")
-    return "the job was followed to its end through the refusals, and completed"
+    return "the job completed, and was followed to its end, although calls were refused"
 
 
-#: What is said of a job that comes through. Raise _FellShort and _Inconclusive.
+#: Return the reason of a PASS; raise _Failed or _Inconclusive.
 _JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
-    "spot": _judge_spot,
+    "spot": _judge_restart,
     "resume": _judge_resume,
     "kill": _judge_kill,
     "slow": _judge_slow,
@@ -355,27 +268,27 @@ _JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
 }
 
 
-def _evidence(seen: Rehearsal, ended: Outcome) -> Iterator[Row]:
-    """What was seen, in the order of time."""
-    began = seen.trained_ms
-    for event in seen.struck:
+def _evidence(rehearsal: Rehearsal, ended: Outcome) -> Iterator[Row]:
+    """What was reported and measured, in order of time."""
+    began = rehearsal.trained_ms
+    for event in rehearsal.fault_events:
         after = f", {(event.time_ms - began[0]) / 1000:.1f} s after training began" if began else ""
-        yield "struck" if event is seen.struck[0] else "", f"{told_fault(event)}{after}"
-    if seen.step_before is not None:
-        yield "step before", str(seen.step_before)
+        yield "fault" if event is rehearsal.fault_events[0] else "", f"{describe_fault(event)}{after}"
+    if rehearsal.step_before is not None:
+        yield "step before", str(rehearsal.step_before)
     if len(began) > 1:
-        yield "restored", f"{count(seen.restored, 'file')} of checkpoints, to every host"
-        yield "step after", str(seen.step_after) if seen.step_after is not None else "none was reported"
-        if seen.step_before is not None and seen.step_after is not None:
-            yield "done again", count(max(0, seen.step_before - seen.step_after + 1), "step")
-    if seen.named is not None:
-        yield "named", seen.named
-    since = seen.seconds_since_struck()
+        yield "restored", f"{count(rehearsal.restored, 'checkpoint file')}, to every host"
+        yield "step after", str(rehearsal.step_after) if rehearsal.step_after is not None else "none was reported"
+        if rehearsal.step_before is not None and rehearsal.step_after is not None:
+            yield "repeated", count(max(0, rehearsal.step_before - rehearsal.step_after + 1), "step")
+    if rehearsal.named is not None:
+        yield "named", rehearsal.named
+    since = rehearsal.seconds_after_fault()
     if since is not None:
-        yield "ended", f"{ended.status}, {since:.1f} s after that"
+        yield "ended", f"{ended.status}, {since:.1f} s after the fault"
     if ended.reason:
         yield "reason", ended.reason
-    if seen.fault.kind == "spot":
+    if rehearsal.fault.kind == "spot":
         yield from _billed(ended)
 
 

@@ -1,4 +1,4 @@
-"""The last rehearsal of each kind of each job of the current folder, in ``.smdp/rehearsals``: a report a file."""
+"""The reports in ``.smdp/rehearsals``: one file for the last rehearsal of each kind of each job."""
 
 from __future__ import annotations
 
@@ -12,41 +12,40 @@ from typing import TYPE_CHECKING, Any
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.records.history import existing_state_folder, private_state, state_folder
+from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION, PastRehearsal, spec_digest
 from smdp_launch.planning.plan import Plan
-from smdp_launch.planning.rehearsed import REHEARSAL_VERSION, Rehearsed, spec_digest
-from smdp_launch.private_files import make_folder, open_file
+from smdp_launch.private_files import make_folder, open_file, write_bytes
 
 if TYPE_CHECKING:
     from smdp_launch.rehearsals.report import Report
 
 _FOLDER = "rehearsals"
-_LARGEST = 4 << 20  # bytes; a report is some kilobytes
+_LARGEST = 4 << 20  # bytes; a report has some kilobytes
 
 
-def remember_rehearsal(report: Report) -> None:
-    """In place of the last of the same kind of the same job.
+def save_report(report: Report) -> None:
+    """Write the report. It replaces the last one of the same kind of the same job.
 
     Raises:
         EnvironmentProblem: it cannot be written.
     """
-    told = report.to_json()
+    document = report.to_json()
     folder = state_folder() / _FOLDER
     try:
         with private_state():
             make_folder(folder)
     except OSError as error:
-        raise EnvironmentProblem(f"{folder} cannot be made: {why(error, folder)}") from error
-    write_whole(folder / f"{told['spec_sha256']}-{told['kind']}.json", json.dumps(told, allow_nan=False) + "\n")
+        raise EnvironmentProblem(f"{folder} cannot be created: {why(error, folder)}") from error
+    name = f"{document['spec_sha256']}-{document['kind']}.json"
+    replace_file(folder / name, json.dumps(document, allow_nan=False) + "\n")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """``text`` in place of what ``path`` held, for its owner alone, all of it or nothing.
+def replace_file(path: Path, text: str) -> None:
+    """Replace ``path`` by a file with ``text`` in one step. Only its owner may read it.
 
     Raises:
         EnvironmentProblem: it cannot be written.
     """
-    from smdp_launch.private_files import write_bytes  # `plan` reads reports, and writes none
-
     try:
         write_bytes(path, text.encode())
     except OSError as error:
@@ -54,20 +53,21 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def with_rehearsals(plan: Plan) -> Plan:
-    """The same plan, with what was rehearsed of its job from the current folder."""
-    found = sorted(_rehearsals(plan), key=lambda one: one.made)
-    return replace(plan, rehearsals=tuple(found))
+    """The same plan with the rehearsals of its job from the current folder."""
+    return replace(plan, rehearsals=tuple(sorted(_rehearsals(plan), key=lambda one: one.made)))
 
 
-def _rehearsals(plan: Plan) -> Iterator[Rehearsed]:
-    """A file that is no report of this version is passed over, and so is one that is not there."""
+def _rehearsals(plan: Plan) -> Iterator[PastRehearsal]:
+    """A file that is no report of this version is skipped."""
     digest, state = spec_digest(plan.spec), existing_state_folder()
     for path in (state / _FOLDER).glob(f"{digest}-*.json") if state is not None else ():
-        told = _read(path)
-        if told is None or told.get("rehearsal") != REHEARSAL_VERSION:
+        document = _read(path)
+        if document is None or document.get("rehearsal") != REHEARSAL_VERSION:
             continue
         try:
-            yield Rehearsed.of({**told, "same_source": told.get("source_sha256") == plan.source.sha256})
+            yield PastRehearsal.from_json(
+                {**document, "same_source": document.get("source_sha256") == plan.source.sha256}
+            )
         except (TypeError, ValueError):
             continue
 
@@ -75,7 +75,7 @@ def _rehearsals(plan: Plan) -> Iterator[Rehearsed]:
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         with private_state(), os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
-            told = json.loads(file.read(_LARGEST))
+            document = json.loads(file.read(_LARGEST))
     except (OSError, ValueError, RecursionError):
         return None
-    return told if isinstance(told, dict) else None
+    return document if isinstance(document, dict) else None

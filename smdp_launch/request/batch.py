@@ -1,4 +1,4 @@
-"""How a global batch, the workers and the learning rate go together."""
+"""The relation between the global batch, the workers and the learning rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from smdp_launch.catalog.instances import instance
 from smdp_launch.jobfile.model.spec import JobSpec
 
-#: Where the learning rate stands if ``batch.learning_rate`` does not say.
+#: Names of the learning rate's hyperparameter, if ``batch.learning_rate`` is not set.
 LEARNING_RATE_NAMES = ("lr", "learning-rate", "learning_rate")
 
 
@@ -24,7 +24,7 @@ def world_size(spec: JobSpec) -> int:
 
 
 def worker_batch(spec: JobSpec) -> int | None:
-    """Samples of one step on each GPU; None if the job does not say, or they cannot be shared equally."""
+    """Samples of one step on each GPU; None if the job does not set a batch, or it does not divide equally."""
     batch = spec.batch
     if batch is None or batch.per_gpu is not None:
         return batch.per_gpu if batch is not None else None
@@ -33,7 +33,7 @@ def worker_batch(spec: JobSpec) -> int | None:
 
 
 def global_batch(spec: JobSpec) -> int | None:
-    """Samples of one step on all GPUs together; None if the job does not say."""
+    """Samples of one step on all GPUs together; None if the job does not set a batch."""
     batch = spec.batch
     if batch is None or batch.per_gpu is None:
         return batch.global_size if batch is not None else None
@@ -41,14 +41,13 @@ def global_batch(spec: JobSpec) -> int | None:
 
 
 def learning_rate_name(spec: JobSpec) -> str | None:
-    """The hyperparameter that holds the learning rate."""
+    """The name of the hyperparameter for the learning rate; None if the job has none."""
     named = spec.batch.learning_rate if spec.batch is not None else None
-    given = spec.script.hyperparameters
-    return named or next((one for one in LEARNING_RATE_NAMES if one in given), None)
+    return named or next((one for one in LEARNING_RATE_NAMES if one in spec.script.hyperparameters), None)
 
 
 def scaled_learning_rate(spec: JobSpec) -> float | None:
-    """The reference learning rate carried over to the job's global batch; None without what that takes."""
+    """The reference learning rate scaled to the job's global batch; None if a value for that is not set."""
     batch, size = spec.batch, global_batch(spec)
     if batch is None or size is None or batch.reference_size is None or batch.reference_learning_rate is None:
         return None
@@ -58,9 +57,9 @@ def scaled_learning_rate(spec: JobSpec) -> float | None:
 
 
 def script_hyperparameters(spec: JobSpec) -> dict[str, JsonValue]:
-    """What the script is given: the job file's own values, and its batch if it asks for that."""
-    given = dict(spec.script.hyperparameters)
+    """The script's hyperparameters: those of the job file, and the batch size if ``batch.hyperparameter`` names one."""
+    values = dict(spec.script.hyperparameters)
     size = worker_batch(spec)
     if spec.batch is not None and spec.batch.hyperparameter is not None and size is not None:
-        given[spec.batch.hyperparameter] = size
-    return given
+        values[spec.batch.hyperparameter] = size
+    return values

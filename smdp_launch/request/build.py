@@ -1,4 +1,4 @@
-"""A JobSpec to the exact CreateTrainingJob request. Pure: the same input gives the same request."""
+"""Build the exact CreateTrainingJob request for a JobSpec. Pure: the same input gives the same request."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from smdp_launch.request.hyperparameters import encode, encode_value
 from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.source.scan import SourceTree, normal_name
 
-#: The tag by which a job is known as that of one plan.
+#: The tag with the hash of the plan that a job was made from.
 PLAN_TAG = "smdp-launch:plan"
 
-#: The hyperparameter that names the hosts' type to AWS's toolkit, where the request settles on one.
+#: The hyperparameter from which AWS's toolkit reads the instance type, if the request has only one type.
 INSTANCE_TYPE = "sagemaker_instance_type"
 
-#: The channel that carries the source archive to containers without a network, as in AWS's toolkit.
+#: The channel for the source archive if containers have no network, as in AWS's toolkit.
 CODE_CHANNEL = "code"
 
 Request = dict[str, Any]
 
 
 def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
-    """The request's members as the service names them; ready for ``create_training_job(**request)``."""
+    """The request's fields by the service's names, as arguments for ``create_training_job(**request)``."""
     request: Request = {
         "TrainingJobName": job,
         "AlgorithmSpecification": _algorithm(spec),
@@ -55,31 +55,31 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
     if spec.spot is not None:
         request["EnableManagedSpotTraining"] = True
     request |= _network(spec)
-    request = overlaid(request, spec.overlay)
+    request = apply_overlay(request, spec.overlay)
     tags = [{"Key": key, "Value": value} for key, value in sorted(spec.tags.items())]
     request["Tags"] = [*tags, *request.get("Tags", []), {"Key": PLAN_TAG, "Value": plan_hash(request, source)}]
     return request
 
 
 def channels(spec: JobSpec, job: str) -> list[Request]:
-    """The job file's channels by name, and the source archive as one more where containers may not fetch it."""
-    found = [_channel(name, channel) for name, channel in sorted(spec.channels.items())]
+    """The job file's channels by name, and one for the source archive if the containers have no network."""
+    entries = [_channel(name, channel) for name, channel in sorted(spec.channels.items())]
     if spec.network.isolated:
         where = source_location(spec.output.s3, job)
-        found.append(_channel(CODE_CHANNEL, S3Channel.model_construct(s3=str(where))))
-    return found
+        entries.append(_channel(CODE_CHANNEL, S3Channel.model_construct(s3=str(where))))
+    return entries
 
 
 def checkpoint_location(spec: JobSpec, job: str) -> str | None:
-    """A prefix for each job: jobs with one prefix restore and overwrite each other's files."""
+    """The job's own prefix: jobs with the same prefix would restore and overwrite each other's files."""
     return str(S3Location.parse(spec.checkpoint.s3).join(job)) if spec.checkpoint is not None else None
 
 
 def environment(spec: JobSpec) -> dict[str, str]:
-    """The containers' environment: the job file's own variables, and what the engine reads."""
+    """The containers' environment: the job file's variables, and those of the engine."""
     variables = dict(spec.environment)
     if spec.engine == "native":
-        # The entrypoint puts our engine's import paths before those of AWS's library, should the image hold both.
+        # If the image contains AWS's library too, the entrypoint puts our engine's import paths first.
         variables["SMDP_ENGINE"] = "native"
         variables |= engine_variables(spec.engine_options)
     if spec.amp is not None:
@@ -88,55 +88,53 @@ def environment(spec: JobSpec) -> dict[str, str]:
 
 
 def engine_variables(options: EngineOptions) -> dict[str, str]:
-    given = options.model_dump(exclude_none=True, exclude={"custom_mpi_options"})
-    return {
-        f"SMDP_{name.upper()}": f"{value:d}" if isinstance(value, bool) else str(value) for name, value in given.items()
-    }
+    values = options.model_dump(exclude_none=True, exclude={"custom_mpi_options"})
+    texts = {name: f"{value:d}" if isinstance(value, bool) else str(value) for name, value in values.items()}
+    return {f"SMDP_{name.upper()}": text for name, text in texts.items()}
 
 
-def overlaid(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
-    """``request`` with the members of ``overlay``: mappings are merged, everything else replaces."""
+def apply_overlay(request: Request, overlay: Mapping[str, JsonValue]) -> Request:
+    """``request`` with the fields of ``overlay``: mappings are merged, all other values replace."""
     result = dict(request)
     for name, value in overlay.items():
         present = result.get(name)
         if isinstance(present, dict) and isinstance(value, dict):
-            result[name] = overlaid(present, value)
+            result[name] = apply_overlay(present, value)
         else:
             result[name] = value
     return result
 
 
 def instance_preferences(types: Sequence[str], count: int) -> list[Request]:
-    """``count`` hosts of the first of ``types`` that has the capacity."""
+    """The field that requests ``count`` hosts of the first of ``types`` with enough capacity."""
     return [{"InstanceType": one, "InstanceCount": count} for one in types]
 
 
 def image(spec: JobSpec) -> str:
-    """The job file's image, else AWS's own for the framework, or for the transformers version on it.
+    """The job file's image, or else AWS's image for the framework and the transformers version.
 
     Raises:
-        ValueError: there is none; a rule has said so already.
+        ValueError: there is none. A rule reports that before a request is built.
     """
     if spec.image is not None:
         return spec.image
     framework = spec.framework
-    found: Build | Pair | None = build(framework.name, framework.version)
+    known: Build | Pair | None = build(framework.name, framework.version)
     if framework.transformers is not None:
-        found = pair(framework.transformers, framework.name, framework.version)
-    if found is None:
+        known = pair(framework.transformers, framework.name, framework.version)
+    if known is None:
         raise ValueError(f"no image of {framework.name} {framework.version}")
-    return training_image(found, spec.region)
+    return training_image(known, spec.region)
 
 
-#: In place of the job's name; no job can have this one.
+#: In place of the job's name; no job can have this name.
 _ANY_NAME = "<job>"
 
 
 def plan_hash(request: Request, source: SourceTree) -> str:
-    """Of what was decided: the request without its tags, and the source's names, modes and contents.
+    """The hash of the request without its tags, and of the source's names, modes and contents.
 
-    The job's name, which has the time in it, counts as one word wherever it stands, so an unchanged job has an
-    unchanged hash.
+    The job's name contains the time. It is replaced by a constant everywhere, so an unchanged job has the same hash.
     """
     untagged = {key: value for key, value in request.items() if key != "Tags"}
     text = json.dumps([untagged, source.sha256], sort_keys=True, ensure_ascii=False)
@@ -175,16 +173,16 @@ def _s3_source(channel: S3Channel) -> Request:
 
 
 def _reading(channel: S3Channel) -> Request:
-    members: Request = {"InputMode": channel.mode}
+    fields: Request = {"InputMode": channel.mode}
     if channel.content_type is not None:
-        members["ContentType"] = channel.content_type
+        fields["ContentType"] = channel.content_type
     if channel.compression != "None":
-        members["CompressionType"] = channel.compression
+        fields["CompressionType"] = channel.compression
     if channel.record_wrapping != "None":
-        members["RecordWrapperType"] = channel.record_wrapping
+        fields["RecordWrapperType"] = channel.record_wrapping
     if channel.shuffle is not None:
-        members["ShuffleConfig"] = {"Seed": channel.shuffle}
-    return members
+        fields["ShuffleConfig"] = {"Seed": channel.shuffle}
+    return fields
 
 
 def _output(spec: JobSpec) -> Request:
@@ -219,18 +217,18 @@ def _stopping(spec: JobSpec) -> Request:
 
 
 def _network(spec: JobSpec) -> Request:
-    members: Request = {}
+    fields: Request = {}
     if spec.network.subnets is not None and spec.network.security_groups is not None:
-        members["VpcConfig"] = {"Subnets": spec.network.subnets, "SecurityGroupIds": spec.network.security_groups}
+        fields["VpcConfig"] = {"Subnets": spec.network.subnets, "SecurityGroupIds": spec.network.security_groups}
     if spec.network.isolated:
-        members["EnableNetworkIsolation"] = True
+        fields["EnableNetworkIsolation"] = True
     if spec.network.encrypt_traffic:
-        members["EnableInterContainerTrafficEncryption"] = True
-    return members
+        fields["EnableInterContainerTrafficEncryption"] = True
+    return fields
 
 
 def _launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
-    """What the containers' toolkits read: AWS's names, so that either engine's image understands them."""
+    """Hyperparameters for the containers' toolkits, with AWS's names, so that the images of both engines read them."""
     archive = source_location(spec.output.s3, job)
     local = f"/opt/ml/input/data/{CODE_CHANNEL}/{archive.key.rpartition('/')[2]}"
     values: dict[str, JsonValue] = {
@@ -242,7 +240,7 @@ def _launch_hyperparameters(spec: JobSpec, job: str) -> dict[str, str]:
         "sagemaker_distributed_dataparallel_enabled": True,
         "sagemaker_distributed_dataparallel_custom_mpi_options": spec.engine_options.custom_mpi_options or "",
     }
-    # Of several types the service takes one when the job starts; the containers read which from their host.
+    # If there are several types, the service selects one at the start, and the containers read it from their host.
     if spec.compute.fallback_types is None:
         values[INSTANCE_TYPE] = spec.compute.instance_type
     return {name: encode_value(value) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""What a job is billed for at most. Nothing is estimated: hours are those of its limits, prices those of a table."""
+"""Upper bounds of a job's cost: the hours of its limits, and the prices of a table. Nothing is estimated."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ def training_hours(spec: JobSpec) -> float:
 
 
 def warm_hours(spec: JobSpec) -> float:
-    """Instance-hours that a warm pool may stay afterwards."""
+    """Instance-hours of the warm pool after the job, at most."""
     return instance_hours(spec.compute.instance_count, spec.compute.keep_alive or 0)
 
 
 def billed_hours(spec: JobSpec) -> float:
-    """Instance-hours at most: of training, and of the warm pool."""
+    """Instance-hours of training and of the warm pool, at most."""
     return training_hours(spec) + warm_hours(spec)
 
 
 def instance_types(spec: JobSpec) -> list[str]:
-    """Those that the job may get."""
+    """The types that the job can get."""
     return [spec.compute.instance_type, *(spec.compute.fallback_types or ())]
 
 
 def highest_price(spec: JobSpec, prices: PriceTable) -> float | None:
-    """USD an hour of the dearest type that the job may get; None if the table lacks one of them."""
-    known = [prices.hourly(spec.region, one) for one in instance_types(spec)]
-    return None if None in known else max(one for one in known if one is not None)
+    """USD an hour of the most expensive type that the job can get; None if the table lacks one of them."""
+    hourly = [prices.hourly(spec.region, one) for one in instance_types(spec)]
+    return None if None in hourly else max(one for one in hourly if one is not None)
 
 
 def most_usd(spec: JobSpec, prices: PriceTable) -> float | None:
-    """What the job costs at most; None if the table lacks a price."""
+    """The most USD that the job can cost; None if the table lacks a price."""
     price = highest_price(spec, prices)
     return None if price is None else price * billed_hours(spec)

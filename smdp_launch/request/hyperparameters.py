@@ -1,7 +1,7 @@
-"""The one encoding of hyperparameters: every value as JSON, as the SageMaker SDK's framework estimators send it.
+"""The encoding of hyperparameters: every value as JSON, as in the SageMaker SDK's framework estimators.
 
-The containers decode with JSON and keep the raw text where that fails, so a value arrives with the type it had
-in the job file. ``script_arguments`` says how the script will see it.
+The containers decode JSON and keep the raw text if that fails, so a value keeps the type that it has in the job file.
+``script_arguments`` gives the command line that the script gets.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ def encode(values: Mapping[str, JsonValue]) -> dict[str, str]:
 
 
 def encode_value(value: JsonValue) -> str:
-    # No newline can occur: the request's pattern for values forbids it and JSON escapes it.
+    # JSON escapes newlines, which the request's pattern for values forbids.
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def script_arguments(values: Mapping[str, JsonValue]) -> list[str]:
-    """The command line the script gets, as AWS's toolkit renders it: sorted names, ``--name value``, ``-n value`` for
+    """The command line of the script, as AWS's toolkit renders it: sorted names, ``--name value``, ``-n value`` for
     one letter, mappings as ``k=v,k2=v2``, ``True`` and ``False``, nothing for null, lists as Python writes them."""
     arguments: list[str] = []
     for name, value in sorted(values.items()):

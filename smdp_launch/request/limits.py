@@ -1,7 +1,7 @@
-"""Walks a request along the service's own description of it and tells every value that breaks a limit. Pure.
+"""Find every value of a request that breaks a limit of the service's model. Pure.
 
-``walk`` takes a whole request, ``check_value`` one value by its place, so that a single field can be checked though
-others are missing. Messages never quote texts of the request: they may be secrets.
+``walk`` checks a whole request. ``check_value`` checks one value by its path, so that a single field can be checked
+although others are missing. Messages never quote texts of the request, because a text can be a secret.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from smdp_launch.diagnostics import closest
 
 Path = tuple[str | int, ...]
 
-#: In a path: any index of a list, or any value of a map.
+#: In a path: any index of a list, or any key of a map.
 ANY = "*"
 
-#: Kind -> the Python types that botocore sends as it, and what it is called.
+#: The Python types that botocore sends as a kind, and the kind's name in messages.
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "structure": ((dict,), "a mapping"),
     "map": ((dict,), "a mapping"),
@@ -37,20 +37,20 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "boolean": ((bool,), "true or false"),
 }
 _BITS = {"integer": 32, "long": 64}
-_LISTED = 12
+_MAX_LISTED = 12
 
 
 class Violation(NamedTuple):
-    """One value that the service would refuse.
+    """One value that the service refuses.
 
     Args:
-        path: from the request's top; names, map keys and indices.
+        path: names, map keys and indices from the top of the request.
         kind: ``required``, ``unknown``, ``type``, ``min``, ``max``, ``pattern`` or ``enum``.
-        value: the offending value; None where one is missing.
-        limit: what it breaks: the number, the pattern, the values allowed, the type's name, the missing member.
+        value: the invalid value; None if it is missing.
+        limit: the limit that it breaks: a number, a pattern, the allowed values, the type's name, the missing field.
         message: one sentence without the value.
-        help: what was meant, or where a limit is stated that the model lacks; may be empty.
-        meant: the name or value that was meant, if ``help`` names one.
+        help: the name or value that was probably meant, or the source of a limit that the model lacks; may be empty.
+        meant: that name or value, if ``help`` has one.
     """
 
     path: Path
@@ -63,22 +63,22 @@ class Violation(NamedTuple):
 
 
 def walk(request: Mapping[str, Any], operation: str = "CreateTrainingJob") -> Iterator[Violation]:
-    """Every violation of ``request``, in its own order.
+    """Every violation in ``request``, in the order of its fields.
 
     Raises:
-        KeyError: the limits of ``operation`` are not known.
+        KeyError: the table of limits does not have ``operation``.
     """
     yield from _check((), dict(request), request_shape(operation))
 
 
 def check_value(path: Path, value: Any, operation: str = "CreateTrainingJob") -> Iterator[Violation]:
-    """The violations of the value at ``path`` alone, with all below it.
+    """The violations of the value at ``path`` and of everything in it.
 
     Args:
         path: such as ``("HyperParameters", "*")`` or ``("InputDataConfig", 0, "ChannelName")``.
 
     Raises:
-        KeyError: a request has no such place.
+        KeyError: a request has no such path.
     """
     yield from _check(path, value, _shape_at(path, operation))
 
@@ -87,39 +87,39 @@ def check_key(path: Path, key: Any, operation: str = "CreateTrainingJob") -> Ite
     """The violations of one key of the map at ``path``, such as ``("Environment",)``.
 
     Raises:
-        KeyError: a request has no map there.
+        KeyError: a request has no map at this path.
     """
-    found = _shape_at(path, operation)
-    if found.key is None:
+    expected = _shape_at(path, operation)
+    if expected.key is None:
         raise KeyError(f"no map at {path}")
-    yield from _check_name(path, key, shape(found.key))
+    yield from _check_name(path, key, shape(expected.key))
 
 
 def _shape_at(path: Path, operation: str) -> Shape:
-    found = request_shape(operation)
+    current = request_shape(operation)
     for step in path:
-        name = found.members.get(str(step)) or found.element or found.value
-        if name is None or (found.element is not None and not (isinstance(step, int) or step == ANY)):
-            raise KeyError(f"{operation} has nothing at {path}")
-        found = shape(name)
-    return found
+        name = current.members.get(str(step)) or current.element or current.value
+        if name is None or (current.element is not None and not (isinstance(step, int) or step == ANY)):
+            raise KeyError(f"{operation} has no field {path}")
+        current = shape(name)
+    return current
 
 
 def _check(path: Path, value: Any, expected: Shape) -> Iterator[Violation]:
     if not _is_a(value, expected.kind):
         title = _TYPES[expected.kind][1]
-        yield Violation(path, "type", value, title, f"{_called(value)} where {title} is needed")
+        yield Violation(path, "type", value, title, f"must be {title}, not {_type_of(value)}")
         return
-    broken = list(_size(path, value, expected))
-    yield from broken
-    if expected.kind == "string" and not broken:
+    violations = list(_size(path, value, expected))
+    yield from violations
+    if expected.kind == "string" and not violations:
         yield from _text(path, value, expected)
     elif expected.kind in _WALKS:
         yield from _WALKS[expected.kind](path, value, expected)
 
 
 def _is_a(value: Any, kind: str) -> bool:
-    # To Python, true is a number; to the service it is not.
+    # In Python a boolean is an integer; for the service it is not.
     return isinstance(value, _TYPES[kind][0]) and (kind == "boolean" or not isinstance(value, bool))
 
 
@@ -135,34 +135,31 @@ def _size(path: Path, value: Any, expected: Shape) -> Iterator[Violation]:
         low, high = (-most if low is None else low), (most - 1 if high is None else high)
     amount, unit = _measure(value, expected)
     if low is not None and amount < low:
-        yield Violation(path, "min", value, low, f"{_counted(amount, unit)}, {low} at least", source_low)
+        yield Violation(path, "min", value, low, f"{amount}{unit}, at least {low} required", source_low)
     if high is not None and amount > high:
-        yield Violation(path, "max", value, high, f"{_counted(amount, unit)}, {high} at most", source_high)
+        yield Violation(path, "max", value, high, f"{amount}{unit}, at most {high} allowed", source_high)
 
 
-def _measure(value: Any, expected: Shape) -> tuple[Any, tuple[str, str]]:
-    """The number that bounds are about, with its unit in one and many."""
-    if isinstance(value, str):
-        return len(value), ("character", "characters")
-    if expected.kind in ("list", "map"):
-        return len(value), ("entry", "entries")
+def _measure(value: Any, expected: Shape) -> tuple[Any, str]:
+    """The number that the bounds apply to, and its unit after a space; empty for plain numbers."""
     if expected.kind in ("structure", "boolean"):
-        return 0, ("", "")
-    return value, ("", "")
+        return 0, ""
+    if not isinstance(value, str | list | tuple | dict):
+        return value, ""
+    units = ("character", "characters") if isinstance(value, str) else ("entry", "entries")
+    return len(value), f" {units[len(value) != 1]}"
 
 
 def _text(path: Path, value: str, expected: Shape) -> Iterator[Violation]:
     if expected.enum and value not in expected.enum:
-        few = len(expected.enum) <= _LISTED
-        message = (
-            f"not one of {', '.join(expected.enum)}" if few else f"not one of the {len(expected.enum)} values known"
-        )
+        are_few = len(expected.enum) <= _MAX_LISTED
+        allowed = ", ".join(expected.enum) if are_few else f"the {len(expected.enum)} known values"
         match = closest(value, expected.enum, cutoff=0.8)
         help_ = f"did you mean {match}?" if match else ""
-        yield Violation(path, "enum", value, expected.enum, message, help_, match)
+        yield Violation(path, "enum", value, expected.enum, f"not one of {allowed}", help_, match)
     if expected.pattern is not None and not compiled(expected.pattern).fullmatch(value):
         words = pattern_in_words(expected.name)
-        message = f"has to be {words}" if words else f"does not match the pattern {expected.pattern}"
+        message = f"must be {words}" if words else f"does not match the pattern {expected.pattern}"
         yield Violation(path, "pattern", value, expected.pattern, message)
 
 
@@ -176,16 +173,9 @@ def _structure(path: Path, value: dict[str, Any], expected: Shape) -> Iterator[V
             yield from _check((*path, name), one, shape(member))
             continue
         match = closest(str(name), list(expected.members))
-        what = f"{path[-1]} has" if path else "the request has"
-        yield Violation(
-            (*path, name),
-            "unknown",
-            one,
-            expected.name,
-            f"{what} no member {name}",
-            f"did you mean {match}?" if match else "",
-            match,
-        )
+        message = f"{path[-1] if path else 'the request'} has no field {name}"
+        help_ = f"did you mean {match}?" if match else ""
+        yield Violation((*path, name), "unknown", one, expected.name, message, help_, match)
 
 
 def _list(path: Path, value: Sequence[Any], expected: Shape) -> Iterator[Violation]:
@@ -215,12 +205,8 @@ _WALKS: dict[str, Callable[[Path, Any, Shape], Iterator[Violation]]] = {
 }
 
 
-def _counted(amount: Any, unit: tuple[str, str]) -> str:
-    return f"{amount} {unit[0] if amount == 1 else unit[1]}".rstrip()
-
-
-def _called(value: Any) -> str:
-    """What a value of the wrong type is called; the value itself may be a secret."""
+def _type_of(value: Any) -> str:
+    """The type of a wrong value, for messages; the value itself may be a secret."""
     if value is None:
         return "nothing"
     for types, title in ((bool, "true or false"), (int, "a whole number"), (float, "a fraction"), (str, "text")):

@@ -1,4 +1,4 @@
-"""Names of jobs and of what they keep in S3."""
+"""Names of jobs and of their objects in S3."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def job_name(base: str, now: datetime, suffix: int) -> str:
 
     Args:
         now: with a time zone.
-        suffix: 0..65535; tells apart jobs of one second.
+        suffix: 0..65535; distinguishes jobs with the same time.
     """
     if not 0 <= suffix < 1 << 16:
         raise ValueError(f"suffix {suffix} is not within 0..65535")
@@ -35,5 +35,5 @@ class S3Location(NamedTuple):
 
 
 def source_location(output: str, job: str) -> S3Location:
-    """Where the source archive of ``job`` goes: beside the job's own results, so that one prefix holds it all."""
+    """The location of the source archive of ``job``: with its results, so that one prefix contains everything."""
     return S3Location.parse(output).join(job, "source", "sourcedir.tar.gz")

@@ -1,4 +1,4 @@
-"""Which worker runs where. The order is that of the platform's host list, so the containers come to the same map."""
+"""The host and GPU of each rank. Hosts are in the platform's order, so the containers compute the same map."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Rank:
 
     @property
     def gpu(self) -> int:
-        """The GPU's index on its host: a worker takes the one of its local rank."""
+        """The GPU's index on its host, which is the local rank."""
         return self.local_rank
 
 
 def hosts(count: int) -> list[str]:
-    """The hosts' names in the platform's order, which is that of text: algo-1, algo-10, algo-2."""
+    """The hosts' names in the platform's order, which is alphabetical: algo-1, algo-10, algo-2."""
     return sorted(f"algo-{number}" for number in range(1, count + 1))
 
 

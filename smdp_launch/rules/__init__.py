@@ -1,0 +1,1 @@
+"""One function for each diagnostic code of a job; no I/O."""

@@ -1,0 +1,1 @@
+"""Model of a job's step time and cost on more hosts."""

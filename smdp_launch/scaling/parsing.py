@@ -1,4 +1,4 @@
-"""What stands behind the flags of ``smdp-launch scale``: text to values. A ``ValueError`` says what was wrong."""
+"""Parsers for the flags of ``smdp-launch scale``. They raise ``ValueError`` with a message for the user."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Sequence
 
-#: The model takes no more.
+#: Limits of the model.
 MOST_HOSTS = 4096
 MOST_BYTES = 1 << 40
-#: Seconds. The model looks an hour ahead.
+#: Seconds. The model simulates at most an hour.
 LONGEST_STEP = 3600.0
 
 _NUMBER = r"(?P<number>\d+(?:\.\d+)?|\.\d+)"
@@ -33,9 +33,9 @@ def host_counts(text: str) -> tuple[int, ...]:
 
 def _host_count(word: str) -> int:
     if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
-        raise ValueError(f"{word!r} is not a number of hosts: write them as 1,2,4,8")
+        raise ValueError(f"{word!r} is not a number of hosts: write a list such as 1,2,4,8")
     if not 1 <= int(word) <= MOST_HOSTS:
-        raise ValueError(f"{word} hosts: from 1 to {MOST_HOSTS} can be modelled")
+        raise ValueError(f"{word} hosts are out of range: write 1 to {MOST_HOSTS}")
     return int(word)
 
 
@@ -50,13 +50,13 @@ def parameters(text: str) -> int:
 
 
 def _amount(text: str, form: re.Pattern[str], units: dict[str, int], meant: str) -> int:
-    found = form.fullmatch(text.strip())
-    factor = units.get(found["unit"].lower()) if found is not None else None
-    if found is None or factor is None:
+    match = form.fullmatch(text.strip())
+    factor = units.get(match["unit"].lower()) if match is not None else None
+    if match is None or factor is None:
         raise ValueError(f"{text!r} is not {meant}")
-    amount = round(float(found["number"]) * factor)
+    amount = round(float(match["number"]) * factor)
     if not 1 <= amount <= MOST_BYTES:
-        raise ValueError(f"{text!r}: from 1 to {MOST_BYTES} can be modelled")
+        raise ValueError(f"{text!r} is out of range: write 1 to {MOST_BYTES}")
     return amount
 
 
@@ -64,7 +64,7 @@ def seconds(text: str) -> float:
     """The seconds of a step."""
     value = number(text)
     if not 0 < value <= LONGEST_STEP:
-        raise ValueError(f"{text!r} is not the length of a step: from above 0 to {LONGEST_STEP:g} seconds")
+        raise ValueError(f"{text!r} is not the time of a step: write more than 0 and at most {LONGEST_STEP:g} seconds")
     return value
 
 
@@ -96,7 +96,7 @@ def cost(text: str, schedules: Sequence[str]) -> tuple[str | None, str, float]:
         raise ValueError(f"{text!r} is not NAME=VALUE, such as link_rate=12.5e9, or SCHEDULE.NAME=VALUE")
     schedule, dot, name = named.rpartition(".")
     if dot and schedule not in schedules:
-        raise ValueError(f"{schedule!r} is not a schedule: one of {', '.join(schedules)}")
+        raise ValueError(f"{schedule!r} is not a schedule: write one of {', '.join(schedules)}")
     return schedule or None, name, number(value)
 
 
@@ -109,19 +109,19 @@ def option(text: str) -> tuple[str, str]:
 
 
 def costs_file(text: str) -> dict[str, float]:
-    """What ``calibrate.py`` prints or writes, or ``smdp_model --costs`` prints: costs by name."""
+    """The costs by name in the output of ``calibrate.py`` or of ``smdp_model --costs``."""
     if text.lstrip().startswith("{"):
         return _costs_of_json(text)
-    found: dict[str, float] = {}
+    costs: dict[str, float] = {}
     for line in text.splitlines():
         words = line.split()
         if words[:1] == ["cost"]:
             words = words[1:]
         if len(words) == 2 and re.fullmatch(r"[a-z_]+", words[0]) and not line.startswith("|"):
-            found[words[0]] = number(words[1])
-    if not found:
+            costs[words[0]] = number(words[1])
+    if not costs:
         raise ValueError("it has no line such as `cost copy_byte 2e-10`")
-    return found
+    return costs
 
 
 def _costs_of_json(text: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Runs the model of cost, a program that comes with the engine. Nothing of the engine is imported."""
+"""Runs the cost model, a program in the engine's package. Imports no code of the engine."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from smdp_launch.errors import EnvironmentProblem, SmdpError
 from smdp_launch.scaling.question import Question
 
 _NAME = "smdp_model"
-_LOOK = 0.1  # seconds between two looks at what is done
+_POLL_INTERVAL = 0.1  # seconds
 _LONGEST_MESSAGE = 500
 
-#: When each bucket of a question was done.
+#: The seconds at which each bucket of a question is done.
 Answer = tuple[float, ...]
-#: Gets the number of questions that have been answered, and of all.
+#: Receives the number of answered questions, and the number of all questions.
 Progress = Callable[[int, int], None]
 
 
 class ProgramMissing(EnvironmentProblem):
-    """The program is not here, or does not run."""
+    """The program is not installed, or does not run."""
 
 
 class ProgramDied(EnvironmentProblem):
-    """It was ended by a signal, as where memory runs out."""
+    """A signal ended the program, for example because memory ran out."""
 
 
 class QuestionRefused(SmdpError):
-    """The program does not take a value of the question, or has no answer to it."""
+    """The program does not accept a value of the question, or has no answer to it."""
 
 
-class TookTooLong(EnvironmentProblem):
-    """The answers were not there in time."""
+class ModelTimeout(EnvironmentProblem):
+    """The program did not answer all questions in time."""
 
 
 def find_program() -> Path:
-    """Where the engine's package has it.
+    """The path of the program in the engine's package.
 
     Raises:
-        ProgramMissing: it is not there.
+        ProgramMissing: it is not installed.
     """
     spec = importlib.util.find_spec("smdp_engine")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
@@ -58,7 +58,7 @@ def find_program() -> Path:
 
 
 def default_costs(program: Path) -> dict[str, float]:
-    """The costs of the model by name, with its defaults.
+    """The default costs of the model, by name.
 
     Raises:
         ProgramMissing: the program does not run.
@@ -75,19 +75,19 @@ def default_costs(program: Path) -> dict[str, float]:
 def ask_all(
     program: Path, questions: Iterable[Question], progress: Progress = lambda *_: None, *, timeout: float
 ) -> dict[str, Answer]:
-    """Every answer by the question's text, each asked once, as many at a time as there are processors.
+    """Run the program for each different question, one per processor at a time, and return the answers by text.
 
     Args:
-        timeout: seconds for all of them together. What still runs then, or when anything is raised here, is killed.
+        timeout: seconds for all questions together. Programs that still run then, or after an error, are killed.
 
     Raises:
-        QuestionRefused: the program does not take one, or has no answer.
+        QuestionRefused: the program refuses a question, or has no answer.
         ProgramMissing: the program does not run.
-        ProgramDied: it was ended by a signal.
-        TookTooLong: the time is up.
+        ProgramDied: a signal ended the program.
+        ModelTimeout: the timeout expired.
     """
     different = {one.text(): one for one in questions}
-    # The longest first: no processor has nothing to do at the end.
+    # The longest first, so that no processor is idle at the end.
     texts = sorted(different, key=lambda text: -different[text].work)
     asker = _Asker(program)
     deadline = time.monotonic() + timeout
@@ -95,13 +95,13 @@ def ask_all(
     try:
         pending = set(running := {pool.submit(asker.ask, text): text for text in texts})
         while pending:
-            done, pending = wait(pending, timeout=_LOOK, return_when=FIRST_EXCEPTION)
+            done, pending = wait(pending, timeout=_POLL_INTERVAL, return_when=FIRST_EXCEPTION)
             for one in done:
                 one.result()
             progress(len(texts) - len(pending), len(texts))
             if pending and time.monotonic() >= deadline:
                 largest = max(different[running[one]].hosts for one in pending)
-                raise TookTooLong(f"the model was not done with {largest} hosts after {timeout:g} s")
+                raise ModelTimeout(f"the model did not finish {largest} hosts within {timeout:g} s")
         return {text: one.result() for one, text in running.items()}
     finally:
         asker.stop()
@@ -110,7 +110,7 @@ def ask_all(
 
 @dataclass
 class _Asker:
-    """The programs that run; ``stop`` ends them, and none is started after it."""
+    """Runs programs; ``stop`` kills them and prevents new ones."""
 
     program: Path
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -155,14 +155,14 @@ class _Asker:
 
 def _answer(code: int, out: str, err: str) -> Answer:
     if code < 0:
-        raise ProgramDied(f"{_NAME} was ended by signal {-code}, as where memory runs out: ask for fewer hosts")
+        raise ProgramDied(f"signal {-code} ended {_NAME}, possibly because memory ran out: use fewer hosts")
     if code != 0:
         message = " ".join(err.split())[:_LONGEST_MESSAGE] or f"exit code {code}"
         raise QuestionRefused(message)
     try:
         return tuple(float(one) for one in json.loads(out)["bucket_done"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ProgramMissing(f"{_NAME} gave an answer that cannot be read") from error
+        raise ProgramMissing(f"the answer of {_NAME} cannot be read") from error
 
 
 def _reason(error: Exception) -> str:

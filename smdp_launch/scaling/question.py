@@ -1,8 +1,8 @@
-"""What the model of cost is asked about a step of a job, and the seconds of an exchange that follow from its answers.
+"""The questions to the cost model about a step of a job, and the seconds of an exchange from its answers.
 
-Every bucket of a step is modelled where that is quick. Where it is not, the model is asked for a single bucket. Each
-bucket of the step then waits for those before it and takes as long as that one, in proportion to its bytes. A ring
-exchanges one bucket after the other in any case: one bucket of each size gives the same seconds as all buckets.
+If it is fast enough, every bucket of a step is modelled. Otherwise the model simulates a single bucket. Each bucket of
+the step then waits for the buckets before it, and takes as long as the single bucket, in proportion to its bytes. A
+ring always exchanges one bucket after the other: one bucket of each size gives the same seconds as all buckets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from smdp_launch.scaling.workload import Workload
 
 ENGINE, SMDISTRIBUTED, RING = SCHEDULES = ("engine", "smdistributed-like", "ring")
 
-#: Engine options that change what is exchanged, or when. The others, such as deadlines, have no place in a model.
+#: Engine options that change what is exchanged, or when. The model ignores the others, such as deadlines.
 SCHEDULE_OPTIONS = frozenset(
     {
         "SMDP_STREAMS",
@@ -29,7 +29,7 @@ SCHEDULE_OPTIONS = frozenset(
         "SMDP_COPY_THREADS",
     }
 )
-#: Values beyond which the model is of no use, by the costs' names: it would count too much, or overflow.
+#: The smallest and largest value of each cost. Outside of these the model would run too long, or overflow.
 _BOUNDS = {
     "cores": (1.0, 4096.0),
     "cores_are_shared": (0.0, 1.0),
@@ -43,10 +43,10 @@ _BOUNDS = {
 }
 _SECONDS = (0.0, 60.0)  # of every other cost
 
-#: Of a file of costs, what belongs to the machine that was measured and not to the hosts that are modelled.
+#: The costs in a file that belong to the measured machine, not to the modelled hosts.
 OF_THE_MEASURED_MACHINE = frozenset({"link_rate", "link_burst", "link_latency", "cores", "cores_are_shared"})
 
-#: Hosts squared times buckets that are modelled one by one: some seconds on one processor.
+#: Up to this number of hosts squared times buckets, every bucket is modelled: some seconds on one processor.
 _EVERY_BUCKET = 640
 _GRAIN = 8  # the model counts in elements of at most 8 bytes
 
@@ -63,7 +63,11 @@ class Method(str, Enum):
 
 @dataclass(frozen=True)
 class Question:
-    """One question to the model. ``buckets``: bytes, and seconds since the backward pass began until they are ready."""
+    """One question to the model.
+
+    Args:
+        buckets: bytes, and seconds from the start of the backward pass until the bucket is ready.
+    """
 
     hosts: int
     ranks_per_host: int
@@ -74,7 +78,7 @@ class Question:
     options: Mapping[str, str] = field(hash=False)
 
     def text(self) -> str:
-        """As the program reads it."""
+        """The question in the program's input format."""
         lines = [
             f"hosts {self.hosts}",
             f"ranks_per_host {self.ranks_per_host}",
@@ -88,19 +92,19 @@ class Question:
 
     @property
     def work(self) -> int:
-        """How long an answer takes, in units of its own."""
+        """The relative time of an answer."""
         return self.hosts * self.hosts * self.ranks_per_host * len(self.buckets)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is overridden for all instance types.
+    """The costs that do not depend on the instance type.
 
     Args:
-        file: costs of a machine that was measured.
-        everywhere: costs of all schedules.
-        of_schedule: costs of one, by its name.
-        defaults: the model's own.
+        defaults: the costs of the model.
+        file: the costs of a measured machine.
+        everywhere: overrides for all schedules.
+        of_schedule: overrides by schedule.
     """
 
     defaults: Costs
@@ -109,41 +113,41 @@ class Setting:
     of_schedule: Mapping[str, Costs] = field(default_factory=dict)
 
     def measured(self) -> dict[str, float]:
-        """What the file says of processor and memory."""
+        """The costs of processor and memory in the file."""
         return {name: value for name, value in self.file.items() if name not in OF_THE_MEASURED_MACHINE}
 
     def overrides(self, schedule: str) -> dict[str, float]:
         return {**self.everywhere, **self.of_schedule.get(schedule, {})}
 
 
-def costs_of(schedule: str, found: Instance, hosts: int, setting: Setting) -> dict[str, float]:
-    """What ``schedule`` costs on ``hosts`` hosts of a type, beyond the model's defaults."""
-    costs = {"link_rate": link_rate(found), "cores": float(cores(found))}
-    memory = memory_rate(found)
+def costs_of(schedule: str, type_: Instance, hosts: int, setting: Setting) -> dict[str, float]:
+    """The costs of ``schedule`` on ``hosts`` hosts of a type that differ from the model's defaults."""
+    costs = {"link_rate": link_rate(type_), "cores": float(cores(type_))}
+    memory = memory_rate(type_)
     if memory is not None and "memory_rate" in setting.defaults:
         costs["memory_rate"] = memory.bytes_per_second
     costs |= setting.measured()
     if schedule == SMDISTRIBUTED:
-        costs |= _smdistributed_costs(found, {**setting.defaults, **costs})
+        costs |= _smdistributed_costs(type_, {**setting.defaults, **costs})
     if schedule == RING:
         costs = {
-            "link_rate": ring_rate(found, hosts).bytes_per_second,
+            "link_rate": ring_rate(type_, hosts).bytes_per_second,
             "wire_overhead": 1.0,
-            "ring_local_rate": rate_within_host(found).bytes_per_second,
+            "ring_local_rate": rate_within_host(type_).bytes_per_second,
         }
     return {**costs, **setting.overrides(schedule)}
 
 
-def _smdistributed_costs(found: Instance, engine: Costs) -> dict[str, float]:
-    """GPUs add up and copy within a host; its processors add up what comes from the other hosts.
+def _smdistributed_costs(type_: Instance, engine: Costs) -> dict[str, float]:
+    """The GPUs add and copy within a host; its processors add the data of other hosts.
 
-    The model has one price for the bytes of both sums. Of the n + 1 parts of a buffer that each of n ranks of a host
-    adds up, n are sums within the host, so that 1 / (n + 1) of the price is left.
+    The model has one cost per byte for both sums. Each of the n ranks of a host adds n + 1 parts of a buffer. n of them
+    are sums within the host, so 1 / (n + 1) of the cost remains.
     """
-    costs = {"copy_byte": 0.0, "fold_byte": engine["fold_byte"] / (found.gpus + 1)}
+    costs = {"copy_byte": 0.0, "fold_byte": engine["fold_byte"] / (type_.gpus + 1)}
     if "memory_rate" in engine:
-        costs["memory_rate"] = 0.0  # no bound: the model would count the bytes that the GPUs add up and copy
-    efa = efa_rate(found)
+        costs["memory_rate"] = 0.0  # no limit: the model would count the bytes that the GPUs add and copy
+    efa = efa_rate(type_)
     if efa is None:
         return costs
     return {
@@ -156,33 +160,33 @@ def _smdistributed_costs(found: Instance, engine: Costs) -> dict[str, float]:
 
 
 def cost_problem(name: str, value: float) -> str | None:
-    """Why the model has no use for this value of a cost."""
+    """The reason why this value of a cost is out of range; None if it is not."""
     least, most = _BOUNDS.get(name, _SECONDS)
-    return None if least <= value <= most else f"{name} is {value:g}, and has to be from {least:g} to {most:g}"
+    return None if least <= value <= most else f"{name} is {value:g}, but must be from {least:g} to {most:g}"
 
 
-def default_options(found: Instance, setting: Setting) -> dict[str, str]:
-    """What the engine decides by the host that it finds itself on, which the model cannot see.
+def default_options(type_: Instance, setting: Setting) -> dict[str, str]:
+    """The engine options whose default depends on the host, which the model does not know.
 
-    By default a rank has as many copy threads as half of its share of the processors, less the one that sends, and at
-    most 4 (``Engine::copy_threads``).
+    The default number of copy threads of a rank is half of its share of the processors, minus one for the thread that
+    sends, and at most 4 (``Engine::copy_threads``).
     """
     if "hand_over" not in setting.defaults:
-        return {}  # a model of before there were copy threads
-    return {"SMDP_COPY_THREADS": str(min(4, max(0, found.vcpus // (2 * found.gpus) - 1)))}
+        return {}  # an older model without copy threads
+    return {"SMDP_COPY_THREADS": str(min(4, max(0, type_.vcpus // (2 * type_.gpus) - 1)))}
 
 
-def cores(found: Instance) -> int:
-    """Of one host: a vCPU of x86_64 is one of two threads of a core."""
-    return found.vcpus // 2 if found.architecture == "x86_64" else found.vcpus
+def cores(type_: Instance) -> int:
+    """The cores of one host: on x86_64 a vCPU is one of two threads of a core."""
+    return type_.vcpus // 2 if type_.architecture == "x86_64" else type_.vcpus
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """How long ``schedule`` takes on so many hosts, from the answer to one question.
+    """The time of ``schedule`` on ``hosts`` hosts, from the answer to one question.
 
     Args:
-        ready: bytes of each bucket of the step and seconds until it is ready.
+        ready: bytes of each bucket of the step, and seconds until it is ready.
     """
 
     schedule: str
@@ -192,10 +196,10 @@ class Exchange:
     ready: tuple[tuple[int, float], ...]
 
     def end_s(self, done: Sequence[float]) -> float:
-        """Seconds from the beginning of the backward pass until every rank has every sum.
+        """The seconds from the start of the backward pass until every rank has every sum.
 
         Args:
-            done: when each bucket of the question was done.
+            done: the seconds at which each bucket of the question is done.
         """
         if self.method is Method.EVERY_BUCKET:
             return max(done)
@@ -212,7 +216,7 @@ class Exchange:
             before = at
 
     def _queued(self, seconds: Mapping[int, float]) -> float:
-        """One bucket at a time."""
+        """The end of the last bucket if they are exchanged one after the other."""
         free = 0.0
         for size, ready in self.ready:
             free = max(free, ready) + seconds[size]
@@ -221,33 +225,33 @@ class Exchange:
 
 def exchange(
     workload: Workload,
-    found: Instance,
+    type_: Instance,
     schedule: str,
     hosts: int,
     setting: Setting,
     *,
     method: Method | None = None,
 ) -> Exchange:
-    """What has to be asked for one row of a table.
+    """The exchange for one row of a table.
 
     Args:
-        method: None for the one that this many hosts and buckets call for.
+        method: None for the default method for this number of hosts and buckets.
     """
-    backward = workload.step_s[found.name] * workload.backward_share
+    backward = workload.step_s[type_.name] * workload.backward_share
     ready = tuple((one.bytes, one.ready * backward) for one in workload.buckets)
     if method is None:
         method = _method(schedule, hosts, len(ready))
-    options = {} if schedule == RING else {**default_options(found, setting), **(workload.options or {})}
-    costs = costs_of(schedule, found, hosts, setting)
+    options = {} if schedule == RING else {**default_options(type_, setting), **(workload.options or {})}
+    costs = costs_of(schedule, type_, hosts, setting)
     if options.get("SMDP_COPY_THREADS") == "0" and "memory_rate" not in setting.overrides(schedule):
-        # Copies within a turn reserve the memory ahead of its time: ranks would wait for each other's whole turns.
+        # Without copy threads the model would reserve memory for whole turns, and ranks would wait for each other.
         costs.pop("memory_rate", None)
 
     def question(buckets: Sequence[tuple[int, float]]) -> Question:
         kind = RING if schedule == RING else ENGINE
-        return Question(hosts, found.gpus, kind, workload.dtype, tuple(buckets), costs, options)
+        return Question(hosts, type_.gpus, kind, workload.dtype, tuple(buckets), costs, options)
 
-    return Exchange(schedule, hosts, method, question(_asked(method, ready)), ready)
+    return Exchange(schedule, hosts, method, question(_buckets(method, ready)), ready)
 
 
 def _method(schedule: str, hosts: int, buckets: int) -> Method:
@@ -256,7 +260,7 @@ def _method(schedule: str, hosts: int, buckets: int) -> Method:
     return Method.EVERY_BUCKET if hosts * hosts * buckets <= _EVERY_BUCKET else Method.ONE_BUCKET
 
 
-def _asked(method: Method, ready: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+def _buckets(method: Method, ready: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
     """The buckets of the question."""
     if method is Method.EVERY_BUCKET:
         return ready
@@ -266,10 +270,10 @@ def _asked(method: Method, ready: Sequence[tuple[int, float]]) -> Sequence[tuple
 
 
 def typical(ready: Sequence[tuple[int, float]]) -> int:
-    """The size of bucket that half of the bytes are in buckets of at most."""
-    total, held = sum(size for size, _ in ready), 0
+    """The median bucket size, weighted by bytes."""
+    total, below = sum(size for size, _ in ready), 0
     for size in sorted(size for size, _ in ready):
-        held += size
-        if 2 * held >= total:
+        below += size
+        if 2 * below >= total:
             return size
     raise ValueError("a step without gradients has nothing to exchange")

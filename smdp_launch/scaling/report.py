@@ -1,4 +1,4 @@
-"""The answer of ``smdp-launch scale``: plain data for a terminal, a drawing and a program."""
+"""The report of ``smdp-launch scale``: plain data for text, charts and JSON."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.scaling.question import SCHEDULES
 from smdp_launch.scaling.verdict import Point, Stop, definition
 from smdp_launch.scaling.workload import Assumption, Workload
+from smdp_launch.units import count
 
-#: Version of ``scale --json``; raised when a member changes its meaning or goes.
+#: Version of ``scale --json``; increased when a field changes its meaning or is removed.
 SCALE_VERSION = 1
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """One instance type.
+    """The results for one instance type.
 
     Args:
         hourly_usd: of one host; None without a price.
-        points: by schedule, each by hosts.
+        points: by schedule, in ascending order of hosts.
         stops: by schedule.
     """
 
@@ -53,11 +54,13 @@ class Hosts:
 
 @dataclass(frozen=True)
 class Report:
-    """Args:
-    job_file: as it was named.
-    worth: the part of their work that added hosts must do to pay.
-    price_hint: why there is no money in it; None where there is.
-    diagnostics: of the job file, none of them an error.
+    """The results of a study.
+
+    Args:
+        job_file: the path that the user wrote.
+        worth: the share of their work that added hosts must do to pay.
+        price_hint: why there are no costs; None if there are.
+        diagnostics: the warnings and notes about the job file.
     """
 
     job_file: str
@@ -92,29 +95,29 @@ class Report:
 
 
 def refused_json(job_file: str, diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
-    """The same form of a job file that was refused."""
-    told = [one.to_json() for one in diagnostics]
-    return {"scale": SCALE_VERSION, "job_file": job_file, "instance_types": [], "diagnostics": told}
+    """The JSON output for a job file with errors."""
+    listed = [one.to_json() for one in diagnostics]
+    return {"scale": SCALE_VERSION, "job_file": job_file, "instance_types": [], "diagnostics": listed}
 
 
 def verdicts(one: Hosts) -> Sequence[str]:
-    """Where each schedule stops to pay on this type, a sentence each."""
+    """One sentence for each schedule: the number of hosts up to which more hosts pay."""
     return [_verdict(name, one.points[name], one.stops[name]) for name in SCHEDULES]
 
 
-def _verdict(name: str, points: Sequence[Point], found: Stop) -> str:
-    share = f"{100 * found.marginal:.0f} %"
-    if found.stops is None:
-        most = f"{_hosts(found.pays)}, the most modelled"
+def _verdict(name: str, points: Sequence[Point], stop: Stop) -> str:
+    share = f"{100 * stop.marginal:.0f} %"
+    if stop.stops is None:
+        most = f"{_hosts(stop.pays)}, the most modelled"
         return f"{name}: pays up to {most}; the hosts added last do {share} of their work"
-    if not found.pays:
-        return f"{name}: does not pay: {share} of the work is left on {_hosts(found.stops)}"
-    told = f"{name}: pays up to {_hosts(found.pays)}; at {found.stops} the hosts added do {share} of their work"
-    before, after = (next(one for one in points if one.hosts == hosts) for hosts in (found.pays, found.stops))
+    if not stop.pays:
+        return f"{name}: does not pay: {_hosts(stop.stops)} can do only {share} of the work"
+    sentence = f"{name}: pays up to {_hosts(stop.pays)}; at {stop.stops} the added hosts do {share} of their work"
+    before, after = (next(one for one in points if one.hosts == hosts) for hosts in (stop.pays, stop.stops))
     if before.usd is None or after.usd is None:
-        return told
-    return f"{told}, and an epoch costs {after.usd:,.2f} instead of {before.usd:,.2f} USD"
+        return sentence
+    return f"{sentence}, and an epoch costs {after.usd:,.2f} instead of {before.usd:,.2f} USD"
 
 
-def _hosts(count: int) -> str:
-    return "1 host" if count == 1 else f"{count} hosts"
+def _hosts(hosts: int) -> str:
+    return count(hosts, "host")

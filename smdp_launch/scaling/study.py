@@ -1,4 +1,7 @@
-"""A study of scale: the questions for all types, schedules and host counts, and the report of the answers. Pure."""
+"""A scaling study: the questions for all types, schedules and host counts, and the report from the answers.
+
+Does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ from smdp_launch.scaling.verdict import Point, Step, point, stop
 from smdp_launch.scaling.workload import Assumption, Origin
 from smdp_launch.units import count
 
-#: Answers by the text of their questions: when each bucket was done.
+#: The seconds at which each bucket is done, by the text of the question.
 Answers = Mapping[str, Sequence[float]]
 
-#: Of the engine, what its costs are told of.
+#: The costs of the engine that the report lists.
 _ENGINE_COSTS = ("send_byte", "receive_byte", "copy_byte", "fold_byte", "send_frame", "receive_frame", "link_latency")
 
 
 @dataclass(frozen=True)
 class Price:
-    """USD of one host an hour."""
+    """USD per hour of one host."""
 
     usd: float
     source: str
@@ -45,11 +48,13 @@ class Price:
 
 @dataclass(frozen=True)
 class Study:
-    """Args:
-    costs_file: the name of the file that `Setting.file` is from.
-    prices: by instance type.
-    price_hint: how to give prices, where none are known.
-    worth: the part of their work that added hosts must do to pay.
+    """A scaling study.
+
+    Args:
+        worth: the share of their work that added hosts must do to pay.
+        prices: by instance type.
+        costs_file: the name of the file of ``Setting.file``.
+        price_hint: how to set prices, if none are known.
     """
 
     job_file: str
@@ -61,11 +66,11 @@ class Study:
     price_hint: str | None = None
 
     def exchanges(self) -> list[tuple[Instance, Exchange]]:
-        """Of every row."""
+        """The exchange of every row."""
         return [(one, self._exchange(one, name, hosts)) for one in self.inputs.types for name, hosts in self._rows()]
 
     def questions(self) -> list[Question]:
-        """All of them; several rows may have one in common."""
+        """The questions of all rows and checks; some of them may be equal."""
         checks = (each for _, *pair in self._checks() for each in pair)
         return [one.question for one in (*(one for _, one in self.exchanges()), *checks)]
 
@@ -83,60 +88,63 @@ class Study:
     def _rows(self) -> Iterator[tuple[str, int]]:
         return ((name, hosts) for name in SCHEDULES for hosts in self.inputs.hosts)
 
-    def _exchange(self, found: Instance, schedule: str, hosts: int, method: Method | None = None) -> Exchange:
-        return exchange(self.inputs.workload, found, schedule, hosts, self.setting, method=method)
+    def _exchange(self, type_: Instance, schedule: str, hosts: int, method: Method | None = None) -> Exchange:
+        return exchange(self.inputs.workload, type_, schedule, hosts, self.setting, method=method)
 
-    def _hosts(self, found: Instance, answers: Answers) -> Hosts:
-        work, price = self.inputs.workload, self.prices.get(found.name)
+    def _hosts(self, type_: Instance, answers: Answers) -> Hosts:
+        work, price = self.inputs.workload, self.prices.get(type_.name)
         usd = price.usd if price is not None else None
-        step = Step(work.step_s[found.name], work.backward_share, work.batch, work.samples, usd)
+        step = Step(work.step_s[type_.name], work.backward_share, work.batch, work.samples, usd)
         points = {
-            name: tuple(self._point(found, name, hosts, step, answers) for hosts in self.inputs.hosts)
+            name: tuple(self._point(type_, name, hosts, step, answers) for hosts in self.inputs.hosts)
             for name in SCHEDULES
         }
         stops = {name: stop(points[name], self.worth) for name in SCHEDULES}
-        return Hosts(found.name, found.gpus, found.gpu, step.seconds, usd, points, stops)
+        return Hosts(type_.name, type_.gpus, type_.gpu, step.seconds, usd, points, stops)
 
-    def _point(self, found: Instance, schedule: str, hosts: int, step: Step, answers: Answers) -> Point:
-        asked = self._exchange(found, schedule, hosts)
-        end = asked.end_s(answers[asked.question.text()])
-        return point(step, hosts, found.gpus, end, every_bucket=asked.method is not Method.ONE_BUCKET)
+    def _point(self, type_: Instance, schedule: str, hosts: int, step: Step, answers: Answers) -> Point:
+        exchange_ = self._exchange(type_, schedule, hosts)
+        end = exchange_.end_s(answers[exchange_.question.text()])
+        return point(step, hosts, type_.gpus, end, every_bucket=exchange_.method is not Method.ONE_BUCKET)
 
     def _checks(self) -> Iterator[tuple[Instance, Exchange, Exchange]]:
-        """The most hosts of which every bucket is modelled, in both ways, where others are modelled by one bucket."""
-        for found in self.inputs.types:
+        """For the largest number of hosts with every bucket modelled: the exchange by that method, and by one bucket.
+
+        Empty if one method is used for all rows.
+        """
+        for type_ in self.inputs.types:
             for schedule in (ENGINE, SMDISTRIBUTED):
-                rows = [self._exchange(found, schedule, hosts) for hosts in self.inputs.hosts]
+                rows = [self._exchange(type_, schedule, hosts) for hosts in self.inputs.hosts]
                 whole = [one for one in rows if one.method is Method.EVERY_BUCKET]
                 if whole and len(whole) < len(rows):
                     hosts = whole[-1].hosts
-                    yield found, whole[-1], self._exchange(found, schedule, hosts, Method.ONE_BUCKET)
+                    yield type_, whole[-1], self._exchange(type_, schedule, hosts, Method.ONE_BUCKET)
 
     def _deviation(self, answers: Answers) -> str:
-        """How far a step that is modelled by one bucket is from one of which each bucket is, where both are known."""
-        work, told = self.inputs.workload, []
-        for found, whole, short in self._checks():
-            step = Step(work.step_s[found.name], work.backward_share, None, None, None)
+        """The largest difference of a step between the methods, as text; empty without checks."""
+        work, deviations = self.inputs.workload, []
+        for type_, whole, short in self._checks():
+            step = Step(work.step_s[type_.name], work.backward_share, None, None, None)
             seconds = [
-                point(step, one.hosts, found.gpus, one.end_s(answers[one.question.text()]), every_bucket=True).step_s
+                point(step, one.hosts, type_.gpus, one.end_s(answers[one.question.text()]), every_bucket=True).step_s
                 for one in (whole, short)
             ]
-            told.append((abs(seconds[1] / seconds[0] - 1), whole.hosts))
-        if not told:
+            deviations.append((abs(seconds[1] / seconds[0] - 1), whole.hosts))
+        if not deviations:
             return ""
-        worst, hosts = max(told)
-        return f"; on {count(hosts, 'host')} both ways differ by {100 * worst:.1f} % of a step at most"
+        worst, hosts = max(deviations)
+        return f"; on {count(hosts, 'host')} this differs by at most {100 * worst:.1f} % of a step from all buckets"
 
-    # -- What is told ---------------------------------------------------------------------------------------
+    # -- Assumptions ------------------------------------------------------------------------------------------
 
     def _assumptions(self, answers: Answers) -> Iterator[Assumption]:
-        for found in self.inputs.types:
-            yield from self._of_type(found)
+        for type_ in self.inputs.types:
+            yield from self._of_type(type_)
         yield from self._of_engine()
         yield Assumption(
             SMDISTRIBUTED,
-            "the engine's schedule; GPUs add up and copy within a host, its processors what comes from the others; "
-            "over EFA a byte costs the kernel nothing, a message and its latency what they cost the engine",
+            "the engine's schedule; GPUs add and copy within a host, processors add the data of other hosts; "
+            "over EFA bytes cost no CPU time, messages and latency cost the same as with the engine",
             Origin.DEFAULT,
             "AWS's library itself is not modelled",
         )
@@ -150,63 +158,63 @@ class Study:
         yield from self._shortened(answers)
         yield Assumption(
             "not modelled",
-            "ranks that are late, reading of data, checkpoints, other traffic, copies between GPU and host",
+            "slow ranks, reading of data, checkpoints, other traffic, copies between GPU and host",
             Origin.DEFAULT,
         )
 
-    def _of_type(self, found: Instance) -> Iterator[Assumption]:
+    def _of_type(self, type_: Instance) -> Iterator[Assumption]:
         day = table("instances")["checked"]
-        hardware = f"{found.gpus} x {found.gpu}, {found.network_gbit} Gbit/s, {cores(found)} cores"
-        yield Assumption("host", f"{found.name}: {hardware}", Origin.CATALOGUE, f"instances, {day}")
-        memory = memory_rate(found)
+        hardware = f"{type_.gpus} x {type_.gpu}, {type_.network_gbit} Gbit/s, {cores(type_)} cores"
+        yield Assumption("host", f"{type_.name}: {hardware}", Origin.CATALOGUE, f"instances, {day}")
+        memory = memory_rate(type_)
         if memory is not None and "memory_rate" in self.setting.defaults:
-            value = f"{found.name}: {memory.bytes_per_second / 1e9:.3g} GB/s that copies and sums read"
+            value = f"{type_.name}: {memory.bytes_per_second / 1e9:.3g} GB/s for copies and sums"
             yield Assumption("memory", value, Origin.CATALOGUE, memory.source)
-        for name, threads in default_options(found, self.setting).items():
+        for name, threads in default_options(type_, self.setting).items():
             if name not in (self.inputs.workload.options or {}):
                 yield Assumption(
-                    "engine option", f"{found.name}: {name}={threads}", Origin.DEFAULT, "as the engine has it"
+                    "engine option", f"{type_.name}: {name}={threads}", Origin.DEFAULT, "the engine's default"
                 )
-        efa = efa_rate(found)
+        efa = efa_rate(type_)
         if efa is not None:
-            value = f"{found.name}: {efa.bytes_per_second / 1e9:.3g} GB/s between hosts, of {SMDISTRIBUTED}"
+            value = f"{type_.name}: {efa.bytes_per_second / 1e9:.3g} GB/s between hosts, for {SMDISTRIBUTED}"
             yield Assumption("EFA", value, Origin.CATALOGUE, f"{efa.source}, read {checked()}")
         by_rate: dict[float, list[str]] = {}
         for hosts in self.inputs.hosts:
             if hosts > 1:
-                by_rate.setdefault(ring_rate(found, hosts).bytes_per_second, []).append(str(hosts))
+                by_rate.setdefault(ring_rate(type_, hosts).bytes_per_second, []).append(str(hosts))
         rates = ", ".join(f"{rate / 1e9:.3g} GB/s on {'/'.join(hosts)}" for rate, hosts in by_rate.items())
-        within = rate_within_host(found)
+        within = rate_within_host(type_)
         if rates:
-            source = f"{ring_rate(found, max(self.inputs.hosts)).source}, read {checked()}"
-            yield Assumption("ring's rate", f"{found.name}: {rates} hosts", Origin.CATALOGUE, source)
-        value = f"{found.name}: {within.bytes_per_second / 1e9:.3g} GB/s from GPU to GPU of a host, of the ring"
+            source = f"{ring_rate(type_, max(self.inputs.hosts)).source}, read {checked()}"
+            yield Assumption("ring's rate", f"{type_.name}: {rates} hosts", Origin.CATALOGUE, source)
+        value = f"{type_.name}: {within.bytes_per_second / 1e9:.3g} GB/s between the GPUs of a host, for the ring"
         yield Assumption("ring's rate", value, Origin.CATALOGUE, f"{within.source}, read {checked()}")
-        price = self.prices.get(found.name)
+        price = self.prices.get(type_.name)
         if price is not None:
-            yield Assumption("price", f"{found.name}: {price.usd:g} USD an hour", Origin.PRICES, price.source)
+            yield Assumption("price", f"{type_.name}: {price.usd:g} USD per hour", Origin.PRICES, price.source)
 
     def _of_engine(self) -> Iterator[Assumption]:
         measured = self.setting.measured()
         used = {**self.setting.defaults, **measured}
         value = "over TCP; seconds: " + ", ".join(f"{name} {used[name]:.3g}" for name in _ENGINE_COSTS if name in used)
         if not measured:
-            yield Assumption(ENGINE, value, Origin.DEFAULT, "round figures of the model, of no machine in particular")
+            yield Assumption(ENGINE, value, Origin.DEFAULT, "rounded defaults of the model, not measured")
             return
-        source = f"{self.costs_file}, without {', '.join(sorted(OF_THE_MEASURED_MACHINE))}: those are the host's"
+        source = f"{self.costs_file}, without {', '.join(sorted(OF_THE_MEASURED_MACHINE))}, which depend on the host"
         yield Assumption(ENGINE, value, Origin.FLAG, f"--costs {source}")
 
     def _overrides(self) -> Iterator[Assumption]:
         setting = self.setting
         for name, value in setting.everywhere.items():
-            yield Assumption("cost", f"{name}={value:g} of every schedule", Origin.FLAG, "--cost")
+            yield Assumption("cost", f"{name}={value:g} for every schedule", Origin.FLAG, "--cost")
         for schedule, costs in setting.of_schedule.items():
             for name, value in costs.items():
-                yield Assumption("cost", f"{name}={value:g} of {schedule}", Origin.FLAG, "--cost")
+                yield Assumption("cost", f"{name}={value:g} for {schedule}", Origin.FLAG, "--cost")
 
     def _shortened(self, answers: Answers) -> Iterator[Assumption]:
         short = {one.hosts for _, one in self.exchanges() if one.method is Method.ONE_BUCKET}
         if short:
-            value = f"on {min(short)} hosts and more one bucket stands for all, in proportion to their bytes"
-            source = "every bucket would take minutes"
+            value = f"on {min(short)} hosts or more, one bucket is modelled and scaled to the bytes of all buckets"
+            source = "modelling every bucket would take minutes"
             yield Assumption("shortened", value + self._deviation(answers), Origin.DEFAULT, source)

@@ -1,12 +1,13 @@
-"""Gradients of real models as an engine meets them: fused into buckets, each ready at its moment of the backward pass.
+"""The gradients of real models, fused into buckets, each with the time in the backward pass when it is ready.
 
-Shapes are those of the models' parameters, in the order in which the modules are made; gradients become ready in the
-reverse order, each after a share of the backward pass that is its share of the elements. Buckets are filled as
-DistributedDataParallel fills them: 1 MiB for the first, then the given size.
+Shapes are those of the models' parameters, in the order of their modules. Gradients become ready in the reverse order;
+the time of each is proportional to its number of elements. Buckets are filled as in DistributedDataParallel: 1 MiB for
+the first, then the given size.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,10 +22,7 @@ class Bucket:
 
 
 def elements(shape: Shape) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
+    return math.prod(shape)
 
 
 def _linear(inputs: int, outputs: int) -> list[Shape]:
@@ -104,13 +102,13 @@ def buckets_of(shapes: list[Shape], element_bytes: int, bucket_mib: int, backwar
     """The buckets in the order in which they become ready."""
     total = sum(elements(shape) for shape in shapes)
     buckets: list[Bucket] = []
-    held = done = 0
+    size = done = 0
     for shape in reversed(shapes):
-        held += elements(shape) * element_bytes
+        size += elements(shape) * element_bytes
         done += elements(shape)
-        if held >= (bucket_mib if buckets else 1) * MIB:
-            buckets.append(Bucket(held, done * backward_ms * 1000 // total))
-            held = 0
-    if held:
-        buckets.append(Bucket(held, backward_ms * 1000))
+        if size >= (bucket_mib if buckets else 1) * MIB:
+            buckets.append(Bucket(size, done * backward_ms * 1000 // total))
+            size = 0
+    if size:
+        buckets.append(Bucket(size, backward_ms * 1000))
     return buckets

@@ -1,4 +1,4 @@
-"""From the seconds of an exchange to what a user pays for: steps, samples, money, and where more hosts stop to pay."""
+"""From the seconds of an exchange: steps, samples, costs, and the number of hosts from which more hosts do not pay."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-#: Of what an added host could do without any exchange, the part below which it does not pay.
+#: An added host does not pay if it does less than this share of the work that it could do without exchange.
 WORTH = 0.5
 
 DEFINITION = (
-    "Hosts stop to pay at the count where those added last do less than {worth:g} % of the work that they would do "
-    "without any exchange: a sample of theirs then costs more than {times:g} times one that is free of exchange."
+    "More hosts do not pay if the hosts added last do less than {worth:g} % of the work that they would do without "
+    "exchange: each of their samples then costs more than {times:g} times a sample without exchange."
 )
 
 
 @dataclass(frozen=True)
 class Point:
-    """One schedule on so many hosts.
+    """One schedule on one number of hosts.
 
     Args:
-        step_s: with the exchange that the backward pass does not hide.
-        efficiency: the step without exchange over this one; 1 where all of it is hidden.
-        exchange_s: from the beginning of the backward pass to the last sum.
+        step_s: includes the part of the exchange that does not overlap with the backward pass.
+        efficiency: the step without exchange, divided by ``step_s``; 1 if the exchange overlaps completely.
+        exchange_s: from the start of the backward pass to the last sum.
         samples_per_s: of all ranks together; None without a batch.
-        epoch_s, usd: of an epoch; None without its samples, without a price.
-        every_bucket: whether each bucket was modelled.
+        epoch_s: None without the samples of an epoch.
+        usd: of an epoch; None without a price.
+        every_bucket: every bucket was modelled.
     """
 
     hosts: int
@@ -41,7 +42,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of one GPU is, and what it is worth."""
+    """A step of one GPU without exchange, and the price of a host."""
 
     seconds: float
     backward_share: float
@@ -52,12 +53,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Stop:
-    """Where more hosts stop to pay.
+    """The number of hosts from which more hosts do not pay.
 
     Args:
-        pays: the largest number of hosts that pays; 0 where the smallest does not.
-        stops: the next number of hosts, which does not; None where all that were asked for pay.
-        marginal: the part of their work that the hosts added last do.
+        pays: the largest number of hosts that pays; 0 if the smallest does not.
+        stops: the next number of hosts, which does not pay; None if all modelled numbers pay.
+        marginal: the share of their work that the hosts added last do.
     """
 
     pays: int
@@ -66,7 +67,7 @@ class Stop:
 
 
 def point(step: Step, hosts: int, gpus: int, exchange_s: float, *, every_bucket: bool) -> Point:
-    """The exchange begins with the backward pass, and the next step with its end."""
+    """A point, for an exchange that starts with the backward pass and ends before the next step."""
     seconds = step.seconds + max(0.0, exchange_s - step.seconds * step.backward_share)
     ranks = hosts * gpus
     rate = step.batch * ranks / seconds if step.batch is not None else None
@@ -76,10 +77,10 @@ def point(step: Step, hosts: int, gpus: int, exchange_s: float, *, every_bucket:
 
 
 def stop(points: Sequence[Point], worth: float = WORTH) -> Stop:
-    """The first of ``points``, by hosts, whose added hosts do less than ``worth`` of their work.
+    """The first of ``points``, in ascending order of hosts, whose added hosts do less than ``worth`` of their work.
 
-    The work of n hosts is n times their efficiency; what a added hosts do is its growth over a. That of the first
-    point is its efficiency.
+    The work of n hosts is n times their efficiency. The share of m added hosts is the growth of the work divided by m.
+    The share of the first point is its efficiency.
     """
     before, marginal = 0, 0.0
     for one, added in zip(points, marginals(points), strict=True):
@@ -90,7 +91,7 @@ def stop(points: Sequence[Point], worth: float = WORTH) -> Stop:
 
 
 def marginals(points: Sequence[Point]) -> list[float]:
-    """Of each point: the part of their work that the hosts do which the point before has not."""
+    """For each point, the share of their work that the hosts do which the previous point does not have."""
     work = [(0, 0.0), *((one.hosts, one.hosts * one.efficiency) for one in points)]
     return [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(work)]
 

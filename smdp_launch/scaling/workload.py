@@ -1,4 +1,4 @@
-"""One step of a job as the model sees it: the computation of a GPU, and the buckets of gradients that it makes."""
+"""One step of a job: the computation of a GPU, and its gradients in buckets."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from smdp_launch.scaling.traces import Shape, buckets_of
+from smdp_launch.scaling.traces import MIB, Shape, buckets_of
 
-MIB = 1 << 20
-#: DistributedDataParallel begins with a small bucket, so that the exchange begins early.
+#: DistributedDataParallel starts with a small bucket, so that the exchange starts early.
 FIRST_BUCKET = MIB
-#: What DistributedDataParallel fills a bucket to, and AWS's library.
+#: The bucket size of DistributedDataParallel and of AWS's library.
 BUCKET_MIB = 25
 BACKWARD_SHARE = 2 / 3
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -19,7 +18,7 @@ _PARTS = 1_000_000  # of a backward pass
 
 
 class Origin(str, Enum):
-    """Where an assumption is from."""
+    """The origin of an assumption."""
 
     FLAG = "flag"
     JOB_FILE = "job file"
@@ -31,12 +30,12 @@ class Origin(str, Enum):
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something that a result rests on.
+    """An assumption of the study.
 
     Args:
-        name: of what.
-        value: for a person.
-        source: beyond the origin: the flag, the field, the run, the publication.
+        name: its subject.
+        value: text for the report.
+        source: details of the origin: the flag, the field, the run or the publication.
     """
 
     name: str
@@ -50,7 +49,7 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Bucket:
-    """``ready`` is the share of the backward pass after which its gradients are there."""
+    """``ready`` is the share of the backward pass after which the bucket is ready."""
 
     bytes: int
     ready: float
@@ -58,13 +57,15 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Workload:
-    """Args:
-    step_s: by instance type: forward and backward pass of one GPU, without any exchange.
-    buckets: in the order in which they become ready.
-    backward_share: of the step.
-    batch: samples of one step on each GPU; None where that is not known.
-    samples: of an epoch; None where that is not known.
-    options: of the engine, by their names.
+    """One step of a job.
+
+    Args:
+        step_s: seconds of forward and backward pass on one GPU, without exchange, by instance type.
+        buckets: in the order in which they become ready.
+        backward_share: the backward pass's share of the step.
+        batch: samples of one step on each GPU; None if not known.
+        samples: of an epoch; None if not known.
+        options: engine options by name.
     """
 
     step_s: Mapping[str, float]
@@ -81,7 +82,7 @@ class Workload:
 
 
 def even_buckets(total: int, most: int) -> tuple[Bucket, ...]:
-    """``total`` bytes as DistributedDataParallel fuses them where every gradient is small, each byte ready in turn."""
+    """``total`` bytes in DistributedDataParallel's buckets, if all gradients are small and become ready evenly."""
     buckets: list[Bucket] = []
     done = 0
     while done < total:
@@ -93,5 +94,5 @@ def even_buckets(total: int, most: int) -> tuple[Bucket, ...]:
 
 def trace_buckets(shapes: list[Shape], dtype: str, bucket_mib: int) -> tuple[Bucket, ...]:
     """The buckets of a model, whose gradients are as large as its parameters."""
-    made = buckets_of(shapes, ELEMENT_BYTES[dtype], bucket_mib, _PARTS // 1000)
-    return tuple(Bucket(one.bytes, one.ready_us / _PARTS) for one in made)
+    buckets = buckets_of(shapes, ELEMENT_BYTES[dtype], bucket_mib, _PARTS // 1000)
+    return tuple(Bucket(one.bytes, one.ready_us / _PARTS) for one in buckets)

@@ -1,0 +1,1 @@
+"""Estimators and model trainers of the SageMaker Python SDK from a job file."""

@@ -1,4 +1,4 @@
-"""A job to an estimator of the SageMaker Python SDK, version 2."""
+"""Makes an estimator of the SageMaker Python SDK, version 2, from a job."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import Any
 
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobfile.model.spec import JobSpec
-from smdp_launch.planning.given import JobLike, plan_of
+from smdp_launch.planning.job_input import JobLike, plan_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.build import checkpoint_location, environment
-from smdp_launch.sdk.installed import hushed, sdk
+from smdp_launch.sdk.installed import sdk, without_notices
 from smdp_launch.sdk.training import PlannedTraining
 
-#: Where version 2 of the SDK refuses its switch for data parallelism, whatever the image: a type, and a piece of an
-#: image's address (sagemaker.estimator.Framework._distribution_configuration, 2.257).
+#: An instance type and a part of an image URI with which version 2 of the SDK refuses its switch for data parallelism
+#: (sagemaker.estimator.Framework._distribution_configuration, 2.257).
 _REFUSED_TYPE = "p5.48xlarge"
 _REFUSED_IMAGE = "2.0.1-gpu-py310-cu121"
 
-#: What the SDK would otherwise add of its own accord.
+#: Disables the fields that the SDK adds by default.
 _OFF = {"debugger_hook_config": False, "disable_profiler": True, "enable_sagemaker_metrics": None}
 
 
 def build_estimator(job: JobLike | Plan, *, session: Any = None, quiet: bool = True) -> Any:
     """An estimator whose ``fit(build_inputs(job))`` submits the request of ``job``'s plan.
 
-    The first ``fit`` runs under the plan's name; each later one is a new job with a name of its own. What is changed
-    on the estimator in between is in the request.
+    The first ``fit`` runs under the plan's name; each later one is a new job with its own name. Changed attributes of
+    the estimator are in the request.
 
     Args:
         job: path of a job file, mapping, JobSpec or Plan.
-        session: a ``sagemaker.Session`` of the job's region; by default one with the person's own credentials.
-        quiet: keep the SDK's telemetry, its notice about version 3 and its remarks on defaults off.
+        session: a ``sagemaker.Session`` of the job's region; by default one with the user's own credentials.
+        quiet: disable the SDK's telemetry, and suppress its notices about version 3 and about defaults.
 
     Returns:
         The SDK's ``HuggingFace``, ``PyTorch`` or ``TensorFlow`` with its switch for data parallelism on, or its generic
@@ -40,7 +40,7 @@ def build_estimator(job: JobLike | Plan, *, session: Any = None, quiet: bool = T
 
     Raises:
         JobFileRefused: the job has errors.
-        EnvironmentProblem: version 2 of the SageMaker Python SDK is not installed, or ``session`` is of another region.
+        EnvironmentProblem: version 2 of the SageMaker Python SDK is not installed, or ``session`` has another region.
 
     ::
 
@@ -49,15 +49,17 @@ def build_estimator(job: JobLike | Plan, *, session: Any = None, quiet: bool = T
     """
     plan = plan_of(job)
     base = _class(plan, quiet)
-    with hushed(quiet):
+    with without_notices(quiet):
         kind = type(base.__name__, (PlannedTraining, base), {"__doc__": base.__doc__})
         estimator = kind(sagemaker_session=session or _session(plan.spec, quiet), **_arguments(plan))
     if estimator.sagemaker_session.boto_region_name != plan.spec.region:
-        there = estimator.sagemaker_session.boto_region_name
-        raise EnvironmentProblem(f"the session is of {there} and the job of {plan.spec.region}: give one of its region")
+        region = estimator.sagemaker_session.boto_region_name
+        raise EnvironmentProblem(
+            f"the session's region is {region} and the job's is {plan.spec.region}: give a session of the job's region"
+        )
     estimator.plan = plan
     estimator._quiet = quiet
-    # Neither is the debugger's profiler on nor a member sent that would say so.
+    # Disables the debugger's profiler without sending a field for it.
     estimator.profiler_config = False
     return estimator
 
@@ -83,7 +85,7 @@ def _is_generic(plan: Plan) -> bool:
 
 def _arguments(plan: Plan) -> dict[str, Any]:
     spec = plan.spec
-    given = script_hyperparameters(spec)
+    hyperparameters = script_hyperparameters(spec)
     own = {
         "entry_point": spec.script.entry,
         "source_dir": os.fspath(plan.source.folder),
@@ -92,9 +94,9 @@ def _arguments(plan: Plan) -> dict[str, Any]:
         "environment": environment(spec) or None,
     }
     if _is_generic(plan):
-        own["hyperparameters"] = {**given, **_data_parallel(plan)}
+        own["hyperparameters"] = {**hyperparameters, **_data_parallel(plan)}
     else:
-        own |= {"hyperparameters": given} | _framework(plan)
+        own |= {"hyperparameters": hyperparameters} | _framework(plan)
     return own | _resources(spec) | _places(plan) | _OFF
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
-from smdp_launch.planning.given import JobLike, plan_of
+from smdp_launch.planning.job_input import JobLike, plan_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.sdk.installed import sdk
 
-#: What the request leaves out: it means the same.
+#: The request leaves this value out, which means the same.
 _NO_WRAPPING = "None"
 
 
@@ -18,7 +18,7 @@ def build_inputs(job: JobLike | Plan, *, quiet: bool = True) -> dict[str, Any] |
 
     Args:
         job: path of a job file, mapping, JobSpec or Plan.
-        quiet: keep the SDK's notices off.
+        quiet: suppress the SDK's notices.
 
     Returns:
         A ``TrainingInput`` for each channel in S3 and a ``FileSystemInput`` for each file system; None for a job

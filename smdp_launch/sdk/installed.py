@@ -1,7 +1,7 @@
-"""The SageMaker Python SDK of this environment: version 2, imported only when somebody asks for an estimator.
+"""The installed SageMaker Python SDK, version 2. It is imported only for an estimator.
 
-Its import takes seconds and prints a notice about version 3 as a warning and as a log line; later calls tell which of
-its own defaults they did not apply. All that stays off during our imports and calls unless the person wants it.
+Its import takes seconds and prints a notice about version 3 as a warning and as a log line; later calls print which of
+its defaults they did not apply. These notices are suppressed during our imports and calls unless the user wants them.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ def sdk(name: str, quiet: bool = True) -> Any:
     """The SDK's module ``name``, such as ``sagemaker.pytorch``.
 
     Raises:
-        EnvironmentProblem: the SDK is not installed, or is one without estimators (version 3).
+        EnvironmentProblem: the SDK is not installed, or has no estimators (version 3).
     """
     _require_version_2()
-    with hushed(quiet):
+    with without_notices(quiet):
         return importlib.import_module(name)
 
 
 def _require_version_2() -> None:
     try:
-        found = importlib.metadata.version("sagemaker")
+        installed = importlib.metadata.version("sagemaker")
     except importlib.metadata.PackageNotFoundError:
-        raise EnvironmentProblem(f"the SageMaker Python SDK is not installed here: {_INSTALL}") from None
-    if found.partition(".")[0] != "2":
+        raise EnvironmentProblem(f"the SageMaker Python SDK is not installed: run {_INSTALL}") from None
+    if installed.partition(".")[0] != "2":
         raise EnvironmentProblem(
-            f"the SageMaker Python SDK here is version {found}, and estimators are version 2's: {_INSTALL},"
-            " in an environment of its own"
+            f"the installed SageMaker Python SDK is version {installed}, and only version 2 has estimators: run"
+            f" {_INSTALL} in a separate environment"
         )
 
 
 @contextmanager
-def hushed(quiet: bool = True) -> Iterator[None]:
-    """Without the SDK's notices while the context lasts; what the person set stays as it was."""
+def without_notices(quiet: bool = True) -> Iterator[None]:
+    """Suppress the SDK's notices within the context. The user's settings are restored after it."""
     if not quiet:
         yield
         return
     before = os.environ.get(_VARIABLE)
-    excepthook = sys.excepthook  # which the SDK replaces, for the tracebacks of the person's own code too
-    root = logging.getLogger()  # which one of its modules configures, for every logger of the person's process
+    excepthook = sys.excepthook  # the SDK replaces it, also for the tracebacks of the user's own code
+    root = logging.getLogger()  # one of the SDK's modules configures it, for every logger of the process
     handlers, root_level = list(root.handlers), root.level
     levels = {name: logging.getLogger(name).level for name in _CHATTER}
     os.environ[_VARIABLE] = before or "1"

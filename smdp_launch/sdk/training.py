@@ -1,6 +1,7 @@
-"""What a planned estimator does otherwise than the SDK's: the job's name, its archive, and what the SDK cannot say.
+"""The differences between a planned estimator and the SDK's: the job's name, its archive, and request fields that the
+SDK has no argument for.
 
-The rest is the SDK's own: whoever changes an attribute of the estimator finds it in the request.
+The rest is the SDK's own: a changed attribute of the estimator is in the request.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ from smdp_launch.request.build import (
     INSTANCE_TYPE,
     PLAN_TAG,
     Request,
+    apply_overlay,
     checkpoint_location,
     instance_preferences,
-    overlaid,
     plan_hash,
 )
 from smdp_launch.request.hyperparameters import encode
 from smdp_launch.request.names import S3Location, job_name, source_location
 from smdp_launch.rules.request.placeholders import to_fill_in
-from smdp_launch.sdk.installed import hushed, sdk
+from smdp_launch.sdk.installed import sdk, without_notices
 from smdp_launch.source.archive import write_archive
 from smdp_launch.source.scan import SourceTree, normal_name, scan_source
 from smdp_launch.source.script.outputs import output_folders
 
 _CREATE = "provide-client-params.sagemaker.CreateTrainingJob"
-#: Larger archives go to disk while they are packed.
+#: Bytes; larger archives are packed on disk.
 _IN_MEMORY = 16 << 20
 
 
 class PlannedTraining:
-    """Stands before one of the SDK's estimators in the order of base classes.
+    """A base class before one of the SDK's estimators.
 
     Attributes:
-        plan: what the first ``fit`` submits, under the plan's name. Each later ``fit`` is a job with a new name.
+        plan: the first ``fit`` submits it under the plan's name. Each later ``fit`` is a job with a new name.
     """
 
     plan: Plan | None = None
@@ -61,8 +62,8 @@ class PlannedTraining:
         """Train, as the SDK's own ``fit`` with the same arguments.
 
         Raises:
-            Refused: placeholders are left in the job.
-            EnvironmentProblem: the session is one of a pipeline or of the SDK's local mode.
+            Refused: the job has placeholders.
+            EnvironmentProblem: the session belongs to a pipeline or to the SDK's local mode.
         """
         if self.plan is None:  # made by the SDK's attach()
             super().fit(inputs, wait, logs, job_name, experiment_config)  # type: ignore[misc]
@@ -73,27 +74,29 @@ class PlannedTraining:
         name = job_name or _next_name(self.plan, self.jobs)
         if self.checkpoint_s3_uri == checkpoint_location(self.plan.spec, self._current_job_name or self.plan.job):
             self.checkpoint_s3_uri = checkpoint_location(self.plan.spec, name)
-        # All of the SDK's estimators come to this method; the framework's own are about recipes.
+        # All estimators of the SDK call this method; the frameworks' own versions only handle recipes.
         fit = sdk("sagemaker.estimator").EstimatorBase.fit
         if self._quiet:
-            fit = fit.__wrapped__  # what is inside the decorator that sends telemetry
-        with hushed(self._quiet), self._completing(name):
+            fit = fit.__wrapped__  # without the decorator that sends telemetry
+        with without_notices(self._quiet), self._completing(name):
             fit(self, inputs, wait=False, logs=logs, job_name=name, experiment_config=experiment_config)
         if wait:
             self.latest_training_job.wait(logs=logs)
 
     def set_hyperparameters(self: Any, **given: Any) -> None:
-        """As the SDK's own, whose framework estimators encode such values twice, so that a number arrives as text."""
+        """As the SDK's own. The SDK's framework estimators encode values themselves: encoded twice, a number arrives as
+        text."""
         is_framework = isinstance(self, sdk("sagemaker.estimator").Framework)
         self._hyperparameters.update(given if is_framework else encode(given))
 
     def hyperparameters(self) -> dict[str, str]:
-        """In the launcher's one encoding: the SDK's differs in the order of keys and in letters beyond ASCII."""
+        """The values in the launcher's encoding: the SDK's differs in the order of keys and for non-ASCII letters."""
         given: Mapping[str, str] = super().hyperparameters()  # type: ignore[misc]
         return encode({name: json.loads(value) for name, value in given.items()})
 
     def _stage_user_code_in_s3(self: Any) -> Any:
-        """The launcher's archive in place of the SDK's: the ignore file counts, and equal folders give equal bytes."""
+        """Upload the launcher's archive in place of the SDK's: it applies the ignore file, and equal folders give equal
+        archives."""
         self._uploaded = None
         if self.plan is None or self.dependencies or self.source_dir.startswith("s3://"):
             return super()._stage_user_code_in_s3()  # type: ignore[misc]
@@ -106,7 +109,8 @@ class PlannedTraining:
 
     @contextmanager
     def _completing(self: Any, name: str) -> Iterator[None]:
-        """Put what the SDK cannot say into the request of the job ``name``, and of no other."""
+        """Complete the request of the job ``name``, and of no other, with the fields that the SDK has no argument
+        for."""
 
         def complete(params: Request, **_: object) -> Request | None:
             return completed(params, self.plan, self._uploaded) if params["TrainingJobName"] == name else None
@@ -120,7 +124,7 @@ class PlannedTraining:
 
 
 def completed(request: Request, plan: Plan, source: SourceTree | None) -> Request:
-    """The SDK's request with the members of the job that it has no argument for, and the tag of what is submitted."""
+    """The SDK's request with the fields that the SDK has no argument for, and the tag with the plan's hash."""
     spec, request = plan.spec, dict(request)
     if "InputDataConfig" in request:
         request["InputDataConfig"] = [_with_mode(one) for one in request["InputDataConfig"]]
@@ -135,7 +139,7 @@ def completed(request: Request, plan: Plan, source: SourceTree | None) -> Reques
         given: Request = request.get("HyperParameters", {})
         request["HyperParameters"] = {name: value for name, value in given.items() if name != INSTANCE_TYPE}
     tags: list[Any] = request.pop("Tags", [])
-    request = overlaid(request, spec.overlay)
+    request = apply_overlay(request, spec.overlay)
     tags += request.get("Tags", [])
     if source is not None:
         tags.append({"Key": PLAN_TAG, "Value": plan_hash(request, source)})
@@ -143,7 +147,7 @@ def completed(request: Request, plan: Plan, source: SourceTree | None) -> Reques
 
 
 def _with_mode(channel: Request) -> Request:
-    """The SDK gives the channel of the source archive no input mode, which means that of the job."""
+    """Set the input mode that the SDK leaves out for the channel of the source archive: it would be the job's."""
     return channel if "S3DataSource" not in channel["DataSource"] else {"InputMode": "File"} | channel
 
 
@@ -151,7 +155,7 @@ def _require_training(session: Any) -> None:
     if session.local_mode:
         raise EnvironmentProblem("the SDK's local mode does not run these jobs: use smdp-launch launch --local")
     if isinstance(session, sdk("sagemaker.workflow.pipeline_context").PipelineSession):
-        raise EnvironmentProblem("a pipeline's session starts no job: give build_estimator a sagemaker.Session")
+        raise EnvironmentProblem("the session of a pipeline starts no job: give build_estimator a sagemaker.Session")
 
 
 def _next_name(plan: Plan, jobs: list[Any]) -> str:

@@ -1,0 +1,1 @@
+"""The source folder: scan, ignore file, archive."""

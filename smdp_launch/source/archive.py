@@ -1,4 +1,4 @@
-"""The source archive: the same folder gives the same bytes, whoever packs it and whenever."""
+"""The source archive. The same folder always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def write_archive(tree: SourceTree, file: IO[bytes]) -> None:
     Raises:
         OSError: a file vanished or changed its size since the scan.
     """
-    # No name and no time in gzip's header, no owner and no time in tar's.
+    # Names, times and owners would differ between machines, so both headers omit them.
     with (
         gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,

@@ -1,4 +1,4 @@
-"""The ignore file: what a person leaves out of the source folder, in the words of gitignore(5)."""
+"""The ignore file, ``.smdpignore``: patterns as in gitignore(5) for what is not uploaded."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 IGNORE_FILE = ".smdpignore"
 
-#: Bytes. A longer file is a mistake, and every pattern is asked about every file.
+#: Bytes. Every pattern is matched with every file, so a longer file would be slow.
 MAX_IGNORE_FILE = 64 << 10
 
-# Each wildcard multiplies the ways in which a name can be tried against the pattern.
+# The time to match a name grows exponentially with the number of wildcards.
 _MAX_WILDCARDS = 6
 
 
 class IgnoreProblem(NamedTuple):
-    """A line of the ignore file that says nothing. ``line`` counts from 1; 0 means the file as a whole."""
+    """A line of the ignore file that is not a valid pattern. ``line`` counts from 1; 0 is the whole file."""
 
     line: int
     text: str
@@ -26,26 +26,27 @@ class IgnoreProblem(NamedTuple):
 
 
 class IgnoreRules(NamedTuple):
-    """What the ignore file says; lines with problems are left out."""
+    """The patterns of an ignore file, each with whether it excludes, and the lines that are not patterns."""
 
     patterns: tuple[tuple[re.Pattern[str], bool], ...] = ()
     problems: tuple[IgnoreProblem, ...] = ()
 
-    def leaves_out(self, name: str, is_folder: bool) -> bool:
+    def excludes(self, name: str, is_folder: bool) -> bool:
         """Whether the last pattern that matches the entry itself excludes it.
 
-        To be asked from the top down: what lies below an excluded folder is excluded, and no pattern takes it back.
+        Call it for parents first: everything below an excluded folder is excluded, and no pattern can include it again.
         """
-        asked = f"{name}/" if is_folder else name
-        return next((exclude for regex, exclude in reversed(self.patterns) if regex.fullmatch(asked)), False)
+        path = f"{name}/" if is_folder else name
+        return next((exclude for regex, exclude in reversed(self.patterns) if regex.fullmatch(path)), False)
 
 
 class Ignored(NamedTuple):
-    """What the ignore file left out.
+    """What the ignore file excludes.
 
     Args:
-        files, size: counted and in bytes; lower bounds if not ``complete``, for what is left out may be very large.
-        names: the topmost entries that were left out, folders with a slash at their end; the first hundred.
+        files: their number.
+        size: bytes. If not ``complete``, both are lower bounds.
+        names: the first hundred excluded entries, without entries below an excluded folder. Folders end with a slash.
     """
 
     files: int = 0
@@ -53,13 +54,13 @@ class Ignored(NamedTuple):
     names: tuple[str, ...] = ()
     complete: bool = True
 
-    def holds(self, name: str) -> bool:
-        """Whether the file of this name was left out."""
+    def includes(self, name: str) -> bool:
+        """Whether the file is among the excluded entries."""
         return any(name == one or (one.endswith("/") and name.startswith(one)) for one in self.names)
 
 
 def read_ignore_file(folder: Path) -> IgnoreRules:
-    """The rules in the folder's ``.smdpignore``; none where there is no such file."""
+    """The rules in the folder's ``.smdpignore``; empty if there is no such file."""
     try:
         with (folder / IGNORE_FILE).open("rb") as file:
             raw = file.read(MAX_IGNORE_FILE + 1)
@@ -73,11 +74,10 @@ def read_ignore_file(folder: Path) -> IgnoreRules:
 
 
 def parse_ignore(text: str) -> IgnoreRules:
-    """The patterns of an ignore file, and its lines that are none."""
-    made = _Parsed()
+    parsed = _Parsed()
     for number, line in enumerate(text.split("\n"), 1):
-        made.add(number, line.removesuffix("\r"))
-    return IgnoreRules(tuple(made.patterns), tuple(made.problems))
+        parsed.add(number, line.removesuffix("\r"))
+    return IgnoreRules(tuple(parsed.patterns), tuple(parsed.problems))
 
 
 @dataclass
@@ -89,7 +89,7 @@ class _Parsed:
         text = _without_trailing_spaces(line)
         if not text or text.startswith("#"):
             return
-        reason = _cannot_mean(text)
+        reason = _unsupported(text)
         pattern = None if reason else _compiled(text)
         if pattern is not None:
             self.patterns.append(pattern)
@@ -103,13 +103,13 @@ def _without_trailing_spaces(line: str) -> str:
     return f"{stripped} " if stripped != line and stripped.endswith("\\") else stripped
 
 
-def _cannot_mean(text: str) -> str | None:
+def _unsupported(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
         return "it is not UTF-8"
     if "[[:" in text:
-        return "named classes such as [[:digit:]] are not understood; write [0-9]"
+        return "named classes such as [[:digit:]] are not supported; write [0-9]"
     if len(re.findall(r"\*+", text.replace("**/", ""))) > _MAX_WILDCARDS:
         return f"it has more than {_MAX_WILDCARDS} wildcards"
     return None
@@ -131,8 +131,8 @@ def _compiled(text: str) -> tuple[re.Pattern[str], bool] | None:
 def _matching_whole_names(text: str) -> str:
     """The same pattern in a form whose expression matches an entry's whole name.
 
-    The library shortens ``*``, ``**`` and ``folder/**`` to expressions for a prefix, which cannot tell a folder from
-    what lies in it: then ``folder/**`` would exclude the folder, and ``!folder/kept`` could take nothing back.
+    The library converts ``*``, ``**`` and ``folder/**`` to expressions for a prefix, which do not distinguish a folder
+    from its contents. Then ``folder/**`` would exclude the folder, and ``!folder/file`` could not include a file again.
     """
     inside = re.sub(r"(^!?|/)\*\*(/?)$", r"\1**/*\2", text)
     return re.sub(r"(^!?|/)\*(/?)$", r"\1?*\2", inside)

@@ -1,4 +1,4 @@
-"""requirements.txt as plain values: which packages the script wants on every host, and which versions."""
+"""requirements.txt as plain values: the packages and versions that pip installs on every host."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ REQUIREMENTS_FILE = "requirements.txt"
 #: Bytes.
 MAX_REQUIREMENTS = 1 << 20
 
-_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_CLAUSE = r"\s*(===|==|~=|!=|<=|>=|<|>)\s*([A-Za-z0-9._*+!-]+)\s*"
-_LINE = re.compile(
-    rf"(?P<name>{_NAME})\s*(\[[^\]]*\])?\s*"
-    rf"(@\s*(?P<url>\S+)|\(?(?P<clauses>({_CLAUSE})(,{_CLAUSE})*)?\)?)\s*(;.*)?"
-)
+_RELEASE = re.compile(r"\d+(\.\d+){0,5}(\.\*)?")
 
 
 class Requirement(NamedTuple):
@@ -24,7 +19,7 @@ class Requirement(NamedTuple):
 
     Args:
         name: as the package index compares names: lower case, with hyphens.
-        clauses: such as ``(">=", "2.0")``; empty for any version and for a URL.
+        clauses: such as ``(">=", "2.0")``, sorted; empty for any version and for a URL.
         text: the line, for an excerpt; empty for a URL, which may hold a password.
     """
 
@@ -39,16 +34,27 @@ class Requirement(NamedTuple):
         exact = [version for operator, version in self.clauses if operator in ("==", "===")]
         return exact[0].partition("+")[0].removesuffix(".*") if len(exact) == 1 else None
 
+    def allows(self, *versions: str) -> bool:
+        """Whether the clauses allow one of ``versions``.
+
+        Local parts such as ``+cu118`` are ignored, and so are clauses with other versions than releases.
+        """
+        from packaging.specifiers import SpecifierSet
+
+        clauses = [(operator, version.partition("+")[0]) for operator, version in self.clauses]
+        compared = ",".join(operator + version for operator, version in clauses if _RELEASE.fullmatch(version))
+        return any(True for _ in SpecifierSet(compared).filter(versions, prereleases=True))
+
 
 class RequirementProblem(NamedTuple):
-    """A line that pip would refuse. Its text is not kept: it may hold a password."""
+    """A line that pip refuses. Its text is omitted, because it may contain a password."""
 
     line: int
     reason: str
 
 
 class Requirements(NamedTuple):
-    """What a requirements file asks for.
+    """The contents of a requirements file.
 
     Args:
         includes: files named by ``-r`` and ``-c``, with the line; they are not read.
@@ -65,7 +71,7 @@ class Requirements(NamedTuple):
 
 
 def read_requirements(path: Path) -> Requirements:
-    """The requirements file at ``path``; what keeps it from being read is a problem."""
+    """The requirements file at ``path``. If it cannot be read, the reason is in ``problems``."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_REQUIREMENTS + 1)
@@ -93,15 +99,15 @@ def parse_requirements(text: str) -> Requirements:
             includes.append((included[1], number))
         elif line.startswith("-") or _is_location(line):
             continue
-        elif match := _LINE.fullmatch(" ".join(re.sub(r"\s--[a-z-]+[= ].*", "", line).split())):
-            packages.append(_requirement(match, number, "" if match["url"] else line))
+        elif (requirement := _requirement(line, number)) is not None:
+            packages.append(requirement)
         else:
             problems.append(RequirementProblem(number, "not a name with versions, such as numpy>=1.24"))
     return Requirements(True, tuple(packages), tuple(includes), tuple(problems))
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines without comments, those that end in a backslash joined, with the number of their first."""
+    """The lines without comments, each with its number. Lines that end in a backslash are joined with the next."""
     lines: list[tuple[int, str]] = []
     started: tuple[int, str] | None = None
     for number, written in enumerate(text.splitlines(), 1):
@@ -120,6 +126,14 @@ def _is_location(line: str) -> bool:
     )
 
 
-def _requirement(match: re.Match[str], line: int, text: str) -> Requirement:
-    name = re.sub(r"[-_.]+", "-", match["name"]).lower()
-    return Requirement(name, line, tuple(re.findall(_CLAUSE, match["clauses"] or "")), text)
+def _requirement(text: str, line: int) -> Requirement | None:
+    from packaging.requirements import InvalidRequirement
+    from packaging.requirements import Requirement as Parsed
+    from packaging.utils import canonicalize_name
+
+    try:
+        parsed = Parsed(re.sub(r"\s--[a-z-]+[= ].*", "", text))
+    except (InvalidRequirement, RecursionError):
+        return None
+    clauses = sorted((one.operator, one.version) for one in parsed.specifier)
+    return Requirement(canonicalize_name(parsed.name), line, tuple(clauses), "" if parsed.url else text)

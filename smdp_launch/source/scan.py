@@ -1,4 +1,4 @@
-"""Looks at folders on this disk, and hands on plain values: the rules and the plan do no I/O of their own."""
+"""Reads local folders and returns plain values, so that the rules and the plan do no I/O."""
 
 from __future__ import annotations
 
@@ -15,45 +15,38 @@ from smdp_launch.source.ignore import IGNORE_FILE, Ignored, IgnoreProblem, Ignor
 from smdp_launch.source.suspicious import Suspicious, suspicion
 from smdp_launch.source.walk import Entry, cannot_open, entries, file_problem
 
-#: Where `smdp-launch download` puts what jobs left, in folders of their names.
+#: The folder to which `smdp-launch download` writes the artifacts of jobs, in a folder per job.
 RESULTS_FOLDER = "smdp-results"
 
-#: Never part of the source archive: made by tools, or not for the hosts.
+#: Names that are never part of the source archive.
 IGNORED = frozenset(
     {
-        ".git",
-        ".hg",
-        ".svn",
-        ".smdp",
+        *(".git", ".hg", ".svn", ".smdp", ".venv", "venv", "__pycache__", ".ipynb_checkpoints", ".mypy_cache"),
+        *(".pytest_cache", ".ruff_cache", ".tox", "node_modules", ".DS_Store", ".idea", ".vscode", IGNORE_FILE),
         RESULTS_FOLDER,
-        ".venv",
-        "venv",
-        "__pycache__",
-        ".ipynb_checkpoints",
-        ".mypy_cache",
     }
-    | {".pytest_cache", ".ruff_cache", ".tox", "node_modules", ".DS_Store", ".idea", ".vscode", IGNORE_FILE}
 )
 
-# Folders at the top that tools for tracking runs fill; one that is a package is none.
+# Top-level folders to which experiment trackers write. A folder of that name may also be a Python package.
 _TRACKERS = frozenset({"wandb", "lightning_logs", "mlruns"})
 
-#: Bytes: 100 MB, what a job file allows that says nothing else.
+#: Bytes, 100 MB: the default of ``script.source_limit_mb``.
 DEFAULT_LIMIT = 100_000_000
 
-#: Where a limit holds, listing stops here: somebody named a home folder or a data set.
+#: With a limit, listing stops after this many files: the folder is probably a home folder or a data set.
 MAX_FILES = 20_000
 
-# Entries of a data folder that are looked at where no local run will read it.
-_GLANCED = 200
+# Entries of a data folder that are checked if no local run reads it.
+_MOST_CHECKED = 200
 
-# What the ignore file leaves out is counted up to these; it may be a data set.
+# Excluded files are counted up to this number; they may be a data set.
 _MAX_COUNTED = 10_000
 _MAX_NAMED = 100
+_NO_FILES = "it contains no files"
 
 
 class SourceFile(NamedTuple):
-    """One file that will travel. ``name`` is relative to the folder, with forward slashes."""
+    """One file to upload. ``name`` is relative to the folder, with forward slashes."""
 
     name: str
     path: Path
@@ -68,13 +61,13 @@ class SourceTree(NamedTuple):
         exists: it is a folder that can be listed.
         files: in the order of their names.
         unreadable: names of entries that cannot be packed, with the reason.
-        sha256: of the names, modes and contents; empty if the folder is too large, for then nothing is read.
-        ignored: what the ignore file left out. The tools' own folders (``IGNORED``) are not counted.
-        ignore_problems: lines of the ignore file that say nothing.
-        suspicious: files that will travel and seem to hold secrets.
-        limit_bytes: the size the folder may have, None for any.
-        complete: all of it was listed; else there are more than ``MAX_FILES`` files.
-        outputs: folders that were left out, since the script writes them when it is run by hand.
+        sha256: of the names, modes and contents; empty if the folder is too large.
+        ignored: what the ignore file excludes. The folders of tools (``IGNORED``) are not counted.
+        ignore_problems: lines of the ignore file that are not valid patterns.
+        suspicious: files to upload that seem to contain secrets.
+        limit_bytes: the largest size allowed; None for any size.
+        complete: all files are listed; else there are more than ``MAX_FILES``.
+        outputs: excluded folders, to which the script writes when it runs outside a container.
     """
 
     folder: Path
@@ -107,11 +100,12 @@ class SourceTree(NamedTuple):
 
 
 class LocalData(NamedTuple):
-    """Data on this machine for one channel.
+    """The local data of one channel.
 
     Args:
-        problem: why it cannot be read; None when all that was looked at can.
-        complete: all of it was looked at, so ``files`` and ``size`` are those of the whole.
+        size: bytes.
+        problem: why it cannot be read; None if everything checked is readable.
+        complete: everything was checked, so ``files`` and ``size`` are exact.
     """
 
     path: Path
@@ -130,74 +124,73 @@ def normal_name(entry: str) -> str:
 def scan_source(folder: Path, limit_bytes: int | None = None, outputs: frozenset[str] = frozenset()) -> SourceTree:
     """List the source folder, and hash it unless it is larger than ``limit_bytes``.
 
-    Links to files and folders are followed, and travel as what they point to.
+    Links are followed: the files and folders that they point to are uploaded.
 
     Args:
-        outputs: folders to leave out, relative to ``folder`` (``source.outputs.output_folders``).
+        outputs: folders to exclude, relative to ``folder`` (``source.script.outputs.output_folders``).
     """
     if not folder.is_dir():
         return SourceTree(folder, exists=False)
     rules = read_ignore_file(folder)
-    sieve = _Sieve(folder, rules, outputs)
+    exclusions = _Exclusions(folder, rules, outputs)
     most = None if limit_bytes is None else MAX_FILES + 1
-    found = list(islice(entries(folder, sieve.skips), most))
-    files, unreadable = _sorted_out(found[: most and MAX_FILES])
+    listed = list(islice(entries(folder, exclusions.excludes), most))
+    files, unreadable = _readable(listed[: most and MAX_FILES])
     tree = SourceTree(
         folder,
         exists=True,
         files=tuple(files),
         unreadable=tuple(unreadable),
-        ignored=sieve.ignored(),
+        ignored=exclusions.ignored(),
         ignore_problems=rules.problems,
         suspicious=tuple(one for file in files if (one := suspicion(file.name, file.path)) is not None),
         limit_bytes=limit_bytes,
-        complete=most is None or len(found) < most,
-        outputs=tuple(sieve.outputs),
+        complete=most is None or len(listed) < most,
+        outputs=tuple(exclusions.outputs),
     )
     return tree if tree.too_large else _hashed(tree)
 
 
 def scan_data(path: Path) -> LocalData:
-    """Count the files below ``path`` (or ``path`` itself) and see that each can be opened."""
+    """Count the files below ``path`` (or ``path`` itself) and check that each can be opened."""
     try:
         if not path.exists():
             return LocalData(path, exists=False)
     except OSError as error:
         return LocalData(path, True, problem=error.strerror or str(error))
-    found = [Entry("", path, None)] if path.is_file() else list(entries(path))
+    files = [Entry("", path, None)] if path.is_file() else list(entries(path))
     size = 0
-    for name, file, problem in found:
-        unusable = problem or cannot_open(file)
-        if unusable is not None:
-            return LocalData(path, True, len(found), size, f"{name or path.name}: {unusable}")
+    for name, file, problem in files:
+        reason = problem or cannot_open(file)
+        if reason is not None:
+            return LocalData(path, True, len(files), size, f"{name or path.name}: {reason}")
         size += file.stat().st_size
-    return LocalData(path, True, len(found), size, None if found else "there is no file in it")
+    return LocalData(path, True, len(files), size, None if files else _NO_FILES)
 
 
-def glance_at_data(path: Path) -> LocalData:
-    """See whether there is data below ``path`` without going through it, which may take minutes: of a folder, the
-    first few hundred entries."""
+def sample_data(path: Path) -> LocalData:
+    """Check the first entries below ``path``. Checking all of them may take minutes."""
     try:
         if not path.exists():
             return LocalData(path, exists=False)
         if path.is_file():
             return scan_data(path)
-        found = list(islice(_walked(path), _GLANCED))
-        files = [Path(one.path) for one in found if not one.is_dir()]
+        checked = list(islice(_unsorted_entries(path), _MOST_CHECKED))
+        files = [Path(one.path) for one in checked if not one.is_dir()]
         for file in files:
-            unusable = file_problem(file) or cannot_open(file)
-            if unusable is not None:
-                return LocalData(path, True, problem=f"{file.relative_to(path)}: {unusable}", complete=False)
+            reason = file_problem(file) or cannot_open(file)
+            if reason is not None:
+                return LocalData(path, True, problem=f"{file.relative_to(path)}: {reason}", complete=False)
         size = sum(one.stat().st_size for one in files)
     except OSError as error:
         return LocalData(path, True, problem=error.strerror or str(error))
-    complete = len(found) < _GLANCED
-    problem = "there is no file in it" if complete and not files else None
+    complete = len(checked) < _MOST_CHECKED
+    problem = _NO_FILES if complete and not files else None
     return LocalData(path, True, len(files), size, problem, complete)
 
 
-def _walked(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Every entry below ``folder`` in no order, read from the disk as it is asked for."""
+def _unsorted_entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Every entry below ``folder``, in the order of the disk, read lazily."""
     waiting = [str(folder)]
     while waiting:
         with os.scandir(waiting.pop()) as listing:
@@ -207,9 +200,11 @@ def _walked(folder: Path) -> Iterator[os.DirEntry[str]]:
                     waiting.append(one.path)
 
 
-def look_at_folder(path: Path, *, may_be_empty: bool) -> LocalData:
-    """See that a folder can be listed and told to a service. It plays a file system, which nobody reads through
-    beforehand."""
+def check_folder(path: Path, *, may_be_empty: bool) -> LocalData:
+    """Check that the folder, which simulates a file system, can be listed and has a name in UTF-8.
+
+    Its files are not read.
+    """
     try:
         if not path.exists():
             return LocalData(path, exists=False)
@@ -220,50 +215,50 @@ def look_at_folder(path: Path, *, may_be_empty: bool) -> LocalData:
         return LocalData(path, True, problem="its name is not UTF-8")
     except OSError as error:
         return LocalData(path, True, problem=error.strerror or str(error))
-    return LocalData(path, True, problem="there is nothing in it" if is_empty and not may_be_empty else None)
+    return LocalData(path, True, problem="it is empty" if is_empty and not may_be_empty else None)
 
 
 def data_files(path: Path) -> list[tuple[str, Path]]:
-    """The files below ``path`` with the names they have in a channel; a single file keeps its own name."""
+    """The files below ``path`` with their names in a channel; a single file keeps its name."""
     if path.is_file():
         return [(path.name, path)]
     return sorted((name, file) for name, file, problem in entries(path) if problem is None)
 
 
-class _Sieve:
-    """Leaves out tools' clutter and what the ignore file names, and remembers the latter."""
+class _Exclusions:
+    """Excludes what tools write and what the ignore file names, and records the latter."""
 
     def __init__(self, folder: Path, rules: IgnoreRules, outputs: frozenset[str]) -> None:
         self._folder = folder
         self._known_outputs = outputs
         self.outputs: list[str] = []
         self._rules = rules
-        self._left_out: list[str] = []
+        self._ignored: list[str] = []
 
-    def skips(self, name: str, is_folder: bool) -> bool:
-        if _is_clutter(name.rsplit("/", 1)[-1]):
+    def excludes(self, name: str, is_folder: bool) -> bool:
+        if _is_of_a_tool(name.rsplit("/", 1)[-1]):
             return True
         if is_folder and name in self._known_outputs:
             self.outputs.append(name)
             return True
         if is_folder and name in _TRACKERS and not (self._folder / name / "__init__.py").exists():
             return True
-        if not self._rules.leaves_out(name, is_folder):
+        if not self._rules.excludes(name, is_folder):
             return False
-        self._left_out.append(f"{name}/" if is_folder else name)
+        self._ignored.append(f"{name}/" if is_folder else name)
         return True
 
     def ignored(self) -> Ignored:
         files = size = 0
         for path in islice(self._paths(), _MAX_COUNTED + 1):
             if files == _MAX_COUNTED:
-                return Ignored(files, size, tuple(self._left_out[:_MAX_NAMED]), complete=False)
+                return Ignored(files, size, tuple(self._ignored[:_MAX_NAMED]), complete=False)
             files += 1
             size += _size(path)
-        return Ignored(files, size, tuple(self._left_out[:_MAX_NAMED]))
+        return Ignored(files, size, tuple(self._ignored[:_MAX_NAMED]))
 
     def _paths(self) -> Iterator[Path]:
-        for name in self._left_out:
+        for name in self._ignored:
             path = self._folder / name
             if name.endswith("/"):
                 yield from (one.path for one in entries(path))
@@ -272,7 +267,7 @@ class _Sieve:
 
 
 def _shown(name: str) -> str:
-    """The name as text that can be printed, whatever its bytes."""
+    """The name as printable text. Bytes that are not UTF-8 are escaped."""
     return name.encode("utf-8", errors="backslashreplace").decode()
 
 
@@ -283,14 +278,15 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _is_clutter(name: str) -> bool:
+def _is_of_a_tool(name: str) -> bool:
     return name in IGNORED or name.endswith((".pyc", ".pyo"))
 
 
-def _sorted_out(found: Sequence[Entry]) -> tuple[list[SourceFile], list[tuple[str, str]]]:
+def _readable(listed: Sequence[Entry]) -> tuple[list[SourceFile], list[tuple[str, str]]]:
+    """The files that can be read, and the names of the others with the reason; both sorted."""
     files: list[SourceFile] = []
     unreadable: list[tuple[str, str]] = []
-    for name, path, problem in sorted(found):
+    for name, path, problem in sorted(listed):
         if problem is not None:
             unreadable.append((_shown(name), problem))
             continue
@@ -302,7 +298,7 @@ def _sorted_out(found: Sequence[Entry]) -> tuple[list[SourceFile], list[tuple[st
 
 
 def _hashed(tree: SourceTree) -> SourceTree:
-    """The tree with its digest; files that cannot be read are no longer among its files."""
+    """The tree with its digest. Files that cannot be read are moved to ``unreadable``."""
     digest = hashlib.sha256()
     files: list[SourceFile] = []
     unreadable = list(tree.unreadable)

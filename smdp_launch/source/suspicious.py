@@ -1,4 +1,4 @@
-"""Files that hardly anybody means to send along: passwords, keys and the settings of other tools that hold them."""
+"""Files that probably contain secrets: passwords, keys, and settings of other tools with credentials."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _SAMPLES = {"example", "sample", "template", "dist"}
 _KEY_NAME = re.compile(r"id_(rsa|dsa|ecdsa|ed25519)(_sk)?|.+\.(p12|pfx|ppk|jks)")
 _KEY_SUFFIXES = {".pem", ".key"}
 
-# A key stands at the head of its file; a bundle of certificates may be long.
+# Bytes. A key is at the beginning of its file; a file of certificates may be long.
 _HEAD = 64 << 10
 
 
 class Suspicious(NamedTuple):
-    """``what`` says in a word or two what such a file usually holds."""
+    """A file that probably contains a secret; ``what`` is the kind of secret."""
 
     name: str
     what: str
 
 
 def suspicion(name: str, path: Path) -> Suspicious | None:
-    """What the file ``name`` of the source folder seems to hold, if it is a secret."""
+    """The secret that the file ``name`` of the source folder probably contains; None if there is none."""
     parts = PurePosixPath(name.lower()).parts
     folder = next((_FOLDERS[one] for one in parts[:-1] if one in _FOLDERS), None)
     what = folder or _NAMES.get(parts[-1]) or _by_form(parts[-1], path)
@@ -58,7 +58,7 @@ def _by_form(name: str, path: Path) -> str | None:
 
 
 def _is_public(path: Path) -> bool:
-    """Whether a PEM file holds certificates or public keys alone."""
+    """Whether a PEM file contains only certificates or public keys."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)

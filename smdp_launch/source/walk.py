@@ -1,4 +1,4 @@
-"""Every entry below a folder, links followed, with what stands in the way of using it."""
+"""The entries below a folder, with links followed, and why an entry cannot be used."""
 
 from __future__ import annotations
 
@@ -8,38 +8,33 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-#: Says whether an entry is left out, from its name relative to the folder and whether it is a folder itself.
+#: Whether to skip an entry, given its name relative to the folder and whether it is a folder.
 Skip = Callable[[str, bool], bool]
 
 
 class Entry(NamedTuple):
-    """``name`` is relative to the folder, with forward slashes; ``problem`` is None for a file that can be used."""
+    """``name`` is relative to the folder, with forward slashes; ``problem`` is None for a usable file."""
 
     name: str
     path: Path
     problem: str | None
 
 
-def nothing(_name: str, _is_folder: bool) -> bool:
-    """Skips no entry."""
-    return False
-
-
-def entries(folder: Path, skip: Skip = nothing) -> Iterator[Entry]:
-    """The entries below ``folder`` that are no folders, and folders that cannot be listed or hold themselves."""
+def entries(folder: Path, skip: Skip = lambda _name, _is_folder: False) -> Iterator[Entry]:
+    """The files below ``folder``, and the folders that cannot be listed or that link to a parent folder."""
     problems: list[OSError] = []
     real_parents: dict[str, frozenset[str]] = {str(folder): frozenset({os.path.realpath(folder)})}
     for root, folders, names in os.walk(folder, followlinks=True, onerror=problems.append):
         inside = _inside(root, folder)
-        seen = real_parents[root]
+        parents = real_parents[root]
         folders[:] = sorted(one for one in folders if not skip(inside + one, True))
         for one in list(folders):
             path = Path(root) / one
             real = os.path.realpath(path)
-            if real in seen:
+            if real in parents:
                 folders.remove(one)
-                yield Entry(inside + one, path, "a link to a folder that holds it")
-            real_parents[os.path.join(root, one)] = seen | {real}  # noqa: PTH118 - the text that os.walk will give
+                yield Entry(inside + one, path, "a link to a folder that contains it")
+            real_parents[os.path.join(root, one)] = parents | {real}  # noqa: PTH118 - the text that os.walk yields
         for name in sorted(names):
             if not skip(inside + name, False):
                 path = Path(root) / name
@@ -50,7 +45,7 @@ def entries(folder: Path, skip: Skip = nothing) -> Iterator[Entry]:
 
 
 def cannot_open(path: Path) -> str | None:
-    """Why the file cannot be read, else None."""
+    """The reason why the file cannot be read; None if it can."""
     try:
         path.open("rb").close()
     except OSError as error:
@@ -64,7 +59,7 @@ def _inside(root: str, folder: Path) -> str:
 
 
 def file_problem(path: Path) -> str | None:
-    """Why it is no file that can be used, else None. It is not opened: that would wait for the other end of a pipe."""
+    """The reason why it is not a usable file; None if it is. It is not opened: opening a pipe would block."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

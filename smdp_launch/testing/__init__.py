@@ -1,4 +1,4 @@
-"""For a person's own tests and notebooks: the local cloud in place of AWS, for one block."""
+"""The local cloud in place of AWS, for one block of your own tests and notebooks."""
 
 from smdp_launch.testing.cloud import LocalCloud, local_cloud
 

@@ -1,4 +1,4 @@
-"""``local_cloud()``: boto3, the SageMaker SDK and smdp-launch talk to a local cloud within a block, as to AWS."""
+"""``local_cloud()``: within a block, boto3, the SageMaker SDK and smdp-launch use a local cloud in place of AWS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smdp_launch.localcloud.client.connect import LocalCloudError
 from smdp_launch.localcloud.client.sdk_defaults import ROLE
 from smdp_launch.localcloud.client.variables import variables
 
-#: So that nothing is read from the person's AWS files, nor asked of a machine that is not there.
+#: Clients read neither the user's AWS files nor the metadata service of EC2.
 _ALONE = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_EC2_METADATA_DISABLED": "true"}
 
 
@@ -25,10 +25,10 @@ class LocalCloud:
     """A running local cloud.
 
     Args:
-        url: for ``endpoint_url=``; clients made within the block need none.
-        region: the only one there is.
-        role: ARN of a role that the account has, for jobs.
-        state: the folder that holds buckets, jobs and logs; ``s3/BUCKET/KEY`` below it are the objects.
+        url: for ``endpoint_url=``; clients made within the block do not need it.
+        region: the region of the local cloud.
+        role: ARN of a role for jobs, which exists in the account.
+        state: the folder with buckets, jobs and logs; ``s3/BUCKET/KEY`` below it are the objects.
     """
 
     url: str
@@ -39,18 +39,18 @@ class LocalCloud:
 
 @contextmanager
 def local_cloud(state: str | os.PathLike[str] | None = None) -> Iterator[LocalCloud]:
-    """Run a block, or as a decorator a function, against a local cloud of its own, in the manner of moto's mock_aws.
+    """Run a block, or as a decorator a function, with its own local cloud, like moto's mock_aws.
 
-    Within it every AWS client of this process and of those it starts finds the local cloud and its credentials in the
-    environment; ``launch --local`` uses it too. Afterwards the environment and boto3's default session are what they
-    were, and no process, port or folder is left: jobs that still run are killed. Clients that were made before the
-    block go on talking to AWS. The environment is the process's: no two blocks at once in several threads.
+    Within the block every AWS client of this process and its child processes finds the local cloud and its credentials
+    in the environment; ``launch --local`` uses it too. After the block the environment and boto3's default session are
+    restored, and no process, port or folder is left: jobs that still run are killed. Clients that were made before the
+    block still use AWS. The environment belongs to the process, so run only one block at a time.
 
     Args:
-        state: a folder to keep, for what lies in its buckets; one that goes with the block by default.
+        state: a state folder to keep, with its buckets; by default a folder that is deleted after the block.
 
     Raises:
-        EnvironmentProblem: the local cloud does not start, or ``state`` is that of one which somebody else uses.
+        EnvironmentProblem: the local cloud does not start, or another process uses ``state``.
 
     Examples:
         >>> import boto3
@@ -63,7 +63,7 @@ def local_cloud(state: str | os.PathLike[str] | None = None) -> Iterator[LocalCl
     with ExitStack() as stack:
         folder = Path(state) if state is not None else _scratch(stack)
         try:
-            endpoint = stack.enter_context(shared.alone(folder))
+            endpoint = stack.enter_context(shared.exclusive(folder))
         except LocalCloudError as error:
             raise EnvironmentProblem(str(error)) from error
         stack.enter_context(_environment({**variables(endpoint, os.environ), **_ALONE}))
@@ -96,7 +96,7 @@ def _set(wanted: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def _new_default_session() -> Iterator[None]:
-    """boto3 keeps the credentials that it found first."""
+    """Replace boto3's default session, which keeps the credentials that it found first."""
     boto3 = sys.modules.get("boto3")
     before = getattr(boto3, "DEFAULT_SESSION", None)
     if boto3 is not None:

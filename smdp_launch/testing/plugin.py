@@ -1,4 +1,4 @@
-"""For pytest, which finds it where smdp-launch is installed: the fixture ``local_cloud``."""
+"""The pytest fixture ``local_cloud``. pytest finds this plugin when smdp-launch is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(name="local_cloud")
 def local_cloud_fixture() -> Iterator[LocalCloud]:
-    """A local cloud of the test's own: boto3, the SageMaker SDK and smdp-launch talk to it, as to AWS."""
+    """A local cloud for one test: boto3, the SageMaker SDK and smdp-launch use it in place of AWS."""
     from smdp_launch.testing.cloud import local_cloud
 
     with local_cloud() as cloud:

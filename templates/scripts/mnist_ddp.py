@@ -1,8 +1,8 @@
 """Trains a small convolutional network on MNIST digits with PyTorch's own DistributedDataParallel.
 
-An ordinary script: it takes its place among the workers from RANK and WORLD_SIZE, its data from the channels, and
-leaves its model and checkpoints where SageMaker looks for them. Each worker computes on the GPU of its LOCAL_RANK, or
-on the CPU where there is none. It also runs alone: ``python mnist_ddp.py --train FOLDER --test FOLDER --model-dir
+An ordinary script: it reads its rank from RANK and WORLD_SIZE and its data from the channels, and writes its model and
+checkpoints to SageMaker's folders. Each worker computes on the GPU of its LOCAL_RANK, or on the CPU if there is no GPU.
+It also runs alone: ``python mnist_ddp.py --train FOLDER --test FOLDER --model-dir
 FOLDER``.
 """
 
@@ -27,11 +27,11 @@ def parse_arguments() -> argparse.Namespace:
     environ = os.environ.get
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=128, help="digits in one step, over all workers")
+    parser.add_argument("--batch-size", type=int, default=128, help="digits in one step, on all workers together")
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--backend", default="smddp", help="of torch.distributed, such as smddp or gloo")
-    parser.add_argument("--steps", type=int, default=0, help="stop after so many steps; 0 for all epochs")
+    parser.add_argument("--backend", default="smddp", help="the backend of torch.distributed, such as smddp or gloo")
+    parser.add_argument("--steps", type=int, default=0, help="stop after this number of steps; 0 for all epochs")
     parser.add_argument("--train", type=Path, default=environ("SM_CHANNEL_TRAIN"))
     parser.add_argument("--test", type=Path, default=environ("SM_CHANNEL_TEST"))
     parser.add_argument("--model-dir", type=Path, default=environ("SM_MODEL_DIR"))
@@ -40,7 +40,7 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     for name in ("train", "test", "model_dir"):
         if getattr(arguments, name) is None:
-            parser.error(f"--{name.replace('_', '-')} is needed outside a training job")
+            parser.error(f"--{name.replace('_', '-')} is required outside a training job")
     return arguments
 
 
@@ -50,15 +50,15 @@ def read_channel(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
     labels = (folder / "labels.idx1").read_bytes()
     magic, count, height, width = struct.unpack(">IIII", images[:16])
     if magic != 0x803 or len(images) != 16 + count * height * width or len(labels) != 8 + count:
-        raise ValueError(f"{folder} does not hold images.idx3 and labels.idx1 of the same digits")
+        raise ValueError(f"{folder} does not contain images.idx3 and labels.idx1 of the same digits")
     pixels = torch.frombuffer(bytearray(images[16:]), dtype=torch.uint8).view(count, 1, height, width)
     return (pixels.float() / 255 - 0.1307) / 0.3081, torch.frombuffer(bytearray(labels[8:]), dtype=torch.uint8).long()
 
 
 def make_model(seed: int) -> nn.Module:
     torch.manual_seed(seed)
-    # Smooth activations: a sum that differs in its last bit cannot flip a unit on or off, so runs with other numbers of
-    # workers stay within rounding of each other.
+    # Activations are smooth, so a rounding difference in a sum cannot switch a unit on or off. Runs with different
+    # numbers of workers therefore differ only by rounding.
     return nn.Sequential(
         nn.Conv2d(1, 16, 5, stride=2, padding=2),
         nn.Tanh(),
@@ -72,7 +72,7 @@ def make_model(seed: int) -> nn.Module:
 
 
 def batches(count: int, batch_size: int, epochs: int, seed: int) -> Iterator[torch.Tensor]:
-    """Indices of each global batch, the same on every worker whatever their number."""
+    """The indices of each global batch, the same on every worker and for every number of workers."""
     for epoch in range(epochs):
         order = torch.randperm(count, generator=torch.Generator().manual_seed(seed + epoch))
         for start in range(0, count - batch_size + 1, batch_size):
@@ -80,7 +80,7 @@ def batches(count: int, batch_size: int, epochs: int, seed: int) -> Iterator[tor
 
 
 def save(path: Path, state: object) -> None:
-    """Written beside its place and renamed, so that nobody reads half a file."""
+    """Write another file and rename it, so that no process reads a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     torch.save(state, partial)
@@ -99,7 +99,7 @@ def this_device() -> torch.device:
 def train(arguments: argparse.Namespace, model: nn.Module, device: torch.device, rank: int, world_size: int) -> None:
     images, labels = (one.to(device) for one in read_channel(arguments.train))
     if arguments.batch_size % world_size:
-        raise ValueError(f"--batch-size {arguments.batch_size} cannot be shared by {world_size} workers equally")
+        raise ValueError(f"--batch-size {arguments.batch_size} does not divide equally among {world_size} workers")
     total = arguments.epochs * (len(images) // arguments.batch_size)
     total = min(total, arguments.steps) if arguments.steps else total
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9)
@@ -125,14 +125,14 @@ def train(arguments: argparse.Namespace, model: nn.Module, device: torch.device,
 
 
 def resume(arguments: argparse.Namespace, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Load the checkpoint if there is one, and return how many steps it has behind it."""
+    """Load the checkpoint if there is one, and return the number of its steps."""
     path = arguments.checkpoint_dir / CHECKPOINT if arguments.checkpoint_dir else None
     if path is None or not path.exists():
         return 0
     state = torch.load(path, map_location="cpu", weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    print(f"goes on after step {state['step']}")
+    print(f"continues after step {state['step']}")
     return int(state["step"])
 
 

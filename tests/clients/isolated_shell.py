@@ -1,4 +1,4 @@
-"""A client as a person starts it: in a shell that `local up` has prepared, in a network namespace without a route."""
+"""Runs a client in a shell with the exports of `local up`, in a network namespace without a route."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Ran:
 
     @property
     def packets_without_route(self) -> int:
-        """How often the client, or a job of it, tried to reach another machine."""
+        """The number of attempts of the client, or of its job, to reach another machine."""
         (line,) = [one for one in self.lines if one.startswith("packets that had no route: ")]
         left, then = line.removeprefix("packets that had no route: ").split(", then ")
         assert int(then) > 0, "the kernel does not count what has no route"

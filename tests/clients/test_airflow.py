@@ -61,7 +61,7 @@ print("STOPPED", hook.describe_training_job("stopped")["TrainingJobStatus"], flu
 """
 
 
-def test_the_operator_follows_a_job_and_the_hook_stops_one(tmp_path: Path) -> None:
+def test_operator_follows_job_and_hook_stops_it(tmp_path: Path) -> None:
     assert AIRFLOW.exists(), f"{AIRFLOW} is not there: run `make test-clients-large`"
     ran = run_client(AIRFLOW, SCRIPT, tmp_path)
     assert ran.code == 0, ran.output

@@ -1,4 +1,4 @@
-"""The SageMaker SDK v2 trains with the exports of `local up` alone, and nothing of it leaves the loopback interface.
+"""The SageMaker SDK v2 trains with the exports of `local up` alone, and no packet leaves the loopback interface.
 
 `make test-clients` makes the SDK's environment and runs this there.
 """
@@ -36,7 +36,7 @@ print("model in", estimator.model_data)
 """
 
 
-def test_it_trains_without_role_and_bucket_and_nothing_leaves_the_machine(tmp_path: Path) -> None:
+def test_estimator_trains_without_role_and_bucket_and_sends_nothing_outside(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text(TRAINS)
     ran = run_client(Path(sys.executable), FIT, tmp_path)

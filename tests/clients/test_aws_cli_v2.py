@@ -1,4 +1,4 @@
-"""Version 2 of AWS's own command line against the local cloud: a job from its creation to its log's tail."""
+"""AWS CLI version 2 with the local cloud: create a job, show its log, stop it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 AWS2 = Path(os.environ.get("SMDP_TEST_AWS2", ROOT / ".venv-clients" / "aws2" / "aws"))
 pytestmark = [
     pytest.mark.clients,
-    pytest.mark.skipif(not AWS2.exists(), reason="no AWS CLI 2 here: `sh tools/aws_cli_v2.sh` tells why"),
+    pytest.mark.skipif(not AWS2.exists(), reason="AWS CLI 2 is not installed: `sh tools/aws_cli_v2.sh` shows why"),
 ]
 GROUP = "/aws/sagemaker/TrainingJobs"
 STEPS = "import time\nfor step in range(4):\n    print('step', step, flush=True)\n    time.sleep(1)\n"
@@ -36,14 +36,14 @@ def steps(output: str) -> list[str]:
     return [line[line.index("step ") :] for line in output.splitlines() if "] step " in line]
 
 
-def test_a_job_is_tailed_while_it_runs_and_when_it_has_ended(aws: Aws, tmp_path: Path) -> None:
+def test_logs_tail_shows_running_and_ended_job(aws: Aws, tmp_path: Path) -> None:
     job, request = request_file(tmp_path, STEPS)
     prepare(aws, tmp_path, job)
     arn = aws.json("sagemaker", "create-training-job", "--cli-input-json", f"file://{request}")["TrainingJobArn"]
     assert arn.endswith(f"training-job/{job}")
     wait_for(lambda: aws.json("logs", "describe-log-groups")["logGroups"], "the log group")
     follow = aws.command("logs", "tail", GROUP, "--follow", "--since", "10m", "--format", "short")
-    # Into a pipe it would keep the lines back until there are many.
+    # With a pipe it would buffer the lines.
     environment = aws.environment | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(follow, env=environment, stdout=subprocess.PIPE, text=True) as tail:
         assert tail.stdout is not None

@@ -1,4 +1,4 @@
-"""The SageMaker SDK's estimators, as they are sold, send the plan's request: caught where botocore would send it.
+"""The SageMaker SDK's unmodified estimators send the plan's request, which the test reads from botocore.
 
 `make test-clients` makes their environment and runs this there. Nothing reaches a network: connecting is an error.
 """
@@ -28,12 +28,12 @@ from tests.conftest import JOB, ROOT, write_job
 from tests.support.job_files.generated import jobs
 from tests.support.job_files.good_files import FILES, workshop
 
-# The SDK's own warnings are no faults of ours.
+# Ignore the SDK's own warnings.
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 
 
 class Answer:
-    """What botocore wants to see of an HTTP response."""
+    """The parts of an HTTP response that botocore reads."""
 
     def __init__(self) -> None:
         self.status_code = 200
@@ -41,7 +41,7 @@ class Answer:
 
 
 class Caught:
-    """What would have been sent by ``session``."""
+    """The requests that ``session`` would have sent."""
 
     def __init__(self, session: Any) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ def trained(plan: Plan, **options: Any) -> tuple[Any, Caught]:
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[object]]:
-    """No network, no settings of the person's; yields the addresses that somebody wanted to reach."""
+    """No network and no settings of the user; yields the addresses of the attempted connections."""
     wanted: list[object] = []
 
     def refuse(_: socket.socket, address: object) -> None:
@@ -81,14 +81,14 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[obje
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nobody"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "unknown"))
     monkeypatch.chdir(tmp_path)
     yield wanted
     assert wanted == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda one: one.stem)
-def test_the_estimator_of_a_sound_file_sends_the_plans_request(
+def test_estimator_of_valid_file_sends_request_of_plan(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = workshop(tmp_path)
@@ -100,8 +100,8 @@ def test_the_estimator_of_a_sound_file_sends_the_plans_request(
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "templates" / "jobs").glob("*.yaml")), ids=lambda one: one.stem)
-def test_the_estimator_of_a_template_sends_the_plans_request(file: Path, tmp_path: Path) -> None:
-    """Once the placeholders are filled in; before that it refuses, and names them."""
+def test_estimator_of_template_sends_request_of_plan(file: Path, tmp_path: Path) -> None:
+    """With placeholders the estimator is refused with their names; without them it sends the request."""
     (tmp_path / "templates").mkdir()
     for name in ("jobs", "scripts"):
         (tmp_path / "templates" / name).symlink_to(ROOT / "templates" / name)
@@ -127,7 +127,7 @@ def caught(session: Any) -> Caught:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sources for generated jobs."""
+    """The source folder of the generated jobs."""
     made = tmp_path_factory.mktemp("generated")
     for script in (made / "src" / "train.py", made / "src" / "lib" / "train.py"):
         script.parent.mkdir(exist_ok=True)
@@ -137,7 +137,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def session() -> Any:
-    """One for all generated jobs: each loads the services' descriptions anew, 15 MB of them."""
+    """One session for all generated jobs: each new one loads 15 MB of service descriptions."""
     import boto3
     from sagemaker.session import Session
 
@@ -147,7 +147,7 @@ def session() -> Any:
 
 @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(job=jobs())
-def test_the_estimator_of_a_generated_job_sends_the_plans_request(
+def test_estimator_of_generated_job_sends_request_of_plan(
     job: dict[str, Any], folder: Path, session: Any, caught: Caught
 ) -> None:
     os.chdir(folder)
@@ -156,7 +156,7 @@ def test_the_estimator_of_a_generated_job_sends_the_plans_request(
     assert caught.requests.pop() == plan.request
 
 
-def test_what_is_changed_on_the_estimator_is_in_the_request(tmp_path: Path) -> None:
+def test_change_of_estimator_is_in_request(tmp_path: Path) -> None:
     estimator = build_estimator(write_job(tmp_path))
     estimator.instance_count, estimator.instance_type = 5, "ml.p3dn.24xlarge"
     estimator.set_hyperparameters(epochs=7)
@@ -167,7 +167,7 @@ def test_what_is_changed_on_the_estimator_is_in_the_request(tmp_path: Path) -> N
     assert request["ResourceConfig"]["InstanceType"] == "ml.p3dn.24xlarge"
     assert request["HyperParameters"]["sagemaker_instance_type"] == '"ml.p3dn.24xlarge"'
     assert request["HyperParameters"]["epochs"] == "7"
-    assert request["Tags"] != estimator.plan.request["Tags"]  # which told of another request
+    assert request["Tags"] != estimator.plan.request["Tags"]  # that tag is of another request
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_what_is_changed_on_the_estimator_is_in_the_request(tmp_path: Path) -> N
         ("{name: pytorch, version: '2.0.1'}", "policy: extended\n", "Estimator"),
     ],
 )
-def test_the_class_is_that_of_the_framework(framework: str, more: str, name: str, tmp_path: Path) -> None:
-    """The SDK refuses its switch on p5: such a job gets the generic class, with the same hyperparameters."""
+def test_framework_selects_estimator_class(framework: str, more: str, name: str, tmp_path: Path) -> None:
+    """The SDK refuses its switch for p5, so such a job has the generic class with the same hyperparameters."""
     text = JOB.replace('{name: pytorch, version: "2.0.1"}', framework) + more
     if name != "PyTorch":
         text = text.replace("engine: native", "engine: smdistributed").replace("image: ", "# image: ")
@@ -194,7 +194,7 @@ def test_the_class_is_that_of_the_framework(framework: str, more: str, name: str
     assert caught.requests[0]["HyperParameters"]["sagemaker_distributed_dataparallel_enabled"] == "true"
 
 
-def test_the_archive_is_the_launchers(tmp_path: Path) -> None:
+def test_estimator_uploads_archive_of_launcher(tmp_path: Path) -> None:
     path = write_job(tmp_path)
     (tmp_path / "src" / ".git").mkdir()
     (tmp_path / "src" / ".git" / "config").write_text("[core]")
@@ -209,7 +209,7 @@ def test_the_archive_is_the_launchers(tmp_path: Path) -> None:
         assert packed.getnames() == ["train.py"]
 
 
-def test_a_second_fit_is_a_job_of_its_own(tmp_path: Path) -> None:
+def test_second_fit_creates_second_job(tmp_path: Path) -> None:
     path = write_job(tmp_path, JOB + "checkpoint: {s3: s3://bucket/checkpoints}\n")
     plan = smdp_launch.plan(path)
     estimator, caught = trained(plan)
@@ -224,8 +224,8 @@ def test_a_second_fit_is_a_job_of_its_own(tmp_path: Path) -> None:
     assert json.loads(json.dumps(first).replace(names[0], names[1])) == second
 
 
-def test_the_estimators_own_jobs_do_not_get_what_belongs_to_ours(tmp_path: Path) -> None:
-    """Only the request of our own fit is completed, on a session that the person uses for others too."""
+def test_other_job_of_the_session_keeps_its_request(tmp_path: Path) -> None:
+    """Only the request of this estimator's fit is changed, on a session with other jobs."""
     import boto3
     from sagemaker.estimator import EstimatorBase
     from sagemaker.pytorch import PyTorch
@@ -253,7 +253,7 @@ def test_the_estimators_own_jobs_do_not_get_what_belongs_to_ours(tmp_path: Path)
     assert "Tags" not in theirs
 
 
-def test_a_session_of_another_region_is_refused(tmp_path: Path) -> None:
+def test_session_of_another_region_is_refused(tmp_path: Path) -> None:
     import boto3
     from sagemaker.session import Session
 
@@ -262,7 +262,7 @@ def test_a_session_of_another_region_is_refused(tmp_path: Path) -> None:
         build_estimator(write_job(tmp_path), session=session)
 
 
-def test_a_pipelines_session_is_refused(tmp_path: Path) -> None:
+def test_pipeline_session_is_refused(tmp_path: Path) -> None:
     import boto3
     from sagemaker.workflow.pipeline_context import PipelineSession
 
@@ -289,7 +289,7 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_the_sdks_notices_are_off_unless_wanted(quiet: bool, tmp_path: Path) -> None:
+def test_sdk_notices_are_off_by_default(quiet: bool, tmp_path: Path) -> None:
     path = write_job(tmp_path)
     ran = subprocess.run(
         [sys.executable, "-c", QUIET, path, "quiet" if quiet else "loud"],
@@ -308,7 +308,7 @@ def test_the_sdks_notices_are_off_unless_wanted(quiet: bool, tmp_path: Path) -> 
         assert "Not applying SDK defaults" in ran.stdout + ran.stderr
 
 
-def test_telemetry_is_sent_only_if_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[object]) -> None:
+def test_telemetry_is_off_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[object]) -> None:
     from sagemaker.telemetry import telemetry_logging
 
     asked: list[str] = []
@@ -321,8 +321,8 @@ def test_telemetry_is_sent_only_if_wanted(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(asked) == 1
 
 
-def test_the_request_is_what_it_was_when_the_sources_are_hashed_again(tmp_path: Path) -> None:
-    """The tag tells what is submitted: a source that changed after the plan gives another one."""
+def test_changed_source_changes_plan_tag(tmp_path: Path) -> None:
+    """The tag identifies what is submitted: a source that changed after the plan gives another tag."""
     path = write_job(tmp_path)
     plan = smdp_launch.plan(path)
     estimator = build_estimator(plan)
@@ -338,7 +338,7 @@ def test_the_request_is_what_it_was_when_the_sources_are_hashed_again(tmp_path: 
         assert member.read() == b"print('changed')\n"
 
 
-def test_the_guides_estimator_sends_the_plans_request(
+def test_estimator_of_guide_sends_request_of_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_job(tmp_path)
@@ -350,11 +350,11 @@ def test_the_guides_estimator_sends_the_plans_request(
         return estimator
 
     monkeypatch.setattr(smdp_launch, "build_estimator", build_watched, raising=False)
-    text = (ROOT / "docs" / "python-api.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "python.md").read_text()
     (code,) = re.findall(
         r"^```python\n(from smdp_launch import build_estimator.*?)^```", text, re.MULTILINE | re.DOTALL
     )
-    exec(compile(code, "python-api.md", "exec"), {})
+    exec(compile(code, "python.md", "exec"), {})
     ((estimator, caught),) = watched
     assert caught.requests == [estimator.plan.request]
     assert estimator.plan.job in capsys.readouterr().out

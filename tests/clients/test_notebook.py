@@ -1,4 +1,4 @@
-"""The whole notebook, the SageMaker SDK's cells too: its job is submitted to what plays the service, and runs."""
+"""The whole notebook runs, the SageMaker SDK's cells included, with a local cloud in place of AWS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.services.cloud import client_of
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 
 
-def test_every_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_notebook_cell_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in os.environ if one.startswith(("AWS_", "SAGEMAKER_"))]:
         monkeypatch.delenv(name)
     write_job(tmp_path, JOB.replace("instance_count: 2", "instance_count: 1"), SCRIPT)

@@ -85,7 +85,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 @needs_curl
 @pytest.mark.parametrize("version", [None, "s3v4"])
-def test_curl_puts_and_gets_presigned_urls(client: Client, version: str | None) -> None:
+def test_curl_uses_presigned_urls(client: Client, version: str | None) -> None:
     put, get = (client.presigned(f"{method}_object", "a b/ü+c", version) for method in ("put", "get"))
     client.curl("--upload-file", str(client.folder / "large"), put)
     assert client.s3.get_object(Bucket=BUCKET, Key="a b/ü+c")["Body"].read() == LARGE
@@ -99,7 +99,7 @@ def test_curl_puts_and_gets_presigned_urls(client: Client, version: str | None) 
 
 
 @needs_curl
-def test_curl_signs_by_itself(client: Client) -> None:
+def test_curl_signs_requests(client: Client) -> None:
     signed = ("--aws-sigv4", f"aws:amz:{client.endpoint.region}:s3")
     keys = ("--user", f"{client.endpoint.access_key}:{client.endpoint.secret_key}")
     hashed = ("--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD")
@@ -157,19 +157,19 @@ def test_pyarrow_writes_reads_and_lists(client: Client) -> None:
 def test_pyarrow_reports_a_denial(client: Client) -> None:
     client.s3.put_object(Bucket=BUCKET, Key="kept", Body=b"x")
     (client.folder / "state" / "account.yaml").write_text('denied: ["s3:PutObject"]\n')
-    told = client.python(
+    message = client.python(
         f"""{ARROW}
     try:
         with s3.open_output_stream("{BUCKET}/kept") as file:
             file.write(b"y")
-        told = ""
+        message = ""
     except OSError as error:
-        told = str(error)
-    print(json.dumps(told))
+        message = str(error)
+    print(json.dumps(message))
     """
     )
-    assert "ACCESS_DENIED" in told
-    assert "is not authorized to perform: s3:PutObject" in told
+    assert "ACCESS_DENIED" in message
+    assert "is not authorized to perform: s3:PutObject" in message
     assert client.s3.get_object(Bucket=BUCKET, Key="kept")["Body"].read() == b"x"
 
 

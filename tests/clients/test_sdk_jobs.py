@@ -1,4 +1,4 @@
-"""The SageMaker SDK's estimator trains in the local cloud, with nothing but the environment that points to it.
+"""The SageMaker SDK's estimator trains in the local cloud, with only the environment variables that point to it.
 
 `make test-clients` makes the SDK's environment and runs this there.
 """
@@ -20,7 +20,7 @@ import pytest
 from smdp_launch.testing import LocalCloud, local_cloud
 from tests.support.waiting import wait_for
 
-# The SDK's own warnings are no faults of ours.
+# Ignore the SDK's own warnings.
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 
 TRAINS = """\
@@ -63,7 +63,7 @@ def estimator(cloud: LocalCloud, folder: Path, script: str, hosts: int = 2, **mo
     )
 
 
-def test_fit_waits_shows_every_line_and_knows_the_model(
+def test_fit_shows_every_line_and_returns_model(
     cloud: LocalCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = estimator(cloud, tmp_path, TRAINS, metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}])
@@ -83,7 +83,7 @@ def test_fit_waits_shows_every_line_and_knows_the_model(
     assert described["BillableTimeInSeconds"] > 0
 
 
-def test_analytics_shows_the_metrics_of_a_job(cloud: LocalCloud, tmp_path: Path) -> None:
+def test_analytics_shows_metrics_of_job(cloud: LocalCloud, tmp_path: Path) -> None:
     from sagemaker.analytics import TrainingJobAnalytics
 
     made = estimator(cloud, tmp_path, TRAINS, metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}])
@@ -92,7 +92,7 @@ def test_analytics_shows_the_metrics_of_a_job(cloud: LocalCloud, tmp_path: Path)
     for chosen in ({}, {"metric_names": ["loss"]}):
         frame = TrainingJobAnalytics(name, **chosen, period=1).dataframe()
         assert set(frame["metric_name"]) == {"loss"}
-        # Both hosts' values of a second are averaged: each is between the first and the last.
+        # The values of both hosts in one second are averaged, so each is between the first and the last.
         assert 0.33 <= frame["value"].min() <= frame["value"].max() <= 1
 
 
@@ -113,9 +113,7 @@ count(range({HALF}, {2 * HALF}))
 
 
 @pytest.mark.timeout(900)
-def test_every_line_of_a_long_log_is_shown_once(
-    cloud: LocalCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_long_log_shows_every_line_once(cloud: LocalCloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The SDK continues at the time of the last line of each stream, and takes an empty page for the end. A host writes
     its second half once the SDK continues behind the first."""
 
@@ -125,7 +123,7 @@ def test_every_line_of_a_long_log_is_shown_once(
         counted = [line for line in lines if "line algo-" in line]
         if len(counted) >= HALF and params["startTime"] >= json.loads(counted[HALF - 1])["timestamp"]:
             output = cloud.state / "jobs" / job / "hosts" / stream.rpartition("-")[0] / "ml" / "output"
-            if output.is_dir():  # which is gone once the job has ended
+            if output.is_dir():  # it is deleted when the job has ended
                 (output / "go").touch()
 
     made = estimator(cloud, tmp_path, COUNTS, hosts=4)
@@ -137,7 +135,7 @@ def test_every_line_of_a_long_log_is_shown_once(
     assert len(shown) == 8 * HALF
 
 
-def test_attach_finds_a_job_by_its_name_alone(cloud: LocalCloud, tmp_path: Path) -> None:
+def test_attach_finds_job_by_name(cloud: LocalCloud, tmp_path: Path) -> None:
     from sagemaker.estimator import Estimator
     from sagemaker.session import Session
 
@@ -150,7 +148,7 @@ def test_attach_finds_a_job_by_its_name_alone(cloud: LocalCloud, tmp_path: Path)
     assert found.model_data.endswith(f"{name}/output/model.tar.gz")
 
 
-def test_a_job_that_is_stopped_is_told_as_stopped(cloud: LocalCloud, tmp_path: Path) -> None:
+def test_stopped_job_is_reported_as_stopped(cloud: LocalCloud, tmp_path: Path) -> None:
     from sagemaker.exceptions import UnexpectedStatusException
 
     made = estimator(cloud, tmp_path, "import time\nprint('asleep', flush=True)\ntime.sleep(600)\n")
@@ -162,13 +160,13 @@ def test_a_job_that_is_stopped_is_told_as_stopped(cloud: LocalCloud, tmp_path: P
     stopping.start()
     try:
         job.wait(logs=False)
-    except UnexpectedStatusException as told:
-        assert told.actual_status == "Stopped"
+    except UnexpectedStatusException as error:
+        assert error.actual_status == "Stopped"
     stopping.join()
     assert job.describe()["TrainingJobStatus"] == "Stopped"
 
 
-def test_a_failure_is_told_with_its_reason(cloud: LocalCloud, tmp_path: Path) -> None:
+def test_failed_job_is_reported_with_its_reason(cloud: LocalCloud, tmp_path: Path) -> None:
     from sagemaker.exceptions import UnexpectedStatusException
 
     made = estimator(cloud, tmp_path, "raise ValueError('no such luck')\n")

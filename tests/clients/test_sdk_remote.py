@@ -13,7 +13,7 @@ import pytest
 
 from smdp_launch.testing import LocalCloud, local_cloud
 
-# The SDK's own warnings are no faults of ours.
+# Ignore the SDK's own warnings.
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
 
 
@@ -36,7 +36,7 @@ def settings(cloud: LocalCloud) -> dict[str, Any]:
     }
 
 
-def test_a_remote_function_returns_its_value_and_raises_its_exception(cloud: LocalCloud) -> None:
+def test_remote_function_returns_value_and_raises_exception(cloud: LocalCloud) -> None:
     from sagemaker.remote_function import remote
 
     @remote(**settings(cloud))

@@ -1,4 +1,4 @@
-"""The SageMaker SDK v3's ModelTrainer trains in the local cloud, from a shell that `local up` has prepared.
+"""The SageMaker SDK v3's ModelTrainer trains in the local cloud, in a shell with the exports of `local up`.
 
 `make test-clients-large` makes the SDK's environment. The jobs run with the Python of the tests.
 """
@@ -36,7 +36,7 @@ if rank == 0:
 dist.destroy_process_group()
 """
 
-#: What every script begins with: the trainer as its documentation shows it, without a role or a bucket.
+#: The start of every script: the trainer as in its documentation, without a role or a bucket.
 TRAINER = """
 import logging
 from sagemaker.train.configs import Compute, InputData, SourceCode, StoppingCondition
@@ -73,7 +73,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_two_torchrun_jobs_at_once_train_on_two_hosts_each(folder: Path) -> None:
+def test_two_concurrent_torchrun_jobs_train_on_two_hosts_each(folder: Path) -> None:
     script = """
         jobs = []
         for name in ("first", "second"):

@@ -1,4 +1,4 @@
-"""AWS's own command line, as it is sold, against the local cloud. `make test-clients` makes its environment."""
+"""The unmodified AWS CLI with the local cloud. `make test-clients` makes its environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AWS = Path(os.environ.get("SMDP_TEST_AWS", ROOT / ".venv-clients" / "bin" / "aws
 
 @dataclass
 class Aws:
-    """Runs `aws` with the local cloud's address and keys, and nothing of the person's settings."""
+    """Runs `aws` with the local cloud's address and keys, and no settings of the user."""
 
     endpoint: Endpoint
     home: Path
@@ -77,7 +77,7 @@ def request_file(folder: Path, script: str, max_run: int = 600) -> tuple[str, Pa
 
 
 def prepare(aws: Aws, folder: Path, job: str) -> None:
-    """What a person does by hand before create-training-job: a bucket, the data, the packed source."""
+    """The steps before create-training-job: a bucket, the data and the source archive."""
     archive = folder / "sourcedir.tar.gz"
     subprocess.run(["tar", "-czf", archive, "-C", folder / "src", "train.py"], check=True)
     aws.run("s3", "mb", "s3://bucket")
@@ -86,7 +86,7 @@ def prepare(aws: Aws, folder: Path, job: str) -> None:
 
 
 def ended(aws: Aws, job: str) -> dict[str, Any]:
-    """The job's description once it has ended; `aws sagemaker wait` looks only every two minutes."""
+    """The job's description when it has ended; `aws sagemaker wait` polls only every two minutes."""
     deadline = time.monotonic() + 100
     while True:
         described = aws.json("sagemaker", "describe-training-job", "--training-job-name", job)
@@ -96,7 +96,7 @@ def ended(aws: Aws, job: str) -> dict[str, Any]:
         time.sleep(0.5)
 
 
-def test_a_job_from_create_to_model(aws: Aws, tmp_path: Path) -> None:
+def test_job_runs_from_create_to_model(aws: Aws, tmp_path: Path) -> None:
     script = (
         "import os\nprint('hello from', os.environ['RANK'])\nopen(os.environ['SM_MODEL_DIR'] + '/m', 'w').write('x')\n"
     )
@@ -127,8 +127,8 @@ def test_a_job_is_stopped(aws: Aws, tmp_path: Path) -> None:
     assert [one["TrainingJobName"] for one in listed] == [job]
 
 
-def test_the_lines_of_a_job_are_filtered(aws: Aws, tmp_path: Path) -> None:
-    """With the call, and its parameters, that `aws logs tail` of the AWS CLI 2 makes."""
+def test_filter_log_events_filters_lines_of_job(aws: Aws, tmp_path: Path) -> None:
+    """The test makes the same call as `aws logs tail` of the AWS CLI 2."""
     job, request = request_file(tmp_path, "import os\nprint('line of', os.environ['RANK'])\n")
     prepare(aws, tmp_path, job)
     aws.run("sagemaker", "create-training-job", "--cli-input-json", f"file://{request}")
@@ -137,13 +137,13 @@ def test_the_lines_of_a_job_are_filtered(aws: Aws, tmp_path: Path) -> None:
     chosen = (*command, "--start-time", "0", "--log-stream-name-prefix", f"{job}/")
     events = aws.json(*chosen)["events"]
     assert [one["timestamp"] for one in events] == sorted(one["timestamp"] for one in events)
-    told = [one["message"] for one in events if "line of" in one["message"]]
-    assert sorted(told) == ["[algo-1:0] line of 0", "[algo-1:1] line of 1"]
+    messages = [one["message"] for one in events if "line of" in one["message"]]
+    assert sorted(messages) == ["[algo-1:0] line of 0", "[algo-1:1] line of 1"]
     filtered = aws.json(*chosen, "--filter-pattern", '"line of 1"')["events"]
     assert [one["message"] for one in filtered] == ["[algo-1:1] line of 1"]
 
 
-def test_the_account_answers(aws: Aws, tmp_path: Path) -> None:
+def test_account_calls_are_answered(aws: Aws, tmp_path: Path) -> None:
     assert aws.json("sts", "get-caller-identity")["Account"] == "000000000000"
     assert aws.json("iam", "get-role", "--role-name", "any")["Role"]["RoleName"] == "any"
     assert len(aws.json("ec2", "describe-subnets")["Subnets"]) == 1
@@ -153,9 +153,9 @@ def test_the_account_answers(aws: Aws, tmp_path: Path) -> None:
     assert "ml.p4d.24xlarge for training job usage" in [one["QuotaName"] for one in quotas]
 
 
-def test_errors_reach_the_client_as_aws_words_them(aws: Aws, tmp_path: Path) -> None:
+def test_errors_have_the_codes_of_aws(aws: Aws, tmp_path: Path) -> None:
     job, request = request_file(tmp_path, "print(1)\n")
-    unknown = aws.run("sagemaker", "describe-training-job", "--training-job-name", "nobody", check=False)
+    unknown = aws.run("sagemaker", "describe-training-job", "--training-job-name", "unknown", check=False)
     assert "(ValidationException)" in unknown.stderr
     prepare(aws, tmp_path, job)
     aws.run("sagemaker", "create-training-job", "--cli-input-json", f"file://{request}")
@@ -165,7 +165,7 @@ def test_errors_reach_the_client_as_aws_words_them(aws: Aws, tmp_path: Path) -> 
     assert "(404)" in missing.stderr
 
 
-def test_objects_of_many_parts_come_back_whole(aws: Aws, tmp_path: Path) -> None:
+def test_multipart_objects_are_read_back_unchanged(aws: Aws, tmp_path: Path) -> None:
     large = tmp_path / "large"
     large.write_bytes(os.urandom(1 << 20) * 20)  # the command line splits above 8 MiB
     aws.run("s3", "mb", "s3://parts")

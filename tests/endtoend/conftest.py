@@ -1,7 +1,8 @@
-"""Jobs that really run: a folder with a job of a name of its own, and a watch on what they leave behind."""
+"""Fixtures for jobs that run: a folder with a uniquely named job, and a check for leftovers."""
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,8 +13,8 @@ import pytest
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
-from smdp_launch.cli.render.launch import Followed
-from smdp_launch.jobs.follow import Ended, Follower, Seen
+from smdp_launch.cli.render.job.launch import FollowResult
+from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.service.clients import connect_endpoint
 from smdp_launch.jobs.submit import seed, submit
@@ -25,7 +26,7 @@ from tests.endtoend.leftovers import left_behind
 
 @dataclass
 class Job:
-    """A job file in a folder of its own; ``name`` occurs nowhere else on this machine."""
+    """A job file in a private folder with a unique ``name``."""
 
     folder: Path
     name: str = field(default_factory=lambda: f"t{secrets.token_hex(6)}")
@@ -40,7 +41,7 @@ class Job:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    """A job's folder; afterwards no process, mount or temporary file may be left."""
+    """A job's folder. After the test no process, mount or temporary file may be left."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -52,13 +53,19 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     assert list(temporary.iterdir()) == []
 
 
+def job_state(job: Job) -> dict[str, object]:
+    (path,) = job.folder.glob(".smdp/local/jobs/*/state.json")
+    state: dict[str, object] = json.loads(path.read_text())
+    return state
+
+
 @dataclass
 class Ran:
-    """All that was seen of one job, and where its results lie."""
+    """All events of one job, and the state folder of its local cloud."""
 
     job: str
-    seen: list[Seen]
-    followed: Followed
+    seen: list[FollowEvent]
+    followed: FollowResult
     state: Path
 
     @property
@@ -70,25 +77,18 @@ class Ran:
 
 
 def run_job(path: Path, state: Path, hosts: int, workers: int, *, fault: Fault | None = None, **data: Path) -> Ran:
-    """Run a job file in a local cloud of its own, with the code that ``launch --local`` and ``rehearse`` use."""
-    import time
+    """Run a job file in a private local cloud, with the code of ``launch --local`` and ``rehearse``."""
     from datetime import datetime, timezone
 
-    asked = LocalRequest(hosts, workers, data)
-    checked = check_job(path, asked)
-    run = replace(local_run(checked, asked, 2), fault=fault)
+    options = LocalRequest(hosts, workers, data)
+    checked = check_job(path, options)
+    run = replace(local_run(checked, options, 2), fault=fault)
     plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16), run)
-    seen: list[Seen] = []
     with localcloud.private(state) as endpoint:
         clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
         seed(clients, plan)
         submit(clients, plan)
-        follower = Follower(clients, plan.job)
-        deadline = time.monotonic() + 240
-        while not (seen and isinstance(seen[-1], Ended)):
-            assert time.monotonic() < deadline, seen[-20:]
-            time.sleep(clients.poll)
-            seen += follower.look()
+        seen = list(Follower(clients, plan.job, timeout=240).events())
     ended = seen[-1]
     assert isinstance(ended, Ended)
-    return Ran(plan.job, seen, Followed(ended.outcome), state)
+    return Ran(plan.job, seen, FollowResult(ended.outcome), state)

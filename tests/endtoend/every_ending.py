@@ -1,8 +1,8 @@
-"""Runs one job to each of its endings in the network namespace it is started in, and prints who still listens.
+"""Runs one job to each kind of end in the current network namespace, and prints the ports that are still open.
 
     python -m tests.endtoend.every_ending FOLDER
 
-A namespace of its own makes the count exact: nobody else's ports are in it.
+Start it in a separate namespace, which has no ports of other processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
 
 
 def run(job: Job, kill: str | None = None) -> int:
-    """The launcher's exit code. ``kill`` is "worker" or "client" (by Ctrl-C), once all workers wait."""
+    """Return the launcher's exit code. ``kill`` is "worker" or "client" (by Ctrl-C), when all workers wait."""
     command = [LAUNCHER, "launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
     with subprocess.Popen(
         command, cwd=job.folder, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True

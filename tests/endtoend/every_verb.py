@@ -1,9 +1,9 @@
-"""Runs subcommands as they usually go, as they fail and as they are interrupted, and prints what each leaves behind.
+"""Runs subcommands successfully, with an error and with an interrupt, and prints what each leaves behind.
 
     python -m tests.endtoend.every_verb FOLDER SEED VERB...
 
-It is process 1 of namespaces of its own (see `test_every_verb`), so that every process, listening socket and piece of
-shared memory in sight is one that a subcommand has left.
+It is process 1 of separate namespaces (see `test_every_verb`), so every other process, listening socket and shared
+memory segment is a leftover of a subcommand.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tests.support.waiting import wait_for
 HERE = ["--local", "--hosts", "2", "--workers-per-host", "1"]
 TRAINS = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/model', 'w').close()\n"
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
-_SETTLES = 60.0  # seconds for what ends by itself
-_LATEST = 1.2  # seconds after its start at which a subcommand is interrupted at the latest
+_SETTLES = 60.0  # seconds for processes that exit by themselves
+_LATEST = 1.2  # seconds; a subcommand is interrupted at a random time up to then
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Verb:
         failing: arguments with which it cannot do what it should.
         code: what the failing form ends with.
         given: makes what it needs, and takes that away again.
-        announced: what it leaves, it leaves as told: `after` takes it away.
+        announced: what it leaves, it leaves as reported: `after` takes it away.
     """
 
     usual: list[str] | None
@@ -94,16 +94,16 @@ class Place:
         return output
 
     def left(self) -> dict[str, list[str]]:
-        """What is there now besides this process."""
+        """The current resources besides this process."""
         return {
-            "processes": [told for pid, told in _processes() if pid != os.getpid()],
+            "processes": [reported for pid, reported in _processes() if pid != os.getpid()],
             "ports": listening(),
             "shared memory": sorted(names_in("/dev/shm")),
             "temporary files": sorted(map(str, self.temporary.rglob("*"))),
         }
 
     def settled(self) -> dict[str, list[str]]:
-        """The same, of what does not go away by itself."""
+        """The resources that remain after `_SETTLES`."""
         deadline = time.monotonic() + _SETTLES
         while True:
             found = {name: left for name, left in self.left().items() if left}
@@ -113,7 +113,7 @@ class Place:
 
 
 def _processes() -> Iterator[tuple[int, str]]:
-    """Those that are more than zombies, which process 1 inherits and nobody else would wait for."""
+    """All processes except zombies, which process 1 inherits."""
     for one in Path("/proc").iterdir():
         try:
             if one.name.isdecimal() and (one / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
@@ -145,7 +145,7 @@ def running_job(place: Place) -> Iterator[list[str]]:
 
 @contextmanager
 def cut_off_job(place: Place) -> Iterator[list[str]]:
-    """With a checkpoint; whatever was resumed from it is over afterwards."""
+    """A job with a checkpoint. Jobs that were resumed from it are stopped afterwards."""
     place.write(COUNTS, CHECKPOINT)
     before = len(stored(place.folder))
     place.run("launch", *HERE[:1], "--hosts", "1", "--workers-per-host", "1", "--detach")
@@ -158,14 +158,14 @@ def cut_off_job(place: Place) -> Iterator[list[str]]:
 
 @contextmanager
 def counting_job(place: Place) -> Iterator[list[str]]:
-    """One that keeps checkpoints, and the options of a small run."""
+    """A job with checkpoints, and the options of a small run."""
     place.write(rehearsed.COUNTS, rehearsed.KEEPS)
     yield HERE[1:]
 
 
 @contextmanager
 def cloud(place: Place) -> Iterator[list[str]]:
-    """A local cloud that is up, and that AWS's clients take for AWS, with what the job names."""
+    """A running local cloud in place of AWS, with the resources that the job names."""
     kept = dict(place.environment)
     exports = [shlex.split(line)[1] for line in place.run("local", "up").splitlines() if line.startswith("export ")]
     given = dict(one.split("=", 1) for one in exports)
@@ -184,7 +184,7 @@ def cloud(place: Place) -> Iterator[list[str]]:
 
 @contextmanager
 def registry(_: Place) -> Iterator[list[str]]:
-    """One with an image, whose name comes last on the command line."""
+    """A place with an image, whose name is the last argument."""
     from tests.images.test_inspection import Server
 
     server = Server()
@@ -238,15 +238,15 @@ VERBS = {
 
 
 def run(place: Place, name: str, chance: random.Random) -> Iterator[tuple[str, dict[str, list[str]]]]:
-    """Each form of a subcommand with what it has left."""
+    """Yield each form of a subcommand with its leftovers."""
     verb, words = VERBS[name], name.split()
     if verb.usual is not None:
         with verb.given(place) as more:
             place.run(*words, *verb.usual, *more)
-        yield from _told(place, verb, "usual")
+        yield from _reported(place, verb, "usual")
     with verb.given(place):
         place.run(*words, *verb.failing, code=verb.code)
-    yield from _told(place, verb, "failing")
+    yield from _reported(place, verb, "failing")
     with verb.given(place) as more:
         arguments = verb.failing if verb.usual is None else [*verb.usual, *more]
         delay = chance.uniform(0.05, _LATEST)
@@ -254,14 +254,14 @@ def run(place: Place, name: str, chance: random.Random) -> Iterator[tuple[str, d
             time.sleep(delay)
             running.send_signal(signal.SIGINT)
             output, _ = running.communicate(timeout=120)
-    # One that comes while Python itself starts is Python's to tell of.
+    # Python itself reports an interrupt during its start.
     assert running.returncode in {*ExitCode, -signal.SIGINT} - {ExitCode.BUG}, f"{name} after {delay} s: {output}"
-    yield from _told(place, verb, f"interrupted after {delay:.2f} s, code {running.returncode}")
+    yield from _reported(place, verb, f"interrupted after {delay:.2f} s, code {running.returncode}")
     if name == "launch":
         yield "interrupted while its job waits", _interrupted_job(place)
 
 
-def _told(place: Place, verb: Verb, form: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
+def _reported(place: Place, verb: Verb, form: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
     if verb.after:
         place.run(*verb.after)
     yield form, place.settled()
@@ -282,15 +282,15 @@ def _interrupted_job(place: Place) -> dict[str, list[str]]:
 def main() -> None:
     folder, seed, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     chance = random.Random(seed)
-    told: dict[str, list[Any]] = {}
+    reported: dict[str, list[Any]] = {}
     for name in names:
         place = Place(folder / name.replace(" ", "-"))
-        told[name] = []
+        reported[name] = []
         try:
-            told[name] += [[form, left] for form, left in run(place, name, chance)]
-        except AssertionError as error:  # the other subcommands are heard all the same
-            told[name].append(["broken", str(error)])
-    sys.stdout.write(json.dumps(told) + "\n")
+            reported[name] += [[form, left] for form, left in run(place, name, chance)]
+        except AssertionError as error:  # run the other subcommands too
+            reported[name].append(["broken", str(error)])
+    sys.stdout.write(json.dumps(reported) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a job may leave behind: nothing but its results. Counted from outside, by the kernel's own tables."""
+"""Leftovers of a job, from the kernel's tables: a job may leave only its results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def left_behind(*marks: str, deadline: float = 60) -> list[str]:
-    """Processes and mounts that carry one of ``marks``, once all that ends by itself in ``deadline`` seconds has."""
+    """Processes and mounts with one of ``marks`` that still exist after ``deadline`` seconds."""
     end = time.monotonic() + deadline
     while True:
         found = [*_processes(marks), *_mounts(marks)]
@@ -18,7 +18,7 @@ def left_behind(*marks: str, deadline: float = 60) -> list[str]:
 
 
 def listening() -> list[str]:
-    """TCP ports that somebody listens on in this network namespace."""
+    """The TCP ports with a listener in this network namespace."""
     rows: list[str] = []
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:
@@ -29,12 +29,14 @@ def listening() -> list[str]:
 
 
 def processes(*marks: str) -> list[int]:
-    """Ids of the processes that carry all ``marks`` in their command line or environment."""
-    return [pid for pid, told in _told() if all(mark.encode() in told for mark in marks)]
+    """Ids of the processes with all ``marks`` in their command line or environment."""
+    return [pid for pid, text in _described() if all(mark.encode() in text for mark in marks)]
 
 
 def _processes(marks: tuple[str, ...]) -> list[str]:
-    return [f"process {pid} {told[:200]!r}" for pid, told in _told() if any(mark.encode() in told for mark in marks)]
+    return [
+        f"process {pid} {text[:200]!r}" for pid, text in _described() if any(mark.encode() in text for mark in marks)
+    ]
 
 
 def _mounts(marks: tuple[str, ...]) -> list[str]:
@@ -42,7 +44,7 @@ def _mounts(marks: tuple[str, ...]) -> list[str]:
     return [line for line in lines if any(mark in line for mark in marks)]
 
 
-def _told() -> list[tuple[int, bytes]]:
+def _described() -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
@@ -52,5 +54,5 @@ def _told() -> list[tuple[int, bytes]]:
                 (int(folder.name), (folder / "cmdline").read_bytes() + b"\0" + (folder / "environ").read_bytes())
             )
         except OSError:
-            continue  # it ended meanwhile, or belongs to somebody else
+            continue  # it exited meanwhile, or belongs to another user
     return found

@@ -1,4 +1,4 @@
-"""`launch --local --cuda-on-cpu`: a script that insists on CUDA trains here as the same script edited for CPUs."""
+"""`launch --local --cuda-on-cpu`: CUDA emulation gives the results of the same script edited for CPUs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.endtoend.conftest import Job
 from tests.endtoend.test_launch_local import launch
 
 pytestmark = pytest.mark.torch
-SCRIPT = ROOT / "tests" / "endtoend" / "scripts" / "insists_on_cuda.py"
+SCRIPT = ROOT / "tests" / "endtoend" / "scripts" / "requires_cuda.py"
 
-#: What a person changes in the script who has no GPU.
+#: The edits for a machine without a GPU.
 EDITS = (
     ('if not torch.cuda.is_available():\n    raise RuntimeError("this script needs a GPU")\n', ""),
     ("torch.cuda.set_device(local_rank)\n", ""),
@@ -50,16 +50,16 @@ def run(job: Job, script: str, settings: str, *flags: str) -> str:
 
 
 def losses(output: str, precision: str) -> list[float]:
-    """Of rank 0; the other ranks tell the same."""
-    told = re.findall(rf"^algo-\d:\d \| {precision} (.*)$", output, re.MULTILINE)
-    assert len(told) == 4
-    assert len(set(told)) == 1
-    return [float(one) for one in told[0].split()]
+    """The losses of rank 0; the other ranks print the same."""
+    losses = re.findall(rf"^algo-\d:\d \| {precision} (.*)$", output, re.MULTILINE)
+    assert len(losses) == 4
+    assert len(set(losses)) == 1
+    return [float(one) for one in losses[0].split()]
 
 
 @pytest.mark.runs
 @pytest.mark.parametrize("first_generation", ["no", pytest.param("yes", marks=pytest.mark.soak)])
-def test_it_trains_to_the_loss_of_the_script_that_was_edited_for_cpus(job: Job, first_generation: str) -> None:
+def test_cuda_script_reaches_loss_of_cpu_script(job: Job, first_generation: str) -> None:
     settings = f"{{first-generation: '{first_generation}'}}"
     output = run(job, SCRIPT.read_text(), settings, "--cuda-on-cpu")
     edited = run(job, edited_for_cpu(), settings)
@@ -71,39 +71,39 @@ def test_it_trains_to_the_loss_of_the_script_that_was_edited_for_cpus(job: Job, 
         print(f"{precision}: largest difference of a loss over 16 steps: {worst:.1e}")
         assert worst <= 1e-5
     assert losses(output, "float32") != losses(output, "float16")
-    assert output.count("smdp: CUDA is imitated on the CPU") == 1
+    assert output.count("smdp: CUDA is emulated on the CPU") == 1
     assert output.count("took True peak 0") == 4
 
 
 @pytest.mark.runs
-def test_without_the_flag_the_script_refuses_to_start(job: Job) -> None:
+def test_without_flag_cuda_script_does_not_start(job: Job) -> None:
     job.write(SCRIPT.read_text(), ("{epochs: 2}", "{first-generation: 'no'}"))
     ran = launch(job, hosts=1, workers=1)
     assert ran.returncode == ExitCode.JOB_FAILED
     assert "RuntimeError: this script needs a GPU" in ran.stdout
 
 
-def test_a_gpu_that_no_worker_has_is_an_error_as_on_sagemaker(job: Job) -> None:
+def test_missing_gpu_is_an_error_as_on_sagemaker(job: Job) -> None:
     job.write("import os, torch\ntorch.cuda.set_device(int(os.environ['RANK']))\n")
     ran = launch(job, "--cuda-on-cpu", workers=1)
     assert ran.returncode == ExitCode.JOB_FAILED
-    assert "invalid device ordinal: there is no cuda:1, this host imitates 1 GPUs" in ran.stdout
+    assert "invalid device ordinal: there is no cuda:1, this host emulates 1 GPUs" in ran.stdout
 
 
-def test_a_script_without_torch_does_not_load_it(job: Job) -> None:
+def test_script_without_torch_does_not_import_torch(job: Job) -> None:
     job.write("import sys\nprint('loaded', 'torch' in sys.modules)\n")
     ran = launch(job, "--cuda-on-cpu", hosts=1, workers=1)
     assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
     assert "algo-1:0 | loaded False" in ran.stdout
 
 
-def test_it_goes_with_local(job: Job) -> None:
+def test_flag_without_local_is_refused(job: Job) -> None:
     path = job.write("print('trained')\n")
     ran = CliRunner().invoke(command_line, ["launch", str(path), "--cuda-on-cpu"])
-    assert (ran.exit_code, "--cuda-on-cpu goes with --local" in ran.stderr) == (ExitCode.USAGE, True)
+    assert (ran.exit_code, "--cuda-on-cpu requires --local" in ran.stderr) == (ExitCode.USAGE, True)
 
 
-def test_the_plan_says_so_and_a_launch_on_aws_has_nothing_of_it(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flag_is_in_local_plan_and_not_in_aws_request(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job.folder)
     job.write("print('trained')\n")
     dry = ["launch", "--dry-run", "--json"]
@@ -111,4 +111,4 @@ def test_the_plan_says_so_and_a_launch_on_aws_has_nothing_of_it(job: Job, monkey
     assert json.loads(local)["request"]["Environment"]["SMDP_LOCAL_CUDA_ON_CPU"] == "1"
     assert "CUDA" not in CliRunner().invoke(command_line, dry).stdout
     shown = CliRunner().invoke(command_line, ["launch", "--dry-run", "--local", "--cuda-on-cpu"]).stdout
-    assert re.search(r"^CUDA +imitated on the CPU", shown, re.MULTILINE)
+    assert re.search(r"^CUDA +emulated on the CPU", shown, re.MULTILINE)

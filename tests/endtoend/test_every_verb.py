@@ -1,5 +1,5 @@
-"""No subcommand leaves a process, a port, shared memory or a temporary file, however it ends, but a local cloud that it
-announces."""
+"""No subcommand leaves a process, a port, shared memory or a temporary file, however it exits. An announced local cloud
+is the exception."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from smdp_launch.cli.main import smdp_launch
 from tests.conftest import ROOT
 from tests.endtoend.every_verb import VERBS
 
-#: Of the fast tests; the whole is in the soak tier.
+#: The slice in the fast tests; the soak tier runs all.
 SLICE = ["validate", "local up"]
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Every subcommand that does something itself."""
+    """Every subcommand that is no group."""
     if not isinstance(command, click.Group):
         yield " ".join(path)
         return
@@ -38,7 +38,7 @@ def test_every_subcommand_is_run() -> None:
     assert sorted(VERBS) == sorted(leaves(smdp_launch))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="namespaces of one's own need root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="separate namespaces need root")
 @pytest.mark.parametrize(
     "names",
     [
@@ -47,7 +47,7 @@ def test_every_subcommand_is_run() -> None:
     ],
     ids=["slice", "rest"],
 )
-def test_no_subcommand_leaves_anything(tmp_path: Path, names: list[str]) -> None:
+def test_subcommands_leave_no_files_processes_or_ports(tmp_path: Path, names: list[str]) -> None:
     seed = int(os.environ.get("SMDP_SOAK_SEED", str(random.SystemRandom().randrange(1 << 32))))
     command = [sys.executable, "-m", "tests.endtoend.every_verb", str(tmp_path), str(seed), *names]
     inside = 'ip link set lo up && mount -t tmpfs tmpfs /dev/shm && exec "$@"'
@@ -56,8 +56,8 @@ def test_no_subcommand_leaves_anything(tmp_path: Path, names: list[str]) -> None
         [*apart, "sh", "-c", inside, "sh", *command], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, f"seed {seed}: {ran.stderr}"
-    told = json.loads(ran.stdout)
-    assert {name: len(forms) >= 2 for name, forms in told.items()} == dict.fromkeys(names, True)
-    kept = [(name, form, left) for name, forms in told.items() for form, left in forms if left]
+    reported = json.loads(ran.stdout)
+    assert {name: len(forms) >= 2 for name, forms in reported.items()} == dict.fromkeys(names, True)
+    kept = [(name, form, left) for name, forms in reported.items() for form, left in forms if left]
     assert kept == [], f"seed {seed}"
-    print(f"\nseed {seed}: {sum(map(len, told.values()))} forms of {len(told)} subcommands")
+    print(f"\nseed {seed}: {sum(map(len, reported.values()))} forms of {len(reported)} subcommands")

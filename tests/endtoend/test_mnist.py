@@ -1,4 +1,4 @@
-"""The template trains a real model, and four workers compute what one process computes."""
+"""The template trains a real model, and four workers give the result of one process."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def model(ran: Ran, folder: Path) -> dict[str, Any]:
     return loaded
 
 
-def test_the_channels_hold_different_digits(digits: Path) -> None:
+def test_channels_have_different_digits(digits: Path) -> None:
     def images(channel: str) -> set[bytes]:
         raw = (digits / channel / "images.idx3").read_bytes()[16:]
         return {raw[at : at + 784] for at in range(0, len(raw), 784)}
@@ -83,12 +83,12 @@ def test_the_channels_hold_different_digits(digits: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """The template's job as it is."""
+    """The unmodified job of the template."""
     return train(tmp_path_factory.mktemp("trained"), digits)
 
 
 @pytest.mark.runs
-def test_four_workers_train_a_model_that_knows_digits(trained: Ran, tmp_path: Path) -> None:
+def test_four_workers_train_model_that_recognizes_digits(trained: Ran, tmp_path: Path) -> None:
     result = trained.events("result")[0].fields
     assert result["accuracy"] >= 0.90
     assert result["digits"] == 1000
@@ -106,19 +106,19 @@ def test_four_workers_train_a_model_that_knows_digits(trained: Ran, tmp_path: Pa
 
 
 @pytest.mark.soak
-def test_nothing_is_learnt_from_wrong_labels(tmp_path: Path) -> None:
+def test_wrong_labels_give_useless_model(tmp_path: Path) -> None:
     data = prepare(tmp_path / "data", "--shuffle-labels")
     assert train(tmp_path, data).events("result")[0].fields["accuracy"] <= 0.2
 
 
 def run_alone(command: list[str | Path]) -> str:
-    """What the script shows that ``command`` runs, on one thread, as each worker of a job here has."""
+    """The output of ``command``, on one thread, as each worker of a local job has."""
     environment = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
     environment["OMP_NUM_THREADS"] = "1"
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
 
 
-def test_four_workers_compute_what_one_process_computes(digits: Path, tmp_path: Path) -> None:
+def test_four_workers_give_the_result_of_one_process(digits: Path, tmp_path: Path) -> None:
     import torch
 
     steps = 50
@@ -142,7 +142,7 @@ def test_four_workers_compute_what_one_process_computes(digits: Path, tmp_path: 
 
 
 def leaving_at_once(folder: Path) -> Path:
-    """The template's scripts, ending without the interpreter's clean-up.
+    """The template's scripts, which exit without the interpreter's clean-up.
 
     DDP keeps its group for ever, and Gloo's threads with it. Now and then one of them lets go of a tensor while the
     interpreter ends, and PyTorch 2.13 aborts. The losses are compared here, not the endings.
@@ -155,7 +155,7 @@ def leaving_at_once(folder: Path) -> Path:
 
 
 @pytest.mark.runs
-def test_smddp_trains_as_gloo_does(digits: Path, trained: Ran, tmp_path: Path) -> None:
+def test_smddp_gives_the_result_of_gloo(digits: Path, trained: Ran, tmp_path: Path) -> None:
     gloo = train(tmp_path, digits, leaving_at_once(tmp_path / "scripts"), steps=100, backend="gloo")
     theirs, ours = ([event.fields["loss"] for event in ran.events("step")[:100]] for ran in (gloo, trained))
     assert len(theirs) == len(ours) == 100
@@ -165,8 +165,8 @@ def test_smddp_trains_as_gloo_does(digits: Path, trained: Ran, tmp_path: Path) -
 
 
 @pytest.mark.runs
-def test_a_job_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path) -> None:
-    """The script alone, as a spot restart would meet it: its checkpoint folder is as it left it."""
+def test_job_continues_from_checkpoint(digits: Path, tmp_path: Path) -> None:
+    """The script alone is started again with its checkpoint folder, as after a spot interruption."""
     command = [sys.executable, SCRIPTS / "mnist_ddp.py", "--train", digits / "train", "--test", digits / "test"]
     command += ["--checkpoint-dir", tmp_path / "ck", "--checkpoint-every", "10"]
     import torch
@@ -175,7 +175,7 @@ def test_a_job_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path) -> None
     first = [*command, "--steps", "20", "--model-dir", tmp_path / "first"]
     second = [*command, "--steps", "30", "--model-dir", tmp_path / "second"]
     outputs = [run_alone(one) for one in (whole, first, second)]
-    assert "goes on after step 20" in outputs[2]
+    assert "continues after step 20" in outputs[2]
     expected = torch.load(tmp_path / "whole" / "model.pt", weights_only=True)
     found = torch.load(tmp_path / "second" / "model.pt", weights_only=True)
     assert all(torch.equal(found[name], parameter) for name, parameter in expected.items())

@@ -1,4 +1,4 @@
-"""The templates for TensorFlow train a real model, and four workers compute what one process computes."""
+"""The templates for TensorFlow train a real model, and four workers give the result of one process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def train(template: str, folder: Path, data: Path, **hyperparameters: int) -> Ra
 
 
 def alone(template: str, folder: Path, data: Path, *options: str | Path) -> str:
-    """What the script shows in a process of its own, on one thread, as each worker of a job here has."""
+    """The output of the script in one process, on one thread, as each worker of a local job has."""
     environment = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
     command = [sys.executable, SCRIPTS / f"{template}.py", "--train", data / "train", "--test", data / "test"]
     return subprocess.run(
@@ -57,7 +57,7 @@ def losses(output: str) -> list[float]:
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_four_workers_compute_what_one_process_computes(template: str, digits: Path, tmp_path: Path) -> None:
+def test_four_workers_give_the_result_of_one_process(template: str, digits: Path, tmp_path: Path) -> None:
     steps = 50
     ran = train(template, tmp_path, digits, steps=steps)
     single = losses(alone(template, tmp_path, digits, "--steps", str(steps)))
@@ -70,7 +70,7 @@ def test_four_workers_compute_what_one_process_computes(template: str, digits: P
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_four_workers_train_a_model_that_knows_digits(template: str, digits: Path, tmp_path: Path) -> None:
+def test_four_workers_train_model_that_recognizes_digits(template: str, digits: Path, tmp_path: Path) -> None:
     ran = train(template, tmp_path, digits)
     result = ran.events("result")[0].fields
     assert result["accuracy"] >= 0.90
@@ -79,11 +79,11 @@ def test_four_workers_train_a_model_that_knows_digits(template: str, digits: Pat
     assert {one.fields["host"] for one in ran.events("workers_started")} == {"algo-1", "algo-2"}
 
 
-def test_a_job_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path) -> None:
-    """The script alone, as a spot restart would meet it: its checkpoint folder is as it left it."""
+def test_job_continues_from_checkpoint(digits: Path, tmp_path: Path) -> None:
+    """The script alone is started again with its checkpoint folder, as after a spot interruption."""
     kept = ("--checkpoint-dir", tmp_path / "kept", "--checkpoint-every", "10")
     whole = losses(alone("mnist_tf2", tmp_path / "whole", digits, "--steps", "30"))
     alone("mnist_tf2", tmp_path / "first", digits, "--steps", "20", *kept)
     second = alone("mnist_tf2", tmp_path / "second", digits, "--steps", "30", *kept)
-    assert "goes on after step 20" in second
+    assert "continues after step 20" in second
     assert losses(second) == whole[20:]

@@ -1,4 +1,4 @@
-"""The first quarter of an hour: a script, a shell on a terminal, and nothing but what the commands say themselves."""
+"""The first steps of a new user: a script, a shell on a terminal, and only the hints of the commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILLED_IN = {
 
 
 class Shell:
-    """bash on a terminal of 80 columns; counts what is typed."""
+    """bash on a terminal of 80 columns; counts the typed characters."""
 
     def __init__(self, folder: Path) -> None:
         environment = clean_environment(
@@ -45,7 +45,7 @@ class Shell:
         self._bash.expect_exact(PROMPT)
 
     def run(self, command: str, *answers: tuple[str, str]) -> str:
-        """What the command shows, after each question was answered."""
+        """The output of the command after all questions are answered."""
         self.commands += 1
         self._bash.sendline(command)
         shown = ""
@@ -84,17 +84,17 @@ def fill_in(path: Path) -> None:
 
 
 def model_of(shown: str, folder: Path) -> Path:
-    """The file that the end of the launch names."""
-    told = re.search(r"^model +(\S+)$", shown, re.MULTILINE)
-    assert told is not None, shown
-    return folder / told[1]
+    """The file that the last lines of the launch name."""
+    model = re.search(r"^model +(\S+)$", shown, re.MULTILINE)
+    assert model is not None, shown
+    return folder / model[1]
 
 
-def test_a_script_becomes_a_trained_model_in_six_commands(shell: Shell, folder: Path) -> None:
+def test_six_commands_turn_script_into_trained_model(shell: Shell, folder: Path) -> None:
     assert "wrote job.yaml" in shell.run("smdp-launch init")
     fill_in(folder / "job.yaml")
-    assert shell.run("smdp-launch validate").endswith("job.yaml: sound\nnext: smdp-launch plan\n")
-    # The script makes its data itself; the channel of the draft wants some all the same.
+    assert shell.run("smdp-launch validate").endswith("job.yaml: valid\nnext: smdp-launch plan\n")
+    # The script generates its data, but the channel of the draft needs a folder.
     assert "next: smdp-launch launch --local --data train=FOLDER," in shell.run("smdp-launch plan")
     shown = shell.run("smdp-launch launch --local --hosts 2 --workers-per-host 1 --data train=train.py")
     assert "completed after" in shown
@@ -102,14 +102,14 @@ def test_a_script_becomes_a_trained_model_in_six_commands(shell: Shell, folder: 
     assert re.search(r"^next +smdp-launch download$", shown, re.MULTILINE)
     shown = shell.run("smdp-launch download --extract")
     assert shown.endswith("\nnext: smdp-launch launch\n"), shown
-    unpacked = re.search(r"unpacked to\s+(\S+)$", shown, re.MULTILINE)
+    unpacked = re.search(r"extracted to\s+(\S+)$", shown, re.MULTILINE)
     assert unpacked is not None, shown
     assert torch.load(folder / unpacked[1] / "model.pt", weights_only=True)["weight"].shape == (1, 8)
     assert shell.commands <= 6
 
 
-def test_of_two_scripts_the_one_that_is_answered_trains(shell: Shell, folder: Path) -> None:
+def test_selected_script_of_two_trains(shell: Shell, folder: Path) -> None:
     shutil.copy(folder / "train.py", folder / "train_longer.py")
-    shown = shell.run("smdp-launch init", ("Which of them trains?", "2"))
+    shown = shell.run("smdp-launch init", ("Which one is the training script?", "2"))
     assert "train_longer.py" in shown
     assert "entry: train_longer.py" in (folder / "job.yaml").read_text()

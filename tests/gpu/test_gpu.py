@@ -1,28 +1,25 @@
-"""What only a GPU can show. Several ranks may share one; without any, each test says why it does not run."""
+"""Tests that need a GPU. Several ranks may share one; without a GPU each test is skipped with the reason."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "native" / "tests"))
 import device_cases
+import pytest
 import ranks
 
 pytestmark = pytest.mark.torch
 
-ASK = """
+QUERY = """
 import json, torch
 print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.device_count()]))
 """
 
 CASES = {
     **device_cases.CASES,
-    "infinities are seen by all ranks alike": """
+    "all ranks see infinities": """
 from torch.nn.parallel import DistributedDataParallel
 model = DistributedDataParallel(torch.nn.Linear(8, 8).to(device))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -45,11 +42,11 @@ assert all(torch.equal(weights[0], one) for one in weights)
 
 @pytest.fixture(scope="module")
 def outcomes() -> list[ranks.Outcome]:
-    """What the ranks of the one job said."""
-    answer = subprocess.run([sys.executable, "-c", ASK], check=True, capture_output=True, text=True, timeout=60)
+    """The outcomes of the ranks of one job."""
+    answer = subprocess.run([sys.executable, "-c", QUERY], check=True, capture_output=True, text=True, timeout=60)
     torch, cuda, devices = json.loads(answer.stdout)
     if devices == 0:
-        pytest.skip(f"no GPU here: torch {torch}, built for {'CUDA ' + cuda if cuda else 'no CUDA'}, sees none")
+        pytest.skip(f"no GPU: torch {torch}, built for {'CUDA ' + cuda if cuda else 'no CUDA'}, sees none")
     return device_cases.job(device_cases.CUDA, CASES)
 
 

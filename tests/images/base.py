@@ -1,4 +1,4 @@
-"""A base image made here: this machine's own distribution, from the mirror that its own package sources name."""
+"""A base image with the distribution of the local machine, from the mirror in its package sources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Mirror:
 
 
 def own_mirror(folder: Path = Path("/etc/apt")) -> Mirror:
-    """The first source of the distribution itself, in either form that apt reads."""
+    """The first package source of the distribution, in either format of apt."""
     for path in sorted(folder.glob("sources.list.d/*.sources")):
         for stanza in path.read_text().split("\n\n"):
             fields = dict(re.findall(r"^(URIs|Suites): *(\S+)", stanza, re.MULTILINE))
@@ -42,7 +42,7 @@ def buildah(*arguments: str | Path) -> str:
 
 
 def run_in(image: str, *command: str) -> str:
-    """Standard output of a command in a container of the image."""
+    """The standard output of a command in a container of the image."""
     container = buildah("from", "--pull-never", image)
     try:
         return buildah("run", "--isolation", "chroot", container, "--", *command)
@@ -51,7 +51,7 @@ def run_in(image: str, *command: str) -> str:
 
 
 def commit(image: str, command: str, name: str) -> str:
-    """The image after a shell command, under another name."""
+    """Run a shell command in the image and save the result under another name."""
     container = buildah("from", "--pull-never", image)
     try:
         buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", command)
@@ -67,8 +67,12 @@ def _is_here(image: str) -> bool:
 
 
 def base_image(python: str | None = None) -> str:
-    """Made once a machine. ``python``: a version such as "3.10" that `python3` is to be, in place of the
-    distribution's own; whoever has none of that version has the test left out."""
+    """The base image, built once per machine.
+
+    Args:
+        python: the version of `python3`, such as "3.10", instead of the distribution's. Skips the test if the machine
+            does not have it.
+    """
     name = _own_base()
     if python is None:
         return name
@@ -76,7 +80,7 @@ def base_image(python: str | None = None) -> str:
     if not _is_here(other):
         container = buildah("from", "--pull-never", name)
         buildah("add", "--quiet", container, folder_of(python), "/usr/local")
-        # It may stand on a shared library of its own; its own tests hold keys and a wheel.
+        # It may need its own shared library. Its tests contain keys and a wheel, which are not copied.
         tidy = f"ldconfig && rm -r /usr/local/lib/python{python}/test"
         buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", tidy)
         buildah("commit", "--quiet", "--format", "docker", container, other)
@@ -85,7 +89,7 @@ def base_image(python: str | None = None) -> str:
 
 
 def folder_of(python: str) -> Path:
-    """Where a Python lies that was installed into a folder of its own, as pyenv does."""
+    """The folder of a Python that is installed in its own folder, as pyenv does."""
     versions = sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python{python}"))
     for candidate in [shutil.which(f"python{python}"), *map(str, versions)]:
         command = [candidate or "", "-c", "import sys; print(sys.base_prefix)"]
@@ -109,7 +113,7 @@ def _own_base() -> str:
             *Path(folder).glob("var/lib/apt/lists/*_*"),
         ]:
             leftover.unlink()
-        # debootstrap copies this machine's name servers and host name, which are nobody else's business.
+        # debootstrap copies the local machine's name servers and host name, which are private.
         for own in ("etc/resolv.conf", "etc/hostname"):
             Path(folder, own).write_text("")
         container = buildah("from", "scratch")

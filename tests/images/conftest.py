@@ -1,4 +1,4 @@
-"""The images of the tier, built once: by the command that a person uses, from wheels of this machine's own index."""
+"""The images of the test tier, built once with `image build`, from wheels of the local machine's package index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.localcloud.conftest import open_cloud, state_dir
 
 __all__ = ["open_cloud", "state_dir"]
 TORCH = "2.13.0"
-#: The images of the tier: what is built, and the Python of its base; None for the distribution's own.
+#: The images of the tier, and the Python of the base; None for the distribution's Python.
 FRAMEWORKS = {"pytorch": [(TORCH, None)], "tensorflow": [("2.14.1", None), ("2.11.1", "3.10")]}
 _PACKAGE = {"pytorch": "torch", "tensorflow": "tensorflow-cpu"}
 NEEDED = ("buildah", "debootstrap", "docker-registry", "ip", "nsenter")
@@ -29,7 +29,7 @@ DOCKERFILES = ROOT / "containers"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for this tier is told what it lacks; a test that is left out proves nothing."""
+    """Fail if the machine lacks a tool for this tier: a skipped test proves nothing."""
     here = [item for item in items if item.get_closest_marker("images")]
     missing = [one for one in NEEDED if shutil.which(one) is None]
     if os.geteuid() != 0:
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What `image build` is told here: no CUDA, no index, this machine's distribution."""
+    """The options of `image build` for the tests: no CUDA, no package index, the local machine's distribution."""
 
     framework: str
     version: str
@@ -56,7 +56,7 @@ class Recipe:
 
     @property
     def proof(self) -> str:
-        """A script that ends in an error unless the engine's part for the framework can be loaded."""
+        """A script that fails if the engine's adapter for the framework cannot be loaded."""
         return {
             "pytorch": "from smdp_engine import torch_backend; torch_backend.register(); print('loaded')",
             "tensorflow": "from smdp_engine.tensorflow import library; library.operations(); print('loaded')",
@@ -96,7 +96,7 @@ def launcher(*arguments: str, text: str = "", **environment: str) -> subprocess.
 
 
 def pins(framework: str, version: str) -> list[str]:
-    """The wheels that the Dockerfile installs, transformers aside."""
+    """The wheels that the Dockerfile installs, without transformers."""
     text = (DOCKERFILES / framework / "Dockerfile").read_text()
     found = set(re.findall(r"\b((?:pip|cmake|ninja|scikit-build-core|hatchling)==[\d.]+)", text))
     numpy = re.search(r"^ARG NUMPY=(\S+)", text, re.MULTILINE)
@@ -105,8 +105,7 @@ def pins(framework: str, version: str) -> list[str]:
 
 
 def _download(interpreter: Path, python: str, wanted: list[str]) -> Path:
-    """The wheels, kept beside the other things that make builds. Of what depends on the version of Python, pip gets
-    what its own interpreter needs."""
+    """Download the wheels to the build folder. pip chooses wheels for its own interpreter's version."""
     key = hashlib.sha256(" ".join([python, *wanted]).encode()).hexdigest()[:12]
     folder = ROOT / "build" / f"wheels-{key}"
     if not folder.exists():
@@ -135,7 +134,7 @@ def _recipe(framework: str, version: str, wanted_python: str | None) -> Recipe:
 
 @pytest.fixture(scope="session")
 def recipe() -> Recipe:
-    """PyTorch's."""
+    """The recipe of PyTorch's image."""
     return _recipe("pytorch", *FRAMEWORKS["pytorch"][0])
 
 
@@ -156,7 +155,7 @@ def any_recipe(request: pytest.FixtureRequest) -> Recipe:
 
 @pytest.fixture(scope="session")
 def any_image(any_recipe: Recipe) -> str:
-    """The name of each built image, one after the other."""
+    """The name of a built image, for each image in turn."""
     return _built(any_recipe)
 
 
@@ -168,14 +167,14 @@ def _built(recipe: Recipe) -> str:
 
 @pytest.fixture
 def registry_cloud(tmp_path: Path) -> Iterator[Endpoint]:
-    """A local cloud whose ECR has a registry beside it."""
+    """A local cloud whose ECR has a registry."""
     with private(tmp_path / "cloud") as endpoint:
         yield endpoint
 
 
 @pytest.fixture
 def tiny() -> Iterator[Callable[..., str]]:
-    """Makes empty images with the settings given."""
+    """A function that creates an empty image with the given settings."""
     made = []
 
     def make(name: str, *settings: str) -> str:
@@ -192,7 +191,7 @@ def tiny() -> Iterator[Callable[..., str]]:
 
 
 def forget(name: str) -> None:
-    """Remove an image with all its names; nothing happens where it is gone."""
+    """Remove an image with all its names, if it exists."""
     found = subprocess.run(
         ["buildah", "inspect", "--type", "image", "--format", "{{.FromImageID}}", name],
         capture_output=True,

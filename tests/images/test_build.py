@@ -1,4 +1,4 @@
-"""The images as `smdp-launch image build` makes it."""
+"""The images that `smdp-launch image build` builds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPILERS = re.compile(
     r"(?:[a-z0-9_]+-linux-gnu-)?(?:gcc|g\+\+|cc|c\+\+|cpp|c89|c99|clang(?:\+\+)?|ld|as|gold)(?:-\d+)?"
     r"|cc1|cc1plus|collect2|lto1|nvcc|ptxas|cicc|make|cmake|ninja|tcc|gfortran"
 )
-# A key has a body: programs that read keys hold the first line too.
+# A key has a body. Programs that read keys contain the first line too.
 KEYS = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+(?:[A-Za-z-]+: .*\s+)*[A-Za-z0-9+/]{32}")
 PYTORCH, TENSORFLOW = (("pytorch", *FRAMEWORKS["pytorch"][0]), ("tensorflow", *FRAMEWORKS["tensorflow"][0]))
 SECRETS = re.compile(r"(?i)password|passwd|secret|token|api_?key|access_?key|credential")
@@ -52,8 +52,10 @@ def layers(image: str, folder: Path) -> Iterator[tarfile.TarFile]:
 
 @pytest.fixture(scope="session")
 def files(any_image: str, tmp_path_factory: pytest.TempPathFactory) -> dict[PurePosixPath, bytes]:
-    """Every entry of every layer but the folders, with the start of its content. What a later layer deletes is still
-    in the image; the mark of a deletion is no file."""
+    """All files of all layers, with the start of their content.
+
+    A file that a later layer deletes is still in the image. The marker of a deletion is not a file.
+    """
     found = {}
     for tar in layers(any_image, tmp_path_factory.mktemp("layers")):
         for entry in tar:
@@ -67,7 +69,7 @@ def files(any_image: str, tmp_path_factory: pytest.TempPathFactory) -> dict[Pure
     return found
 
 
-def test_the_name_tells_what_is_in_it_and_what_it_is_made_from(any_image: str, any_recipe: Recipe) -> None:
+def test_tag_has_versions_and_content_hash(any_image: str, any_recipe: Recipe) -> None:
     python = any_recipe.python.replace(".", "")
     start = f"smdp-{any_recipe.framework}:{any_recipe.version}-cpu-py{python}-"
     assert re.fullmatch(rf"{re.escape(start)}[0-9a-f]{{12}}", any_image)
@@ -79,7 +81,7 @@ def test_the_name_tells_what_is_in_it_and_what_it_is_made_from(any_image: str, a
     buildah("rmi", f"localhost/{other}")
 
 
-def test_the_labels_tell_the_truth(any_image: str, any_recipe: Recipe) -> None:
+def test_labels_match_image_contents(any_image: str, any_recipe: Recipe) -> None:
     labels = settings(any_image)["config"]["Labels"]
     report = (
         f"import json,platform,{any_recipe.module} as m; print(json.dumps([m.__version__, platform.python_version()]))"
@@ -94,47 +96,47 @@ def test_the_labels_tell_the_truth(any_image: str, any_recipe: Recipe) -> None:
     assert labels["smdp.python"] == any_recipe.python
 
 
-def test_it_starts_as_the_platform_starts_it(any_image: str) -> None:
+def test_image_starts_with_train(any_image: str) -> None:
     config = settings(any_image)["config"]
     assert not config.get("Entrypoint")
     assert config["Cmd"] == ["train"]
     assert run_in(any_image, "sh", "-c", "command -v train") == "/opt/smdp/bin/train"
 
 
-def test_the_engines_part_for_the_framework_is_there(any_image: str, any_recipe: Recipe) -> None:
+def test_image_contains_engine_adapter(any_image: str, any_recipe: Recipe) -> None:
     assert run_in(any_image, "python", "-c", any_recipe.proof) == "loaded"
 
 
-def test_the_import_of_a_training_script_registers_the_backend(image: str) -> None:
+def test_import_registers_backend(image: str) -> None:
     script = (
         "import smdistributed.dataparallel.torch.torch_smddp, torch.distributed as d; print(d.Backend.backend_list)"
     )
     assert "smddp" in run_in(image, "python", "-c", script)
 
 
-def test_a_requirements_file_can_be_installed(any_image: str) -> None:
+def test_requirements_file_can_be_installed(any_image: str) -> None:
     assert run_in(any_image, "sh", "-c", "command -v pip") == "/opt/smdp/bin/pip"
 
 
-def test_libfabric_is_there_as_the_arguments_asked(any_image: str) -> None:
+def test_libfabric_follows_build_argument(any_image: str) -> None:
     assert run_in(any_image, "sh", "-c", "ls /usr/lib/*/libfabric.so.1")
 
 
-def test_nothing_lies_where_the_platform_mounts(any_image: str) -> None:
+def test_mount_points_of_platform_are_empty(any_image: str) -> None:
     assert run_in(any_image, "ls", "/opt") == "smdp"
 
 
-def test_no_layer_holds_a_compiler(files: dict[PurePosixPath, bytes]) -> None:
+def test_no_layer_contains_compiler(files: dict[PurePosixPath, bytes]) -> None:
     assert [path for path in files if COMPILERS.fullmatch(path.name) and "site-packages" not in path.parts] == []
 
 
-def test_a_compiler_would_be_found_by_its_name() -> None:
+def test_compiler_check_matches_names() -> None:
     assert COMPILERS.fullmatch("x86_64-linux-gnu-g++-12")
     assert COMPILERS.fullmatch("g++")
     assert not COMPILERS.fullmatch("python3")
 
 
-def test_no_layer_holds_a_cache_or_a_wheel(files: dict[PurePosixPath, bytes]) -> None:
+def test_no_layer_contains_cache_or_wheel(files: dict[PurePosixPath, bytes]) -> None:
     kept = [
         path
         for path in files
@@ -146,7 +148,7 @@ def test_no_layer_holds_a_cache_or_a_wheel(files: dict[PurePosixPath, bytes]) ->
     assert [path for path in kept if path.parts[-3:-1] != ("ensurepip", "_bundled")] == []
 
 
-def test_no_layer_holds_a_key_or_a_login(files: dict[PurePosixPath, bytes]) -> None:
+def test_no_layer_contains_key_or_login(files: dict[PurePosixPath, bytes]) -> None:
     assert [path for path, start in files.items() if KEYS.search(start)] == []
     assert [path for path in files if path.name in PRIVATE_FILES or path.name.startswith("ssh_host_")] == []
     homes = [path for path in files if path.is_relative_to("/root") or path.is_relative_to("/home")]
@@ -165,7 +167,7 @@ def test_no_layer_holds_a_key_or_a_login(files: dict[PurePosixPath, bytes]) -> N
         (PrivateFormat.OpenSSH, False),
     ],
 )
-def test_a_key_would_be_found_by_its_body(form: PrivateFormat, locked: bool) -> None:
+def test_key_check_matches_body(form: PrivateFormat, locked: bool) -> None:
     lock = BestAvailableEncryption(b"of a key") if locked else NoEncryption()
     key = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, form, lock)
     assert KEYS.search(key)
@@ -173,20 +175,20 @@ def test_a_key_would_be_found_by_its_body(form: PrivateFormat, locked: bool) -> 
     assert not KEYS.search(key.splitlines()[0] + b'\nif "-----END PRIVATE KEY-----" in text:')
 
 
-def test_no_setting_holds_a_secret(any_image: str) -> None:
+def test_no_setting_contains_secret(any_image: str) -> None:
     found = settings(any_image)
     said = [*found["config"]["Env"], *found["config"]["Labels"]]
     said += [step.get("created_by", "") for step in found.get("history", [])]
     assert [one for one in said if SECRETS.search(one)] == []
 
 
-def test_nothing_of_this_checkout_is_in_it(files: dict[PurePosixPath, bytes]) -> None:
+def test_image_contains_nothing_of_checkout(files: dict[PurePosixPath, bytes]) -> None:
     assert [path for path in files if path.is_relative_to("/context") or path.is_relative_to(ROOT)] == []
 
 
 @pytest.fixture(scope="session")
-def stranger(any_recipe: Recipe, any_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Somebody else's image: a framework and a compiler, nothing of ours. Made of the stage before the final one."""
+def third_party_image(any_recipe: Recipe, any_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image with a framework and a compiler but without our packages, built from the stage before the last."""
     from smdp_launch.image.context import stage
     from smdp_launch.image.recipe import recipe as known
 
@@ -201,13 +203,13 @@ def stranger(any_recipe: Recipe, any_image: str, tmp_path_factory: pytest.TempPa
     return commit(
         name,
         "pip uninstall --yes --quiet smdp-engine smdp-entrypoint; rm -rf /built",
-        f"localhost/smdp-test-stranger-{any_recipe.framework}",
+        f"localhost/smdp-test-third-party-{any_recipe.framework}",
     )
 
 
 @pytest.mark.parametrize("any_recipe", [PYTORCH], indirect=True, scope="session")
-def test_a_container_of_aws_can_be_extended(any_recipe: Recipe, stranger: str) -> None:
-    built = replace(any_recipe, base=stranger).build("--dlc")
+def test_deep_learning_container_can_be_extended(any_recipe: Recipe, third_party_image: str) -> None:
+    built = replace(any_recipe, base=third_party_image).build("--dlc")
     assert built.returncode == 0, built.stderr
     name = built.stdout.strip()
     assert name.startswith("smdp-pytorch-dlc:")
@@ -216,14 +218,14 @@ def test_a_container_of_aws_can_be_extended(any_recipe: Recipe, stranger: str) -
     assert config["Cmd"] == ["train"]
     assert run_in(name, "python3", "-c", any_recipe.proof) == "loaded"
     assert run_in(name, "sh", "-c", "command -v train").endswith("/train")
-    # The mount point of the wheels may stay, as buildah's version has it; nothing of what was mounted there does.
+    # Some versions of buildah keep the mount point of the wheels, but not its contents.
     assert run_in(name, "sh", "-c", "ls -A /built 2>/dev/null || true") == ""
 
 
 @pytest.mark.parametrize("any_recipe", [PYTORCH, TENSORFLOW], indirect=True, scope="session", ids=lambda one: one[0])
-def test_a_wheel_goes_into_a_strangers_image(any_recipe: Recipe, stranger: str, tmp_path: Path) -> None:
-    """The Dockerfile of docs/byoc.md, with the wheels that `make wheels` leaves."""
-    guide = (ROOT / "docs" / "byoc.md").read_text()
+def test_wheel_installs_in_third_party_image(any_recipe: Recipe, third_party_image: str, tmp_path: Path) -> None:
+    """The Dockerfile of docs/how-to/own-image.md, with the wheels of `make wheels`."""
+    guide = (ROOT / "docs" / "how-to" / "own-image.md").read_text()
     (text,) = re.findall(r"^```dockerfile\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
     proof = 'python3 -c "from smdp_engine import torch_backend; torch_backend.register()"'
     assert proof in text
@@ -236,7 +238,7 @@ def test_a_wheel_goes_into_a_strangers_image(any_recipe: Recipe, stranger: str, 
     for wheel in wheels:
         (tmp_path / "wheels" / wheel.name).write_bytes(wheel.read_bytes())
     assert "FROM your-image:1.0" in text
-    (tmp_path / "Dockerfile").write_text(text.replace("your-image:1.0", stranger))
+    (tmp_path / "Dockerfile").write_text(text.replace("your-image:1.0", third_party_image))
     name = f"localhost/smdp-test-byoc-{any_recipe.framework}"
     buildah("build", "--quiet", "--format", "docker", "--isolation", "chroot", "--tag", name, tmp_path)
     drop_in = {"pytorch": "torch.torch_smddp", "tensorflow": "tensorflow"}[any_recipe.framework]
@@ -246,7 +248,7 @@ def test_a_wheel_goes_into_a_strangers_image(any_recipe: Recipe, stranger: str, 
     assert found.returncode == 0
 
 
-def test_a_failing_build_shows_the_end_of_its_output(recipe: Recipe, tmp_path: Path) -> None:
+def test_failing_build_shows_end_of_output(recipe: Recipe, tmp_path: Path) -> None:
     empty = tmp_path / "wheels"
     empty.mkdir()
     (empty / "nothing-1.0-py3-none-any.whl").write_bytes(b"no wheel")
@@ -257,7 +259,7 @@ def test_a_failing_build_shows_the_end_of_its_output(recipe: Recipe, tmp_path: P
     assert "No matching distribution found" in built.stderr
 
 
-def test_an_argument_that_no_dockerfile_has_is_refused(recipe: Recipe) -> None:
+def test_unknown_build_argument_is_refused(recipe: Recipe) -> None:
     built = recipe.build("--arg", "CUDNN=8")
     assert built.returncode == 6
     assert "no build argument CUDNN" in built.stderr

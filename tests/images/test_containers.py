@@ -62,7 +62,7 @@ def changes(image: str, workers: int = 1, **environment: str) -> dict[str, Any]:
 
 @pytest.fixture
 def cloud(open_cloud: Callable[[], Cloud]) -> Iterator[Cloud]:
-    """After its jobs no container, mount or process of theirs is left."""
+    """A local cloud. Checks that its jobs leave no containers, mounts and processes behind."""
     opened = open_cloud()
     yield opened
     assert_nothing_left(str(opened.state_dir))
@@ -81,8 +81,8 @@ def containers() -> list[str]:
 
 
 def worker(cloud: Cloud, name: str, host: str) -> int:
-    """The process of this machine that is the first worker of a host."""
-    keeper = processes_with(str(cloud.state_dir / "jobs" / name / "hosts" / host / "order.json"))
+    """The local process of the first worker of a host."""
+    keeper = processes_with(str(cloud.state_dir / "jobs" / name / "hosts" / host / "spec.json"))
     found = [pid for pid in processes_with(f"TRAINING_JOB_NAME={name}") if below(pid, keeper) and is_script(pid)]
     assert len(found) == 1
     return found[0]
@@ -101,7 +101,7 @@ def is_script(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(("hosts", "workers"), [(2, 2), (3, 1)])
-def test_hosts_are_containers_that_sum_over_their_own_network(
+def test_container_hosts_exchange_over_own_network(
     cloud: Cloud, image: str, hosts: int, workers: int, tmp_path: Path
 ) -> None:
     (tmp_path / "outside").touch()
@@ -124,12 +124,12 @@ def test_hosts_are_containers_that_sum_over_their_own_network(
         assert one["tmp"] == []
         assert one["first"].startswith("/usr/bin/python3")
         assert not one["outside"]
-        # Without the rights to mount, to load modules, to set the clock, and never more than at the start.
+        # No permission to mount, load modules or set the clock, and no way to get more permissions.
         assert one["limits"] == ["00000000a00425fb", "1"]
     assert cloud.keys("out/sum/output/model.tar.gz")
 
 
-def test_what_a_container_writes_stays_in_it(cloud: Cloud, image: str) -> None:
+def test_files_written_in_container_stay_in_it(cloud: Cloud, image: str) -> None:
     script = "import os; open('/usr/bin/mark', 'w').close(); print('MARK', os.listdir('/usr/bin').count('mark'))"
     assert cloud.run("write", script, hosts=1, **changes(image))["TrainingJobStatus"] == "Completed"
     again = "import os; print('MARK', os.listdir('/usr/bin').count('mark'))"
@@ -138,7 +138,7 @@ def test_what_a_container_writes_stays_in_it(cloud: Cloud, image: str) -> None:
     assert not Path("/usr/bin/mark").exists()
 
 
-def test_containers_share_a_file_system(cloud: Cloud, image: str, tmp_path: Path) -> None:
+def test_containers_share_file_system(cloud: Cloud, image: str, tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     script = """
         import os, pathlib
@@ -159,7 +159,7 @@ def test_containers_share_a_file_system(cloud: Cloud, image: str, tmp_path: Path
     assert names_in(str(tmp_path / "shared")) == {"algo-1", "algo-2"}
 
 
-def test_a_stopped_job_leaves_in_order(cloud: Cloud, image: str) -> None:
+def test_stopped_job_leaves_no_resources_behind(cloud: Cloud, image: str) -> None:
     cloud.start("stop", WAITS, hosts=2, **changes(image))
     for rank in (0, 1):
         cloud.await_log("stop", f"WAITING {rank}")
@@ -169,7 +169,7 @@ def test_a_stopped_job_leaves_in_order(cloud: Cloud, image: str) -> None:
     assert cloud.keys("out/stop/output/output.tar.gz")
 
 
-def test_a_killed_worker_ends_the_job_by_name(cloud: Cloud, image: str) -> None:
+def test_killed_worker_ends_job_with_its_name(cloud: Cloud, image: str) -> None:
     cloud.start("killed", WAITS, hosts=2, **changes(image))
     for rank in (0, 1):
         cloud.await_log("killed", f"WAITING {rank}")
@@ -180,7 +180,7 @@ def test_a_killed_worker_ends_the_job_by_name(cloud: Cloud, image: str) -> None:
     assert "SIGKILL" in described["FailureReason"] or "137" in described["FailureReason"]
 
 
-def test_a_container_that_is_killed_ends_the_job(cloud: Cloud, image: str) -> None:
+def test_killed_container_ends_job(cloud: Cloud, image: str) -> None:
     cloud.start("gone", WAITS, hosts=3, **changes(image))
     for rank in (0, 1, 2):
         cloud.await_log("gone", f"WAITING {rank}")
@@ -191,7 +191,7 @@ def test_a_container_that_is_killed_ends_the_job(cloud: Cloud, image: str) -> No
     assert not is_running(first)
 
 
-def test_nothing_outlives_a_killed_supervisor(cloud: Cloud, image: str) -> None:
+def test_killed_supervisor_leaves_no_resources_behind(cloud: Cloud, image: str) -> None:
     cloud.start("orphans", WAITS, hosts=2, **changes(image))
     for rank in (0, 1):
         cloud.await_log("orphans", f"WAITING {rank}")
@@ -200,13 +200,13 @@ def test_nothing_outlives_a_killed_supervisor(cloud: Cloud, image: str) -> None:
     assert cloud.wait("orphans")["TrainingJobStatus"] == "Failed"
 
 
-def test_an_image_that_is_not_here_is_told(cloud: Cloud) -> None:
+def test_missing_local_image_is_reported(cloud: Cloud) -> None:
     described = cloud.run("none", WAITS, hosts=1, **changes("smdp-test-none:1"))
     assert described["TrainingJobStatus"] == "Failed"
     assert "buildah has no image smdp-test-none:1" in described["FailureReason"]
 
 
-def test_an_image_without_train_is_told(cloud: Cloud, tiny: Callable[..., str]) -> None:
+def test_image_without_train_is_reported(cloud: Cloud, tiny: Callable[..., str]) -> None:
     described = cloud.run("empty", WAITS, hosts=1, **changes(tiny("smdp-test-empty:1")))
     assert described["TrainingJobStatus"] == "Failed"
     assert "train" in described["FailureReason"]
@@ -226,7 +226,7 @@ def job(folder: Path, image: str, template: str = "mnist") -> Path:
 
 
 def train(path: Path, digits: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """The job in containers with one worker each; it learned its digits and left nothing."""
+    """Train in containers with one worker each, and check the accuracy and that nothing is left behind."""
     data = [f"--data={name}={digits / name}" for name in ("train", "test")]
     ran = subprocess.run(
         [LAUNCHER, "launch", path, "--local", "--containers", "--workers-per-host=1", *flags, *data],
@@ -241,8 +241,8 @@ def train(path: Path, digits: Path, *flags: str) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("hosts", [2, 3])
-def test_the_template_trains_in_containers(hosts: int, image: str, digits: Path, tmp_path: Path) -> None:
-    batch = f"script.hyperparameters.batch-size={126 if hosts == 3 else 128}"  # each worker gets as much
+def test_template_trains_in_containers(hosts: int, image: str, digits: Path, tmp_path: Path) -> None:
+    batch = f"script.hyperparameters.batch-size={126 if hosts == 3 else 128}"  # each worker gets the same amount
     ran = train(job(tmp_path, image), digits, f"--hosts={hosts}", "--set", batch)
     assert f"{hosts} host(s), 1 worker(s) on each" in ran.stdout
 
@@ -255,7 +255,7 @@ def test_the_template_trains_in_containers(hosts: int, image: str, digits: Path,
     ids=lambda one: one[1],
     scope="session",
 )
-def test_the_templates_for_tensorflow_train_in_containers(
+def test_tensorflow_templates_train_in_containers(
     template: str, any_recipe: Recipe, any_image: str, digits: Path, tmp_path: Path
 ) -> None:
     version = f"framework.version={any_recipe.version}"
@@ -263,7 +263,7 @@ def test_the_templates_for_tensorflow_train_in_containers(
     assert "2 host(s), 1 worker(s) on each" in ran.stdout
 
 
-def test_ctrl_c_stops_the_containers(image: str, digits: Path, tmp_path: Path) -> None:
+def test_ctrl_c_stops_containers(image: str, digits: Path, tmp_path: Path) -> None:
     data = [f"--data={name}={digits / name}" for name in ("train", "test")]
     command = [LAUNCHER, "launch", job(tmp_path, image), "--local", "--containers", "--hosts=2", "--workers-per-host=1"]
     log = tmp_path / "out.txt"
@@ -277,13 +277,13 @@ def test_ctrl_c_stops_the_containers(image: str, digits: Path, tmp_path: Path) -
         running.send_signal(signal.SIGINT)
         assert running.wait(60) == 11, log.read_text()
     finally:
-        if running.poll() is None:  # a job that nobody stops would train on in its containers
+        if running.poll() is None:  # otherwise the job would continue in its containers
             running.send_signal(signal.SIGINT)
             running.wait(60)
     assert_nothing_left(str(tmp_path))
 
 
-def test_the_launcher_refuses_before_it_starts_what_cannot_run(tmp_path: Path, digits: Path) -> None:
+def test_launcher_refuses_job_that_cannot_run_before_start(tmp_path: Path, digits: Path) -> None:
     data = [f"--data={name}={digits / name}" for name in ("train", "test")]
     ran = subprocess.run(
         [LAUNCHER, "launch", job(tmp_path, "smdp-test-none:1"), "--local", "--containers", *data],

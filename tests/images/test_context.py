@@ -1,4 +1,4 @@
-"""What an image is built from, and how its name follows from that."""
+"""The inputs of an image, and its name, which depends on them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def staged(folder: Path, **args: str) -> Context:
     return stage(recipe("pytorch", "2.0.1", cuda=True, args=args), folder, None)
 
 
-def test_the_default_is_what_the_documents_say() -> None:
-    """CUDA 11.8, PyTorch 2.0.1, Python 3.10: as the Dockerfile has it without any argument."""
+def test_default_recipe_matches_documentation() -> None:
+    """CUDA 11.8, PyTorch 2.0.1 and Python 3.10 are the defaults of the Dockerfile."""
     text = (ROOT / "containers" / "pytorch" / "Dockerfile").read_text()
     defaults = arguments(text)
     chosen = recipe("pytorch", "2.0.1", cuda=True)
@@ -37,7 +37,7 @@ def test_the_default_is_what_the_documents_say() -> None:
     assert defaults["TORCH_INDEX"].endswith("/cu118")
 
 
-def test_the_default_for_tensorflow_is_what_the_documents_say() -> None:
+def test_default_tensorflow_recipe_matches_documentation() -> None:
     defaults = arguments((ROOT / "containers" / "tensorflow" / "Dockerfile").read_text())
     chosen = recipe("tensorflow", None, cuda=True)
     assert {name: value for name, value in chosen.args.items() if defaults[name] != value} == {}
@@ -57,7 +57,7 @@ def test_the_default_for_tensorflow_is_what_the_documents_say() -> None:
     ],
 )
 def test_every_base_names_its_registry(framework: str, version: str, cuda: bool) -> None:
-    """podman and buildah look nowhere for a name without one, unless they are told to."""
+    """podman and buildah find no image for a name without a registry, unless they are configured to."""
     known = recipe(framework, version, cuda=cuda)
     base = known.args.get("BASE") or arguments((ROOT / "containers" / framework / known.dockerfile).read_text())["BASE"]
     found = parse_image(base)
@@ -66,7 +66,7 @@ def test_every_base_names_its_registry(framework: str, version: str, cuda: bool)
     assert found.tag is not None
 
 
-def test_the_tag_says_what_the_catalogue_reads() -> None:
+def test_catalogue_reads_tag() -> None:
     facts = tag_facts(recipe("pytorch", "2.0.1", cuda=True).tag("0" * 64))
     assert (facts.version, facts.cuda, facts.python) == ("2.0.1", "11.8", "3.10")
     facts = tag_facts(recipe("pytorch", "2.13.0", cuda=False, transformers="4.28.1").tag("0" * 64))
@@ -75,24 +75,24 @@ def test_the_tag_says_what_the_catalogue_reads() -> None:
     assert (facts.version, facts.cuda, facts.python) == ("2.14.1", "11.8", "3.10")
 
 
-def test_the_engines_version_is_the_one_of_its_project() -> None:
+def test_engine_version_matches_its_project() -> None:
     (version,) = re.findall(r'^version = "(.*)"$', (ROOT / "native" / "pyproject.toml").read_text(), re.MULTILINE)
     for file in DOCKERFILES:
         assert arguments(file.read_text())["ENGINE"] == version
 
 
-def test_the_same_sources_have_the_same_hash(tmp_path: Path) -> None:
+def test_same_sources_have_same_hash(tmp_path: Path) -> None:
     assert staged(tmp_path / "a").content_hash == staged(tmp_path / "b").content_hash
 
 
-def test_the_same_sources_are_the_same_layers(tmp_path: Path) -> None:
-    """buildah goes by times too."""
+def test_same_sources_have_same_times(tmp_path: Path) -> None:
+    """buildah compares times of files too."""
     times = [{path.stat().st_mtime for path in staged(tmp_path / one).folder.rglob("*")} for one in "ab"]
     assert times[0] == times[1]
     assert len(times[0]) == 1
 
 
-def test_another_argument_or_source_has_another_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_argument_or_source_changes_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = staged(tmp_path / "a")
     assert staged(tmp_path / "b", EFA="off").content_hash != plain.content_hash
     root = tmp_path / "sources"
@@ -107,7 +107,7 @@ def test_another_argument_or_source_has_another_hash(tmp_path: Path, monkeypatch
     assert staged(tmp_path / "d").content_hash != plain.content_hash
 
 
-def test_every_folder_that_the_dockerfiles_copy_is_staged(tmp_path: Path) -> None:
+def test_every_folder_copied_by_dockerfiles_is_staged(tmp_path: Path) -> None:
     folder = staged(tmp_path / "a").folder
     for file in DOCKERFILES:
         copied = re.findall(r"^COPY (?!--from)(\S+) ", file.read_text(), re.MULTILINE)
@@ -115,8 +115,8 @@ def test_every_folder_that_the_dockerfiles_copy_is_staged(tmp_path: Path) -> Non
         assert [one for one in copied if not (folder / one).is_dir()] == []
 
 
-def test_every_source_that_cmake_names_is_staged(tmp_path: Path) -> None:
-    """Also those of targets that an image does without: CMake looks for the sources of every target."""
+def test_every_source_named_by_cmake_is_staged(tmp_path: Path) -> None:
+    """Including targets that an image does not need: CMake looks for the sources of every target."""
     native = staged(tmp_path / "a").folder / "native"
     listed = [native / "CMakeLists.txt", *native.glob("adapters/*/CMakeLists.txt")]
     for file in listed:
@@ -126,7 +126,7 @@ def test_every_source_that_cmake_names_is_staged(tmp_path: Path) -> None:
     assert "model/main.cc" in listed[0].read_text()
 
 
-def test_every_folder_of_sources_that_cmake_adds_is_staged_or_optional(tmp_path: Path) -> None:
+def test_every_folder_added_by_cmake_is_staged_or_optional(tmp_path: Path) -> None:
     native = staged(tmp_path / "a").folder / "native"
     text = (native / "CMakeLists.txt").read_text()
     added = set(re.findall(r"^ *add_subdirectory\((\S+)\)", text, re.MULTILINE))
@@ -136,47 +136,47 @@ def test_every_folder_of_sources_that_cmake_adds_is_staged_or_optional(tmp_path:
         assert re.search(rf"^if\(SMDP_[^)]*\)\n(?:  .*\n)*  add_subdirectory\({one}\)", text, re.MULTILINE)
 
 
-def test_nothing_that_was_built_here_is_staged(tmp_path: Path) -> None:
+def test_build_outputs_are_not_staged(tmp_path: Path) -> None:
     folder = staged(tmp_path / "a").folder
     odd = [path for path in folder.rglob("*") if path.suffix in (".so", ".pyc", ".o") or path.name == "__pycache__"]
     assert odd == []
 
 
-def test_the_sources_are_those_of_this_checkout() -> None:
+def test_sources_are_those_of_checkout() -> None:
     assert source_root() == ROOT
 
 
-def test_an_installed_launcher_carries_all_that_an_image_is_built_from() -> None:
+def test_installed_launcher_contains_image_sources() -> None:
     settings = (ROOT / "pyproject.toml").read_text()
     for name in (*SOURCES, "containers/pytorch", "containers/tensorflow"):
         assert f'"{name}" = "smdp_launch/_image/{name}"' in settings
 
 
-def test_a_version_without_a_recipe_is_refused_with_those_there_are() -> None:
-    with pytest.raises(Refused, match=r"2\.13\.0 with CUDA .* 2\.0\.1 \(--cuda or --cpu\), 2\.13\.0 \(--cpu\)"):
+def test_unknown_version_is_refused_with_known_versions() -> None:
+    with pytest.raises(Refused, match=r"2\.13\.0 with CUDA.* 2\.0\.1 \(--cuda or --cpu\), 2\.13\.0 \(--cpu\)"):
         recipe("pytorch", "2.13.0", cuda=True)
 
 
 @pytest.mark.parametrize("version", ["4.28 1", "latest/x", "", "4.28.1; ls"])
-def test_a_version_that_no_name_can_bear_is_refused(version: str) -> None:
-    with pytest.raises(Refused, match="is no version of transformers"):
+def test_version_that_is_invalid_in_tag_is_refused(version: str) -> None:
+    with pytest.raises(Refused, match="is not a version of transformers"):
         recipe("pytorch", "2.0.1", cuda=True, transformers=version)
 
 
 @pytest.mark.parametrize("name", ["A B", "x:", "Upper:1", "-x"])
-def test_a_name_that_no_image_can_bear_is_refused_before_anything_is_built(tmp_path: Path, name: str) -> None:
+def test_invalid_image_name_is_refused_before_build(tmp_path: Path, name: str) -> None:
     program(tmp_path, "buildah", "exit 1")
     tool = Tool("buildah", str(tmp_path / "buildah"))
-    with pytest.raises(Refused, match="is no name for an image"):
+    with pytest.raises(Refused, match="is not a name for an image"):
         build(recipe("pytorch", "2.0.1", cuda=True), tool, print, tag=name, wheels=None, rebuild=True)
 
 
-def test_arguments_of_nobody_are_refused(tmp_path: Path) -> None:
+def test_unknown_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no build argument CUDNN"):
         staged(tmp_path / "a", CUDNN="8")
 
 
-def test_the_dlc_takes_only_its_own_arguments(tmp_path: Path) -> None:
+def test_dlc_accepts_only_its_arguments(tmp_path: Path) -> None:
     wanted = recipe("pytorch", "2.0.1", cuda=True, dlc=True)
     assert isinstance(wanted, Recipe)
     stage(wanted, tmp_path, None)
@@ -184,15 +184,17 @@ def test_the_dlc_takes_only_its_own_arguments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", [{"dlc": True}, {"transformers": "4.28.1"}])
-def test_what_only_pytorchs_image_has_is_refused_for_another(asked: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match=r"--(?:dlc|transformers) is for PyTorch's image: docs/byoc\.md"):
+def test_pytorch_options_are_refused_for_other_frameworks(asked: dict[str, Any]) -> None:
+    with pytest.raises(
+        Refused, match=r"--(?:dlc|transformers) is only for PyTorch's image: see docs/how-to/own-image\.md"
+    ):
         recipe("tensorflow", None, cuda=True, **asked)
 
 
-def test_a_folder_without_wheels_is_told(tmp_path: Path) -> None:
+def test_folder_without_wheels_is_reported(tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     (tmp_path / "context").mkdir()
-    with pytest.raises(EnvironmentProblem, match="holds no wheels"):
+    with pytest.raises(EnvironmentProblem, match="contains no wheels"):
         stage(recipe("pytorch", "2.0.1", cuda=True), tmp_path / "context", tmp_path / "wheels")
 
 
@@ -202,7 +204,7 @@ def program(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_without_any_tool_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tools_give_install_instructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         EnvironmentProblem, match=r"docker: not installed.*buildah: not installed.*apt-get install buildah"
@@ -210,7 +212,7 @@ def test_without_any_tool_the_message_says_what_to_install(tmp_path: Path, monke
         find_tool()
 
 
-def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_without_daemon_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     program(tmp_path / "bin", "docker", "echo Cannot connect to the Docker daemon >&2; exit 1")
     with pytest.raises(EnvironmentProblem, match="docker: Cannot connect to the Docker daemon"):
@@ -219,7 +221,7 @@ def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path, monkeypatch:
     assert find_tool().name == "buildah"
 
 
-def test_each_tool_is_told_in_its_own_way(tmp_path: Path) -> None:
+def test_each_tool_gets_its_command_line(tmp_path: Path) -> None:
     for name in ("docker", "podman", "buildah"):
         tool = Tool(name, f"/bin/{name}")
         build = tool.build(tmp_path, "smdp-pytorch:1", {"EFA": "off", "BASE": "x:1"})
@@ -232,7 +234,7 @@ def test_each_tool_is_told_in_its_own_way(tmp_path: Path) -> None:
     assert "--tls-verify=false" not in Tool("buildah", "b").push("x.example/a:1", plain_http=False, logins=tmp_path)
 
 
-def test_a_login_is_a_file_of_ones_own_and_gone_afterwards() -> None:
+def test_login_file_is_private_and_removed() -> None:
     with logged_in(Login("127.0.0.1:5000", "AWS", "word")) as folder:
         file = folder / "config.json"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -240,9 +242,7 @@ def test_a_login_is_a_file_of_ones_own_and_gone_afterwards() -> None:
     assert not folder.exists()
 
 
-def test_a_login_leaves_docker_with_the_daemon_that_it_talks_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_login_keeps_docker_daemon_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     (tmp_path / "contexts" / "meta").mkdir(parents=True)
     own = {"currentContext": "desktop-linux", "auths": {"other.example": {"auth": "c2VjcmV0"}}, "credsStore": "desktop"}
@@ -259,8 +259,8 @@ def test_a_login_leaves_docker_with_the_daemon_that_it_talks_to(
             assert list(json.loads((folder / "config.json").read_text())) == ["auths"]
 
 
-def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smdp_launch.image.tools._ANSWER", 0.2)
+def test_hanging_tool_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smdp_launch.image.tools._TIMEOUT", 0.2)
     program(tmp_path, "docker", "exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with pytest.raises(EnvironmentProblem, match=r"docker: `docker version` did not answer within"):

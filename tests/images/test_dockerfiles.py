@@ -1,4 +1,4 @@
-"""The check of Dockerfiles finds what it is for, and finds nothing in ours."""
+"""The check of Dockerfiles reports errors, and reports none in the project's Dockerfiles."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ CMD ["train"]
 COMPILER = "RUN apt-get update && apt-get install -y --no-install-recommends gcc && rm -rf /var/lib/apt/lists/*"
 
 
-def test_a_sound_one_passes() -> None:
+def test_correct_dockerfile_passes() -> None:
     assert check(SOUND) == []
 
 
 @pytest.mark.parametrize("name", ["pytorch/Dockerfile", "pytorch/Dockerfile.dlc", "tensorflow/Dockerfile"])
-def test_ours_pass(name: str) -> None:
+def test_project_dockerfiles_pass(name: str) -> None:
     assert check((ROOT / "containers" / name).read_text()) == []
 
 
-def test_what_runs_is_put_together_alike_for_every_framework() -> None:
-    """The last stages differ in what they say of themselves, and in nothing that they do."""
+def test_final_stages_differ_only_in_labels() -> None:
+    """The last stages of the frameworks differ only in their labels."""
 
     def last(framework: str) -> list[str]:
         text = (ROOT / "containers" / framework / "Dockerfile").read_text()
@@ -76,22 +76,22 @@ def test_what_runs_is_put_together_alike_for_every_framework() -> None:
         ("COPY src /src", "COPPY src /src", "DL1000", 5),
     ],
 )  # fmt: skip
-def test_each_mistake_is_found_where_it_is(before: str, after: str, rule: str, line: int) -> None:
+def test_each_error_is_reported_at_its_line(before: str, after: str, rule: str, line: int) -> None:
     assert before in SOUND
     found = [(at, name) for at, name, _ in check(SOUND.replace(before, after))]
     assert found == [(line, rule)]
 
 
-def test_an_exception_needs_a_reason() -> None:
-    def told(comment: str) -> list[str]:
+def test_exception_needs_a_reason() -> None:
+    def rules(comment: str) -> list[str]:
         text = SOUND.replace("COPY src /src", f"{comment}\nRUN cd /tmp && ls")
         return [name for _, name, _ in check(text)]
 
-    assert told("# check ignore=DL3003 (the tool insists on it)") == []
-    assert told("# check ignore=DL3003") == ["DL3003"]
-    assert told("# check ignore=DL3004 (another rule's reason)") == ["DL3003"]
+    assert rules("# check ignore=DL3003 (the tool insists on it)") == []
+    assert rules("# check ignore=DL3003") == ["DL3003"]
+    assert rules("# check ignore=DL3004 (another rule's reason)") == ["DL3003"]
 
 
-def test_lines_are_those_where_instructions_begin() -> None:
+def test_line_is_start_of_instruction() -> None:
     text = SOUND.replace("COPY src /src", "# a comment\nRUN true \\\n    # within\n    && cd x \\\n\n    && sudo ls")
     assert [(at, name) for at, name, _ in check(text)] == [(6, "DL3004")]

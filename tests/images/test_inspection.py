@@ -1,4 +1,4 @@
-"""What is read of an image whose registry is anybody's: real HTTP on loopback, and every lie a registry can tell."""
+"""Inspection of an image in an untrusted registry: real HTTP on loopback, with wrong and hostile answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Page = Callable[[BaseHTTPRequestHandler], Reply | None]
 
 
 class Server:
-    """Pages by path; ``asked`` holds path and Authorization of each request."""
+    """A server with pages by path. ``asked`` has the path and the Authorization header of each request."""
 
     def __init__(self) -> None:
         self.pages: dict[str, Page] = {}
@@ -117,7 +117,7 @@ def refusal(uri: str, login: Login | None = None) -> str:
     return message
 
 
-def test_an_image_tells_what_it_holds(server: Server) -> None:
+def test_inspect_reads_image_contents(server: Server) -> None:
     found = inspect(server.put_image())
     assert (found.platform, found.size, found.layers) == ("linux/amd64", 123, 2)
     assert found.cuda is not None
@@ -128,13 +128,13 @@ def test_an_image_tells_what_it_holds(server: Server) -> None:
     assert judge(found).says == "fits"
 
 
-def test_no_variable_is_shown_that_may_be_secret(server: Server) -> None:
+def test_variables_that_may_be_secret_are_omitted(server: Server) -> None:
     found = inspect(server.put_image())
     assert found.environment == {"PATH": "/usr/bin", "CUDA_VERSION": "11.8.0", "PYTORCH_VERSION": "2.0.1"}
     assert "hush" not in repr(found)
 
 
-def test_the_tag_is_believed_last(server: Server) -> None:
+def test_tag_has_lowest_precedence(server: Server) -> None:
     found = inspect(server.put_image({}, tag="2.0.1-gpu-py310-cu121"))
     assert found.cuda is not None
     assert (found.cuda.value, found.cuda.source) == ("12.1", "the tag")
@@ -142,7 +142,7 @@ def test_the_tag_is_believed_last(server: Server) -> None:
     assert judge(inspect(server.put_image({}))).says == "unknown"
 
 
-def test_of_an_index_the_platform_of_sagemaker_is_read(server: Server) -> None:
+def test_index_gives_image_for_sagemaker_platform(server: Server) -> None:
     server.put_image(tag="amd")
     manifest = server.pages["/v2/image/manifests/amd"](None)[2]  # type: ignore[arg-type, index]
     server.put(f"/v2/image/manifests/{digest(manifest)}", manifest)
@@ -157,7 +157,7 @@ def test_of_an_index_the_platform_of_sagemaker_is_read(server: Server) -> None:
 
 
 def guarded(server: Server, challenge: str, wanted: str) -> None:
-    """Every page of the server asks for a login first."""
+    """Make every page of the server require a login."""
     for path, page in list(server.pages.items()):
 
         def answer(request: BaseHTTPRequestHandler, page: Page = page) -> Reply | None:
@@ -168,16 +168,16 @@ def guarded(server: Server, challenge: str, wanted: str) -> None:
         server.pages[path] = answer
 
 
-def test_a_basic_login_is_given_where_it_is_asked_for(server: Server) -> None:
+def test_basic_login_is_sent_after_challenge(server: Server) -> None:
     uri = server.put_image()
     word = f"Basic {base64.b64encode(b'me:word').decode()}"
     guarded(server, 'Basic realm="here"', word)
     assert inspect(uri, Login(server.host, "me", "word")).layers == 2
     assert "--user" in refusal(uri)
-    assert "may not be read" in refusal(uri, Login(server.host, "me", "wrong"))
+    assert "has no permission to read" in refusal(uri, Login(server.host, "me", "wrong"))
 
 
-def test_a_token_is_fetched_where_the_registry_sends(server: Server, other: Server) -> None:
+def test_token_is_requested_from_named_service(server: Server, other: Server) -> None:
     uri = server.put_image()
     challenge = f'Bearer realm="http://{other.host}/token",service="s",scope="repository:image:pull"'
     guarded(server, challenge, "Bearer abc")
@@ -191,22 +191,22 @@ def test_a_token_is_fetched_where_the_registry_sends(server: Server, other: Serv
 @pytest.mark.parametrize(
     "realm", ["http://registry.example/token", "ftp://127.0.0.1/token", "file:///etc/passwd", "", "//x", "http://[::1"]
 )
-def test_a_token_is_not_fetched_in_the_clear_or_from_anywhere(server: Server, realm: str) -> None:
+def test_token_service_without_tls_is_refused(server: Server, realm: str) -> None:
     uri = server.put_image()
     guarded(server, f'Bearer realm="{realm}"', "Bearer abc")
     message = refusal(uri, Login(server.host, "me", "word"))
-    assert "which is not asked" in message
+    assert "an unsafe token service" in message
 
 
 @pytest.mark.parametrize("token", [{}, {"token": 5}, {"token": "a\r\nX-Evil: 1"}, [], {"token": "\N{SNOWMAN}"}])
-def test_a_token_that_is_none_is_refused(server: Server, token: object) -> None:
+def test_invalid_token_is_refused(server: Server, token: object) -> None:
     uri = server.put_image()
     guarded(server, f'Bearer realm="http://{server.host}/token"', "Bearer abc")
     server.put("/token", encoded(token))
     assert "token" in refusal(uri)
 
 
-def test_a_login_does_not_follow_a_redirect(server: Server, other: Server) -> None:
+def test_login_is_not_sent_to_redirect_target(server: Server, other: Server) -> None:
     uri = server.put_image()
     (path,) = [path for path in server.pages if "/blobs/" in path]
     other.pages[path] = server.pages[path]
@@ -220,20 +220,20 @@ def test_a_login_does_not_follow_a_redirect(server: Server, other: Server) -> No
 @pytest.mark.parametrize(
     "target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://registry.example/x", "gopher://x/"]
 )
-def test_a_redirect_out_of_bounds_is_not_followed(server: Server, target: str) -> None:
+def test_unsafe_redirect_is_not_followed(server: Server, target: str) -> None:
     uri = server.put_image()
     (path,) = [path for path in server.pages if "/blobs/" in path]
     server.pages[path] = lambda _: (302, {"Location": target}, b"")
     refusal(uri)
 
 
-def test_redirects_in_a_circle_end(server: Server) -> None:
+def test_redirect_loop_ends(server: Server) -> None:
     server.pages["/v2/image/manifests/1"] = lambda _: (302, {"Location": "/v2/image/manifests/1"}, b"")
     refusal(f"{server.host}/image:1")
     assert len(server.asked) < 20
 
 
-def test_another_content_than_the_digest_says_is_refused(server: Server) -> None:
+def test_content_with_wrong_digest_is_refused(server: Server) -> None:
     uri = server.put_image()
     (path,) = [path for path in server.pages if "/blobs/" in path]
     server.put(path, encoded({"config": {"Env": ["CUDA_VERSION=11.8"]}}))
@@ -251,7 +251,7 @@ def test_another_content_than_the_digest_says_is_refused(server: Server) -> None
         encoded({"schemaVersion": 2, "config": {"digest": "\x1b[2J"}}),
     ],
 )  # fmt: skip
-def test_a_manifest_that_is_none_is_one_clear_line(server: Server, manifest: bytes) -> None:
+def test_malformed_manifest_gives_one_line_error(server: Server, manifest: bytes) -> None:
     server.put("/v2/image/manifests/1", manifest)
     assert len(refusal(f"{server.host}/image:1").splitlines()) == 1
 
@@ -260,17 +260,17 @@ def test_a_manifest_that_is_none_is_one_clear_line(server: Server, manifest: byt
     "index",
     [{}, {"manifests": {}}, {"manifests": [5, None, []]}, {"manifests": [{"platform": AMD64, "digest": "x"}]}],
 )  # fmt: skip
-def test_an_index_that_is_none_is_one_clear_line(server: Server, index: object) -> None:
+def test_malformed_index_gives_one_line_error(server: Server, index: object) -> None:
     server.put("/v2/image/manifests/1", encoded(index), INDEX)
     assert len(refusal(f"{server.host}/image:1").splitlines()) == 1
 
 
-def test_an_index_in_an_index_is_not_followed(server: Server) -> None:
+def test_nested_index_is_refused(server: Server) -> None:
     inner = encoded({"manifests": []})
     server.put(f"/v2/image/manifests/{digest(inner)}", inner, INDEX)
     entry = {"digest": digest(inner), "platform": {"os": "linux", "architecture": "amd64"}}
     server.put("/v2/image/manifests/1", encoded({"manifests": [entry]}), INDEX)
-    assert "index in an index" in refusal(f"{server.host}/image:1")
+    assert "contains another index" in refusal(f"{server.host}/image:1")
 
 
 @pytest.mark.parametrize(
@@ -283,14 +283,14 @@ def test_an_index_in_an_index_is_not_followed(server: Server) -> None:
         encoded({"config": {"Labels": {str(number): "x" * 10_000 for number in range(700)}}}),
     ],
 )  # fmt: skip
-def test_an_odd_config_is_read_as_far_as_it_makes_sense(server: Server, config: bytes) -> None:
+def test_malformed_config_is_read_partially(server: Server, config: bytes) -> None:
     found = inspect(server.put_image(config))
     assert found.cuda is None
     assert len(found.labels) <= 256
     assert all(len(value) <= 4096 for value in found.labels.values())
 
 
-def test_nothing_that_steers_a_terminal_comes_through(server: Server) -> None:
+def test_control_characters_are_replaced(server: Server) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\u202e"
     config = {"os": evil, "created": evil, "config": {"Labels": {evil: evil}, "Cmd": [evil], "Env": [f"PATH={evil}"]}}
     assert texts(inspect(server.put_image(config))).isprintable()
@@ -302,7 +302,7 @@ def texts(found: Inspection) -> str:
 
 
 @pytest.mark.parametrize(("path", "limit"), [("manifests", MANIFEST_LIMIT), ("blobs", CONFIG_LIMIT)])
-def test_an_answer_without_end_is_cut_off(server: Server, path: str, limit: int) -> None:
+def test_unbounded_answer_is_cut_off(server: Server, path: str, limit: int) -> None:
     uri = server.put_image()
     sent = 0
 
@@ -323,7 +323,7 @@ def test_an_answer_without_end_is_cut_off(server: Server, path: str, limit: int)
     assert sent < 10 * limit
 
 
-def test_a_registry_that_drips_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_registry_times_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "DEADLINE", 1.0)
     ended = threading.Event()
 
@@ -344,15 +344,15 @@ def test_a_registry_that_drips_is_given_up(server: Server, monkeypatch: pytest.M
     assert "did not answer within 1 s" in message
 
 
-def test_nobody_there_is_told(server: Server) -> None:
+def test_unreachable_registry_is_reported(server: Server) -> None:
     uri = server.put_image()
     server.close()
     assert "cannot be reached" in refusal(uri)
 
 
 @pytest.mark.parametrize("uri", ["", "a b", "REG/Name:1", "x" * 5000, "name:tag:tag", "../../etc", "a\x1b[2J:1"])
-def test_what_is_no_reference_is_told(uri: str) -> None:
+def test_invalid_image_uri_is_reported(uri: str) -> None:
     with pytest.raises(ServiceProblem) as caught:
         inspect(uri)
-    assert "no reference to an image" in str(caught.value)
+    assert "is not the URI of an image" in str(caught.value)
     assert str(caught.value).isprintable()

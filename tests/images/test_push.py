@@ -1,4 +1,4 @@
-"""Push and inspect against a real registry, with the local cloud's ECR in front of it."""
+"""Push and inspect with a real registry behind the local cloud's ECR."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def inspect(endpoint: Endpoint, uri: str) -> subprocess.CompletedProcess[str]:
     return launcher("image", "inspect", uri, "--user", "AWS", "--json", text=password(endpoint))
 
 
-def test_a_repository_is_made_only_when_asked_for(registry_cloud: Endpoint, tiny: Tiny) -> None:
+def test_repository_is_created_only_with_create(registry_cloud: Endpoint, tiny: Tiny) -> None:
     image = tiny(f"{NAME}:1")
     refused = push(registry_cloud, image)
     assert refused.returncode == 6
@@ -58,7 +58,7 @@ def test_a_repository_is_made_only_when_asked_for(registry_cloud: Endpoint, tiny
     assert details[0]["imageDigest"] == json.loads(inspect(registry_cloud, uri).stdout)["digest"]
 
 
-def test_a_tag_that_is_there_is_not_sent_again(registry_cloud: Endpoint, tiny: Tiny) -> None:
+def test_existing_tag_is_not_pushed(registry_cloud: Endpoint, tiny: Tiny) -> None:
     image = tiny(f"{NAME}:1")
     first = push(registry_cloud, image, "--create")
     again = push(registry_cloud, image, "--create")
@@ -69,7 +69,7 @@ def test_a_tag_that_is_there_is_not_sent_again(registry_cloud: Endpoint, tiny: T
     assert "Copying" in push(registry_cloud, image, "--again").stderr
 
 
-def test_no_login_is_kept(registry_cloud: Endpoint, tiny: Tiny, tmp_path: Path) -> None:
+def test_login_is_not_saved(registry_cloud: Endpoint, tiny: Tiny, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     before = names_in("/tmp")
@@ -85,13 +85,13 @@ def test_no_login_is_kept(registry_cloud: Endpoint, tiny: Tiny, tmp_path: Path) 
     assert [name for name in names_in("/tmp") - before if name.startswith("smdp-login-")] == []
 
 
-def test_an_image_that_is_not_here_is_told(registry_cloud: Endpoint) -> None:
+def test_missing_local_image_is_reported(registry_cloud: Endpoint) -> None:
     ran = push(registry_cloud, "smdp-test-none:1", "--create")
     assert ran.returncode == 4
     assert "buildah has no image smdp-test-none:1" in ran.stderr
 
 
-def test_without_credentials_nothing_is_pushed(tiny: Tiny, tmp_path: Path) -> None:
+def test_push_without_credentials_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     environment = {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1"}
     ran = launcher("image", "push", "--tool", "buildah", tiny(f"{NAME}:1"), **environment)
     assert ran.returncode == 4
@@ -108,19 +108,19 @@ def test_without_credentials_nothing_is_pushed(tiny: Tiny, tmp_path: Path) -> No
         ([], "unknown", None),
     ],
 )
-def test_inspect_says_what_the_rule_would_say(
+def test_inspect_shows_verdict_of_rule(
     registry_cloud: Endpoint, tiny: Tiny, settings: list[str], says: str, cuda: str | None
 ) -> None:
     uri = push(registry_cloud, tiny(f"{NAME}:1", *settings), "--create", "--again").stdout.strip()
-    told = inspect(registry_cloud, uri)
-    assert told.returncode == 0, told.stderr
-    found = json.loads(told.stdout)
+    ran = inspect(registry_cloud, uri)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
     assert found["rule"]["says"] == says
     assert (found["cuda"] or {}).get("value") == cuda
     assert found["rule"]["code"] == "SMDP303"
 
 
-def test_inspect_tells_what_the_built_image_holds(registry_cloud: Endpoint, image: str) -> None:
+def test_inspect_shows_contents_of_built_image(registry_cloud: Endpoint, image: str) -> None:
     pushed = push(registry_cloud, image, "--create")
     assert pushed.returncode == 0, pushed.stderr
     found = json.loads(inspect(registry_cloud, pushed.stdout.strip()).stdout)
@@ -135,20 +135,20 @@ def test_inspect_tells_what_the_built_image_holds(registry_cloud: Endpoint, imag
     buildah("rmi", pushed.stdout.strip())
 
 
-def test_inspect_tells_what_is_wrong(registry_cloud: Endpoint, tiny: Tiny) -> None:
+def test_inspect_reports_errors(registry_cloud: Endpoint, tiny: Tiny) -> None:
     uri = push(registry_cloud, tiny(f"{NAME}:1"), "--create").stdout.strip()
     absent = inspect(registry_cloud, uri.removesuffix("1") + "2")
     assert (absent.returncode, json.loads(absent.stdout)["exit_code"]) == (5, 5)
     assert "there is no such image or tag" in absent.stderr
-    nobody = launcher("image", "inspect", uri)
-    assert nobody.returncode == 5
-    assert "--user" in nobody.stderr
+    without_login = launcher("image", "inspect", uri)
+    assert without_login.returncode == 5
+    assert "--user" in without_login.stderr
     wrong = launcher("image", "inspect", uri, "--user", "AWS", text="wrong\n")
     assert wrong.returncode == 5
-    assert "may not be read" in wrong.stderr
+    assert "has no permission to read" in wrong.stderr
 
 
-def test_the_registry_ends_with_its_server_and_keeps_its_images(tiny: Tiny, tmp_path: Path) -> None:
+def test_registry_ends_with_server_and_keeps_images(tiny: Tiny, tmp_path: Path) -> None:
     image = tiny(f"{NAME}:1")
     with private(tmp_path / "cloud") as endpoint:
         assert push(endpoint, image, "--create").returncode == 0

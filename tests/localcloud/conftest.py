@@ -1,4 +1,4 @@
-"""Servers on folders of their own, and a look at what every test leaves behind."""
+"""Fixtures for servers on folders of their own, and checks that tests leave no processes or files behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shared_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 @pytest.fixture(scope="module", params=["namespaces", pytest.param("tree", marks=pytest.mark.runs)])
 def both_clouds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    """A server whose simulated hosts have namespaces, and one whose hosts are but folders."""
+    """A server whose simulated hosts have namespaces, and one whose hosts are only folders."""
     state_dir = tmp_path_factory.mktemp(request.param) / "state"
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as environment:
@@ -62,7 +62,7 @@ def state_dir(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def open_cloud(state_dir: Path) -> Iterator[Callable[[], Cloud]]:
-    """Opens a client of the test's own server, starting it if none runs; open until the test's end."""
+    """Opens a client of the test's own server until the test ends. Starts the server if it does not run."""
     before = names_in("/tmp")
     opened: list[Cloud] = []
     with ExitStack() as stack:
@@ -79,7 +79,7 @@ def open_cloud(state_dir: Path) -> Iterator[Callable[[], Cloud]]:
 
 
 class leaves_nothing:  # noqa: N801 (used as a context manager)
-    """After a job no process but the server, no host tree and no temporary file is left."""
+    """Checks that after a job only the server's process is left, and no host tree or temporary file."""
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
@@ -100,7 +100,7 @@ def assert_nothing_runs(mark: str) -> None:
 
 
 def assert_no_new_temporary_files(before: set[str]) -> None:
-    """Trials of what the machine allows may run at any time, elsewhere too; none may leave its folder."""
+    """Trials of namespaces may run at any time, also in other tests; each must remove its folder."""
     wait_for(
         lambda: not [name for name in names_in("/tmp") - before if name.startswith("smdp-trial-")],
         "the removal of temporary folders",

@@ -1,4 +1,4 @@
-"""A training loop with Accelerate. Nothing here names a backend: the environment does."""
+"""A training loop with Accelerate. The environment selects the backend."""
 
 import torch
 from accelerate import Accelerator

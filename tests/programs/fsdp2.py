@@ -1,4 +1,4 @@
-"""FSDP2: a small transformer whose layers are sharded over all ranks. It computes in the type that is asked for."""
+"""FSDP2: a small transformer whose layers are sharded over all ranks. It computes in the requested type."""
 
 import os
 import sys
@@ -38,4 +38,4 @@ if rank == 0:
     print(f"backend {dist.get_backend()}")
 dist.destroy_process_group()
 sys.stdout.flush()
-os._exit(0)  # Gloo's threads now and then abort an interpreter that ends
+os._exit(0)  # Gloo's threads sometimes abort the interpreter at its exit

@@ -1,4 +1,4 @@
-"""Libraries that nobody here wrote train on smddp as on Gloo: 2 hosts of 2 ranks, the same script, the same loss."""
+"""Third-party libraries train on smddp as on Gloo: 2 hosts of 2 ranks, the same script, the same loss."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PYTHON = ROOT / ".venv-programs" / "bin" / "python"
-IN_PYTORCH = ("fsdp2.py",)  # needs nothing beside it
-sys.path.insert(0, str(ROOT / "native" / "tests"))
-from ports import free_port  # noqa: E402
+IN_PYTORCH = ("fsdp2.py",)  # needs no other package
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
-# Accelerate and the Trainer take their backend from the environment: on Gloo as on any CPU, on smddp as on SageMaker,
-# where the model stays on the CPU all the same.
+# Accelerate and the Trainer read their backend from the environment: Gloo as on any CPU, smddp as on SageMaker, with
+# the model on the CPU.
 ON_CPU = {"ACCELERATE_TORCH_DEVICE": "cpu", "ACCELERATE_BYPASS_DEVICE_MAP": "true"}
 AS_ACCELERATE = {"gloo": {"ACCELERATE_USE_CPU": "true"}, "smddp": {"ACCELERATE_USE_SAGEMAKER": "true", **ON_CPU}}
 AS_THE_TOOLKIT = {
@@ -60,7 +59,7 @@ def _start(said: Path, command: list[str], environment: dict[str, str]) -> subpr
 
 
 def _train(folder: Path, script: str, backend: str, arguments: list[str], extra: dict[str, str]) -> list[float]:
-    """Rank 0's losses, after all four ranks ended well."""
+    """Rank 0's losses, after all four ranks exited successfully."""
     python = Path(sys.executable) if script in IN_PYTORCH else PYTHON
     assert python.exists(), "make test-programs makes the environment that these tests run in"
     port = free_port()
@@ -91,7 +90,7 @@ PROGRAMS = {
 
 
 def _marked(program: str) -> Any:
-    """One needs PyTorch alone and is in `make test-runs`, the others are in their tier."""
+    """The script that needs only PyTorch runs in `make test-runs`, the others in their own tier."""
     return pytest.param(program, marks=pytest.mark.runs if program == "fsdp2" else pytest.mark.programs)
 
 

@@ -25,7 +25,7 @@ class RandomSentences(Dataset):
 
 class PrintLoss(transformers.TrainerCallback):
     def on_log(self, arguments, state, control, logs=None, **others):
-        # Of the training loss the Trainer logs rank 0's own when it was started for SMDDP, and else the mean.
+        # The Trainer logs rank 0's training loss if it was started for SMDDP, and else the mean.
         if state.is_world_process_zero and "eval_loss" in logs:
             print(f"loss {logs['eval_loss']:.9f}", flush=True)
 

@@ -1,4 +1,4 @@
-"""Runs a script of Hugging Face's Trainer where there is no GPU.
+"""Runs a script of Hugging Face's Trainer without a GPU.
 
 Started for SMDDP, the Trainer names the GPU of its local rank (``device_ids``) whatever the model is on, and torch
 refuses that for a model on the CPU. Leaving it out is all that is changed here.

@@ -1,4 +1,4 @@
-"""Follows one job of a local cloud and prints what it saw of each rank, and what that took.
+"""Follows one job of a local cloud, and prints the number of lines of each rank and the resources used.
 
 python -m tests.soak.many_lines_follower STATE JOB
 """
@@ -18,7 +18,7 @@ from smdp_launch.jobs.service.clients import local_cloud
 
 
 class Watch:
-    """Checks each line as it comes: a rank's numbers go up by one, and times go up but for lines that are marked."""
+    """Checks each line: the numbers of a rank increase by one, and times increase except for marked lines."""
 
     def __init__(self) -> None:
         self.next: dict[int, int] = {}
@@ -28,7 +28,7 @@ class Watch:
         self._latest = 0
         self.delays: list[float] = []
 
-    def see(self, line: LogLine | JobEvent) -> None:
+    def observe(self, line: LogLine | JobEvent) -> None:
         self.lines += 1
         counted = self._counted[line.host] = max(line.time_ms, self._counted.get(line.host, 0))
         if line.late != (counted < self._latest):
@@ -49,15 +49,11 @@ class Watch:
 def follow(state: Path, job: str) -> dict[str, Any]:
     watch = Watch()
     with local_cloud(state)() as clients:
-        follower = Follower(clients, job)
-        ended: Ended | None = None
-        while ended is None:
-            for one in follower.look():
-                if isinstance(one, LogLine | JobEvent):
-                    watch.see(one)
-                elif isinstance(one, Ended):
-                    ended = one
-            time.sleep(follower.pause)
+        for one in Follower(clients, job).events():
+            if isinstance(one, LogLine | JobEvent):
+                watch.observe(one)
+            elif isinstance(one, Ended):
+                ended = one
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "status": ended.outcome.status,

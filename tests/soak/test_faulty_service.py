@@ -16,13 +16,13 @@ SEEDS = int(os.environ.get("SMDP_SOAK_SEEDS", "200"))
 FIRST = int(os.environ.get("SMDP_SOAK_SEED", "10000"))
 
 
-def test_every_seed_does_the_right_thing_once(tmp_path: Path) -> None:
+def test_every_seed_launches_and_stops_once(tmp_path: Path) -> None:
     endings: Counter[str] = Counter()
     faults = 0
     with cloud_with_data(tmp_path / "state") as cloud:
         for seed in range(FIRST, FIRST + SEEDS):
-            told = run(cloud, tmp_path / str(seed), seed)
-            assert told.outcome.exit_code is (ExitCode.JOB_STOPPED if seed % 2 else ExitCode.OK), seed
-            endings[told.outcome.summary] += 1
-            faults += told.faults
+            result = run(cloud, tmp_path / str(seed), seed)
+            assert result.outcome.exit_code is (ExitCode.JOB_STOPPED if seed % 2 else ExitCode.OK), seed
+            endings[result.outcome.summary] += 1
+            faults += result.faults
     print(f"\nseeds {FIRST} to {FIRST + SEEDS - 1}, {faults} calls broken: {dict(endings)}")

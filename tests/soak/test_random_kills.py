@@ -1,4 +1,4 @@
-"""Whoever of a running job is killed, whenever: the job ends with a status, and nothing of it stays."""
+"""Any process of a running job is killed at a random time: the job ends with a status and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for step in range(1, 31):
 
 
 def victims(job: Job) -> dict[str, list[int]]:
-    """Who can be killed at this moment. Command lines and environments tell them apart."""
+    """The processes of each kind that can be killed now, by their command lines and environments."""
     mark = str(job.folder)
     environment = f"TRAINING_JOB_NAME={job.name}"
     return {
@@ -46,7 +46,7 @@ def victims(job: Job) -> dict[str, list[int]]:
     }
 
 
-def test_no_kill_leaves_anything_behind(tmp_path: Path) -> None:
+def test_random_kills_leave_nothing_behind(tmp_path: Path) -> None:
     seed = int(os.environ.get("SMDP_SOAK_SEED", str(random.SystemRandom().randrange(1 << 32))))
     chance = random.Random(seed)
     table: Counter[tuple[str, str]] = Counter()
@@ -61,7 +61,7 @@ def test_no_kill_leaves_anything_behind(tmp_path: Path) -> None:
 
 
 def kill_one(job: Job, chance: random.Random) -> tuple[str, str]:
-    victim = chance.choice(["worker", "entrypoint", "host", "supervisor", "server", "client", "nobody"])
+    victim = chance.choice(["worker", "entrypoint", "host", "supervisor", "server", "client", "none"])
     command = [LAUNCHER, "launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
     environment = clean_environment(SOAK=job.name)
     with subprocess.Popen(
@@ -82,4 +82,4 @@ def kill_one(job: Job, chance: random.Random) -> tuple[str, str]:
     assert left_behind(job.name, str(job.folder), deadline=60) == []
     states = [json.loads(one.read_text())["status"] for one in job.folder.glob(".smdp/local/jobs/*/state.json")]
     assert all(status in {"Completed", "Failed", "Stopped"} for status in states), (victim, states)
-    return victim if found else "nobody", states[0] if states else "never made"
+    return victim if found else "none", states[0] if states else "never made"

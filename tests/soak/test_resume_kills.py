@@ -1,4 +1,4 @@
-"""`resume` is killed at any moment and asked again: there is one new job, and it goes on from the checkpoints."""
+"""`resume` is killed at a random moment and repeated: there is one new job, and it continues from the checkpoints."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.records.history import LOCAL, remember_resumption, state_folder
+from smdp_launch.jobs.records.history import LOCAL, record_resumption, state_folder
 from smdp_launch.jobs.resume import RESUMES_TAG
-from smdp_launch.jobs.status.list_jobs import jobs_here
+from smdp_launch.jobs.status.list_jobs import jobs_of_folder
 from smdp_launch.localcloud.client.connect import private
 from tests.conftest import LAUNCHER, clean_environment, command_in
 from tests.launcher.cli.test_json_documents import the_document
@@ -34,7 +34,7 @@ ROUNDS = int(os.environ.get("SMDP_SOAK_ROUNDS", "30"))
     ],
     ids=["one", "many"],
 )
-def test_a_resume_that_is_killed_and_asked_again_is_one_job(tmp_path: Path, rounds: int) -> None:
+def test_killed_and_repeated_resume_creates_one_job(tmp_path: Path, rounds: int) -> None:
     seed = int(os.environ.get("SMDP_SOAK_SEED", str(random.SystemRandom().randrange(1 << 32))))
     chance, kills, endings = random.Random(seed), 0, Counter[str]()
     for number in range(rounds):
@@ -46,37 +46,35 @@ def test_a_resume_that_is_killed_and_asked_again_is_one_job(tmp_path: Path, roun
             killed, code = resume(folder, old, chance)
             kills += killed
             endings[code.name] += 1
-            assert_goes_on(cloud, old, f"seed {seed}, round {number}")
+            assert_continues(cloud, old, f"seed {seed}, round {number}")
             listed = the_document(command_in(folder)("list", "--json"), "list")["jobs"]
             assert [one["training_job_status"] for one in listed] == ["Completed", "Stopped"], f"seed {seed}"
         assert_nothing_runs(str(folder))
     print(f"\nseed {seed}: {rounds} jobs, {kills} kills, the last try ended with {dict(endings)}")
 
 
-def test_a_resumption_that_was_never_created_is_not_the_last_launch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_without_job_is_not_the_last_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with private(state_folder() / "local") as endpoint:
         launcher = command_in(tmp_path)
         old = stopped_job(tmp_path, launcher)
         now = datetime.now(timezone.utc)
         killed = "small-20261121000000-0000"
-        remember_resumption(killed, old, LOCAL, "0" * 64, now, 1)
+        record_resumption(killed, old, LOCAL, "0" * 64, now, 1)
         for verb in (["status"], ["logs"], ["stop"], ["follow"], ["follow", "--json"]):
             ran = launcher(*verb)
             assert ran.returncode == ExitCode.SERVICE
-            told = ran.stderr.splitlines()[-1]
-            assert killed in told, verb
-            assert told.endswith(f"; it was never created: smdp-launch resume {old}"), verb
+            message = ran.stderr.splitlines()[-1]
+            assert killed in message, verb
+            assert message.endswith(f"; it was never created: run smdp-launch resume {old}"), verb
         ran = launcher("resume", "--detach")
         assert ran.returncode == ExitCode.OK, ran.stderr
-        assert_goes_on(Cloud(endpoint), old, "")
-        assert [one.summary for one in jobs_here(9)] == ["completed", "never taken by the service", "stopped"]
+        assert_continues(Cloud(endpoint), old, "")
+        assert [one.summary for one in jobs_of_folder(9)] == ["completed", "never accepted by the service", "stopped"]
 
 
 def resume(folder: Path, old: str, chance: random.Random) -> tuple[int, ExitCode]:
-    """How often it was killed until it came to its end, and what that was."""
+    """The number of kills until the resume completed, and its exit code and output."""
     kills = 0
     while True:
         with subprocess.Popen(
@@ -95,18 +93,18 @@ def resume(folder: Path, old: str, chance: random.Random) -> tuple[int, ExitCode
                 kills += 1
                 continue
         code = ExitCode(running.returncode)
-        # The one before was killed when the job was there already, which then is the last that was launched from here.
-        there = any(told in output for told in (f"{old} was resumed as", "is still at it", "has completed"))
+        # The previous resume was killed after it had created the job, which is then the last launch of the folder.
+        there = any(text in output for text in (f"{old} was resumed as", "still runs", "has completed"))
         assert code is ExitCode.OK or (code is ExitCode.REFUSED and there), output
         return kills, code
 
 
-def assert_goes_on(cloud: Cloud, old: str, told: str) -> None:
+def assert_continues(cloud: Cloud, old: str, context: str) -> None:
     requests = [json.loads(one.read_text()) for one in (cloud.state_dir / "jobs").glob("*/request.json")]
     resumed = [one for one in requests if {"Key": RESUMES_TAG, "Value": old} in one["Tags"]]
-    assert len(resumed) == 1, told
+    assert len(resumed) == 1, context
     (given,) = (one for one in requests if one["TrainingJobName"] == old)
-    assert resumed[0]["CheckpointConfig"] == given["CheckpointConfig"], told
+    assert resumed[0]["CheckpointConfig"] == given["CheckpointConfig"], context
     name = resumed[0]["TrainingJobName"]
-    assert cloud.wait(name)["TrainingJobStatus"] == "Completed", told
-    assert [line.rpartition("] ")[2] for line in cloud.log(name) if "found" in line] == ["found ['step-0']"], told
+    assert cloud.wait(name)["TrainingJobStatus"] == "Completed", context
+    assert [line.rpartition("] ")[2] for line in cloud.log(name) if "found" in line] == ["found ['step-0']"], context

@@ -1,7 +1,7 @@
-"""The installed command as a person runs it: a process of its own, with its output and exit code.
+"""Runs the installed command in a process of its own, and returns its output and exit code.
 
-Its imports take longer than most commands, so a Python that has done them becomes the process (``warm``). Tests of the
-start itself, of signals and of terminals start ``LAUNCHER``.
+The imports take longer than most commands, so the process is forked from a Python that has done them (``warm``). Tests
+of the start, of signals and of terminals start ``LAUNCHER`` itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import warm
+import forked_process
 
 import smdp_launch
 from tests.conftest import LAUNCHER, clean_environment
@@ -26,7 +26,7 @@ sys.path[0] = {folder!r}
 from smdp_launch.cli import main
 main()
 """
-#: Of ours, what belongs to other processes, to notebooks and to tests.
+#: Packages of other processes, of notebooks and of tests.
 _ELSEWHERE = ("smdp_launch.__main__", "smdp_launch.localcloud.", "smdp_launch.notebook", "smdp_launch.testing")
 _CLIENTS = ("botocore.client", "botocore.credentials", "botocore.httpsession", "botocore.session", "rich.console")
 
@@ -38,15 +38,15 @@ def run(
     timeout: float = 120,
     limits: Mapping[int, int] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """The command in ``folder``; stdin is no terminal, and nobody answers there.
+    """Run the command in ``folder``. Standard input is no terminal.
 
     Args:
-        timeout: seconds that it may take.
+        timeout: limit in seconds.
         limits: by resource, such as ``resource.RLIMIT_CPU``.
     """
     environment = dict(clean_environment() if env is None else env)
     command = [str(LAUNCHER), *map(str, arguments)]
-    if limits is None and (not warm.is_possible or warm.is_early(environment)):
+    if limits is None and (not forked_process.is_possible or forked_process.is_early(environment)):
         return subprocess.run(
             command,
             cwd=folder,
@@ -58,7 +58,7 @@ def run(
             check=False,
         )
     code = _CODE.format(limits=dict(limits or {}), arguments=command, folder=str(LAUNCHER.parent))
-    process = warm.start(code, environment, folder=folder, modules=_modules())
+    process = forked_process.start(code, environment, folder=folder, modules=_modules())
     try:
         out, err = process.communicate(timeout)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Notebooks, executed as a person would: every cell in order, in a kernel of their own."""
+"""Executes notebooks: all cells in order, in a new kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 
 def executed(path: Path, *without: str) -> dict[str, Any]:
-    """The output of each cell by its id, in its richest form; cells tagged with one of ``without`` are left out.
+    """The output of each cell by its id, as HTML if it has that form. Cells with a tag in ``without`` are skipped.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell raised.
@@ -24,7 +24,7 @@ def executed(path: Path, *without: str) -> dict[str, Any]:
 
 
 def _all_shown(outputs: list[Any]) -> list[str]:
-    """What was printed in one go may come in several pieces."""
+    """Join printed text, which a kernel may send in several pieces."""
     printed = groupby(outputs, lambda one: one.output_type == "stream")
     shown = [["".join(map(_shown, group))] if stream else list(map(_shown, group)) for stream, group in printed]
     return [text for texts in shown for text in texts]

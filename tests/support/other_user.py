@@ -1,4 +1,4 @@
-"""A second user of the machine: root drops to a user id that owns nothing."""
+"""A second user of the machine: root switches to a user id that owns nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ needs_another_user = pytest.mark.skipif(os.geteuid() != 0, reason="only root can
 
 @contextmanager
 def shared_folder() -> Iterator[Path]:
-    """Where every user may create files, as in /tmp; pytest's own folders are closed to other users."""
+    """A folder in which every user may create files, as in /tmp; pytest's own folders are closed to other users."""
     folder = Path(tempfile.mkdtemp(prefix="smdp-shared-", dir="/tmp"))
     folder.chmod(0o1777)
     try:
@@ -28,12 +28,12 @@ def shared_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-#: The interpreter may lie where only root can read, so a script drops its rights when all is imported.
+#: Only root may be able to read the interpreter, so a script drops its rights after the imports.
 _DROP = "import fcntl, json, os, socket, sys\nos.setgroups([]), os.setgid({0}), os.setuid({0}), os.umask(0)\n"
 
 
 def start_as_other(script: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A Python script of the other user, with standard input and output piped. What it imports is in `_DROP`."""
+    """Start a Python script as the other user, with piped standard input and output. `_DROP` has its imports."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _DROP.format(OTHER) + script, *arguments],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""How many examples a property test tries that wants more or fewer than others."""
+"""The number of examples for property tests that need more or fewer than others."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from hypothesis import settings
 
 
 def examples(count: int, **more: Any) -> settings:
-    """``count`` of them in the whole tier, the same part as of other property tests elsewhere."""
+    """Settings for ``count`` examples in the whole tier, and for the same share as other tests in other tiers."""
     return settings(max_examples=max(1, count * settings.default.max_examples // 100), **more)

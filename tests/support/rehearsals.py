@@ -1,4 +1,4 @@
-"""Rehearsals as a follower has seen them: two recorded runs, for tests of what is made of them."""
+"""Two recorded rehearsals, as the events of a follower."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from smdp_launch.catalog.faults import EVENT, Fault
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
-from smdp_launch.jobs.follow import Ended, Seen, StatusChanged
+from smdp_launch.jobs.follow import Ended, FollowEvent, StatusChanged
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.records.outcome import outcome
 from smdp_launch.planning.plan import LocalRun, Plan
@@ -22,8 +22,8 @@ NOW = datetime(2026, 11, 22, 10, 7, 31, tzinfo=timezone.utc)
 ZERO = 1_795_342_055_000  # milliseconds since 1970: when the recorded jobs were created
 SPOT = Fault("spot", "algo-1", 0, step=6, seconds=2.0)
 KILL = Fault("kill", "algo-2", 3)
-#: Of the same words on every Python.
-NOT_HONOURED = ("role training, region us-east-1, volumes of 30 GB", "spot: there is no cloud here to do it")
+#: The same text with every Python version.
+NOT_APPLIED = ("role training, region us-east-1, volumes of 30 GB", "spot: there is no cloud here to do it")
 REASON = "AlgorithmError: rank 3 on algo-2 was ended by SIGKILL"
 
 
@@ -35,8 +35,8 @@ def step(number: int, at: int) -> JobEvent:
     return JobEvent("algo-1", "step", {"step": number, "steps": 12}, ZERO + at)
 
 
-def spot() -> Iterator[Seen]:
-    """Six steps, taken away, back with a file of checkpoints, and from step 7 to the end."""
+def spot() -> Iterator[FollowEvent]:
+    """Six steps, an interruption, a restart with one checkpoint file, and steps 7 to 12."""
     yield status("Pending", 0, "Preparing the simulated hosts for training")
     yield status("Downloading", 889, "Downloading input data")
     yield status("Training", 1566, "Training in progress on 2 simulated host(s).")
@@ -55,7 +55,7 @@ def spot() -> Iterator[Seen]:
     yield Ended(outcome(ended))
 
 
-def kill(reason: str = REASON, line: str = "step 1 done") -> Iterator[Seen]:
+def kill(reason: str = REASON, line: str = "step 1 done") -> Iterator[FollowEvent]:
     yield status("Pending", 0)
     yield status("Training", 1000)
     yield LogLine("algo-1", 0, line, ZERO + 1900)
@@ -68,15 +68,15 @@ def kill(reason: str = REASON, line: str = "step 1 done") -> Iterator[Seen]:
 def planned(fault: Fault, job_file: Path = Path("job.yaml")) -> Plan:
     checked = check_job(job_file, LocalRequest(hosts=2, workers_per_host=2), environ={})
     run: LocalRun = local_run(checked, LocalRequest(hosts=2, workers_per_host=2), 2)
-    return make_plan(checked, NOW, 0, replace(run, fault=fault, not_honoured=NOT_HONOURED))
+    return make_plan(checked, NOW, 0, replace(run, fault=fault, not_simulated=NOT_APPLIED))
 
 
-def seen(fault: Fault, all_of_it: Iterable[Seen]) -> Rehearsal:
+def rehearsal_of(fault: Fault, events: Iterable[FollowEvent]) -> Rehearsal:
     rehearsal = Rehearsal(fault, within=60.0)
-    for one in all_of_it:
-        rehearsal.see(one)
+    for one in events:
+        rehearsal.observe(one)
     return rehearsal
 
 
-def told(fault: Fault, all_of_it: Iterable[Seen], job_file: Path = Path("job.yaml")) -> Report:
-    return report(planned(fault, job_file), seen(fault, all_of_it), "1.2.3")
+def report_of(fault: Fault, events: Iterable[FollowEvent], job_file: Path = Path("job.yaml")) -> Report:
+    return report(planned(fault, job_file), rehearsal_of(fault, events), "1.2.3")

@@ -1,4 +1,4 @@
-"""A file system of a few MiB that a test can fill, and empty again."""
+"""A file system of a few MiB that a test can fill and empty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SmallDisk:
         self._filler = folder / "filler"
 
     def fill(self) -> None:
-        """Until not one byte more can be written."""
+        """Write until no further byte fits."""
         with self._filler.open("ab", buffering=0) as file:
             for size in (1 << 20, 1 << 12):
                 try:

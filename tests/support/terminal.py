@@ -1,4 +1,4 @@
-"""The command on a terminal of its own, of a size that the test chooses."""
+"""Runs the command on a pseudo-terminal of a given width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conftest import LAUNCHER, clean_environment
 
 
 def on_a_terminal(folder: Path, arguments: list[str], columns: int = 80, **environment: str) -> str:
-    """All that it shows, as the terminal gets it, with lines that end in a newline alone."""
+    """Return everything that the command prints on the terminal, with newlines as line ends."""
     ran = pexpect.spawn(
         str(LAUNCHER),
         arguments,

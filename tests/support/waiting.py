@@ -1,4 +1,4 @@
-"""How a test waits: for what it needs to have happened, and never for a time in which that usually happens."""
+"""How a test waits: for the condition that it needs, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEADLINE = 100.0  # seconds; ends a test that hangs, and a loaded machine does n
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
-    """The first true value of the condition; an error that names ``what`` at the deadline."""
+    """Return the first true value of the condition. Fail with ``what`` at the deadline."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()

@@ -6,34 +6,34 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from smdp_launch.cli.shared import completing
+from smdp_launch.cli.shared import completers, options
 from smdp_launch.cli.shared.groups import Group
 
 Callback = Callable[[click.Context, click.Parameter, str | None], str | None]
 
 
 def _one_of(kind: str) -> Callback:
-    """Takes the words of ``kind`` alone. They are looked up when the option is used: ``--help`` reads no table."""
+    """Accept only the values of ``kind``. They are read when the option is used, so that ``--help`` is fast."""
 
     def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
         from smdp_launch.catalog.regions import closest_region
         from smdp_launch.diagnostics import closest
 
-        words = _words(kind)
-        if value is None or value in words:
+        values = _values(kind)
+        if value is None or value in values:
             return value
-        match = closest_region(value) if kind == "region" else closest(value, words)
-        hint = f"did you mean {match}?" if match else f"one of {', '.join(words)}"
-        raise click.BadParameter(f"{value!r} is no {kind} that the catalogue knows: {hint}")
+        match = closest_region(value) if kind == "region" else closest(value, values)
+        hint = f"did you mean {match}?" if match else f"one of {', '.join(values)}"
+        raise click.BadParameter(f"{value!r} is no {kind} in the catalogue: {hint}")
 
     return check
 
 
 def _completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    return lambda _, __, incomplete: completing.starting(_words(kind), incomplete)
+    return lambda _, __, incomplete: completers.matching(_values(kind), incomplete)
 
 
-def _words(kind: str) -> Sequence[str]:
+def _values(kind: str) -> Sequence[str]:
     from smdp_launch.catalog import frameworks, listing, regions
 
     known: dict[str, Callable[[], Sequence[str]]] = {
@@ -45,75 +45,79 @@ def _words(kind: str) -> Sequence[str]:
     return known[kind]()
 
 
-def _narrowing(kind: str, metavar: str, help_: str) -> Callable[[Any], Any]:
+def _filter(kind: str, metavar: str, help_: str) -> Callable[[Any], Any]:
     return click.option(
         f"--{kind}", metavar=metavar, callback=_one_of(kind), help=help_, shell_complete=_completing(kind)
     )
 
 
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md).")
-_policy = _narrowing("policy", "POLICY", "Only what strict or extended allows.")
-_engine = _narrowing("engine", "ENGINE", "Only for native or smdistributed.")
-_region = _narrowing("region", "REGION", "Such as us-east-1.")
-_framework = _narrowing("framework", "NAME", "Only pytorch, tensorflow or huggingface.")
+_policy = _filter("policy", "POLICY", "Show only what policy strict or extended allows.")
+_engine = _filter("engine", "ENGINE", "Show only what engine native or smdistributed supports.")
+_region = _filter("region", "REGION", "The AWS region, such as us-east-1.")
+_framework = _filter("framework", "NAME", "Show only pytorch, tensorflow or huggingface.")
 
 
-@click.group("catalog", cls=Group, short_help="What can be asked for: instances, frameworks, images.")
+@click.group("catalog", cls=Group)
 def command() -> None:
-    """What a job file can ask for, from dated tables that come with smdp-launch. No network, no credentials."""
+    """List the instance types, framework versions and images that a job file can use.
+
+    The data comes with smdp-launch; no network and no credentials are needed.
+    """
 
 
-@command.command("instances", short_help="GPU instance types, and which engine takes them.")
+@command.command("instances", short_help="List GPU instance types.")
 @_policy
 @_engine
 @_region
-@_json
+@options.json_document
 def instances(policy: str | None, engine: str | None, region: str | None, as_json: bool) -> None:
-    """GPU instance types, with what they hold and which engine and policy takes them.
+    """List GPU instance types with their hardware, and the engine and the policy that support them.
 
-    With --region those are left out that are known not to be offered there.
+    --region omits the types that the region is known not to offer.
     """
     from smdp_launch.catalog.listing import list_instances
-    from smdp_launch.cli.render.catalog import show_instances, show_json
+    from smdp_launch.cli.render.catalog import print_instances, print_json
 
     listed = list_instances(policy, engine, region)
-    show_json(listed) if as_json else show_instances(listed)
+    print_json(listed) if as_json else print_instances(listed)
 
 
-@command.command("frameworks", short_help="Versions with their Python, CUDA and library.")
+@command.command("frameworks", short_help="List framework versions.")
 @_framework
 @_policy
 @_engine
-@_json
+@options.json_document
 def frameworks(framework: str | None, policy: str | None, engine: str | None, as_json: bool) -> None:
-    """Framework versions, with the Python, CUDA and data-parallel library of AWS's images."""
+    """List framework versions with the Python, CUDA and data parallel library of AWS's images."""
     from smdp_launch.catalog.listing import list_frameworks
-    from smdp_launch.cli.render.catalog import show_frameworks, show_json
+    from smdp_launch.cli.render.catalog import print_frameworks, print_json
 
     listed = list_frameworks(framework, policy, engine)
-    show_json(listed) if as_json else show_frameworks(listed)
+    print_json(listed) if as_json else print_frameworks(listed)
 
 
-@command.command("images", short_help="URIs of AWS's training images.")
+@command.command("images", short_help="List the URIs of AWS's training images.")
 @_region
 @_framework
-@click.option("--version", metavar="VERSION", help="Only one framework version, such as 2.0.1 or 2.0.")
+@click.option("--version", metavar="VERSION", help="Show only this framework version, such as 2.0.1 or 2.0.")
 @_policy
-@_json
+@options.json_document
 def images(region: str | None, framework: str | None, version: str | None, policy: str | None, as_json: bool) -> None:
-    """The exact URIs of AWS's training images. (Engine native runs in an image that you build and push.)
+    """List the URIs of AWS's training images. (Engine native needs an image that you build and push.)
 
-    Give a region for every framework version there, a version for every region that has it, or both.
+    Pass --region for all versions in a region, --version for all regions that have a version, or both.
     """
     from smdp_launch.catalog.listing import list_images
-    from smdp_launch.cli.render.catalog import show_images, show_json
+    from smdp_launch.cli.render.catalog import print_images, print_json
 
     if region is None and version is None:
-        raise click.UsageError("give --region for the images of a region, or --version for those of a version")
+        raise click.UsageError(
+            "add --region for the images of a region, or --version for the images of a framework version"
+        )
     listed = list_images(region, framework, version, policy)
     if not listed.rows:
         raise click.UsageError(_why_none(region, framework, version))
-    show_json(listed) if as_json else show_images(listed)
+    print_json(listed) if as_json else print_images(listed)
 
 
 def _why_none(region: str | None, framework: str | None, version: str | None) -> str:
@@ -125,6 +129,6 @@ def _why_none(region: str | None, framework: str | None, version: str | None) ->
         return f"no registry of AWS's containers is known in {region}"
     known = list(dict.fromkeys(row["version"] for row in list_images("us-east-1", framework).rows))
     if version is None or version in known:
-        return "no image is all of that: leave an option out"
+        return "no image matches all options: remove one"
     match = closest(version, known)
     return f"there is no image of version {version}" + (f": did you mean {match}?" if match else "")

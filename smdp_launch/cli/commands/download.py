@@ -1,27 +1,27 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
+from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.shared import options
 
 
-@click.command("download", short_help="Fetch the model and output of a job.")
+@click.command("download")
 @options.job_name
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("smdp-results"),
     show_default=True,
-    help="Where the folder NAME is made.",
+    help="Download into the folder NAME in this folder.",
 )
-@click.option("--extract", is_flag=True, help="Unpack model.tar.gz to model, output.tar.gz to output.")
-@click.option("--no-limits", is_flag=True, help="With --extract: however many bytes and files the archives hold.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--extract", is_flag=True, help="Extract model.tar.gz to model/ and output.tar.gz to output/.")
+@click.option("--no-limits", is_flag=True, help="With --extract: accept archives of any size.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @options.region
-@click.option("--json", "as_json", is_flag=True, help="What was fetched as one JSON document (docs/json.md).")
+@options.json_document
 def command(
     name: str | None,
     folder: Path,
@@ -31,25 +31,26 @@ def command(
     region: str | None,
     as_json: bool,
 ) -> None:
-    """Fetch what job NAME (default: `latest`) left in S3 into a folder of its name.
+    """Download the model and the output of job NAME (default: the latest) into a folder of its name.
 
-    A file appears whole or not at all. A download that was interrupted goes on where it was when the command is given
-    again. --extract refuses an archive of more than 100 GB, 500,000 files and folders, or 100 times its own size, and
-    one for which the disk has no room.
+    A file appears only when it is complete. After an interruption, the same command resumes the download.
+
+    --extract refuses an archive of more than 100 GB, 500,000 files and folders, or 100 times its own size, and one
+    that does not fit on the disk.
     """
     from smdp_launch.api import attach
-    from smdp_launch.cli.render.download import DownloadView, as_document, show_download
+    from smdp_launch.cli.render.job.download import DownloadView, download_json, print_download
 
     if no_limits and not extract:
-        raise click.UsageError("--no-limits goes with --extract")
+        raise click.UsageError("--no-limits requires --extract")
     job = attach(name, region=region)
     with DownloadView() as view:
         try:
-            fetched = job.download(folder, extract=extract, force=force, limits=not no_limits, progress=view.show)
+            download = job.download(folder, extract=extract, force=force, limits=not no_limits, progress=view.show)
         except KeyboardInterrupt:
-            click.echo("the same command goes on from here", err=True)
+            click.echo("run the same command again to resume the download", err=True)
             raise
     if as_json:
-        click.echo(json.dumps(as_document(job, fetched), indent=2, ensure_ascii=False))
+        print_document(download_json(job, download))
     else:
-        show_download(job, fetched)
+        print_download(job, download)

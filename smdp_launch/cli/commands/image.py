@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from smdp_launch.cli.shared import options
 from smdp_launch.cli.shared.groups import Group
 
 if TYPE_CHECKING:
@@ -14,39 +15,56 @@ if TYPE_CHECKING:
 
 
 def _arguments(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """``NAME=VALUE`` of each ``--arg``."""
-    given: dict[str, str] = {}
+    """Parse the ``NAME=VALUE`` of each ``--arg``."""
+    arguments: dict[str, str] = {}
     for value in values:
         name, equals, argument = value.partition("=")
         if not (name and equals):
             raise click.BadParameter(f"{value!r} is not NAME=VALUE")
-        given[name] = argument
-    return given
+        arguments[name] = argument
+    return arguments
 
 
-_tool = click.option("--tool", type=click.Choice(["docker", "podman", "buildah"]), help="Use this one, not the first.")
+_tool = click.option(
+    "--tool",
+    type=click.Choice(["docker", "podman", "buildah"]),
+    help="The build tool. Default: the first one installed.",
+)
 
 
-@click.group("image", cls=Group, short_help="Build, push and inspect training images.")
+@click.group("image", cls=Group)
 def command() -> None:
-    """Build the training image, push it to Amazon ECR, and see what any image holds."""
+    """Build the training image, push it to Amazon ECR, and inspect images."""
 
 
 @command.command("build", short_help="Build the training image on this machine.")
-@click.option("--framework", type=click.Choice(["pytorch", "tensorflow"]), default="pytorch", show_default=True)
-@click.option("--version", help="Of the framework.  [default: PyTorch 2.0.1, TensorFlow 2.14.1]")
-@click.option("--cuda/--cpu", "cuda", default=True, help="With CUDA 11.8, or for runs without GPUs. [default: --cuda]")
-@click.option("--transformers", metavar="VERSION", help="With Hugging Face transformers (PyTorch).")
-@click.option("--dlc", is_flag=True, help="On top of AWS's own container, which needs a login there (PyTorch).")
-@click.option("--tag", metavar="NAME", help="Name it so too: a tag, or NAME:TAG.")
-@click.option("--arg", "args", metavar="NAME=VALUE", multiple=True, callback=_arguments, help="A build argument.")
+@click.option("--framework", type=click.Choice(["pytorch", "tensorflow"]), default="pytorch", help="Default: pytorch.")
+@click.option("--version", metavar="VERSION", help="Framework version. Default: PyTorch 2.0.1, TensorFlow 2.14.1.")
+@click.option("--cuda/--cpu", "cuda", default=True, help="Include CUDA 11.8, or build for CPUs. Default: --cuda.")
+@click.option(
+    "--transformers", metavar="VERSION", help="Include this version of Hugging Face transformers (PyTorch only)."
+)
+@click.option(
+    "--dlc",
+    is_flag=True,
+    help="Start from AWS's Deep Learning Container; needs a login to its registry (PyTorch only).",
+)
+@click.option("--tag", metavar="NAME", help="Additional name: a tag, or NAME:TAG.")
+@click.option(
+    "--arg",
+    "args",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_arguments,
+    help="Pass a build argument; may be repeated.",
+)
 @click.option(
     "--wheels",
     metavar="FOLDER",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Wheels to install from before the index (with --arg INDEX=off in place of it).",
+    help="Install packages from the wheels in this folder first; with --arg INDEX=off, from them alone.",
 )
-@click.option("--rebuild", is_flag=True, help="Even where the very same image is here.")
+@click.option("--rebuild", is_flag=True, help="Build even if the same image exists locally.")
 @_tool
 def build(
     framework: str,
@@ -60,32 +78,32 @@ def build(
     rebuild: bool,
     tool: str | None,
 ) -> None:
-    """Build the image with docker, podman or buildah, named by the hash of what it is made from.
+    """Build the training image with docker, podman or buildah. Its tag is a hash of the build's inputs.
 
-    Standard output is the image's name alone; docs/images.md tells the build arguments.
+    The command prints the image's name on standard output. docs/how-to/images.md lists the build arguments.
     """
     from smdp_launch.cli.render.image import BuildView
     from smdp_launch.image.build import build as make
     from smdp_launch.image.recipe import recipe
     from smdp_launch.image.tools import find_tool
 
-    wanted = recipe(framework, version, cuda=cuda, transformers=transformers, dlc=dlc, args=args)
-    found = find_tool(tool)
-    with BuildView(found.name) as view:
-        built = make(wanted, found, view.line, tag=tag, wheels=wheels, rebuild=rebuild)
+    image = recipe(framework, version, cuda=cuda, transformers=transformers, dlc=dlc, args=args)
+    program = find_tool(tool)
+    with BuildView(program.name) as view:
+        built = make(image, program, view.line, tag=tag, wheels=wheels, rebuild=rebuild)
     view.built(built)
 
 
-@command.command("push", short_help="Push an image of this machine to Amazon ECR.")
+@command.command("push", short_help="Push a local image to Amazon ECR.")
 @click.argument("name", metavar="NAME:TAG")
-@click.option("--region", metavar="REGION", help="Where; by default that of the AWS configuration.")
-@click.option("--create", is_flag=True, help="Create the repository if there is none.")
-@click.option("--again", is_flag=True, help="Even where that tag is there.")
+@click.option("--region", metavar="REGION", help="The region. Default: the region of your AWS configuration.")
+@click.option("--create", is_flag=True, help="Create the repository if it does not exist.")
+@click.option("--again", is_flag=True, help="Push even if the repository has the tag.")
 @_tool
 def push(name: str, region: str | None, create: bool, again: bool, tool: str | None) -> None:
-    """Push NAME:TAG to the ECR repository NAME of your account, and print the URI for the job file.
+    """Push the local image NAME:TAG to the ECR repository NAME of your account, and print its URI.
 
-    The login is asked of ECR for this push and kept nowhere.
+    The command logs in to ECR for this push only and stores no password.
     """
     from smdp_launch.cli.render.image import BuildView
     from smdp_launch.image.push import local_image
@@ -93,27 +111,34 @@ def push(name: str, region: str | None, create: bool, again: bool, tool: str | N
     from smdp_launch.image.tools import find_tool
     from smdp_launch.jobs.service.clients import connect_ecr
 
-    found = find_tool(tool)
-    image = local_image(name, found)  # before anybody is asked for credentials
-    with BuildView(found.name) as view:
-        sent = send(image, connect_ecr(region), found, view.line, create=create, again=again)
+    program = find_tool(tool)
+    image = local_image(name, program)  # report a wrong name before credentials are needed
+    with BuildView(program.name) as view:
+        sent = send(image, connect_ecr(region), program, view.line, create=create, again=again)
     view.pushed(sent)
 
 
-@command.command("inspect", short_help="What an image holds, without pulling it.")
+@command.command("inspect", short_help="Show the contents of an image without pulling it.")
 @click.argument("uri", metavar="URI")
-@click.option("--user", metavar="NAME", help="Log in so; the password is asked for, or read from standard input.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md).")
+@click.option(
+    "--user",
+    metavar="NAME",
+    help="Log in as this user. The command prompts for the password, or reads it from standard input.",
+)
+@options.json_document
 def inspect(uri: str, user: str | None, as_json: bool) -> None:
-    """Read an image's manifest and config from its registry: CUDA, framework, engine, labels.
+    """Show the CUDA, framework, engine and labels of an image, read from its registry.
 
-    ECR registries are asked with your AWS credentials, others without a login unless --user is given.
+    The command uses your AWS credentials for ECR, and no login for other registries unless --user is given.
     """
-    from smdp_launch.cli.render.image import show_inspection, show_json
+    from smdp_launch.cli.render.image import print_inspection, print_inspection_json
+    from smdp_launch.cli.render.terminal.bars import busy
     from smdp_launch.image.inspection import inspect as read
 
-    found = read(uri, _login(uri, user))
-    show_json(found) if as_json else show_inspection(found)
+    registry_login = _login(uri, user)
+    with busy(f"reading {uri}"):
+        inspection = read(uri, registry_login)
+    print_inspection_json(inspection) if as_json else print_inspection(inspection)
 
 
 def _login(uri: str, user: str | None) -> Login | None:

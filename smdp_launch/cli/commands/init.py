@@ -19,7 +19,7 @@ def _folder(_: click.Context, __: click.Parameter, value: Path) -> Path:
     try:
         str(value.absolute()).encode()
     except UnicodeEncodeError:
-        raise click.BadParameter("its path is not UTF-8, and a job file is") from None
+        raise click.BadParameter("its path is not valid UTF-8, as a job file requires") from None
     return value
 
 
@@ -31,7 +31,7 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
     return value
 
 
-@click.command("init", short_help="Write a job file for the script in a folder.")
+@click.command("init")
 @click.argument(
     "folder",
     metavar="[FOLDER]",
@@ -39,19 +39,23 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
     default=Path(),
     callback=_folder,
 )
-@click.option("--entry", metavar="FILE", help="The training script, within FOLDER.")
-@click.option("--name", metavar="NAME", callback=_name, help="The job's name; the folder's by default.")
+@click.option("--entry", metavar="FILE", help="The training script, relative to FOLDER.")
+@click.option("--name", metavar="NAME", callback=_name, help="The job's name. Default: the folder's name.")
 @click.option(
     "--engine",
     type=click.Choice(["native", "smdistributed"]),
-    help="Default: native where it has a build for the script's framework.",
+    help="The engine. Default: native, if it supports the script's framework.",
 )
 @click.option(
-    "--output", metavar="FILE", type=click.Path(path_type=Path), default=Path("job.yaml"), help="Default: ./job.yaml."
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    default=Path("job.yaml"),
+    help="The job file to write. Default: job.yaml.",
 )
-@click.option("--notebook", is_flag=True, help="Also write a notebook that goes from the file to the model.")
-@click.option("--force", is_flag=True, help="Overwrite the file if it is there.")
-@click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
+@click.option("--notebook", is_flag=True, help="Also write a notebook that runs the job.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--yes", "-y", is_flag=True, help="Ask no questions.")
 def command(
     folder: Path,
     entry: str | None,
@@ -62,13 +66,14 @@ def command(
     force: bool,
     yes: bool,
 ) -> None:
-    """Write a commented job file for the training script in FOLDER (default: this one).
+    """Write a commented job file for the training script in FOLDER (default: the current folder).
 
-    It reads the scripts without running them, and asks only which of several trains. Placeholders stand for what a
-    folder cannot tell: role, region, image and buckets.
+    The command reads the scripts without running them. If several may be the training script, it asks which one is.
+    The job file has placeholders for the role, region, image and buckets: fill them in before a launch on AWS.
     """
     from smdp_launch.checking.job import check_job
-    from smdp_launch.cli.render.diagnostics import show_diagnostics
+    from smdp_launch.cli.render.diagnostics import print_diagnostics
+    from smdp_launch.cli.render.terminal.bars import busy
     from smdp_launch.draft.draft import make_draft
     from smdp_launch.draft.jobfile import job_file
     from smdp_launch.source.scan import DEFAULT_LIMIT, scan_source
@@ -76,30 +81,31 @@ def command(
     _refuse_to_overwrite(output, force)
     if notebook:
         _refuse_to_overwrite(output.with_suffix(".ipynb"), force)
-    tree = scan_source(folder, DEFAULT_LIMIT)
-    asks = not yes and sys.stdin is not None and sys.stdin.isatty()
-    chosen = _find_entry(tree, asks) if entry is None else _given_entry(tree, entry)
-    draft = make_draft(tree, chosen, output, engine, name)
+    with busy(f"scanning {folder}"):
+        tree = scan_source(folder, DEFAULT_LIMIT)
+    can_ask = not yes and sys.stdin is not None and sys.stdin.isatty()
+    script = _find_entry(tree, can_ask) if entry is None else _entry_of(tree, entry)
+    draft = make_draft(tree, script, output, engine, name)
     _write(output, job_file(draft), "w" if force else "x")
     _write_schema(output)
     checked = check_job(output)
-    _show(draft, output, [one.field for one in checked.placeholders])
+    _print_draft(draft, output, [one.field for one in checked.placeholders])
     if notebook:
         _write_notebook(output, folder, force)
     checked.require()
-    show_diagnostics(checked.diagnostics)
-    _show_next(draft, output)
+    print_diagnostics(checked.diagnostics)
+    _print_next(draft, output)
 
 
 def _refuse_to_overwrite(output: Path, force: bool) -> None:
     from smdp_launch.errors import Refused
 
     if os.path.lexists(output) and not force:
-        raise Refused(f"{output} is there already: --force overwrites it, --output FILE writes another")
+        raise Refused(f"{output} exists: add --force to overwrite it, or --output FILE to write another file")
 
 
-def _given_entry(tree: SourceTree, entry: str) -> str:
-    """The script that ``--entry`` names, within the folder or as it lies from here."""
+def _entry_of(tree: SourceTree, entry: str) -> str:
+    """The script that ``--entry`` names, relative to the folder or to the current one."""
     from smdp_launch.diagnostics import closest
     from smdp_launch.source.ignore import IGNORE_FILE
     from smdp_launch.source.scan import normal_name
@@ -108,18 +114,18 @@ def _given_entry(tree: SourceTree, entry: str) -> str:
     for name in (normal_name(entry), from_here):
         if tree.file(name) is not None:
             return name
-        if tree.ignored.holds(name):
-            raise click.BadParameter(f"{IGNORE_FILE} leaves {name} out", param_hint="--entry")
+        if tree.ignored.includes(name):
+            raise click.BadParameter(f"{IGNORE_FILE} excludes {name}", param_hint="--entry")
     match = closest(normal_name(entry), [one.name for one in tree.files])
     hint = f"; did you mean {match}?" if match else ""
     raise click.BadParameter(f"there is no {entry} in {tree.folder}{hint}", param_hint="--entry")
 
 
-def _find_entry(tree: SourceTree, asks: bool) -> str:
-    """The script that trains, asked for where several are equally good.
+def _find_entry(tree: SourceTree, can_ask: bool) -> str:
+    """The training script. Ask the user if several are equally likely.
 
     Raises:
-        JobFileRefused: there is none.
+        JobFileRefused: no script trains.
     """
     from smdp_launch.draft.entry import python_scripts, training_scripts, unreadable
 
@@ -130,12 +136,14 @@ def _find_entry(tree: SourceTree, asks: bool) -> str:
     best = groups[0]
     if len(best) == 1:
         return best[0]
-    if not asks:
-        click.echo(f"{best[0]} was taken; {', '.join(best[1:6])} may train as well: --entry FILE chooses", err=True)
+    if not can_ask:
+        click.echo(f"using {best[0]}; other candidates: {', '.join(best[1:6])} (choose with --entry FILE)", err=True)
         return best[0]
     for number, script in enumerate(best, 1):
         click.echo(f"  {number}  {script}", err=True)
-    answer: int = click.prompt("Which of them trains?", type=click.IntRange(1, len(best)), default=1, err=True)
+    answer: int = click.prompt(
+        "Which one is the training script?", type=click.IntRange(1, len(best)), default=1, err=True
+    )
     return best[answer - 1]
 
 
@@ -146,12 +154,12 @@ def _refuse_folder(tree: SourceTree, unreadable: Sequence[str]) -> NoReturn:
     message = f"no script in {tree.folder} imports PyTorch or TensorFlow"
     if unreadable:
         message += f"; {'; '.join(unreadable[:3])}"
-    help_ = "give the folder that holds the training script, or name the script with --entry FILE"
+    help_ = "pass the folder of the training script, or name the script with --entry FILE"
     raise JobFileRefused([Diagnostic("SMDP402", message, text=str(tree.folder), help=help_)])
 
 
 def _write(output: Path, text: str, mode: Literal["x", "w", "a"]) -> None:
-    """Write the file; with mode "x" not over one that came into being since.
+    """Write the file. With mode "x", refuse to overwrite a file that another process has created meanwhile.
 
     Raises:
         EnvironmentProblem: it cannot be written.
@@ -169,14 +177,14 @@ def _write(output: Path, text: str, mode: Literal["x", "w", "a"]) -> None:
 
 
 def _write_schema(output: Path) -> None:
-    """Beside the job file, whose first line names it: editors complete and check by it."""
+    """Write the schema for editors beside the job file, whose first line names it."""
     from smdp_launch.draft.jobfile import SCHEMA_FILE
     from smdp_launch.jobfile.model.editor import schema_text
     from smdp_launch.jobs.records.history import state_folder
-    from smdp_launch.rehearsals.saved import write_whole
+    from smdp_launch.rehearsals.saved import replace_file
 
     state_folder(output.parent)
-    write_whole(output.parent / SCHEMA_FILE, schema_text())
+    replace_file(output.parent / SCHEMA_FILE, schema_text())
 
 
 def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
@@ -186,30 +194,30 @@ def _write_notebook(job_file: Path, source: Path, force: bool) -> None:
     path = job_file.with_suffix(".ipynb")
     _write(path, notebook_for(job_file), "w" if force else "x")
     addition = ignore_addition(path, source)
-    left_out = ""
+    note = ""
     if addition:
         _write(source / IGNORE_FILE, addition, "a")
-        left_out = f", which {IGNORE_FILE} leaves out of the source"
-    click.echo(f"wrote {path}{left_out}")
+        note = f"; {IGNORE_FILE} excludes it from the source"
+    click.echo(f"wrote {path}{note}")
 
 
-def _show(draft: Draft, output: Path, to_fill_in: Sequence[str]) -> None:
+def _print_draft(draft: Draft, output: Path, to_fill_in: Sequence[str]) -> None:
     from smdp_launch.catalog.frameworks import TITLES
-    from smdp_launch.jobfile.yaml.text import written
+    from smdp_launch.jobfile.yaml.text import to_yaml
 
     build = draft.choice.build
     click.echo(f"wrote {output}")
-    click.echo(f"  script     {written(draft.entry)} in {written(draft.source)}")
+    click.echo(f"  script     {to_yaml(draft.entry)} in {to_yaml(draft.source)}")
     click.echo(f"  framework  {TITLES[build.framework]} {build.version}: {draft.choice.reason}")
-    told = [f"{one} ({written(draft.local[one])} here)" if one in draft.local else one for one in draft.channels]
-    click.echo(f"  channels   {', '.join(told)}")
+    channels = [f"{one} (local: {to_yaml(draft.local[one])})" if one in draft.local else one for one in draft.channels]
+    click.echo(f"  channels   {', '.join(channels)}")
     click.echo(f"  to fill in {', '.join(to_fill_in)}")
     for note in draft.notes:
         click.echo(f"note: {note}", err=True)
 
 
-def _show_next(draft: Draft, output: Path) -> None:
-    """The file was checked already; with data for every channel it can run here."""
-    runs_here = all(one in draft.local for one in draft.channels)
-    arguments = ["launch", str(output), "--local"] if runs_here else ["plan", str(output)]
+def _print_next(draft: Draft, output: Path) -> None:
+    """Suggest a local run if every channel has local data, else the plan."""
+    can_run = all(one in draft.local for one in draft.channels)
+    arguments = ["launch", str(output), "--local"] if can_run else ["plan", str(output)]
     click.echo(f"next: {shlex.join(['smdp-launch', *arguments])}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from smdp_launch.cli.shared import options
 from smdp_launch.cli.shared.groups import Group
 
 
@@ -17,7 +18,8 @@ def _folder(user: bool) -> Path:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _environment_problems() -> Iterator[None]:
+    """Raise an error of the local cloud as EnvironmentProblem."""
     from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.localcloud.client.connect import LocalCloudError
 
@@ -27,44 +29,46 @@ def _told() -> Iterator[None]:
         raise EnvironmentProblem(str(error)) from error
 
 
-_user = click.option("--user", is_flag=True, help="The one that your folders share, not this folder's.")
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md).")
+_user = click.option("--user", is_flag=True, help="Use the local cloud that all your folders share.")
 
 
-@click.group("local", cls=Group, short_help="Keep a local cloud up for other tools: up, down, status.")
+@click.group("local", cls=Group)
 def command() -> None:
-    """Keep this machine's local cloud up between commands, so that any AWS client can use it.
+    """Start, stop and inspect the local cloud: a server on this machine that any AWS client can use.
 
-    Which one is meant: that of SMDP_LOCAL_STATE, which `up` prints, if it is set; else that of the current folder. The
-    same holds for `launch --local` and for the jobs it started.
+    The commands use the local cloud of the folder in SMDP_LOCAL_STATE, which `up` exports. If the variable is not set,
+    they use the local cloud of the current folder. `launch --local` and the jobs that it starts do the same.
     """
 
 
-@command.command("up", short_help="Start it, and print what other tools need.")
+@command.command("up", short_help="Start the local cloud, and print its settings for other tools.")
 @_user
-@_json
+@options.json_document
 def up(user: bool, as_json: bool) -> None:
-    """Start the local cloud unless it runs, and leave it up until `smdp-launch local down`.
+    """Start the local cloud, if it does not run yet. It runs until `smdp-launch local down`.
 
-    Standard output is shell commands alone: eval "$(smdp-launch local up)" points every AWS client of the shell to it.
-    """
-    from smdp_launch.cli.render.local import show_document, show_up
+    The command prints shell commands on standard output. To make every AWS client of the shell use the local cloud:
+
+    \b
+    eval "$(smdp-launch local up)"
+    """  # noqa: D301 - click reads \b as "keep the line breaks of this paragraph"
+    from smdp_launch.cli.render.local import print_json, print_up
     from smdp_launch.cli.shared.aws_settings import CommandLine, ignored_endpoints
     from smdp_launch.localcloud.client import shared
     from smdp_launch.localcloud.client.variables import variables
 
     folder = _folder(user)
     with CommandLine(os.environ) as aws:
-        with _told():
+        with _environment_problems():
             endpoint = shared.up(folder)
         warnings = [one for one in (aws.warning(), ignored_endpoints(os.environ)) if one is not None]
     if as_json:
-        show_document(shared.look(folder), keys=True, warnings=warnings)
+        print_json(shared.status(folder), with_keys=True, warnings=warnings)
     else:
-        show_up(endpoint, variables(endpoint, os.environ), user, warnings)
+        print_up(endpoint, variables(endpoint, os.environ), user, warnings)
 
 
-@command.command("down", short_help="End it, and its jobs with it.")
+@command.command("down", short_help="Stop the local cloud and its jobs.")
 @_user
 @click.option(
     "--grace",
@@ -72,36 +76,36 @@ def up(user: bool, as_json: bool) -> None:
     metavar="SECONDS",
     default=10.0,
     show_default=True,
-    help="What scripts get between SIGTERM and SIGKILL.",
+    help="Seconds that scripts have between SIGTERM and SIGKILL.",
 )
-@_json
+@options.json_document
 def down(user: bool, grace: float, as_json: bool) -> None:
-    """Stop the jobs of the local cloud, and end it. Buckets, logs and models stay on disk."""
-    from smdp_launch.cli.render.local import show_document, show_down
+    """Stop the local cloud and its jobs. Buckets, logs and models remain on disk."""
+    from smdp_launch.cli.render.local import print_down, print_json
     from smdp_launch.jobs.records.local_clouds import named_folder
     from smdp_launch.localcloud.client import shared
 
     folder = _folder(user)
-    with _told():
-        before = shared.look(folder)
+    with _environment_problems():
+        before = shared.status(folder)
         stopped = shared.down(folder, grace=grace)
     if as_json:
-        show_document(shared.look(folder), stopped)
+        print_json(shared.status(folder), stopped)
     else:
-        show_down(before, stopped, user, named_folder())
+        print_down(before, stopped, user, named_folder())
 
 
-@command.command("status", short_help="Whether it is up, where, and what runs in it.")
+@command.command("status", short_help="Show the local cloud's status and jobs.")
 @_user
-@_json
+@options.json_document
 def status(user: bool, as_json: bool) -> None:
-    """Tell whether the local cloud is up, where, and which jobs run in it. Starts nothing."""
-    from smdp_launch.cli.render.local import show_document, show_status
+    """Show whether the local cloud runs, its address, and its running jobs."""
+    from smdp_launch.cli.render.local import print_json, print_status
     from smdp_launch.localcloud.client import shared
 
-    with _told():
-        standing = shared.look(_folder(user))
+    with _environment_problems():
+        cloud = shared.status(_folder(user))
     if as_json:
-        show_document(standing)
+        print_json(cloud)
     else:
-        show_status(standing, user)
+        print_status(cloud, user)

@@ -1,33 +1,33 @@
 from __future__ import annotations
 
-import secrets
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from smdp_launch.cli.shared import options
+from smdp_launch.cli.shared.checking import check
 
 if TYPE_CHECKING:
     from smdp_launch.errors import ExitCode
     from smdp_launch.planning.plan import Plan
 
 
-@click.command("preflight", short_help="Ask AWS what would stand in a launch's way.")
+@click.command("preflight")
 @options.job_file
 @options.settings
 @options.ignore
-@click.option("--json", "as_json", is_flag=True, help="The checks as one JSON document (docs/json.md).")
+@options.json_document
 def command(job_file: Path, settings: tuple[str, ...], ignore: tuple[str, ...], as_json: bool) -> ExitCode:
-    """Check the AWS account for JOBFILE (default ./job.yaml): identity, role, buckets, image, data, quota, network,
-    and what the role may do.
+    """Check your AWS account for a launch of JOBFILE (default: job.yaml): identity, role, buckets, image, data, quota,
+    network and the role's permissions.
 
-    Nothing is made or changed. `launch` itself asks the first four before it uploads anything. Exit code 0 if nothing
-    stands in the way, 6 if something does.
+    The command creates and changes nothing. `launch` itself makes the first four checks before it uploads anything.
+    The exit code is 0 if all checks pass, and 6 if one fails.
     """
-    from smdp_launch.cli.render.diagnostics import show_diagnostics
-    from smdp_launch.cli.render.preflight import show_document, show_preflight
+    from smdp_launch.cli.render.diagnostics import print_diagnostics
+    from smdp_launch.cli.render.preflight import print_json, print_preflight
+    from smdp_launch.cli.render.terminal.bars import busy
     from smdp_launch.errors import ExitCode, JobFileRefused
     from smdp_launch.jobs.preflight.run import preflight
     from smdp_launch.jobs.service.clients import connect_aws
@@ -36,27 +36,27 @@ def command(job_file: Path, settings: tuple[str, ...], ignore: tuple[str, ...], 
         plan = _plan(job_file, settings)
     except JobFileRefused as refused:
         if as_json:
-            show_document(None, refused.diagnostics)
+            print_json(None, refused.diagnostics)
         raise
-    done = preflight(connect_aws(plan.spec.region), plan, ignore)
-    show_diagnostics(done.problems)
+    with busy("checking the AWS account"):
+        result = preflight(connect_aws(plan.spec.region), plan, ignore)
+    print_diagnostics(result.problems)
     if as_json:
-        show_document(done, done.problems)
+        print_json(result, result.problems)
     else:
-        show_preflight(plan, done)
-    return ExitCode.REFUSED if done.problems else ExitCode.OK
+        print_preflight(plan, result)
+    return ExitCode.REFUSED if result.problems else ExitCode.OK
 
 
 def _plan(job_file: Path, settings: tuple[str, ...]) -> Plan:
-    from smdp_launch.checking.job import check_job, require_launchable
     from smdp_launch.planning.prepare import make_plan
     from smdp_launch.planning.saved import is_saved_plan, load
 
     if is_saved_plan(job_file):
         if settings:
-            raise click.UsageError("a saved plan is checked as it is: give the job file with --set")
+            raise click.UsageError("a saved plan cannot be changed: pass the job file instead")
         return load(job_file)
-    checked = check_job(job_file, settings=settings)
-    plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16))
-    require_launchable(checked)
+    checked = check(job_file, settings=settings)
+    plan = make_plan(checked)
+    checked.require_launchable()
     return plan

@@ -11,12 +11,13 @@ import click
 
 from smdp_launch.catalog.faults import GRACE
 from smdp_launch.cli.shared import options
+from smdp_launch.cli.shared.checking import check
 from smdp_launch.cli.shared.groups import Group
-from smdp_launch.cli.shared.local_runs import cloud_for, local_flags, local_request, plan_here, run_here
+from smdp_launch.cli.shared.local_runs import local_cloud_for, local_options, local_plan, local_request, local_run_of
 
 if TYPE_CHECKING:
     from smdp_launch.catalog.faults import Kind, Place
-    from smdp_launch.cli.render.launch import Followed
+    from smdp_launch.cli.render.job.launch import FollowResult
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.service.clients import Clients
     from smdp_launch.planning.plan import LocalRun, Plan
@@ -28,13 +29,13 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class _Seconds(click.FloatRange):
-    """Finite ones; click takes `nan` for a number of any range."""
+    """A finite number: click accepts `nan` in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found: float = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        seconds: float = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
             self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return found
+        return seconds
 
 
 _SECONDS = _Seconds(min=0, max=86400)
@@ -51,7 +52,7 @@ def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place:
         raise click.BadParameter(str(error)) from error
 
 
-def _together(*decorators: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+def _combined(*decorators: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
     def add(command: _Command) -> _Command:
         for one in reversed(decorators):
             command = one(command)
@@ -60,150 +61,167 @@ def _together(*decorators: Callable[[_Command], _Command]) -> Callable[[_Command
     return add
 
 
-def _lasts(default: float, text: str) -> Callable[[_Command], _Command]:
+def _duration(default: float, text: str) -> Callable[[_Command], _Command]:
     return click.option(
         "--for", "seconds", metavar="SECONDS", type=_SECONDS, default=default, show_default=True, help=text
     )
 
 
-_job = _together(options.job_file, options.settings)
-_when = _together(
-    click.option("--after", metavar="SECONDS", type=_SECONDS, help="Strike so long after training has begun."),
+_job = _combined(options.job_file, options.settings)
+_when = _combined(
+    click.option(
+        "--after", metavar="SECONDS", type=_SECONDS, help="Inject the fault this many seconds after training starts."
+    ),
     click.option(
         "--at",
         metavar="[HOST:RANK][@STEP]",
         callback=_place,
-        help="Whom to strike, and once which step is reported, such as algo-2:3@120.",
+        help="Inject the fault into this rank, at this reported step, such as algo-2:3@120.",
     ),
 )
-_here = _together(
-    local_flags(),
+_run_options = _combined(
+    local_options,
     click.option(
-        "--json", "as_json", is_flag=True, help="What happens as JSON documents, one a line, the last of which tells."
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print events as JSON, one a line, and the report last (docs/reference/json.md).",
     ),
     click.option(
         "--report",
         "page",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE.html",
-        help="Also write the report as a page for a browser, in place of what FILE held.",
+        help="Also write the report to this file as an HTML page. Overwrites the file.",
     ),
 )
 
 
-@click.group("rehearse", cls=Group, short_help="Try here how a job meets a fault: spot, kill, throttle and others.")
+@click.group("rehearse", cls=Group)
 def command() -> None:
-    """Run a job on this machine, have a fault happen to it, and say whether it came through.
+    """Run a job locally, inject a fault, and report whether the job survives it (a rehearsal).
 
-    The local cloud does to the job what the platform would. The exit code is 0 if the job came through and 15 if it did
-    not, or if the job never met the fault (INCONCLUSIVE); what was seen is printed in every case.
+    The local cloud injects the fault as it would happen on SageMaker. The exit code is 0 if the job passes, and 15 if
+    it fails or if the fault was never injected (INCONCLUSIVE). The command prints a report in every case.
     """
 
 
-@command.command("spot", short_help="Its spot instances are taken away, and come back.")
+@command.command("spot", short_help="Interrupt the spot instances and restart them.")
 @_job
 @_when
-@_lasts(5, "Seconds until there is capacity again.")
+@_duration(5, "Seconds until there is capacity again.")
 @click.option(
     "--grace",
+    metavar="SECONDS",
     type=_Seconds(min=0, max=GRACE),
     default=GRACE,
     show_default=True,
     help="Seconds from SIGTERM to SIGKILL; 0: no notice.",
 )
-@_here
-def spot(grace: float, **given: Any) -> int:
-    """Interrupt JOBFILE (default ./job.yaml) as AWS interrupts spot training, and bring it back.
+@_run_options
+def spot(grace: float, **values: Any) -> int:
+    """Interrupt JOBFILE (default: job.yaml) as AWS interrupts spot training, and restart it.
 
-    All hosts get SIGTERM, the grace, and SIGKILL. New hosts start with the checkpoints that had reached S3. The job
-    comes through if it goes on from them and completes. It is struck when a checkpoint is kept, unless --after or
-    --at @STEP say otherwise.
+    All hosts get SIGTERM and, after the grace period, SIGKILL. New hosts start with the checkpoints that are in S3. The
+    job passes if it resumes from the checkpoints and completes.
+
+    By default, the fault is injected when a checkpoint has been uploaded. --after and --at @STEP override this.
     """
-    return _rehearse("spot", grace=grace, **given)
+    return _rehearse("spot", grace=grace, **values)
 
 
-@command.command("resume", short_help="It is stopped, and a new job goes on from its checkpoints.")
+@command.command("resume", short_help="Stop the job, and resume it as a new job.")
 @_job
 @_when
-@_here
-def resume(**given: Any) -> int:
-    """Stop JOBFILE (default ./job.yaml) on its way, and go on as `smdp-launch resume` does.
+@_run_options
+def resume(**values: Any) -> int:
+    """Stop JOBFILE (default: job.yaml) while it trains, and resume it as `smdp-launch resume` does.
 
-    The job comes through if the new one goes on from its checkpoints and completes. It is stopped when a checkpoint is
-    kept, unless --after or --at @STEP say otherwise.
+    The job passes if the new job resumes from the checkpoints and completes.
+
+    By default, the job is stopped when a checkpoint has been uploaded. --after and --at @STEP override this.
     """
-    return _rehearse("resume", seconds=0.0, grace=GRACE, **given)
+    return _rehearse("resume", seconds=0.0, grace=GRACE, **values)
 
 
-@command.command("kill", short_help="A worker is killed.")
+@command.command("kill", short_help="Kill a worker.")
 @_job
 @_when
 @click.option(
-    "--within", type=_SECONDS, default=60, show_default=True, help="Seconds in which the job must have ended."
+    "--within",
+    metavar="SECONDS",
+    type=_SECONDS,
+    default=60,
+    show_default=True,
+    help="Seconds within which the job must end.",
 )
-@_here
-def kill(within: float, **given: Any) -> int:
-    """Kill a worker of JOBFILE (default ./job.yaml), as the system does when memory runs out.
+@_run_options
+def kill(within: float, **values: Any) -> int:
+    """Kill a worker of JOBFILE (default: job.yaml), as the system does when memory runs out.
 
-    The job comes through if it ends at once and its FailureReason names the rank: what hangs instead is paid for. The
-    last rank is struck at the first step that is reported, unless --after or --at say otherwise.
+    The job passes if it fails promptly and its FailureReason names the rank: a job that hangs costs money.
+
+    By default, the last rank is killed at the first reported step. --after and --at override this.
     """
-    return _rehearse("kill", within=within, seconds=0.0, **given)
+    return _rehearse("kill", within=within, seconds=0.0, **values)
 
 
-@command.command("slow", short_help="A worker stands still for a while.")
+@command.command("slow", short_help="Pause a worker for some seconds.")
 @_job
 @_when
-@_lasts(10, "Seconds that it stands still.")
-@_here
-def slow(**given: Any) -> int:
-    """Have a worker of JOBFILE (default ./job.yaml) stand still, as with a slow disk or a busy neighbour.
+@_duration(10, "Seconds that the worker is paused.")
+@_run_options
+def slow(**values: Any) -> int:
+    """Pause a worker of JOBFILE (default: job.yaml), as a slow disk or a busy neighbour does.
 
-    The job comes through if the others name the rank and it goes on and completes. The last rank is struck at the first
-    step that is reported, unless --after or --at say otherwise.
+    The job passes if the other workers report the rank, and the job continues and completes.
+
+    By default, the last rank is paused at the first reported step. --after and --at override this.
     """
-    return _rehearse("slow", **given)
+    return _rehearse("slow", **values)
 
 
-@command.command("late", short_help="A host starts later than the others.")
+@command.command("late", short_help="Start a host later than the others.")
 @_job
-@click.option("--at", metavar="HOST", callback=_place, help="Which host, such as algo-1; the last by default.")
-@_lasts(20, "Seconds that it is late.")
-@_here
-def late(**given: Any) -> int:
-    """Start a host of JOBFILE (default ./job.yaml) later than the others, as one whose image takes longer to come.
+@click.option("--at", metavar="HOST", callback=_place, help="The host, such as algo-1. Default: the last one.")
+@_duration(20, "Seconds that the host is late.")
+@_run_options
+def late(**values: Any) -> int:
+    """Start a host of JOBFILE (default: job.yaml) later than the others, as with a slow download of its image.
 
-    The job comes through if the others wait for it and it completes.
+    The job passes if the other hosts wait and the job completes.
     """
-    return _rehearse("late", after=None, **given)
+    return _rehearse("late", after=None, **values)
 
 
-@command.command("throttle", short_help="AWS answers that it is asked too often.")
-@_job
-@_when
-@_lasts(20, "Seconds for which calls are refused.")
-@_here
-def throttle(**given: Any) -> int:
-    """Have AWS refuse three of four calls of JOBFILE (default ./job.yaml), its script's and the follower's.
-
-    The job comes through if it completes: its script asks again. It begins at the first step that is reported, unless
-    --after or --at @STEP say otherwise.
-    """
-    return _rehearse("throttle", **given)
-
-
-@command.command("expire", short_help="Credentials expire while the job runs.")
+@command.command("throttle", short_help="Throttle the AWS calls of the job.")
 @_job
 @_when
-@_lasts(20, "Seconds until there are new credentials for who follows the job.")
-@_here
-def expire(**given: Any) -> int:
-    """Have credentials expire while JOBFILE (default ./job.yaml) runs: the follower's, and those of the job's role.
+@_duration(20, "Seconds for which calls are refused.")
+@_run_options
+def throttle(**values: Any) -> int:
+    """Refuse three of four AWS calls of JOBFILE (default: job.yaml): calls of its script and of the command line.
 
-    The job comes through if it completes: its script's AWS clients ask for the role's new credentials, and do not keep
-    the first. It begins at the first step that is reported, unless --after or --at @STEP say otherwise.
+    The job passes if it completes: its script must retry.
+
+    By default, throttling starts at the first reported step. --after and --at @STEP override this.
     """
-    return _rehearse("expire", **given)
+    return _rehearse("throttle", **values)
+
+
+@command.command("expire", short_help="Expire the credentials while the job runs.")
+@_job
+@_when
+@_duration(20, "Seconds until the command line gets new credentials.")
+@_run_options
+def expire(**values: Any) -> int:
+    """Expire the credentials while JOBFILE (default: job.yaml) runs: those of the command line and of the job's role.
+
+    The job passes if it completes: the AWS clients of its script must get the role's new credentials.
+
+    By default, the credentials expire at the first reported step. --after and --at @STEP override this.
+    """
+    return _rehearse("expire", **values)
 
 
 def _rehearse(
@@ -218,120 +236,121 @@ def _rehearse(
     page: Path | None,
     grace: float = 0.0,
     within: float = 0.0,
-    **flags: Any,
+    **local_values: Any,
 ) -> ExitCode:
     from smdp_launch.catalog.faults import Fault
-    from smdp_launch.checking.job import check_job
-    from smdp_launch.cli.render.diagnostics import show_diagnostics
+    from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.rehearsals.rehearsal import Rehearsal
 
     if kind == "late" and (at.rank is not None or at.step is not None):
-        raise click.BadParameter("a host is late at the start: name the host alone, such as algo-2", param_hint="--at")
+        raise click.BadParameter("a host is late at its start: pass a host alone, such as algo-2", param_hint="--at")
     if kind not in ("kill", "slow", "late") and (at.host is not None or at.rank is not None):
-        raise click.BadParameter(f"{kind} strikes no single host: name a step alone, such as @120", param_hint="--at")
+        raise click.BadParameter(f"{kind} affects all hosts: pass a step alone, such as @120", param_hint="--at")
     if after is not None and at.step is not None:
-        raise click.UsageError("--after and a step in --at are two moments: give one of them")
+        raise click.UsageError("--after and a step in --at exclude each other: pass one of them")
     if page is not None:
         page = page.resolve()
         _require_writable(page)
-    asked = local_request(flags)._replace(rehearses=kind)
-    checked = check_job(job_file, asked, settings=settings)
+    request = local_request(local_values)._replace(rehearses=kind)
+    checked = check(job_file, request, settings=settings)
     checked.require()
-    show_diagnostics(checked.diagnostics)
-    run = run_here(checked, asked)
+    print_diagnostics(checked.diagnostics)
+    run = local_run_of(checked, request)
     if kind == "late" and run.hosts == 1:
-        raise click.UsageError("a single host has nobody that waits for it: give --hosts 2")
+        raise click.UsageError("a late host needs another host that waits for it: add --hosts 2")
     victim = _victim(at, run)
     fault = Fault(kind, victim.host, victim.rank, at.step, after, seconds, grace)
-    return _run(plan_here(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json, page)
+    return _run(local_plan(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json, page)
 
 
 def _require_writable(page: Path) -> None:
-    """Before the job runs, so that nobody waits for a report that cannot be written."""
+    """Check before the job runs whether the report can be written."""
     from smdp_launch.errors import EnvironmentProblem
 
     if page.exists() and not page.is_file():
-        raise EnvironmentProblem(f"{page} is no file that a report could replace")
+        raise EnvironmentProblem(f"{page} exists and is not a regular file: pass another --report")
     if not os.access(page.parent, os.W_OK | os.X_OK):
-        raise EnvironmentProblem(f"{page} cannot be written: there is no folder {page.parent} that you may write to")
+        raise EnvironmentProblem(f"{page} cannot be written: {page.parent} does not exist or is not writable")
 
 
 def _victim(at: Place, run: LocalRun) -> Rank:
-    from smdp_launch.planning.faults import victim
+    from smdp_launch.planning.faults import target_rank
 
     try:
-        return victim(at, run.hosts, run.workers_per_host)
+        return target_rank(at, run.hosts, run.workers_per_host)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--at") from error
 
 
 def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = None) -> ExitCode:
     from smdp_launch import __version__
-    from smdp_launch.cli.render.events import EventView
-    from smdp_launch.cli.render.rehearse import show_fault
-    from smdp_launch.cli.shared.following import submit_and_follow
+    from smdp_launch.cli.render.job.events import EventView
+    from smdp_launch.cli.render.rehearse import print_fault
+    from smdp_launch.cli.shared.follow_session import submit_and_follow
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.history import LOCAL
     from smdp_launch.rehearsals.report import report
 
     if not as_json:
-        show_fault(plan, rehearsal.fault)
-    with cloud_for(plan) as clients:
+        print_fault(plan, rehearsal.fault)
+    with local_cloud_for(plan) as clients:
         events = EventView(plan.job, LOCAL, created=True) if as_json else None
-        followed = submit_and_follow(clients, plan, events, rehearsal)
-        if followed is not None and rehearsal.fault.kind == "resume":
-            followed = _resume(clients, plan.job, followed, rehearsal, as_json)
-    if followed is None:
+        result = submit_and_follow(clients, plan, events, rehearsal)
+        if result is not None and rehearsal.fault.kind == "resume":
+            result = _resume(clients, plan.job, result, rehearsal, as_json)
+    if result is None:
         return ExitCode.INTERRUPTED
-    _tell(report(plan, rehearsal, __version__), as_json, page)
+    _print_report(report(plan, rehearsal, __version__), as_json, page)
     return ExitCode.OK if rehearsal.verdict().passed else ExitCode.REHEARSAL_FAILED
 
 
-def _resume(clients: Clients, old: str, cut_off: Followed, rehearsal: Rehearsal, as_json: bool) -> Followed | None:
-    """Go on from the checkpoints of a job that was stopped; None if the person left the new one."""
-    from smdp_launch.cli.render import resume as render
-    from smdp_launch.cli.render.events import EventView, show_resumption
-    from smdp_launch.cli.render.follow import Shape
-    from smdp_launch.cli.shared.following import Answer, Following, follow_here, interrupts_held
+def _resume(
+    clients: Clients, old: str, stopped: FollowResult, rehearsal: Rehearsal, as_json: bool
+) -> FollowResult | None:
+    """Continue a stopped job as a new job from its checkpoints. None if the user detached from the new job."""
+    from smdp_launch.cli.render.job import resume as render
+    from smdp_launch.cli.render.job.events import EventView, print_resumption
+    from smdp_launch.cli.render.job.follow import JobLayout
+    from smdp_launch.cli.shared.follow_session import Answer, FollowSession, follow_local, interrupts_deferred
     from smdp_launch.errors import Refused
     from smdp_launch.jobs.records.history import LOCAL
     from smdp_launch.jobs.resume import prepare, resume
 
-    if cut_off.outcome.status != "Stopped" or not rehearsal.has_told("job_stopped"):
-        return cut_off
+    if stopped.outcome.status != "Stopped" or not rehearsal.has_reported("job_stopped"):
+        return stopped
     try:
         prepared = prepare(clients, old)
     except Refused as error:
         rehearsal.refused = str(error)
-        return cut_off
+        return stopped
     if as_json:
-        show_resumption(prepared)
+        print_resumption(prepared)
     else:
-        render.show_resumption(prepared, LOCAL)
-    with interrupts_held(clients):
+        render.print_resumption(prepared, LOCAL)
+    with interrupts_deferred(clients):
         resume(clients, prepared, LOCAL)
         events = EventView(prepared.job, LOCAL, created=True) if as_json else None
-        shape = Shape.of_description(prepared.old)
-        return follow_here(Following(clients, prepared.job, shape, Answer.STOP, events=events, watch=rehearsal))
+        layout = JobLayout.of_description(prepared.old)
+        return follow_local(FollowSession(clients, prepared.job, layout, Answer.STOP, events=events, watch=rehearsal))
 
 
-def _tell(told: Report, as_json: bool, page: Path | None) -> None:
-    """The report to whoever waits for it, and to the plans of the same job."""
-    from smdp_launch.cli.render.next import command_for, say_next
-    from smdp_launch.cli.render.plots.rehearsal_page import page as rendered
-    from smdp_launch.cli.render.rehearse import show_verdict
-    from smdp_launch.rehearsals.saved import remember_rehearsal, write_whole
+def _print_report(report: Report, as_json: bool, page: Path | None) -> None:
+    """Print the report, write its page, and save it for later plans of the same job."""
+    from smdp_launch.cli.render.next_step import command_for, print_next
+    from smdp_launch.cli.render.plots.rehearsal_page import html_page
+    from smdp_launch.cli.render.rehearse import print_verdict
+    from smdp_launch.rehearsals.saved import replace_file, save_report
 
     try:
-        show_verdict(told, page, as_json=as_json)
-    finally:  # whoever read the terminal may have gone
-        if told.verdict != "INCONCLUSIVE":
-            remember_rehearsal(told)
+        print_verdict(report, page, as_json=as_json)
+    finally:  # even if the reader of the output has exited
+        if report.verdict != "INCONCLUSIVE":
+            save_report(report)
         if page is not None:
-            write_whole(page, rendered(told))
+            replace_file(page, html_page(report))
     if not as_json:
-        again = command_for(f"rehearse {told.fault.kind}", told.plan.job_file)
-        if told.verdict == "INCONCLUSIVE":
-            say_next(f"name a moment that comes, such as {again} --after 5")
+        again = command_for(f"rehearse {report.fault.kind}", report.plan.job_file)
+        if report.verdict == "INCONCLUSIVE":
+            print_next(f"inject the fault earlier, such as with: {again} --after 5")
         else:
-            say_next(command_for("plan", told.plan.job_file) if told.passed else f"mend it, then: {again}")
+            print_next(command_for("plan", report.plan.job_file) if report.passed else f"fix the cause, then: {again}")

@@ -10,60 +10,60 @@ if TYPE_CHECKING:
     from smdp_launch.errors import ExitCode
 
 
-@click.command("resume", short_help="Go on from the checkpoints of a job that was cut off.")
+@click.command("resume")
 @options.job_name
-@click.option("--detach", "-d", is_flag=True, help="Launch it and leave it: `follow` shows it later.")
-@click.option("--dry-run", is_flag=True, help="Show what would be launched and stop.")
-@click.option("--yes", "-y", is_flag=True, help="Launch without asking.")
+@options.detach
+@click.option("--dry-run", is_flag=True, help="Show the new job and exit.")
+@options.yes
 @options.region
-@options.events
+@options.json_events
 def command(name: str | None, detach: bool, dry_run: bool, yes: bool, region: str | None, as_json: bool) -> ExitCode:
-    """Launch job NAME (default: `latest`) once more, from its request and its checkpoints.
+    """Launch a new job that continues job NAME (default: the latest) from its checkpoints.
 
-    The new job has a name of its own and the old one's checkpoint location, data, source archive and limits. One that
-    has completed, still runs, has left no checkpoints or was resumed before is refused.
+    The new job has a new name and the old job's checkpoint location, data, source archive and limits. The command
+    refuses a job that completed, still runs, has no checkpoints, or was resumed before.
     """
     from smdp_launch.api import attach
-    from smdp_launch.cli.render import events
-    from smdp_launch.cli.render.follow import Shape
-    from smdp_launch.cli.render.launch import show_detached, show_end
-    from smdp_launch.cli.render.next import command_for_job, say_next
-    from smdp_launch.cli.render.resume import show_resumption
-    from smdp_launch.cli.render.terminal.waiting import show_waiting
-    from smdp_launch.cli.shared.confirming import confirm
-    from smdp_launch.cli.shared.following import Answer, Following, interrupts_held
+    from smdp_launch.cli.render.job import events
+    from smdp_launch.cli.render.job.follow import JobLayout
+    from smdp_launch.cli.render.job.launch import print_detached, print_end
+    from smdp_launch.cli.render.job.resume import print_resumption
+    from smdp_launch.cli.render.next_step import command_for_job, print_next
+    from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.cli.shared.confirmation import confirm
+    from smdp_launch.cli.shared.follow_session import Answer, FollowSession, interrupts_deferred
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.records.history import LOCAL
     from smdp_launch.jobs.resume import prepare, resume
 
     old = attach(name, region=region)
-    old.tell = show_waiting
-    with old.reached() as clients:
+    old.on_waiting = print_retry
+    with old.connected() as clients:
         prepared = prepare(clients, old.name)
         if as_json:
-            events.show_resumption(prepared)
+            events.print_resumption(prepared)
         else:
-            show_resumption(prepared, old.where)
+            print_resumption(prepared, old.where)
         if dry_run:
             if not as_json:
-                say_next(command_for_job("resume", old.name, old.region))
+                print_next(command_for_job("resume", old.name, old.region))
             return ExitCode.OK
         if old.where != LOCAL:
             confirm(yes, ask=not as_json)
-        with interrupts_held(clients):
+        with interrupts_deferred(clients):
             resume(clients, prepared, old.where)
             job = old.named(prepared.job)
             if detach:
                 if as_json:
-                    events.show_job(job.name, job.where)
+                    events.print_job(job.name, job.where)
                 else:
-                    show_detached(job.name)
+                    print_detached(job.name)
                 return ExitCode.OK
-            shape = Shape.of_description(prepared.old)
+            layout = JobLayout.of_description(prepared.old)
             view = events.EventView(job.name, job.where, created=True) if as_json else None
-            followed = Following(clients, job.name, shape, Answer.STOP, events=view).run()
-    if followed is None:
+            result = FollowSession(clients, job.name, layout, Answer.STOP, events=view).run()
+    if result is None:
         return ExitCode.INTERRUPTED
     if not as_json:
-        show_end(job.name, job.region, followed)
-    return followed.outcome.exit_code
+        print_end(job.name, job.region, result)
+    return result.outcome.exit_code

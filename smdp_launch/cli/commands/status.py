@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
+from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.shared import options
 
 if TYPE_CHECKING:
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from smdp_launch.jobs.status.description import Description
 
 
-@click.command("status", short_help="Tell how far a job is.")
+@click.command("status")
 @options.job_name
 @options.region
-@click.option("--json", "as_json", is_flag=True, help="The same as one JSON document (docs/json.md).")
+@options.json_document
 def command(name: str | None, region: str | None, as_json: bool) -> None:
-    """Tell what job NAME (default: `latest`) does, how long each step took, how it ended.
+    """Show the status of job NAME (default: the latest): its current step, the time of each step, and its outcome.
 
-    The exit code is 0 however it ended: `follow` has the codes of the endings.
+    The exit code is 0 for every outcome: use `follow` for an exit code that says how the job ended.
     """
     from smdp_launch.api import attach
-    from smdp_launch.cli.render.status import as_document, show_status
-    from smdp_launch.cli.render.terminal.waiting import show_waiting
+    from smdp_launch.cli.render.job.status import print_status, status_json
+    from smdp_launch.cli.render.terminal.retries import print_retry
 
     job = attach(name, region=region)
-    job.tell = show_waiting
-    with job.reached():  # once for both: a local cloud is not started again
-        found = job.describe()
-        kept = _kept(job, found)
+    job.on_waiting = print_retry
+    with job.connected():  # one connection for both calls: a local cloud starts only once
+        description = job.describe()
+        checkpoints = _checkpoints(job, description)
     if as_json:
-        click.echo(json.dumps(as_document(job, found, kept), indent=2, ensure_ascii=False))
+        print_document(status_json(job, description, checkpoints))
     else:
-        show_status(job, found, kept)
+        print_status(job, description, checkpoints)
 
 
-def _kept(job: Job, found: Description) -> Checkpoints | SmdpError | None:
-    """Or why nobody knows: the status is told all the same."""
+def _checkpoints(job: Job, description: Description) -> Checkpoints | SmdpError | None:
+    """The checkpoints, or the error: the status is shown without them."""
     from smdp_launch.errors import SmdpError
 
     try:
-        return job.checkpoints(found)
+        return job.checkpoints(description)
     except SmdpError as error:
         return error

@@ -1,29 +1,28 @@
 from __future__ import annotations
 
-import json
-
 import click
 
+from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.shared import options
 
 
-@click.command("stop", short_help="Stop a job.")
+@click.command("stop")
 @options.job_name
 @options.region
-@click.option("--json", "as_json", is_flag=True, help="Its status then as one JSON document (docs/json.md).")
+@options.json_document
 def command(name: str | None, region: str | None, as_json: bool) -> None:
-    """Ask the service to stop job NAME (default: `latest`).
+    """Stop job NAME (default: the latest).
 
-    Its script gets SIGTERM and 120 s to save what it needs. A job that has ended is left as it is.
+    The training script gets SIGTERM and has 120 s to save its state. The command does nothing to a job that has ended.
     """
     from smdp_launch.api import attach
-    from smdp_launch.cli.render.status import show_stopped, stopped_document
-    from smdp_launch.cli.render.terminal.waiting import show_waiting
+    from smdp_launch.cli.render.job.status import print_stopped, stopped_json
+    from smdp_launch.cli.render.terminal.retries import print_retry
 
     job = attach(name, region=region)
-    job.tell = show_waiting
+    job.on_waiting = print_retry
     status = job.stop()
     if as_json:
-        click.echo(json.dumps(stopped_document(job, status), indent=2))
+        print_document(stopped_json(job, status))
     else:
-        show_stopped(job, status, job.describe())
+        print_stopped(job, status, job.describe())

@@ -1,0 +1,1 @@
+"""Output of the command line, as text and as JSON."""

@@ -1,32 +1,34 @@
-"""The catalogue's lists: columns for a person, one document for a program."""
+"""The lists of the catalogue, for a person and for a program."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import click
 from rich.text import Text
 
 from smdp_launch.catalog.frameworks import TITLES
 from smdp_launch.catalog.listing import Listing, Row
-from smdp_launch.cli.render.next import say_next
+from smdp_launch.cli.render.json_output import print_document
+from smdp_launch.cli.render.next_step import print_next
 from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.table import Column, print_table
 from smdp_launch.units import count
 
-_GAP = 2
-_FROM_MEMORY = "~"
+#: Marks a value without a source.
+_UNSOURCED = "~"
 
 
-def show_json(listing: Listing) -> None:
-    click.echo(json.dumps(listing.to_json(), indent=2, ensure_ascii=False))
+def print_json(listing: Listing) -> None:
+    print_document(listing.to_json())
 
 
-def show_instances(listing: Listing) -> None:
+def print_instances(listing: Listing) -> None:
     with_region = any("offered" in row for row in listing.rows)
     last = (
-        ("here", lambda row: {True: "yes", False: "no?", None: "?"}[row["offered"]]) if with_region else ("NVMe", _nvme)
+        ("avail", lambda row: {True: "yes", False: "no?", None: "?"}[row["offered"]])
+        if with_region
+        else ("NVMe", _nvme)
     )
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("type", lambda row: row["name"]),
@@ -38,21 +40,22 @@ def show_instances(listing: Listing) -> None:
         last,
         ("policy", lambda row: row["smdistributed"] or "native"),
     ]
-    _show(listing, columns)
+    _print_listing(listing, columns)
     notes = [
-        "GB of each GPU, GiB of memory, NVMe in TB, the first CUDA for the GPU",
+        "GPU memory in GB, host memory in GiB, NVMe in TB, the oldest CUDA version for the GPU",
         "policy native: only with engine native and policy extended",
-        f"{_FROM_MEMORY} general knowledge, in no document that was read",
+        f"{_UNSOURCED} the value has no documented source",
     ]
     if with_region:
-        notes.append("here: no? by an uncertain source (--json names it); ? where no document tells")
-    notes += [f"left out: {one}" for one in listing.left_out]
-    _say(*notes)
-    say_next("smdp-launch catalog frameworks")
+        notes.append("avail: whether the region offers the type")
+        notes.append("no? by an uncertain source (see --json), ? without a documented source")
+    notes += [f"omitted: {one}" for one in listing.left_out]
+    _print_notes(*notes)
+    print_next("smdp-launch catalog frameworks")
 
 
-def show_frameworks(listing: Listing) -> None:
-    _show(
+def print_frameworks(listing: Listing) -> None:
+    _print_listing(
         listing,
         [
             ("framework", _framework),
@@ -63,42 +66,38 @@ def show_frameworks(listing: Listing) -> None:
             ("policy", lambda row: row["policy"]),
         ],
     )
-    _say("SMDDP: AWS's library in AWS's image", "native: a build of ours, in an image of yours")
-    say_next("smdp-launch catalog images --region us-east-1")
+    _print_notes("SMDDP: version of AWS's library in AWS's image", "native: engine native, in an image that you build")
+    print_next("smdp-launch catalog images --region us-east-1")
 
 
-def show_images(listing: Listing) -> None:
-    """A URI is never broken, so that it can be copied; in a terminal what it holds stands below it."""
+def print_images(listing: Listing) -> None:
+    """Print each URI on one line for copying; a terminal shows its contents on the next line."""
     console = Console(highlight=False)
     for row in listing.rows:
-        held = f"{_framework(row)}, Python {row['python']}, CUDA {row['cuda']}, SMDDP {_smddp(row)}"
+        contents = f"{_framework(row)}, Python {row['python']}, CUDA {row['cuda']}, SMDDP {_smddp(row)}"
         if console.is_terminal:
-            console.print(Text(row["uri"]), Text(f"  {held}", "cyan"), sep="\n", soft_wrap=True)
+            console.print(Text(row["uri"]), Text(f"  {contents}", "cyan"), sep="\n", soft_wrap=True)
         else:
-            console.print(Text(f"{row['uri']}  {held}"), soft_wrap=True)
-    _say(f"{count(len(listing.rows), 'image')}, checked {listing.checked}")
-    say_next("write the URI as `image:` into job.yaml, then: smdp-launch validate")
+            console.print(Text(f"{row['uri']}  {contents}"), soft_wrap=True)
+    _print_notes(f"{count(len(listing.rows), 'image')}, checked {listing.checked}")
+    print_next("write the URI as `image:` into job.yaml, then: smdp-launch validate")
 
 
-def _show(listing: Listing, columns: Sequence[tuple[str, Callable[[Row], str]]]) -> None:
-    cells = [[told(row) for _, told in columns] for row in listing.rows]
-    widths = [max(len(name), *(len(row[index]) for row in cells), 0) for index, (name, _) in enumerate(columns)]
-    console = Console(highlight=False)
-    for style, line in [("cyan", [name for name, _ in columns]), *(("", row) for row in cells)]:
-        padded = (cell.ljust(width + _GAP) for cell, width in zip(line, widths, strict=True))
-        console.print(Text("".join(padded).rstrip(), style), soft_wrap=True)
-    _say(f"{count(len(cells), 'row')}, checked {listing.checked}")
+def _print_listing(listing: Listing, columns: Sequence[tuple[str, Callable[[Row], str]]]) -> None:
+    table = [Column(title, [cell(row) for row in listing.rows]) for title, cell in columns]
+    print_table(Console(highlight=False), table)
+    _print_notes(f"{count(len(listing.rows), 'row')}, checked {listing.checked}")
 
 
 def _cell(row: Row, field: str) -> str:
-    return f"{_FROM_MEMORY if field in row['from_memory'] else ''}{row[field]}"
+    return f"{_UNSOURCED if field in row['from_memory'] else ''}{row[field]}"
 
 
 def _nvme(row: Row) -> str:
     amount = row["local_nvme_gb"]
     if not amount:
         return "?" if amount is None else "0"
-    return f"{_FROM_MEMORY if 'local_nvme_gb' in row['from_memory'] else ''}{amount / 1000:.1f}"
+    return f"{_UNSOURCED if 'local_nvme_gb' in row['from_memory'] else ''}{amount / 1000:.1f}"
 
 
 def _framework(row: Row) -> str:
@@ -107,11 +106,11 @@ def _framework(row: Row) -> str:
 
 
 def _smddp(row: Row) -> str:
-    held: Any = row["smddp"]
-    return "yes" if held is True else held or "-"
+    version: Any = row["smddp"]
+    return "yes" if version is True else version or "-"
 
 
-def _say(*lines: str) -> None:
+def _print_notes(*lines: str) -> None:
     console = Console(stderr=True, highlight=False)
     for line in lines:
         console.print(Text(line), soft_wrap=not console.is_terminal)

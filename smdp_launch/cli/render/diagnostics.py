@@ -1,4 +1,4 @@
-"""Diagnostics for a person: the excerpt of the file, the reason, the fix. Always on standard error."""
+"""Diagnostics for a person, on standard error: the excerpt of the file, the reason and the fix."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from rich.text import Text
 
 from smdp_launch.cli.render.terminal.console import Console, visible
 from smdp_launch.cli.render.terminal.rows import wrapped
-from smdp_launch.diagnostics import Diagnostic, Severity, Span, shortened, summed
+from smdp_launch.diagnostics import Diagnostic, Severity, Span, count_problems, shortened
 
-#: Nobody reads more, and a file with more is usually not what it was meant to be.
-_SHOWN = 100
+#: A file with more errors usually is no job file.
+_MOST = 100
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
 
 
-def show_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
+def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
     if not diagnostics:
         return
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(told(diagnostics, console if console.is_terminal else None))
+    console.print(diagnostics_text(diagnostics, console if console.is_terminal else None))
 
 
-def told(diagnostics: Sequence[Diagnostic], terminal: Console | None = None) -> Text:
-    """Up to a hundred, a blank line between two, and how many there are; within the width of ``terminal``."""
-    counts = summed(diagnostics).replace(", ", " and ")
-    # Notes alone count as nothing, and the first problem is worth more words than a note before it.
+def diagnostics_text(diagnostics: Sequence[Diagnostic], terminal: Console | None = None) -> Text:
+    """At most a hundred diagnostics and a summary, wrapped to the width of ``terminal``."""
+    counts = count_problems(diagnostics).replace(", ", " and ")
+    # Refer to the first error or warning, even if a note precedes it.
     first = next((one for one in diagnostics if one.severity is not Severity.NOTE), diagnostics[0]).code
     end = f"{counts}; " if counts else ""
-    end += f"smdp-launch explain {first} tells more"
+    end += f"for details: smdp-launch explain {first}"
     fixable = sum(bool(one.edits) for one in diagnostics)
     if fixable:
         end = f"{fixable} can be fixed with smdp-launch validate --fix\n{end}"
-    if len(diagnostics) > _SHOWN:
-        end += f"\nThe first {_SHOWN} are shown; smdp-launch validate --json tells all."
-    return Text("\n").join([*(_told(one, terminal) for one in diagnostics[:_SHOWN]), Text(end)])
+    if len(diagnostics) > _MOST:
+        end += f"\nonly the first {_MOST} are shown: smdp-launch validate --json prints all"
+    return Text("\n").join([*(_diagnostic_text(one, terminal) for one in diagnostics[:_MOST]), Text(end)])
 
 
-def _told(one: Diagnostic, terminal: Console | None) -> Text:
+def _diagnostic_text(one: Diagnostic, terminal: Console | None) -> Text:
     gutter = " " * (len(str(one.span.line)) if one.span else 1)
     head = Text.assemble((f"{one.severity.value}[{one.code}]", _STYLES[one.severity]), (": ", "bold"))
     text = _within(terminal, head, Text(visible(shortened(one.message)), "bold"), indent=2)
@@ -61,10 +61,10 @@ def _row(terminal: Console | None, gutter: str, title: tuple[str, str], value: s
 
 
 def _excerpt(span: Span, gutter: str, style: str, terminal: Console | None) -> Text:
-    """The line with marks under the place; cut to the terminal, where marks under a wrapped line would be astray."""
+    """The line of the file with marks below the error. A terminal gets a cut line: wrapping misplaces the marks."""
     excerpt, column = span.excerpt() if terminal is None else span.excerpt(max(20, terminal.width - len(gutter) - 5))
     source = visible(excerpt)
-    # The marks stand under the text in a terminal only if tabs are copied.
+    # Copy tabs, so that a terminal aligns the marks with the text.
     indent = "".join("\t" if char == "\t" else " " for char in source[: column - 1])
     width = max(1, min(span.end_column - span.column, len(source) + 1 - column))
     text = Text.assemble((f"{span.line} | ", "blue"), f"{source}\n")
@@ -72,7 +72,7 @@ def _excerpt(span: Span, gutter: str, style: str, terminal: Console | None) -> T
 
 
 def _within(terminal: Console | None, head: Text, body: Text, indent: int) -> Text:
-    """``head`` and ``body`` as one paragraph that ends its line, further lines of it indented."""
+    """``head`` and ``body`` as one wrapped paragraph with indented continuation lines."""
     if terminal is None:
         return head + body + Text("\n")
     first, *rest = wrapped(head + body, terminal.width)

@@ -1,4 +1,4 @@
-"""The difference that a fix makes, for a person."""
+"""The diff of a fix, for a person."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from smdp_launch.cli.render.terminal.console import Console, visible
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def show_diff(lines: Sequence[str]) -> None:
-    """On standard output, as of ``diff -u``."""
+def print_diff(lines: Sequence[str]) -> None:
+    """Print the lines of a unified diff on standard output."""
     console = Console(highlight=False, soft_wrap=True)
     for line in lines:
         console.print(Text(visible(line), _STYLES.get(line[:1], "")))

@@ -1,4 +1,4 @@
-"""How a job scales, for a person: tables, a plot, the verdict, and every assumption."""
+"""The report of ``scale`` for a person: tables, a plot, the verdict and every assumption."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from smdp_launch.cli.render.next import command_for, say_next
+from smdp_launch.cli.render.next_step import command_for, print_next
 from smdp_launch.cli.render.plots.scale_plot import lines
+from smdp_launch.cli.render.terminal.bars import QUIET, progress_on_stderr
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows, wrapped
 from smdp_launch.jobfile.model.spec import JobSpec
@@ -20,23 +21,13 @@ from smdp_launch.scaling.question import ENGINE, SCHEDULES, SMDISTRIBUTED
 from smdp_launch.scaling.report import Hosts, Report, verdicts
 from smdp_launch.scaling.verdict import Point, definition
 
-#: Seconds after which a person wants to see that something happens.
-_SILENT = 2.0
-
 
 class ModelProgress:
-    """How many questions the model has answered, on standard error, if that is a terminal and it takes its time."""
+    """A bar of the modelled points, if that takes longer than `QUIET`."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True, highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description}", style="bold"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal or console.color_system is None,
+        self._bar = progress_on_stderr(
+            TextColumn("{task.description}", style="bold"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
         )
         self._task: TaskID | None = None
         self._began = time.monotonic()
@@ -52,18 +43,18 @@ class ModelProgress:
 
     def show(self, done: int, total: int) -> None:
         if self._task is None:
-            if done == total or time.monotonic() - self._began < _SILENT:
+            if done == total or time.monotonic() - self._began < QUIET:
                 return
             self._task = self._bar.add_task("modelling", total=total)
             self._bar.start()
         self._bar.update(self._task, completed=done)
 
 
-def show_report(report: Report, spec: JobSpec, svg: Path | None) -> None:
-    """``svg`` is the file of the drawing, if there is one."""
+def print_report(report: Report, spec: JobSpec, svg: Path | None) -> None:
+    """``svg``: the file that the plot is written to."""
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
     for warning in report.warnings:
-        _say(err, Text.assemble(("warning: ", "bold yellow"), without_controls(warning)))
+        _print_wrapped(err, Text.assemble(("warning: ", "bold yellow"), without_controls(warning)))
     for one in report.hosts:
         out.print(Text(_title(one), "bold"), soft_wrap=True)
         _show_table(out, one)
@@ -71,36 +62,36 @@ def show_report(report: Report, spec: JobSpec, svg: Path | None) -> None:
         for line in lines(one, out.width if out.is_terminal else 80):
             out.print(Text(line), soft_wrap=True)
         out.print()
-        for told in verdicts(one):
-            _say(out, Text(told))
+        for verdict in verdicts(one):
+            _print_wrapped(out, Text(verdict))
         out.print()
-    _say(out, Text(definition(report.worth)))
+    _print_wrapped(out, Text(definition(report.worth)))
     if report.price_hint is not None:
-        _say(out, Text(report.price_hint))
+        _print_wrapped(out, Text(report.price_hint))
     out.print(Text("\nAssumptions", "bold"))
-    print_rows(out, [(one.name, _told(one.value, one.origin.value, one.source)) for one in report.assumptions])
+    print_rows(out, [(one.name, _assumption(one.value, one.origin.value, one.source)) for one in report.assumptions])
     out.print(Text("\nModelled, not measured.", "bold"))
     if svg is not None:
-        _say(err, Text(f"{svg} written"))
-    _say_next(report, spec)
+        _print_wrapped(err, Text(f"wrote {svg}"))
+    _print_next_plan(report, spec)
 
 
-def _say(console: Console, text: Text) -> None:
+def _print_wrapped(console: Console, text: Text) -> None:
     for line in wrapped(text, console.width) if console.is_terminal else [text]:
         console.print(line, soft_wrap=True)
 
 
-def _told(value: str, origin: str, source: str) -> str:
+def _assumption(value: str, origin: str, source: str) -> str:
     return f"{value} ({origin}{': ' if source else ''}{source})"
 
 
 def _title(one: Hosts) -> str:
     price = f", {one.hourly_usd:g} USD an hour each" if one.hourly_usd is not None else ""
-    return f"{one.instance_type}: {one.gpus} x {one.gpu} a host{price}; a step alone {_ms(one.step_s)} ms"
+    return f"{one.instance_type}: {one.gpus} x {one.gpu} a host{price}; compute {_ms(one.step_s)} ms a step"
 
 
-def _say_next(report: Report, spec: JobSpec) -> None:
-    """The plan of the first type on the most hosts that pay with the job's own engine."""
+def _print_next_plan(report: Report, spec: JobSpec) -> None:
+    """Suggest the plan of the first type on the most hosts that are worth their cost with the job's engine."""
     first = report.hosts[0]
     pays = first.stops[SMDISTRIBUTED if spec.engine == "smdistributed" else ENGINE].pays
     changed = {}
@@ -109,25 +100,25 @@ def _say_next(report: Report, spec: JobSpec) -> None:
     if pays and pays != spec.compute.instance_count:
         changed["compute.instance_count"] = str(pays)
     flags = "".join(f" --set {name}={value}" for name, value in changed.items())
-    say_next(f"{command_for('plan', report.job_file)}{flags}")
+    print_next(f"{command_for('plan', report.job_file)}{flags}")
 
 
 # -- The table ------------------------------------------------------------------------------------------------
 
 
 def _show_table(console: Console, one: Hosts) -> None:
-    """All schedules on one line of a terminal that is wide enough; else, and in a pipe, each on a line of its own."""
-    made, heads = _fitting(one, console.width) if console.is_terminal else (_long(one, "  "), 1)
-    for index, line in enumerate(made):
-        console.print(Text(line, "cyan" if index < heads else ""), soft_wrap=True)
+    """Print all schedules on one line if the terminal is wide enough; else, and in a pipe, each on its own line."""
+    table, title_lines = _fitting(one, console.width) if console.is_terminal else (_long(one, "  "), 1)
+    for index, line in enumerate(table):
+        console.print(Text(line, "cyan" if index < title_lines else ""), soft_wrap=True)
 
 
 def _fitting(one: Hosts, columns: int) -> tuple[list[str], int]:
-    """The lines, and how many of them are heads."""
+    """The lines that fit, and how many of them are titles."""
     wide = (_wide(one, "  "), _wide(one, " "), _wide(one, " ", leave_out="epoch h"))
-    for made, heads in (*((each, 2) for each in wide), (_long(one, "  "), 1)):
-        if max(map(len, made)) <= columns:
-            return made, heads
+    for table, title_lines in (*((each, 2) for each in wide), (_long(one, "  "), 1)):
+        if max(map(len, table)) <= columns:
+            return table, title_lines
     return _long(one, " "), 1
 
 
@@ -145,33 +136,33 @@ def _cells(one: Point) -> dict[str, str]:
 
 def _long(one: Hosts, gap: str) -> list[str]:
     rows = [
-        {"hosts": str(found.hosts), "ranks": str(found.ranks), "schedule": name, **_cells(found)}
+        {"hosts": str(point.hosts), "ranks": str(point.ranks), "schedule": name, **_cells(point)}
         for index in range(len(one.points[ENGINE]))
-        for name, found in ((name, one.points[name][index]) for name in SCHEDULES)
+        for name, point in ((name, one.points[name][index]) for name in SCHEDULES)
     ]
     return _aligned([list(rows[0]), *(list(row.values()) for row in rows)], gap, left=2)
 
 
 def _wide(one: Hosts, gap: str, leave_out: str = "") -> list[str]:
-    """Two heads: the schedules, and the columns of each."""
+    """With two lines of titles: the schedules, and the columns of each."""
     rows = []
     for index, first in enumerate(one.points[ENGINE]):
         groups = [_cells(one.points[name][index]) for name in SCHEDULES]
         cells = [cell for group in groups for name, cell in group.items() if name != leave_out]
         rows.append([str(first.hosts), str(first.ranks), *cells])
     names = [name for name in _cells(one.points[ENGINE][0]) if name != leave_out]
-    made = _aligned([["hosts", "ranks", *names * len(SCHEDULES)], *rows], gap)
-    ends = [made[0].rfind(names[-1]) + len(names[-1])]
+    table = _aligned([["hosts", "ranks", *names * len(SCHEDULES)], *rows], gap)
+    ends = [table[0].rfind(names[-1]) + len(names[-1])]
     for _ in SCHEDULES[1:]:
-        ends.append(made[0].rfind(names[-1], 0, ends[-1] - len(names[-1])) + len(names[-1]))
+        ends.append(table[0].rfind(names[-1], 0, ends[-1] - len(names[-1])) + len(names[-1]))
     head = ""
     for name, end in zip(SCHEDULES, reversed(ends), strict=True):
         head += name.rjust(end - len(head))
-    return [head, *made]
+    return [head, *table]
 
 
 def _aligned(rows: Sequence[Sequence[str]], gap: str, left: int = -1) -> list[str]:
-    """In columns, to the right but for the ``left``th."""
+    """Align columns to the right, except for column ``left``."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     return [
         gap.join(

@@ -1,4 +1,4 @@
-"""What on this machine would send requests to AWS despite the exports of `local up`."""
+"""Finds settings of this machine that send requests to AWS despite the exports of `local up`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RULE = "AWS CLI 1 before 1.29 and 2 before 2.13 ignore AWS_ENDPOINT_URL and sen
 
 
 class CommandLine:
-    """`aws` on PATH, which prints its version while other work continues. It does not outlive the context."""
+    """The AWS CLI on PATH. It prints its version in the background, and is killed when the context ends."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._path = shutil.which("aws", path=environ.get("PATH"))
@@ -36,13 +36,13 @@ class CommandLine:
                     os.killpg(process.pid, signal.SIGKILL)
 
     def warning(self) -> str | None:
-        """Waits for the answer. AWS CLI 1 of old Pythons prints it on standard error."""
+        """A warning if the version ignores AWS_ENDPOINT_URL. Waits for the version."""
         if self._path is None:
             return None
         output = "" if self._process is None else _output(self._process)
         match = _VERSION.search(output)
         if match is None:
-            return f"`{self._path} --version` prints no version: check it. {_RULE}"
+            return f"`{self._path} --version` prints no version: check the program. {_RULE}"
         version = tuple(int(part) for part in match.groups())
         if version >= READS_ENDPOINT_URL.get(version[0], version):
             return None
@@ -73,7 +73,7 @@ def _output(process: subprocess.Popen[str]) -> str:
 
 
 def ignored_endpoints(environ: Mapping[str, str]) -> str | None:
-    """A warning where the settings in force before the exports tell clients to ignore AWS_ENDPOINT_URL."""
+    """A warning if the current settings make clients ignore AWS_ENDPOINT_URL."""
     name = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
     if environ.get(name, "").lower() == "true":
         return (
@@ -81,7 +81,7 @@ def ignored_endpoints(environ: Mapping[str, str]) -> str | None:
         )
     file = Path(environ.get("AWS_CONFIG_FILE") or "~/.aws/config").expanduser()
     profile = environ.get("AWS_PROFILE") or environ.get("AWS_DEFAULT_PROFILE") or "default"
-    for one in dict.fromkeys((profile, "default")):  # the exports remove the choice of a profile
+    for one in dict.fromkeys((profile, "default")):  # the exports remove AWS_PROFILE
         if _setting(file, one, "ignore_configured_endpoint_urls").lower() == "true":
             return (
                 f"{file} has ignore_configured_endpoint_urls = true in the profile {one}, with which clients ignore "
@@ -96,7 +96,7 @@ def _setting(file: Path, profile: str, name: str) -> str:
 
     try:
         profiles = load_config(str(file))["profiles"]
-    except BotoCoreError:  # clients report a file that they cannot read themselves
+    except BotoCoreError:  # clients report an unreadable file themselves
         return ""
     value = profiles.get(profile, {}).get(name, "")
     return value if isinstance(value, str) else ""

@@ -2,9 +2,28 @@ from __future__ import annotations
 
 import click
 
+from smdp_launch.cli.shared.help import HelpContext, with_help_layout
+
 
 class Group(click.Group):
-    """Says which command was probably meant where there is none of that name."""
+    """Lists its commands in the order of their definition, above the options. Suggests the closest command if there is
+    none of the given name."""
+
+    context_class = HelpContext
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        if command is None:
+            return None
+        page = self.epilog.removeprefix("Documentation: ") if self.epilog else None
+        return with_help_layout(command, page)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

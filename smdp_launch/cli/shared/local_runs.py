@@ -1,16 +1,17 @@
-"""What the commands share that run a job on this machine: their options, and the plan of such a run."""
+"""Options and plans of commands that run a job locally."""
 
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from smdp_launch.cli.shared.help import LocalOption
 
 if TYPE_CHECKING:
     from smdp_launch.checking.inputs import LocalRequest
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from smdp_launch.planning.plan import LocalRun, Plan
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_option = partial(click.option, cls=LocalOption)
 
 
 def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dict[str, Path]:
-    """``NAME=PATH`` of each ``--data``."""
+    """Parse the ``NAME=PATH`` of each ``--data``."""
     paths: dict[str, Path] = {}
     for value in values:
         name, _equals, path = value.partition("=")
@@ -46,118 +48,108 @@ def _network(_: click.Context, __: click.Parameter, text: str | None) -> str | N
     return text
 
 
-def local_flags(prefix: str = "") -> Callable[[_Command], _Command]:
-    """The options that say how a job runs here; each help text begins with ``prefix``. They reach the command as
-    keywords, which `local_request` and `given_flags` take."""
+def local_options(command: _Command) -> _Command:
+    """Add the options of a local run. The command passes them as keywords to `local_request` or `options_in_use`."""
     hosts = click.IntRange(1, 64)
-    flags = [
-        click.option("--hosts", type=hosts, help=f"{prefix}how many hosts to simulate."),
-        click.option("--workers-per-host", type=hosts, help=f"{prefix}workers on each host."),
-        click.option(
+    options = [
+        _option("--hosts", metavar="N", type=hosts, help="Number of hosts to simulate."),
+        _option("--workers-per-host", metavar="N", type=hosts, help="Number of workers on each host."),
+        _option(
             "--data",
             metavar="NAME=PATH",
             multiple=True,
             callback=_channel_paths,
-            help=f"{prefix}the data of a channel on this machine; may be repeated.",
+            help="Local data of channel NAME; may be repeated.",
         ),
-        click.option("--containers", is_flag=True, help=f"{prefix}run the hosts from the job's image (needs root)."),
-        click.option(
+        _option("--containers", is_flag=True, help="Run the hosts from the job's image (needs root)."),
+        _option(
             "--network",
             metavar="own|SPEED",
             callback=_network,
-            help=f"{prefix}a network of the job's own, or one with links of a speed such as 1gbit (needs root).",
+            help="Give the job a network of its own, or links of a speed such as 1gbit (needs root).",
         ),
-        click.option(
-            "--cuda-on-cpu",
-            is_flag=True,
-            help=f"{prefix}imitate CUDA on the CPU, for scripts that insist on it (docs/cuda-on-cpu.md).",
-        ),
+        _option("--cuda-on-cpu", is_flag=True, help="Emulate CUDA on the CPU (docs/how-to/cuda-on-cpu.md)."),
     ]
-
-    def add(command: _Command) -> _Command:
-        for flag in reversed(flags):
-            command = flag(command)
-        return command
-
-    return add
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
-def given_flags(flags: Mapping[str, Any]) -> list[str]:
-    """As they stand on the command line."""
-    return [f"--{name.replace('_', '-')}" for name, value in flags.items() if value]
+def options_in_use(options: Mapping[str, Any]) -> list[str]:
+    """The names of the options that have a value, as on the command line."""
+    return [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
 
 
-def local_request(flags: Mapping[str, Any]) -> LocalRequest:
+def local_request(options: Mapping[str, Any]) -> LocalRequest:
     from smdp_launch.checking.inputs import LocalRequest
     from smdp_launch.jobs.records.local_clouds import file_systems
 
-    return LocalRequest(**flags, file_systems=file_systems())
+    return LocalRequest(**options, file_systems=file_systems())
 
 
-def run_here(checked: CheckedJob, asked: LocalRequest) -> LocalRun:
-    """How a sound job runs on this machine.
+def local_run_of(checked: CheckedJob, request: LocalRequest) -> LocalRun:
+    """How this machine runs a valid job.
 
     Raises:
-        EnvironmentProblem: it cannot have what was asked for.
+        EnvironmentProblem: this machine cannot run it as requested.
     """
     from smdp_launch.localcloud.client import connect
-    from smdp_launch.planning.prepare import local_run, with_isolation
+    from smdp_launch.planning.prepare import local_run
 
-    if asked.network is not None:
-        _require_network(asked.network)
-    run = local_run(checked, asked, len(os.sched_getaffinity(0)))
-    return with_isolation(run, checked, connect.isolation().reason)
+    if request.network is not None:
+        _require_network(request.network)
+    return local_run(checked, request, len(os.sched_getaffinity(0)), connect.isolation().reason)
 
 
-def plan_here(checked: CheckedJob, run: LocalRun) -> Plan:
+def local_plan(checked: CheckedJob, run: LocalRun) -> Plan:
     """Raises:
-    EnvironmentProblem: its hosts cannot run from the job's image here.
+    EnvironmentProblem: this machine cannot run hosts from the job's image.
     """
     from smdp_launch.planning.prepare import make_plan
 
-    plan = make_plan(checked, datetime.now(timezone.utc), secrets.randbelow(1 << 16), run)
+    plan = make_plan(checked, local=run)
     if run.containers:
         _require_image(plan)
     return plan
 
 
 @contextmanager
-def cloud_for(plan: Plan) -> Iterator[Clients]:
-    """The local cloud with what the job needs in it, and the launch written down. The job is still to be created."""
-    from smdp_launch.cli.render.terminal.waiting import show_waiting
-    from smdp_launch.jobs.records.history import remember_plan
+def local_cloud_for(plan: Plan) -> Iterator[Clients]:
+    """Start the local cloud, upload the job's data to it and record the launch. The caller creates the job."""
+    from smdp_launch.cli.render.terminal.retries import print_retry
+    from smdp_launch.jobs.records.history import record_plan
     from smdp_launch.jobs.records.local_clouds import local_cloud_folder
     from smdp_launch.jobs.service.clients import local_cloud
     from smdp_launch.jobs.submit import seed
 
     state = local_cloud_folder()
     with local_cloud(state)() as clients:
-        clients.tell = show_waiting
+        clients.on_waiting = print_retry
         seed(clients, plan)
-        remember_plan(plan, plan.made, state)
+        record_plan(plan, plan.made, state)
         yield clients
 
 
-def _require_network(asked: str) -> None:
-    """Now, not in the job: whether hosts can have a network of their own here, and links of a chosen speed.
+def _require_network(requested: str) -> None:
+    """Check before the launch whether this machine supports the network.
 
     Raises:
-        EnvironmentProblem: they cannot.
+        EnvironmentProblem: it does not.
     """
     from smdp_launch.catalog.local_cloud import OWN_NETWORK
     from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.localcloud.client.machine import network_refusal
 
-    reason = network_refusal(is_shaped=asked != OWN_NETWORK)
+    reason = network_refusal(is_shaped=requested != OWN_NETWORK)
     if reason is not None:
-        raise EnvironmentProblem(f"{reason}; leave out --network for hosts that share this machine's loopback")
+        raise EnvironmentProblem(f"{reason}; omit --network to let the hosts share this machine's loopback interface")
 
 
 def _require_image(plan: Plan) -> None:
-    """Now, not in the job: whether the hosts can run from its image here.
+    """Check before the launch whether this machine can run hosts from the job's image.
 
     Raises:
-        EnvironmentProblem: they cannot.
+        EnvironmentProblem: it cannot.
     """
     from smdp_launch.errors import EnvironmentProblem
     from smdp_launch.localcloud.client.machine import ContainerError, check_image
@@ -165,4 +157,4 @@ def _require_image(plan: Plan) -> None:
     try:
         check_image(plan.request["AlgorithmSpecification"]["TrainingImage"])
     except ContainerError as error:
-        raise EnvironmentProblem(f"{error}; another image is chosen with --set image=NAME:TAG") from error
+        raise EnvironmentProblem(f"{error}; choose another image with --set image=NAME:TAG") from error

@@ -1,16 +1,39 @@
-"""Arguments that several commands share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import click
 
-from smdp_launch.cli.shared.completing import account_codes, job_files, launched_jobs
+from smdp_launch.cli.shared.completers import account_codes, job_files, launched_jobs
+
+_AGO = re.compile(r"(?P<amount>\d{1,6})(?P<unit>s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def _checks(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+def _time(_: click.Context, __: click.Parameter, value: str | None) -> datetime | None:
+    """Parse ``10m`` (ten minutes ago), or an ISO 8601 time, which is local unless it has a time zone."""
+    if value is None:
+        return None
+    ago = _AGO.fullmatch(value)
+    if ago is not None:
+        return datetime.now(timezone.utc) - timedelta(seconds=int(ago["amount"]) * _SECONDS[ago["unit"]])
+    try:
+        return datetime.fromisoformat(value).astimezone()
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(f"{value!r} is no time: write one such as 10m or 2026-11-21T14:30") from None
+
+
+def since(help_: str) -> Callable[[Any], Any]:
+    return click.option("--since", metavar="TIME", callback=_time, help=help_)
+
+
+def _check_codes(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     if not values:
         return ()
     from smdp_launch.jobs.preflight.run import CHECKS
@@ -22,7 +45,7 @@ def _checks(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tup
     return tuple(value.upper() for value in values)
 
 
-#: Whether the file can be read is told as a diagnostic, like everything else about it.
+#: A file that cannot be read is a diagnostic, like every other error in it.
 job_file = click.argument(
     "job_file",
     metavar="[JOBFILE]",
@@ -36,21 +59,32 @@ settings = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Say otherwise than the job file, such as compute.max_run=3600; may be repeated.",
+    help="Override a key of the job file, such as compute.max_run=3600; may be repeated.",
 )
 
 ignore = click.option(
     "--ignore",
     metavar="CODE",
     multiple=True,
-    callback=_checks,
+    callback=_check_codes,
     shell_complete=account_codes,
-    help="Leave out the check of the account with this code, such as SMDP814; may be repeated.",
+    help="Skip the account check with this code, such as SMDP814; may be repeated.",
 )
 
-events = click.option(
-    "--json", "as_json", is_flag=True, help="What happens as JSON documents, one a line (docs/json.md); asks nothing."
+json_document = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON (docs/reference/json.md)."
 )
+
+json_events = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print events as JSON, one a line (docs/reference/json.md). Disables questions.",
+)
+
+yes = click.option("--yes", "-y", is_flag=True, help="Launch without confirmation.")
+
+detach = click.option("--detach", "-d", is_flag=True, help="Exit after the launch; `follow` shows the job.")
 
 job_name = click.argument("name", metavar="[NAME]", required=False, shell_complete=launched_jobs)
 

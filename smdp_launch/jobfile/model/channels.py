@@ -1,6 +1,6 @@
-"""The kinds of input channel. Which one a mapping is, the key that names its source says."""
+"""The kinds of input channel. The key of a channel's source (``s3``, ``fsx`` or ``efs``) decides its kind."""
 
-# No `from __future__ import annotations`: pydantic would compile each string annotation at every start.
+# No `from __future__ import annotations`: with it, pydantic compiles each string annotation at every start.
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -21,17 +21,17 @@ class S3Channel(Section):
     ] = "File"
     distribution: Annotated[
         Literal["FullyReplicated", "ShardedByS3Key"],
-        Field(description="Every host gets all objects, or each its share of them."),
+        Field(description="Every host gets all objects, or each host gets a share of them."),
     ] = "FullyReplicated"
     data_type: Annotated[
-        Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"], Field(description="What `s3` names.")
+        Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"], Field(description="What `s3` refers to.")
     ] = "S3Prefix"
     attributes: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\n]*$")]] | None,
-        Field(max_length=16, description="Attributes of an augmented manifest to read."),
+        Field(max_length=16, description="The attributes to read from an augmented manifest."),
     ] = None
     shuffle: Annotated[
-        int | None, Field(ge=0, le=2**63 - 1, description="Seed that shuffles the objects each epoch (Pipe mode).")
+        int | None, Field(ge=0, le=2**63 - 1, description="Seed to shuffle the objects in each epoch (Pipe mode).")
     ] = None
     content_type: Annotated[
         str | None, Field(min_length=1, max_length=256, pattern=r"^[^\n]*$", description="MIME type of the data.")
@@ -41,19 +41,19 @@ class S3Channel(Section):
 
 
 class FsxChannel(Section):
-    fsx: Annotated[FileSystemId, Field(description="Id of an FSx for Lustre file system.")]
-    path: Annotated[FileSystemPath, Field(description="Folder in it, beginning with its mount name.")]
+    fsx: Annotated[FileSystemId, Field(description="ID of an FSx for Lustre file system.")]
+    path: Annotated[FileSystemPath, Field(description="Folder in the file system; it starts with the mount name.")]
     access: Annotated[Literal["ro", "rw"], Field(description="Whether the job may write.")] = "ro"
 
 
 class EfsChannel(Section):
-    efs: Annotated[FileSystemId, Field(description="Id of an EFS file system.")]
-    path: Annotated[FileSystemPath, Field(description="Folder in it.")]
+    efs: Annotated[FileSystemId, Field(description="ID of an EFS file system.")]
+    path: Annotated[FileSystemPath, Field(description="Folder in the file system.")]
     access: Annotated[Literal["ro", "rw"], Field(description="Whether the job may write.")] = "ro"
 
 
 def channel_kind(value: Any) -> str:
-    """One of ``KINDS``, if only by likeness: a misspelt key is then reported as one, not as a wrong channel."""
+    """One of ``KINDS``. A misspelt key counts as the most similar kind, so that only the spelling is reported."""
     keys = list(value if isinstance(value, dict) else vars(value) if isinstance(value, Section) else ())
     near = (closest(str(key), KINDS) for key in keys)
     return next((one for one in KINDS if one in keys), None) or next((one for one in near if one), "s3")

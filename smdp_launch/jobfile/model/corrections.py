@@ -1,4 +1,4 @@
-"""What a value of the wrong type or form was meant to be, where that is certain: 24h is 86400 seconds."""
+"""Corrections of values with a wrong type or form, if the meaning is certain: 24h is 86400 seconds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from typing import NamedTuple
 from pydantic_core import ErrorDetails
 
 from smdp_launch.jobfile.model import schema
-from smdp_launch.jobfile.model.derived import as_written, checkpoints_beside, is_variable, longest_wait, value_at
+from smdp_launch.jobfile.model.derived import (
+    bracket_text,
+    default_checkpoint_location,
+    default_max_wait,
+    is_variable,
+)
 from smdp_launch.jobfile.model.quantities import dollars, plain_number, seconds, size
 from smdp_launch.jobfile.model.types import DAY
 from smdp_launch.jobfile.yaml.document import Document, Location
-from smdp_launch.jobfile.yaml.text import written
+from smdp_launch.jobfile.yaml.text import to_yaml
 
 _SPOT: Location = ("spot",)
 
-#: What a plain number means at a location, for those who write it with a unit.
+#: The unit of a plain number at a location, and the function that reads a number with a unit.
 UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     **dict.fromkeys(
         (
@@ -34,11 +39,11 @@ UNITS: dict[Location, tuple[str, Callable[[str], Fraction | None]]] = {
     ("engine_options", "piece_kib"): ("KiB", lambda text: size(text, "k")),
     ("budget", "max_usd"): ("USD", dollars),
 }
-_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_LONGEST_LOCATION = 1024
-#: Those with names of regions that tell them from the rest.
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_MAX_LOCATION = 1024
+#: Partitions and the prefix of their regions' names; all other regions are in the partition aws.
 _PARTITIONS = {"aws-cn": "cn-", "aws-us-gov": "us-gov-"}
-# A key with % or ? in an address is not what it looks like.
+# In an address, a key with % or ? is encoded or has a query, so it is not the key of an object.
 _S3_FORMS = tuple(
     re.compile(one, re.ASCII)
     for one in (
@@ -49,17 +54,16 @@ _S3_FORMS = tuple(
     )
 )
 _PLAIN_NUMBER = re.compile(r"\s*[+-]?\d{1,15}(\.\d{1,15})?\s*", re.ASCII)
-
-
+# A number that YAML ends at its thousands separator.
 _REST_OF_NUMBER = re.compile(r"\d{3}(\.\d+)?", re.ASCII)
 
 
-#: Where any text may be, so that a number or true without quotes is meant as it is.
+#: Sections that accept any text: a number or `true` without quotes is meant as text there.
 FREE_TEXT = ("environment", "tags")
 
 
 class Correction(NamedTuple):
-    """How to fix a value: what the help says, and what ``fixes.edits_for`` makes edits of."""
+    """How to fix a value: the help of its diagnostic, and the arguments of ``fixes.edits_for``."""
 
     help: str
     replacement: str | None = None
@@ -68,74 +72,72 @@ class Correction(NamedTuple):
 
 
 def correction(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    """What the value at ``location`` was meant to be; None where a person has to say."""
-    beside = value_at(document, location[:-1])
-    if isinstance(beside, dict) and any(_REST_OF_NUMBER.fullmatch(str(one)) for one in beside):
+    """How to correct the value at ``location``; None if the user has to decide."""
+    siblings = document.value(location[:-1])
+    if isinstance(siblings, dict) and any(_REST_OF_NUMBER.fullmatch(str(one)) for one in siblings):
         return None  # {max_usd: $2,500.00}: YAML ends a value in braces at its comma
-    made = (one(document, location, error) for one in _CORRECTIONS)
-    return next((one for one in made if one is not None), None)
-
-
-# -- one by one -------------------------------------------------------------------------------------------------------
+    corrections = (one(document, location, error) for one in _CORRECTIONS)
+    return next((one for one in corrections if one is not None), None)
 
 
 def _spot(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
     """``spot: true``."""
     value = error["input"]
-    wanted = _WORDS.get(value.lower()) if isinstance(value, str) else value
+    wanted = _BOOLEANS.get(value.lower()) if isinstance(value, str) else value
     if location != _SPOT or not isinstance(wanted, bool):
         return None
     if not wanted:
-        return Correction("leave it out: a job without `spot:` runs on demand", remove=True)
-    max_run = value_at(document, ("compute", "max_run"), DAY)
-    if not schema.accepts(("compute", "max_run"), document.data, max_run):
-        return Correction("write `spot: {max_wait: SECONDS}`, at least `compute.max_run`")
-    made = f"{{max_wait: {longest_wait(max_run)}}}"
-    return _with_checkpoints(document, f"write `spot: {made}`, the seconds for waiting and running together", made)
+        return Correction("remove it: a job without `spot:` runs on demand", remove=True)
+    at: Location = ("compute", "max_run")
+    max_run = document.value(at) if document.is_written(at) else DAY
+    if not schema.accepts(at, document.data, max_run):
+        return Correction("write `spot: {max_wait: SECONDS}`, with `compute.max_run` or more")
+    spot = f"{{max_wait: {default_max_wait(max_run)}}}"
+    return _with_checkpoints(document, f"write `spot: {spot}`, the seconds to wait and to run together", spot)
 
 
 def _with_checkpoints(document: Document, help_: str, spot: str) -> Correction:
-    """Spot needs checkpoints, which are below the results of the job where it has no other place for them."""
-    if document.written(("checkpoint",)):
+    """Spot needs checkpoints. Without ``checkpoint:`` they go below the job's output."""
+    if document.is_written(("checkpoint",)):
         return Correction(help_, spot)
-    folder = checkpoints_beside(document)
+    folder = default_checkpoint_location(document)
     if folder is None:
         return Correction(f"{help_}, and add `checkpoint: {{s3: LOCATION}}`")
-    add = f"{{s3: {as_written(folder)}}}"
+    add = f"{{s3: {bracket_text(folder)}}}"
     return Correction(f"{help_}, and add `checkpoint: {add}`", spot, write={("checkpoint",): add})
 
 
 def _section_in_s3(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    """``output: s3://results`` for a section whose only needed field that is."""
+    """``output: s3://results``, for a section whose only required field is ``s3``."""
     value = error["input"]
     if not isinstance(value, str) or not value.startswith("s3://") or not error["type"].startswith("model"):
         return None
     if location not in {("output",), ("checkpoint",)} and not schema.is_channel(location):
         return None
-    made = f"{{s3: {as_written(document.entry(location).text)}}}"
+    section = f"{{s3: {bracket_text(document.entry(location).text)}}}"
     if not schema.accepts((*location, "s3"), {**document.data, location[0]: {}}, value):
         return None
-    return Correction(f"write `{location[-1]}: {made}`", made)
+    return Correction(f"write `{location[-1]}: {section}`", section)
 
 
-def _one_of_a_list(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+def _list_of_one(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
     value = error["input"]
     if error["type"] != "list_type" or not isinstance(value, str):
         return None
     if not schema.accepts(location, document.data, [value]):
         return None
-    made = f"[{as_written(document.entry(location).text)}]"
-    return Correction(f"write `{location[-1]}: {made}`", made)
+    items = f"[{bracket_text(document.entry(location).text)}]"
+    return Correction(f"write `{location[-1]}: {items}`", items)
 
 
 def _with_unit(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
     name, read = UNITS.get(location, ("", None))
     if read is None or not isinstance(error["input"], str):
         return None
-    found = read(error["input"])
-    if found is None or not _accepts(document, location, found):
+    number = read(error["input"])
+    if number is None or not _accepts(document, location, number):
         return None
-    return Correction(f"write {plain_number(found)}, a number of {name} without a unit", plain_number(found))
+    return Correction(f"write {plain_number(number)}, the number of {name} without a unit", plain_number(number))
 
 
 def _number_in_quotes(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
@@ -144,23 +146,23 @@ def _number_in_quotes(document: Document, location: Location, error: ErrorDetail
         return None
     if not isinstance(value, str | float) or not _PLAIN_NUMBER.fullmatch(str(value)):
         return None
-    found = Fraction(str(value).strip())
-    if not _accepts(document, location, found):
+    number = Fraction(str(value).strip())
+    if not _accepts(document, location, number):
         return None
     end = ", without quotes" if isinstance(value, str) else ""
-    return Correction(f"write {plain_number(found)}{end}", plain_number(found))
+    return Correction(f"write {plain_number(number)}{end}", plain_number(number))
 
 
-def _truth_in_words(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
+def _boolean_in_words(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
     value = error["input"]
-    found = _WORDS.get(value.lower()) if error["type"] == "bool_type" and isinstance(value, str) else None
-    if found is None:
+    meant = _BOOLEANS.get(value.lower()) if error["type"] == "bool_type" and isinstance(value, str) else None
+    if meant is None:
         return None
-    return Correction(f"write {written(found)}", written(found))
+    return Correction(f"write {to_yaml(meant)}", to_yaml(meant))
 
 
 def _text_without_quotes(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    """``DEBUG: true`` where text is needed. Numbers have a code of their own."""
+    """``DEBUG: true`` for a field that is text. Numbers have their own code."""
     text = document.entry(location).text
     if error["type"] != "string_type" or not isinstance(error["input"], bool) or location[0] not in FREE_TEXT:
         return None
@@ -170,15 +172,15 @@ def _text_without_quotes(document: Document, location: Location, error: ErrorDet
 
 
 def _as_version(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    """``py310``, as the SDK calls it."""
-    found = re.fullmatch(r"py(3)(\d{1,2})", str(error["input"]), re.ASCII)
-    if location != ("framework", "python") or found is None:
+    """``py310``, the SDK's form of a Python version."""
+    match = re.fullmatch(r"py(3)(\d{1,2})", str(error["input"]), re.ASCII)
+    if location != ("framework", "python") or match is None:
         return None
-    return Correction(f'write "{found[1]}.{found[2]}"', f'"{found[1]}.{found[2]}"')
+    return Correction(f'write "{match[1]}.{match[2]}"', f'"{match[1]}.{match[2]}"')
 
 
 def _as_instance_type(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    """``p4d.24xlarge``, as EC2 calls it."""
+    """``p4d.24xlarge``, EC2's name of an instance type."""
     is_type = location == ("compute", "instance_type") or location[:2] == ("compute", "fallback_types")
     meant = f"ml.{str(error['input']).removeprefix('ml.')}".lower()
     if not is_type or error["type"] != "string_pattern_mismatch" or not schema.accepts(location, document.data, meant):
@@ -187,33 +189,33 @@ def _as_instance_type(document: Document, location: Location, error: ErrorDetail
 
 
 def _as_location(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    """A place in S3 as an ARN, as an address or as another program calls it, or with blanks around it."""
+    """An S3 location as an ARN, as an HTTP address, in another program's form, or with spaces around it."""
     value = error["input"]
-    if location[-1] != "s3" or not isinstance(value, str) or len(value) > _LONGEST_LOCATION:
+    if location[-1] != "s3" or not isinstance(value, str) or len(value) > _MAX_LOCATION:
         return None
     text = value.strip()
-    found = next((one for form in _S3_FORMS if (one := form.fullmatch(text)) is not None), None)
-    # Policies end an ARN in *.
-    meant = f"s3://{found['bucket']}{(found['key'] or '').rstrip('*')}" if found is not None else text
+    match = next((one for form in _S3_FORMS if (one := form.fullmatch(text)) is not None), None)
+    # In policies, an ARN ends in *.
+    meant = f"s3://{match['bucket']}{(match['key'] or '').rstrip('*')}" if match is not None else text
     if is_variable(document, location) or not schema.accepts(location, document.data, meant):
         return None
-    region = str(value_at(document, ("region",)))
-    elsewhere = _elsewhere(found.groupdict(), region) if found is not None else None
-    if elsewhere is not None:
-        return Correction(f"this one is in {elsewhere}: name a bucket in {region}, as s3://BUCKET/KEY")
-    return Correction(f"write {meant}", written(meant))
+    region = str(document.value(("region",)))
+    other = _other_place(match.groupdict(), region) if match is not None else None
+    if other is not None:
+        return Correction(f"this bucket is in {other}: write one in {region}, as s3://BUCKET/KEY")
+    return Correction(f"write {meant}", to_yaml(meant))
 
 
-def _elsewhere(parts: Mapping[str, str | None], region: str) -> str | None:
-    """The partition or region that an ARN or an address names, if the job is in another."""
-    others = (name for name, prefix in _PARTITIONS.items() if region.startswith(prefix))
-    if parts.get("partition") not in (None, next(others, "aws")):
+def _other_place(parts: Mapping[str, str | None], region: str) -> str | None:
+    """The partition or region in an ARN or an address, if the job is in another."""
+    special = (name for name, prefix in _PARTITIONS.items() if region.startswith(prefix))
+    if parts.get("partition") not in (None, next(special, "aws")):
         return parts["partition"]
     return parts["region"] if parts.get("region") not in (None, region) else None
 
 
 def _volume(document: Document, location: Location, error: ErrorDetails) -> Correction | None:
-    """More than any volume has: the largest would be no more right, and hosts with disks of their own have less."""
+    """More than any volume has. There is no edit: the largest volume is still too small for the data."""
     if location != ("compute", "volume_gb") or error["type"] != "less_than_equal":
         return None
     largest = error["ctx"]["le"]
@@ -225,10 +227,10 @@ _CORRECTIONS = (
     _volume,
     _spot,
     _section_in_s3,
-    _one_of_a_list,
+    _list_of_one,
     _with_unit,
     _number_in_quotes,
-    _truth_in_words,
+    _boolean_in_words,
     _text_without_quotes,
     _as_version,
     _as_instance_type,

@@ -1,4 +1,4 @@
-"""The job file's schema as editors read it: JSON Schema draft 7, which YAML language servers know."""
+"""The job file's schema for editors: JSON Schema draft 7, which YAML language servers support."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from typing import Any
 
 from smdp_launch.jobfile.model.spec import JobSpec
 
-#: What a defaults file or the environment may say in the job file's place: no editor should miss it.
-_SAID_ELSEWHERE = frozenset({"role", "region", "output"})
+#: Required fields that a defaults file or the environment can set: an editor must not require them.
+_OPTIONAL_IN_FILE = frozenset({"role", "region", "output"})
 
-_VARIABLE = {"type": "string", "pattern": r"\$\{[^}]*\}", "description": "${NAME} of an environment variable"}
+_VARIABLE = {
+    "type": "string",
+    "pattern": r"\$\{[^}]*\}",
+    "description": "${NAME}: an environment variable",
+}
 
 
 def editor_schema() -> dict[str, Any]:
-    """What ``smdp-launch schema`` prints. The same job file gives the same findings, apart from what rules know."""
+    """The output of ``smdp-launch schema``. With it, an editor reports schema errors, but not those of rules."""
     schema = _draft7(JobSpec.model_json_schema(by_alias=True))
-    schema["required"] = [one for one in schema["required"] if one not in _SAID_ELSEWHERE]
+    schema["required"] = [one for one in schema["required"] if one not in _OPTIONAL_IN_FILE]
     schema["definitions"]["variable"] = _VARIABLE
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "smdp-launch job file"}
     return head | {key: value for key, value in schema.items() if key != "title"}
@@ -27,23 +31,23 @@ def schema_text() -> str:
 
 
 def _draft7(node: Any) -> Any:
-    """Definitions under their old name, no titles that repeat a key, and ``${NAME}`` wherever a value may stand."""
+    """The schema in the form of draft 7, without titles that repeat a key, and with ``${NAME}`` for every value."""
     if isinstance(node, list):
         return [_draft7(one) for one in node]
     if not isinstance(node, dict):
         return node
-    made = {_renamed(key): _draft7_member(key, value) for key, value in node.items() if not _is_title(key, value)}
-    for pattern, values in made.pop("patternProperties", {}).items():
-        # As pydantic writes it, a name that does not match would pass.
-        made |= {"propertyNames": {"pattern": pattern}, "additionalProperties": values}
-    return _or_variable(made) if _is_constrained_scalar(made) else made
+    result = {_renamed(key): _draft7_member(key, value) for key, value in node.items() if not _is_title(key, value)}
+    for pattern, values in result.pop("patternProperties", {}).items():
+        # In the form that pydantic writes, a name that does not match is valid.
+        result |= {"propertyNames": {"pattern": pattern}, "additionalProperties": values}
+    return _or_variable(result) if _is_constrained_scalar(result) else result
 
 
 def _draft7_member(key: str, value: Any) -> Any:
     if key in {"properties", "patternProperties", "$defs"}:
         return {name: _draft7(one) for name, one in value.items()}
     if key == "propertyNames":
-        # Names hold no variables.
+        # Names cannot contain variables.
         return {one: each for one, each in value.items() if one != "title"}
     return value.replace("#/$defs/", "#/definitions/") if key == "$ref" else _draft7(value)
 

@@ -1,4 +1,4 @@
-"""Quantities that people write with a unit where the job file has a plain number."""
+"""Quantities with a unit, for fields of the job file that are plain numbers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CLOCK = re.compile(r"(\d{1,5}):([0-5]\d):([0-5]\d)", re.ASCII)
 _PRODUCT = re.compile(r"\d{1,9}(?:\s*\*\s*\d{1,9}){1,3}", re.ASCII)
 _SIZE = re.compile(rf"({_NUMBER})\s*([a-z]+)", re.ASCII)
 _USD = re.compile(rf"(?:\$\s*|USD\s*)({_NUMBER})|({_NUMBER})\s*(?:\$|USD)", re.ASCII | re.IGNORECASE)
-#: GB and GiB are one: a person who writes 100GB for a number of GB means 100.
+#: The powers of 1000 or 1024. If a field counts GB, both 100GB and 100 mean 100.
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def seconds(text: str) -> Fraction | None:
     """``24h``, ``1h30m``, ``90 minutes``, ``1:00:00`` and ``24*3600`` in seconds; None for everything else.
 
-    ``1:30`` is none: it may be minutes or hours.
+    ``1:30`` gives None: it can be minutes or hours.
     """
     text = text.strip().lower()
     clock = _CLOCK.fullmatch(text)
@@ -45,19 +45,19 @@ def seconds(text: str) -> Fraction | None:
 
 def size(text: str, unit: str) -> Fraction | None:
     """``100GB``, ``0.5 TiB`` and the like in ``unit``, one of k, m and g; None for everything else."""
-    found = _SIZE.fullmatch(text.strip().lower())
-    if found is None or found[2] not in {f"{one}{end}" for one in _POWERS for end in ("", "b", "ib")}:
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match[2] not in {f"{one}{end}" for one in _POWERS for end in ("", "b", "ib")}:
         return None
-    base = 1024 if found[2].endswith("ib") else 1000
-    return Fraction(found[1]) * Fraction(base) ** (_POWERS[found[2][0]] - _POWERS[unit])
+    base = 1024 if match[2].endswith("ib") else 1000
+    return Fraction(match[1]) * Fraction(base) ** (_POWERS[match[2][0]] - _POWERS[unit])
 
 
 def dollars(text: str) -> Fraction | None:
     """``$250`` and ``250 USD``; None for everything else."""
-    found = _USD.fullmatch(text.strip().replace(",", ""))
-    return Fraction(found[1] or found[2]) if found is not None else None
+    match = _USD.fullmatch(text.strip().replace(",", ""))
+    return Fraction(match[1] or match[2]) if match is not None else None
 
 
 def plain_number(value: Fraction) -> str:
-    """As the job file has it: ``86400``, or ``0.5`` where it is no whole number."""
+    """``value`` as text for a job file: ``86400``, or ``0.5`` if it is not a whole number."""
     return str(int(value)) if value.denominator == 1 else repr(float(value))

@@ -1,4 +1,4 @@
-"""Finds one's way in the models: which fields stand where, and what is expected of a value, by its location."""
+"""Look-ups in the models by location: the fields of a section, and the values that a field accepts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from smdp_launch.jobfile.model.channels import KINDS, channel_kind
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.model.types import expected
-from smdp_launch.jobfile.yaml.document import Location
+from smdp_launch.jobfile.yaml.document import Location, value_at
 
 
 def is_channel(location: Location) -> bool:
@@ -17,32 +17,32 @@ def is_channel(location: Location) -> bool:
 
 
 def without_kinds(location: Location) -> Location:
-    """The location without the union member's name that pydantic puts behind a channel's."""
+    """The location without the name of the union member, which pydantic adds after a channel's name."""
     if len(location) > 2 and is_channel(location[:2]) and location[2] in KINDS:
         return (*location[:2], *location[3:])
     return location
 
 
 def fields(model: type[BaseModel]) -> dict[str, Any]:
-    """The fields by the names that a job file uses."""
+    """The fields by their names in a job file."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def known_keys(location: Location, data: Any) -> list[str]:
-    """The keys that a mapping at ``location`` of ``data`` may have; none where a person chooses the names."""
-    model = model_of(_annotation(location, data), _at(location, data))
+    """The keys that a mapping at ``location`` of ``data`` may have; empty if users choose the names."""
+    model = model_of(_annotation(location, data), value_at(data, location))
     return [name for name, info in fields(model).items() if not info.deprecated] if model is not None else []
 
 
-def words(location: Location, data: Any, *, of_key: bool = False) -> str | None:
-    """What is expected at ``location``, if the model says so."""
+def description(location: Location, data: Any, *, of_key: bool = False) -> str | None:
+    """The description of the values that ``location`` accepts, if the model has one."""
     if of_key:
         return expected(get_args(_plain(_annotation(location[:-1], data)))[0])
     return expected(_with_metadata(location, data))
 
 
 def accepts(location: Location, data: Any, value: Any) -> bool:
-    """Whether ``value`` alone would be right at ``location``."""
+    """Whether ``value`` is valid at ``location``, apart from other fields."""
     annotation = _with_metadata(location, data)
     if annotation is None:
         return False
@@ -54,11 +54,11 @@ def accepts(location: Location, data: Any, value: Any) -> bool:
 
 
 def model_of(annotation: Any, value: Any) -> type[BaseModel] | None:
-    """The model that ``value`` is read with, if it is read with one."""
-    found = [one for one in _members(annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
-    if len(found) > 1:
-        return next(one for one in found if channel_kind(value) in one.model_fields)
-    return found[0] if found else None
+    """The model for ``value``, if the annotation has one."""
+    models = [one for one in _members(annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
+    if len(models) > 1:
+        return next(one for one in models if channel_kind(value) in one.model_fields)
+    return models[0] if models else None
 
 
 def element(annotation: Any) -> Any:
@@ -70,7 +70,7 @@ def element(annotation: Any) -> Any:
 def _annotation(location: Location, data: Any) -> Any:
     annotation: Any = JobSpec
     for depth, part in enumerate(location):
-        model = model_of(annotation, _at(location[:depth], data))
+        model = model_of(annotation, value_at(data, location[:depth]))
         info = fields(model).get(str(part)) if model is not None else None
         annotation = info.annotation if info is not None else element(annotation)
     return annotation
@@ -78,7 +78,7 @@ def _annotation(location: Location, data: Any) -> Any:
 
 def _with_metadata(location: Location, data: Any) -> Any:
     """The annotation at ``location`` with the bounds that its field sets."""
-    parent = model_of(_annotation(location[:-1], data), _at(location[:-1], data))
+    parent = model_of(_annotation(location[:-1], data), value_at(data, location[:-1]))
     info = fields(parent).get(str(location[-1])) if parent is not None else None
     if info is None:
         return _annotation(location, data)
@@ -97,12 +97,3 @@ def _members(annotation: Any) -> list[Any]:
 def _plain(annotation: Any) -> Any:
     """The annotation without ``| None`` and metadata."""
     return next((one for one in _members(annotation) if one is not type(None)), annotation)
-
-
-def _at(location: Location, data: Any) -> Any:
-    for part in location:
-        try:
-            data = data[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data

@@ -1,4 +1,4 @@
-"""What all models of the job file have in common."""
+"""The base class of all models of the job file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _VARIABLE = "PYDANTIC_DISABLE_PLUGINS"
 class _WithoutPlugins(ModelMetaclass):
     """Makes models without pydantic's plugins.
 
-    To find plugins, pydantic reads the metadata of every installed package, at each start; they are meant for the
-    models of other programs. What is built later, such as the adapters for the values of a wrong file, has them.
+    To find plugins, pydantic reads the metadata of every installed package at each start. The plugins are meant for
+    the models of other programs. Adapters that are built later, for the values of an invalid file, have plugins.
     """
 
     def __new__(mcs, *args: Any, **options: Any) -> Any:
@@ -35,6 +35,6 @@ class _WithoutPlugins(ModelMetaclass):
 
 
 class Section(BaseModel, metaclass=_WithoutPlugins):
-    """A mapping of the job file: no unknown keys, no conversions, no change after it was read."""
+    """A mapping of the job file: no unknown keys, no conversions, and immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)

@@ -1,9 +1,9 @@
-"""The job file's schema: strict models that know nothing of YAML, files or SageMaker's request.
+"""The job file's schema: strict models that do not depend on YAML, files or SageMaker's request.
 
-Relations between fields are rules (smdp_launch.rules), so that one mistake never hides another.
+Relations between fields are rules (smdp_launch.rules), so that one error never hides another.
 """
 
-# No `from __future__ import annotations`: pydantic would compile each string annotation at every start.
+# No `from __future__ import annotations`: with it, pydantic compiles each string annotation at every start.
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, PrivateAttr
@@ -47,19 +47,19 @@ class Framework(Section):
     version: Annotated[Version, Field(description='Such as "2.0.1"; "2.0" is the newest 2.0.x.')]
     python: Annotated[PythonVersion | None, Field(description='Such as "3.10"; the image\'s own by default.')] = None
     transformers: Annotated[
-        Version | None, Field(description="Hugging Face transformers' version; chooses AWS's Hugging Face image.")
+        Version | None, Field(description="Version of Hugging Face transformers; selects AWS's Hugging Face image.")
     ] = None
 
 
 class Script(Section):
     entry: Annotated[Text, Field(description="The script, relative to `source`.")]
-    source: Annotated[Text, Field(description="Folder that travels to every host, relative to the job file.")]
+    source: Annotated[Text, Field(description="Folder that every host gets a copy of, relative to the job file.")]
     source_limit_mb: Annotated[
         int, Field(ge=1, le=10_000, description="A source folder larger than this is refused (MB).")
     ] = 100
     hyperparameters: Annotated[
         dict[HyperparameterName, JsonValue],
-        Field(description="Command line of the script; each value arrives with the type it has here."),
+        Field(description="Command line of the script; each value keeps the type that it has in the job file."),
     ] = Field(default={})
 
 
@@ -68,7 +68,7 @@ class Compute(Section):
     instance_count: Annotated[int, Field(ge=1, le=1000, description="Hosts.")]
     fallback_types: Annotated[
         list[InstanceType] | None,
-        Field(min_length=1, max_length=4, description="Types to take, in this order, when the first has no capacity."),
+        Field(min_length=1, max_length=4, description="Types to use, in this order, if the first has no capacity."),
     ] = None
     volume_gb: Annotated[
         int, Field(ge=1, le=16384, description="GB of storage on each host; hosts with local NVMe ignore it.")
@@ -78,19 +78,20 @@ class Compute(Section):
         int | None, Field(ge=1800, le=28 * DAY, description="Seconds to wait for capacity before the job fails.")
     ] = None
     keep_alive: Annotated[
-        int | None, Field(ge=1, le=21600, description="Seconds the hosts stay, and cost, for the next job (warm pool).")
+        int | None,
+        Field(ge=1, le=21600, description="Seconds to keep the hosts, at full price, for the next job."),
     ] = None
     retries: Annotated[
-        int | None, Field(ge=1, le=30, description="How often SageMaker starts again after an error of its own.")
+        int | None, Field(ge=1, le=30, description="How often SageMaker restarts the job after an internal error.")
     ] = None
     instance_groups: Annotated[
-        JsonValue, Field(description="Refused: hosts of one job are of one type here.", deprecated=True)
+        JsonValue, Field(description="Refused: all hosts of a job have the same type.", deprecated=True)
     ] = None
 
 
 class Spot(Section):
     max_wait: Annotated[
-        Seconds | None, Field(description="Seconds to wait for spot capacity and run, `compute.max_run` at least.")
+        Seconds | None, Field(description="Seconds to wait for spot capacity and to run, `compute.max_run` or more.")
     ] = None
 
 
@@ -101,31 +102,33 @@ class Network(Section):
     security_groups: Annotated[
         list[SecurityGroup] | None, Field(min_length=1, max_length=5, description="Security groups of the hosts.")
     ] = None
-    isolated: Annotated[bool, Field(description="No network calls out of the containers.")] = False
-    encrypt_traffic: Annotated[bool, Field(description="Encrypt what the hosts say to each other.")] = False
+    isolated: Annotated[bool, Field(description="The containers cannot make network calls.")] = False
+    encrypt_traffic: Annotated[bool, Field(description="Encrypt the traffic between hosts.")] = False
 
 
 class Encryption(Section):
     volume_key: Annotated[
-        KmsKey | None, Field(description="KMS key of the hosts' volumes; types with local NVMe take none.")
+        KmsKey | None, Field(description="KMS key of the hosts' volumes; not for types with local NVMe.")
     ] = None
-    output_key: Annotated[KmsKey | None, Field(description="KMS key of what the job writes to S3.")] = None
+    output_key: Annotated[KmsKey | None, Field(description="KMS key of the objects that the job writes to S3.")] = None
 
 
 class Output(Section):
-    s3: Annotated[S3Uri, Field(description="Where the source archive and the results go, below the job's name.")]
-    compression: Annotated[Literal["gzip", "none"], Field(description="Whether model.tar.gz is packed.")] = "gzip"
+    s3: Annotated[S3Uri, Field(description="Location of the source archive and the results; each job adds its name.")]
+    compression: Annotated[Literal["gzip", "none"], Field(description="Whether to pack the model as model.tar.gz.")] = (
+        "gzip"
+    )
 
 
 class Checkpoint(Section):
-    s3: Annotated[S3Uri, Field(description="Each job keeps its checkpoints below this and its own name.")]
-    path: Annotated[ContainerPath, Field(description="The folder in the container that is kept there.")] = (
+    s3: Annotated[S3Uri, Field(description="Location of the checkpoints; each job adds its name.")]
+    path: Annotated[ContainerPath, Field(description="Folder in the container that is synchronized with `s3`.")] = (
         "/opt/ml/checkpoints"
     )
 
 
 class Batch(Section):
-    """``global_size`` or ``per_gpu``: which of the two stays when the number of GPUs changes."""
+    """``global_size`` or ``per_gpu``: the one that stays the same if the number of GPUs changes."""
 
     global_size: Annotated[
         int | None, Field(alias="global", ge=1, le=10**9, description="Samples of one step on all GPUs together.")
@@ -135,87 +138,90 @@ class Batch(Section):
         HyperparameterName | None, Field(description="Pass each worker's batch size to the script under this name.")
     ] = None
     reference_size: Annotated[
-        int | None, Field(ge=1, le=10**9, description="Global batch for which the learning rate was found.")
+        int | None, Field(ge=1, le=10**9, description="Global batch for which `reference_learning_rate` was tuned.")
     ] = None
     reference_learning_rate: Annotated[
-        float | None, Field(gt=0, le=1e6, description="Learning rate that fits `reference_size`.")
+        float | None, Field(gt=0, le=1e6, description="Learning rate for `reference_size`.")
     ] = None
     learning_rate: Annotated[
         HyperparameterName | None,
-        Field(description="Name of the hyperparameter that holds the learning rate; lr or learning-rate is found."),
+        Field(description="Name of the learning rate's hyperparameter; lr and learning-rate are detected."),
     ] = None
     scaling: Annotated[
-        Literal["linear", "sqrt", "none"], Field(description="How the learning rate follows the global batch.")
+        Literal["linear", "sqrt", "none"], Field(description="How the learning rate scales with the global batch.")
     ] = "linear"
     warmup_steps: Annotated[
-        int | None, Field(ge=0, le=10**9, description="Steps during which the learning rate rises to its value.")
+        int | None, Field(ge=0, le=10**9, description="Steps in which the learning rate rises to its value.")
     ] = None
 
 
 class EngineOptions(Section):
-    """The engine's own options, passed as SMDP_* variables; docs/engine.md tells what each does."""
+    """The engine's own options, passed as SMDP_* variables (docs/explanation/engine.md)."""
 
     streams: Annotated[int | None, Field(ge=1, le=16, description="Connections for bulk data between two hosts.")] = (
         None
     )
     piece_kib: Annotated[
-        int | None, Field(ge=4, le=65536, description="KiB in which buffers are reduced and sent.")
+        int | None,
+        Field(ge=4, le=65536, description="KiB of a buffer that are reduced and sent at once."),
     ] = None
     wire_dtype: Annotated[
         Literal["bfloat16", "float16"] | None,
-        Field(description="Type in which float32 sums travel between hosts, at half the bytes and with its rounding."),
+        Field(description="Type for sending float32 sums between hosts: half the bytes, and rounded."),
     ] = None
     operation_timeout_s: Annotated[
-        float | None, Field(ge=0.01, le=30 * DAY, description="Seconds after which an exchange has failed.")
+        float | None, Field(ge=0.01, le=30 * DAY, description="Seconds after which an exchange fails.")
     ] = None
     rendezvous_timeout_s: Annotated[
-        float | None, Field(ge=0.01, le=30 * DAY, description="Seconds the workers wait for each other at the start.")
+        float | None,
+        Field(ge=0.01, le=30 * DAY, description="Seconds to wait for all workers at the start."),
     ] = None
     heartbeat_s: Annotated[
-        float | None, Field(ge=0.1, le=3600, description="Seconds after which a silent host is lost.")
+        float | None, Field(ge=0.1, le=3600, description="Seconds without a message after which a host counts as lost.")
     ] = None
     verbose: Annotated[bool | None, Field(description="Print information, not only warnings.")] = None
     custom_mpi_options: Annotated[
         str | None,
-        Field(max_length=2000, pattern=r"^[^\n]*$", description="For `engine: smdistributed`: options of its mpirun."),
+        Field(max_length=2000, pattern=r"^[^\n]*$", description="For `engine: smdistributed`: options for mpirun."),
     ] = None
 
 
 class Budget(Section):
     max_usd: Annotated[
-        float | None, Field(gt=0, le=1e9, description="USD that the job may cost at most; more is refused.")
+        float | None,
+        Field(gt=0, le=1e9, description="Most USD that the job may cost; refused if it can cost more."),
     ] = None
     prices: Annotated[
         Text | None,
-        Field(description="Table of prices that this is held against (JSON or YAML), relative to the job file."),
+        Field(description="Table of prices for `max_usd` (JSON or YAML), relative to the job file."),
     ] = None
 
 
 class Local(Section):
     channels: Annotated[
         dict[ChannelName, Text],
-        Field(description="Channel to a folder or file on this machine, relative to the job file."),
+        Field(description="Channel to a local folder or file, relative to the job file."),
     ] = Field(default={})
 
 
 class JobSpec(Section, NotebookView):
-    """One training job, as its file says it."""
+    """One training job, with the values of its job file."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of this form.")]
+    schema_version: Annotated[Literal[1], Field(alias="schema", description="Version of the job file's schema.")]
     name: Annotated[JobBaseName, Field(description="The job is called NAME-<UTC time>-<4 hex>.")]
     engine: Annotated[
         Literal["native", "smdistributed"],
-        Field(description="Our engine in an image of yours, or AWS's library in AWS's images."),
+        Field(description="This product's engine in your own image, or AWS's library in AWS's images."),
     ] = "native"
     policy: Annotated[
         Literal["strict", "extended"],
-        Field(description="What the library's documentation states, or what AWS added later too."),
+        Field(description="Only what AWS's documentation of the library states, or also what AWS added later."),
     ] = "strict"
     framework: Framework
-    image: Annotated[Image | None, Field(description="URI of the training image; needed for `engine: native`.")] = None
+    image: Annotated[Image | None, Field(description="URI of the training image, for `engine: native`.")] = None
     script: Script
     compute: Compute
-    spot: Annotated[Spot | None, Field(description="Run on spare capacity, which may be taken away.")] = None
+    spot: Annotated[Spot | None, Field(description="Run on spot capacity, which AWS can take away.")] = None
     channels: Annotated[dict[ChannelName, Channel], Field(max_length=20, description="Input data by channel name.")] = (
         Field(default={})
     )
@@ -225,31 +231,31 @@ class JobSpec(Section, NotebookView):
     encryption: Encryption = Encryption()
     environment: Annotated[
         dict[VariableName, VariableValue],
-        Field(max_length=100, description="Environment variables of the containers. No place for secrets."),
+        Field(max_length=100, description="Environment variables of the containers. Do not put secrets here."),
     ] = Field(default={})
     tags: Annotated[dict[TagKey, TagValue], Field(max_length=49, description="Tags of the job.")] = Field(default={})
     metrics: Annotated[
         dict[MetricName, MetricRegex],
-        Field(max_length=40, description="Name to the regular expression that finds its value in the log."),
+        Field(max_length=40, description="Name to the regular expression that matches its value in the log."),
     ] = Field(default={})
-    batch: Annotated[Batch | None, Field(description="What the plan's batch and learning-rate advice rests on.")] = None
+    batch: Annotated[Batch | None, Field(description="Input for the plan's batch and learning-rate advice.")] = None
     amp: Annotated[
         Literal["fp16", "bf16"] | None,
-        Field(description="Automatic mixed precision that the script uses; it reads it as SMDP_AMP."),
+        Field(description="Automatic mixed precision of the script, which reads it from SMDP_AMP."),
     ] = None
     engine_options: EngineOptions = EngineOptions()
     overlay: Annotated[
         dict[str, JsonValue],
-        Field(description="Members of the CreateTrainingJob request that this form does not know."),
+        Field(description="Fields of the CreateTrainingJob request that the job file has no key for."),
     ] = Field(default={})
-    silence: Annotated[list[Code], Field(max_length=100, description="Codes of warnings that are not told.")] = Field(
+    silence: Annotated[list[Code], Field(max_length=100, description="Codes of warnings to leave out.")] = Field(
         default=[]
     )
     budget: Budget = Budget()
     role: Annotated[Role, Field(description="ARN of the execution role.")]
     region: Annotated[Region, Field(description="Such as us-east-1.")]
     local: Local = Local()
-    #: Where each value came from; no part of what the spec says, so it is neither compared nor written.
+    #: The source of each value. It is not a value of the job, so it is neither compared nor serialized.
     _document: Document | None = PrivateAttr(default=None)
 
     @property
@@ -257,12 +263,12 @@ class JobSpec(Section, NotebookView):
         return self._document
 
     def to_mapping(self) -> dict[str, Any]:
-        """The mapping that reads as this spec; ``${`` in it stands for itself."""
-        written = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        return {key: _verbatim(value) for key, value in written.items()}
+        """The mapping that gives this spec when it is loaded; every ``${`` in it is escaped."""
+        data = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return {key: _escaped(value) for key, value in data.items()}
 
     def read_from(self, document: Document) -> "JobSpec":
-        """The same spec, which now knows where its values came from."""
+        """A copy of this spec that has ``document`` as the source of its values."""
         spec = self.model_copy()
         spec._document = document
         return spec
@@ -273,10 +279,10 @@ class JobSpec(Section, NotebookView):
     __hash__ = None  # type: ignore[assignment]
 
 
-def _verbatim(value: Any) -> Any:
-    """``value`` with every ``${`` escaped: references were replaced when the job was read."""
+def _escaped(value: Any) -> Any:
+    """``value`` with every ``${`` escaped: loading the job has already replaced its references."""
     if isinstance(value, dict):
-        return {key: _verbatim(one) for key, one in value.items()}
+        return {key: _escaped(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [_verbatim(one) for one in value]
+        return [_escaped(one) for one in value]
     return value.replace("${", "$${") if isinstance(value, str) else value

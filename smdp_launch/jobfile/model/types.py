@@ -1,4 +1,4 @@
-"""Types of single values in a job file: a form, and the words for it."""
+"""Types of single values in a job file: a pattern, and a description of it for messages."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-#: What is left of SageMaker's 63 characters beside "-<14 digits>-<4 hex>".
+#: What remains of SageMaker's 63 characters besides "-<14 digits>-<4 hex>".
 MAX_NAME = 43
 
 DAY = 86400
 
 
 class Expected(NamedTuple):
-    """What a form means, in words: shown in place of the regular expression."""
+    """A description of a pattern, which messages show in place of the regular expression."""
 
-    words: str
+    description: str
 
 
 def expected(annotation: Any) -> str | None:
-    """The words of ``annotation``, which may be wrapped as in ``Annotated[...] | None``."""
+    """The description of ``annotation``, which may be wrapped as in ``Annotated[...] | None``."""
     if get_origin(annotation) is dict:
-        return None  # those would be the words of its keys
+        return None  # it would be the description of the keys
     metadata = getattr(annotation, "__metadata__", ())
-    found = next((one.words for one in metadata if isinstance(one, Expected)), None)
+    own = next((one.description for one in metadata if isinstance(one, Expected)), None)
     inner = (expected(one) for one in get_args(annotation) if one is not None and not isinstance(one, Expected))
-    return found or next((one for one in inner if one), None)
+    return own or next((one for one in inner if one), None)
 
 
 def _not_reserved(name: str) -> str:
     if name.startswith("sagemaker_"):
-        raise ValueError("names that begin with sagemaker_ are the launcher's own")
+        raise ValueError("names that start with sagemaker_ are reserved for the launcher")
     return name
 
 
@@ -58,7 +58,7 @@ InstanceType = Annotated[
 S3Uri = Annotated[
     str,
     StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\n]*)?$", max_length=1024),
-    Expected("a location such as s3://bucket/prefix, the bucket in small letters, digits, '.' and '-'"),
+    Expected("a location such as s3://bucket/prefix, the bucket in lowercase letters, digits, '.' and '-'"),
 ]
 ContainerPath = Annotated[
     str,
@@ -68,7 +68,7 @@ ContainerPath = Annotated[
 FileSystemId = Annotated[
     str,
     StringConstraints(pattern=r"^fs-[0-9a-f]{8,18}$"),
-    Expected("a file system's id such as fs-0123456789abcdef0"),
+    Expected("the ID of a file system such as fs-0123456789abcdef0"),
 ]
 FileSystemPath = Annotated[
     str, StringConstraints(pattern=r"^/[^\n]*$", max_length=4096), Expected("an absolute path such as /mount/data")
@@ -76,12 +76,12 @@ FileSystemPath = Annotated[
 Subnet = Annotated[
     str,
     StringConstraints(pattern=r"^subnet-([0-9a-f]{8}|[0-9a-f]{17})$"),
-    Expected("a subnet's id such as subnet-0123456789abcdef0"),
+    Expected("the ID of a subnet such as subnet-0123456789abcdef0"),
 ]
 SecurityGroup = Annotated[
     str,
     StringConstraints(pattern=r"^sg-([0-9a-f]{8}|[0-9a-f]{17})$"),
-    Expected("a security group's id such as sg-0123456789abcdef0"),
+    Expected("the ID of a security group such as sg-0123456789abcdef0"),
 ]
 KmsKey = Annotated[
     str,
@@ -91,12 +91,12 @@ KmsKey = Annotated[
         r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$",
         max_length=2048,
     ),
-    Expected("a KMS key's id, alias or ARN such as alias/NAME"),
+    Expected("the ID, alias or ARN of a KMS key such as alias/NAME"),
 ]
 Role = Annotated[
     str,
     StringConstraints(pattern=r"^arn:aws[a-z\-]*:iam::[0-9]{12}:role/[a-zA-Z0-9+=,.@\-_/]+$", max_length=2048),
-    Expected("a role's ARN such as arn:aws:iam::123456789012:role/NAME"),
+    Expected("the ARN of a role such as arn:aws:iam::123456789012:role/NAME"),
 ]
 Region = Annotated[
     str,
@@ -113,7 +113,7 @@ HyperparameterName = Annotated[
     str,
     StringConstraints(pattern=r"^[^\n]*$", min_length=1, max_length=256),
     AfterValidator(_not_reserved),
-    Expected("a name of at most 256 characters that does not begin with sagemaker_"),
+    Expected("a name of at most 256 characters that does not start with sagemaker_"),
 ]
 VariableName = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""``${NAME}`` in a job file's values. Replaced after YAML was read, so no variable can change the file's structure."""
+"""``${NAME}`` in values of a job file. They are replaced in parsed YAML, so no variable can change its structure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smdp_launch.diagnostics import closest
 
 # "$${" is an escaped "${". A reference ends at the first "}".
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[^}]*)(?P<end>\}?)")
-_MOST_TOLD = 20  # mistakes in one text
+_MAX_PROBLEMS = 20  # of one text
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -22,7 +22,7 @@ class Problem(NamedTuple):
 
 
 class Substituted(NamedTuple):
-    """``whole``: the text was one reference and nothing else."""
+    """``whole``: whether the text is one reference and nothing else."""
 
     text: str
     whole: bool
@@ -30,18 +30,18 @@ class Substituted(NamedTuple):
 
 
 def substitute(text: str, variables: Mapping[str, str]) -> Substituted:
-    """Replace ``${NAME}`` and ``${NAME:-default}`` in ``text``; what cannot be replaced stays as it is."""
-    problems: dict[str, Problem] = {}  # by the reference: the same one is told once
+    """Replace ``${NAME}`` and ``${NAME:-default}`` in ``text``; leave what cannot be replaced as it is."""
+    problems: dict[str, Problem] = {}  # by reference, so that each is reported once
 
     def replacement(match: re.Match[str]) -> str:
         if match["name"] is None:
             return "${"
         name, has_default, default = match["name"].partition(":-")
-        if match[0] in problems or len(problems) == _MOST_TOLD:
+        if match[0] in problems or len(problems) == _MAX_PROBLEMS:
             return match[0]
         if not match["end"] or not _NAME.fullmatch(name):
-            help_ = "write ${NAME} or ${NAME:-default}; $${ stands for ${ itself"
-            problems[match[0]] = Problem("SMDP107", f"{match[0]} names no variable", match[0], help_)
+            help_ = "write ${NAME} or ${NAME:-default}; $${ is an escaped ${"
+            problems[match[0]] = Problem("SMDP107", f"{match[0]} does not name a variable", match[0], help_)
         elif name in variables:
             return variables[name]
         elif has_default:
@@ -50,14 +50,14 @@ def substitute(text: str, variables: Mapping[str, str]) -> Substituted:
             problems[match[0]] = _unset(name, match[0], variables)
         return match[0]
 
-    made = _REFERENCE.sub(replacement, text)
+    result = _REFERENCE.sub(replacement, text)
     match = _REFERENCE.fullmatch(text)
-    return Substituted(made, match is not None and match["name"] is not None, tuple(problems.values()))
+    return Substituted(result, match is not None and match["name"] is not None, tuple(problems.values()))
 
 
 def _unset(name: str, text: str, variables: Mapping[str, str]) -> Problem:
     near = closest(name, list(variables), cutoff=0.8)
-    hint = f"did you mean ${{{near}}}? Else " if near else ""
+    hint = f"did you mean ${{{near}}}? Otherwise " if near else ""
     return Problem(
         "SMDP106",
         f"the environment variable {name} is not set",

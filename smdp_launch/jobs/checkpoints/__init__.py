@@ -1,1 +1,1 @@
-"""A job's checkpoints in S3: their listing, and the watch over their uploads."""
+"""A job's checkpoints in S3: their listing, and a watch over their uploads."""

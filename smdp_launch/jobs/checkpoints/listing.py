@@ -1,4 +1,4 @@
-"""What lies at a job's checkpoint location, as S3 lists it."""
+"""The files at a job's checkpoint location, as S3 lists them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from smdp_launch.request.names import S3Location
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """What lies there.
+    """A summary of the files.
 
     Args:
-        newest: when S3 last took a file, by its own clock.
-        name: of that file, below ``where``, without what a terminal would obey.
+        newest: LastModified of the newest file, by S3's clock.
+        name: of that file, relative to ``where``, without terminal control sequences.
         size: bytes of all files.
-        age: seconds since ``newest`` at the time of the look, by the same clock; None from a service without one.
+        age: seconds from ``newest`` to the listing, by S3's clock; None if the service sends no time.
     """
 
     where: str
@@ -33,13 +33,11 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class Listing:
-    """One look at all of it.
-
-    Args:
-        checkpoints: None where there is no file.
-        times: when S3 took each file, in no order.
-        at: the time of the look by S3's clock; None from a service that does not tell its time.
-        pages: calls that it took, of 1000 files each.
+    """Args:
+    checkpoints: None if there is no file.
+    times: LastModified of each file, unsorted.
+    at: the time of the listing by S3's clock; None if the service sends no time.
+    pages: number of calls, of 1000 files each.
     """
 
     checkpoints: Checkpoints | None
@@ -58,23 +56,22 @@ def list_checkpoints(s3: Any, where: str) -> Listing:
     for answer in s3.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=prefix):
         pages += 1
         for one in answer.get("Contents", []):
-            if not one["Key"].endswith("/"):  # a console's way to show an empty folder
+            if not one["Key"].endswith("/"):  # the S3 console marks an empty folder so
                 times.append(one["LastModified"])
                 size += int(one["Size"])
                 newest = max(newest or (times[-1], ""), (times[-1], str(one["Key"])))
-    at = _told_time(answer)
+    at = _response_time(answer)
     if newest is None:
         return Listing(None, (), at, pages)
     age = max(0.0, (at - newest[0]).total_seconds()) if at is not None else None
     name = without_controls(newest[1].removeprefix(prefix))
-    kept = Checkpoints(where, len(times), newest[0], name, size, age)
-    return Listing(kept, tuple(times), at, pages)
+    return Listing(Checkpoints(where, len(times), newest[0], name, size, age), tuple(times), at, pages)
 
 
-def _told_time(answer: Mapping[str, Any]) -> datetime | None:
-    told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+def _response_time(answer: Mapping[str, Any]) -> datetime | None:
+    header = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
-        at = parsedate_to_datetime(told) if told else None
+        at = parsedate_to_datetime(header) if header else None
     except ValueError:
         return None
     return at.replace(tzinfo=timezone.utc) if at is not None and at.tzinfo is None else at

@@ -1,42 +1,42 @@
-"""Whether a job's checkpoints still arrive in S3 while it trains.
+"""Reports when a job's checkpoints stop arriving in S3 while the job trains.
 
-Uploads have been known to stop while the training went on and every status said that all was well; only the bucket
-tells. A thread lists it now and then, so that no log line waits for it, and the follower looks at what it found. All
-times are those of the services: the age of the newest file is the difference of two of S3's own, whatever the clock of
-this machine says.
+Uploads may stop while training continues and every status is normal; only the bucket shows it. A thread lists the
+bucket at intervals, so that no log line is delayed, and the follower evaluates the listing. All times are S3's or
+SageMaker's: the age of the newest file is the difference of two times by S3's clock, so the local clock does not
+matter.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from smdp_launch.jobs.checkpoints.intervals import ReportedSteps, SaveIntervals, StallThresholds
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, Listing, list_checkpoints
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.error_kinds import Trouble, reason, trouble
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
 from smdp_launch.jobs.status.description import Description
 
 
 @dataclass(frozen=True)
 class CheckpointsStalled:
-    """No file has come to S3 for longer than the job's rhythm explains; told once of each silence.
+    """No file has arrived in S3 for longer than the job's save interval explains. Reported once for each stall.
 
     Args:
         where: the S3 location.
-        time_ms: milliseconds since 1970 of the last file, or of the training's beginning where none has come since.
+        time_ms: milliseconds since 1970 of the last file, or of the start of training if no file has arrived since.
         lasted: seconds since then.
-        limit: seconds of silence after which this is told.
-        longest: seconds of the longest gap between two files before; None while no rhythm is known.
-        newest: the last file, below ``where``; None where none has come since the training began.
-        files: how many lie there, with those of earlier.
+        limit: the stall is reported after so many seconds.
+        longest: seconds of the longest gap between two earlier files; None while the save interval is unknown.
+        newest: the last file, relative to ``where``; None if no file has arrived since training began.
+        files: number of files at ``where``, older files included.
         size: their bytes.
-        step_then: the last step that the script had reported when the last file came, if it did.
-        step_now: the last that it has reported.
+        step_then: the last step that the script had reported when the last file arrived, if any.
+        step_now: the last step that it has reported until now.
     """
 
     where: str
@@ -53,7 +53,7 @@ class CheckpointsStalled:
 
 @dataclass(frozen=True)
 class CheckpointKept:
-    """A file has come after a silence that was told, at ``time_ms``, ``lasted`` seconds after the one before."""
+    """A file has arrived at ``time_ms`` after a reported stall, ``lasted`` seconds after the file before it."""
 
     where: str
     time_ms: int
@@ -65,280 +65,155 @@ class CheckpointKept:
 
 @dataclass(frozen=True)
 class CheckpointsUnseen:
-    """They cannot be listed, so nobody will be told when they stop coming. Told once, until it passes."""
+    """The files cannot be listed, so no stall can be reported. Reported once, until a listing succeeds."""
 
     where: str
     reason: str
 
 
-CheckpointNews = CheckpointsStalled | CheckpointKept | CheckpointsUnseen
+CheckpointEvent = CheckpointsStalled | CheckpointKept | CheckpointsUnseen
 
 
-@dataclass(frozen=True)
-class Silence:
-    """How often to look, and what a silence is; all but the factor in seconds (docs/jobs.md has the reasons).
-
-    Args:
-        interval: between two looks, for each page of the listing.
-        longest_interval: the most that it grows to.
-        unknown: a silence while the rhythm is not known, or nothing has come since the training began; and how long
-            files must have come before their rhythm is believed.
-        shortest: a silence at the least.
-        factor: a silence as a multiple of the longest gap.
-    """
-
-    interval: float = 60.0
-    longest_interval: float = 600.0
-    unknown: float = 1800.0
-    shortest: float = 600.0
-    factor: float = 3.0
-
-
-@dataclass
-class Rhythm:
-    """What the times of a job's files say about when the next is due.
-
-    The longest gap is what counts, so the many short ones between the files of one checkpoint change nothing. The time
-    from the training's beginning to the first file is no gap: data is read and kernels are compiled in it.
-    """
-
-    silence: Silence = field(default_factory=Silence)
-    longest: float = 0.0
-    is_known: bool = False
-    _longest_first: float = 0.0
-    _began: datetime | None = None
-    _first: datetime | None = None
-    _last: datetime | None = None
-
-    @property
-    def since(self) -> datetime | None:
-        """The last file's time, or the training's beginning where none has come since."""
-        return self._last or self._began
-
-    @property
-    def has_come(self) -> bool:
-        """Whether a file has come since the training began."""
-        return self._last is not None
-
-    @property
-    def limit(self) -> float:
-        """Seconds after `since` from which on it is a silence."""
-        if self.is_known and self.has_come:
-            return max(self.silence.shortest, self.silence.factor * self.longest)
-        return max(self.silence.unknown, self.silence.factor * max(self.longest, self._longest_first))
-
-    def begin(self, at: datetime) -> bool:
-        """The hosts train from ``at``; anew after an interruption, which is nobody's silence. Whether that is news."""
-        # S3 tells whole seconds: what came within the first one did not come before it.
-        began = at.replace(microsecond=0)
-        is_new = began != self._began
-        if is_new:
-            self._began, self._first, self._last = began, None, None
-        return is_new
-
-    def learn(self, times: Sequence[datetime], was_told: bool = False) -> list[datetime]:
-        """Take the files' times, in any order and again and again; those that are new, sorted.
-
-        Args:
-            was_told: of a silence before the first of them. It counts as no longer than it took to be told, or one
-                fault would make the next look like the rhythm.
-        """
-        if self._began is None:
-            return []
-        new = sorted({one for one in times if one >= self._began and (self._last is None or one > self._last)})
-        for at in new:
-            gap = (at - (self._last or self._began)).total_seconds()
-            self._take(at, gap, was_told and at == new[0])
-        return new
-
-    def _take(self, at: datetime, gap: float, was_told: bool) -> None:
-        if self._first is None:
-            self._first, self._longest_first = at, max(self._longest_first, gap)
-        else:
-            self.longest = max(self.longest, min(gap, self.limit) if was_told and self.is_known else gap)
-            self.is_known = self.is_known or (at - self._first).total_seconds() >= self.silence.unknown
-        self._last = at
-
-
-@dataclass
-class Steps:
-    """The steps that the script has reported, with their times in milliseconds: the last, and of those before it as
-    many as fit, evenly over the time."""
-
-    most: int = 4096
-    now: int | None = None
-    _now_ms: int = 0
-    _times: list[int] = field(default_factory=list)
-    _steps: list[int] = field(default_factory=list)
-    _apart: float = 0.0  # milliseconds between two that are kept
-
-    def note(self, time_ms: int, step: object) -> None:
-        """Nothing, where ``step`` is no number of steps: a script may send anything."""
-        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 1 << 53 or time_ms < self._now_ms:
-            return
-        self.now, self._now_ms = step, time_ms
-        if self._times and time_ms < self._times[-1] + self._apart:
-            return
-        self._times.append(time_ms)
-        self._steps.append(step)
-        if len(self._times) > self.most:
-            self._apart = 2 * (time_ms - self._times[0]) / self.most
-            del self._times[1::2], self._steps[1::2]
-
-    def at(self, time_ms: int) -> int | None:
-        """The last that is known to have been reported by then."""
-        if self._now_ms <= time_ms:
-            return self.now
-        index = bisect_right(self._times, time_ms)
-        return self._steps[index - 1] if index else None
-
-    def forget(self, time_ms: int) -> None:
-        """Those of which `at` that time, or a later one, will not tell."""
-        index = max(0, bisect_right(self._times, time_ms) - 1)
-        del self._times[:index], self._steps[:index]
-        self._apart = 0.0
-
-
-def in_a_thread(work: Callable[[], None]) -> None:
-    """One that nobody waits for: whoever leaves the job leaves the question too."""
+def start_thread(work: Callable[[], None]) -> None:
+    """Run ``work`` in a daemon thread: it ends with the process, and nothing waits for it."""
     threading.Thread(target=work, daemon=True).start()
 
 
 @dataclass(frozen=True)
-class _Look:
-    """One that has come back, of the training that began at ``began``, asked for at ``asked`` of the follower's
-    clock."""
+class _Result:
+    """Of one listing, with the start of training and the follower's clock at the time of the request."""
 
     began: datetime
-    asked: float
-    found: Listing | Exception
+    requested: float
+    listing: Listing | Exception
 
 
 @dataclass
 class CheckpointWatch:
-    """Looks at a job's checkpoints while the job trains; a job without has cost no call.
+    """Lists a job's checkpoints at intervals while the job trains. A job without checkpoints costs no call.
 
     Args:
-        clock: seconds that never go back.
+        clock: a monotonic clock, in seconds.
         start: runs the listing beside the follower.
     """
 
     clients: Clients
-    silence: Silence = field(default_factory=Silence)
+    thresholds: StallThresholds = field(default_factory=StallThresholds)
     clock: Callable[[], float] = time.monotonic
-    start: Callable[[Callable[[], None]], object] = in_a_thread
+    start: Callable[[Callable[[], None]], object] = start_thread
     _due: float = 0.0
-    _is_asking: bool = False
-    _look: _Look | None = None  # written by the thread, once, and taken by the follower
-    _came: float = 0.0  # when the newest file was seen first, by `clock`
-    _newest: str | None = None  # the last that has come since the training began; it may be gone by now
-    _told: bool = False  # of the silence that goes on
-    _told_since: datetime | None = None  # when it began, until a file comes: it may outlast an interruption
-    _unseen_since: float | None = None
-    _is_told_unseen: bool = False
+    _is_listing: bool = False
+    _result: _Result | None = None  # written by the thread, taken by the follower
+    _newest_since: float = 0.0  # when the newest file was first listed, by `clock`
+    _newest: str | None = None  # the last file since training began; it may be deleted by now
+    _is_reported: bool = False  # the current stall
+    _stalled_since: datetime | None = None  # the start of the reported stall; an interruption of the job may fall in it
+    _failing_since: float | None = None
+    _is_failure_reported: bool = False
 
     def __post_init__(self) -> None:
-        self.steps = Steps()
-        self.rhythm = Rhythm(self.silence)
+        self.steps = ReportedSteps()
+        self.intervals = SaveIntervals(self.thresholds)
         self._due = self.clock()
 
-    def look(self, job: Description, is_read: bool = True) -> Iterator[CheckpointNews]:
-        """What is to be told now.
+    def poll(self, job: Description, is_read: bool = True) -> Iterator[CheckpointEvent]:
+        """Start a listing if one is due, and yield the events of the last one.
 
         Args:
-            is_read: the log has been read up to the present. Until then a listing waits for it, as long as between
-                two, so that the steps are known.
+            is_read: the log has been read up to now. Until then a listing is delayed by at most the interval, so that
+                the steps are known.
         """
-        began = _trains_since(job)
+        began = _training_since(job)
         if job.checkpoints is None or began is None:
             return
-        if not self._is_asking and self.clock() >= self._due + (0 if is_read else self.silence.interval):
-            self._ask(job.checkpoints, began)
-        look = self._look
-        if look is None:
+        if not self._is_listing and self.clock() >= self._due + (0 if is_read else self.thresholds.interval):
+            self._start_listing(job.checkpoints, began)
+        result = self._result
+        if result is None:
             return
-        self._look, self._is_asking = None, False
-        if look.began == began:  # else the hosts have begun anew meanwhile
-            yield from self._judge(job.checkpoints, look)
+        self._result, self._is_listing = None, False
+        if result.began == began:  # otherwise the hosts were restarted in between
+            yield from self._evaluate(job.checkpoints, result)
 
-    def _ask(self, where: str, began: datetime) -> None:
-        s3, asked = self.clients.s3, self.clock()
+    def _start_listing(self, where: str, began: datetime) -> None:
+        s3, requested = self.clients.s3, self.clock()
 
         def work() -> None:
-            self._look = _Look(began, asked, _listed(s3, where))
+            self._result = _Result(began, requested, _list(s3, where))
 
-        self._is_asking = True
+        self._is_listing = True
         try:
             self.start(work)
-        except RuntimeError as error:  # this machine has no thread left
-            self._look = _Look(began, asked, error)
+        except RuntimeError as error:  # the system allows no further thread
+            self._result = _Result(began, requested, error)
 
-    def _judge(self, where: str, look: _Look) -> Iterator[CheckpointNews]:
-        if isinstance(look.found, Exception):
-            yield from self._fail(where, look, look.found)
+    def _evaluate(self, where: str, result: _Result) -> Iterator[CheckpointEvent]:
+        listing, requested = result.listing, result.requested
+        if isinstance(listing, Exception):
+            yield from self._failed(where, requested, listing)
             return
-        self._unseen_since, self._is_told_unseen = None, False
-        self._due = look.asked + min(self.silence.longest_interval, self.silence.interval * look.found.pages)
-        yield from self._come(look, look.found)
-        yield from self._stall(where, look, look.found)
+        self._failing_since, self._is_failure_reported = None, False
+        self._due = requested + min(self.thresholds.longest_interval, self.thresholds.interval * listing.pages)
+        if self.intervals.start(result.began):
+            self._newest_since, self._newest, self._is_reported = requested, None, False
+        yield from self._add_files(requested, listing)
+        yield from self._check_stall(where, requested, listing)
 
-    def _come(self, look: _Look, found: Listing) -> Iterator[CheckpointKept]:
-        if self.rhythm.begin(look.began):
-            self._came, self._newest, self._told = look.asked, None, False
-        new, kept = self.rhythm.learn(found.times, self._told), found.checkpoints
-        if not new or kept is None:
+    def _add_files(self, requested: float, listing: Listing) -> Iterator[CheckpointKept]:
+        new, files = self.intervals.add(listing.times, self._is_reported), listing.checkpoints
+        if not new or files is None:
             return
-        self._came, self._newest, self._told = look.asked, kept.name, False
-        self.steps.forget(_ms(kept.newest))
-        since, self._told_since = self._told_since, None
+        self._newest_since, self._newest, self._is_reported = requested, files.name, False
+        self.steps.forget(_ms(files.newest))
+        since, self._stalled_since = self._stalled_since, None
         if since is not None:
             lasted = (new[0] - since).total_seconds()
-            yield CheckpointKept(kept.where, _ms(kept.newest), lasted, kept.name, kept.files, kept.size)
+            yield CheckpointKept(files.where, _ms(files.newest), lasted, files.name, files.files, files.size)
 
-    def _stall(self, where: str, look: _Look, found: Listing) -> Iterator[CheckpointsStalled]:
-        since = self.rhythm.since
-        if since is None or self._told:
+    def _check_stall(self, where: str, requested: float, listing: Listing) -> Iterator[CheckpointsStalled]:
+        since = self.intervals.since
+        if since is None or self._is_reported:
             return
-        lasted = (found.at - since).total_seconds() if found.at is not None else look.asked - self._came
-        if lasted > self.rhythm.limit:
-            self._told, self._told_since = True, self._told_since or since
-            yield self._stalled(where, since, lasted, found.checkpoints)
+        lasted = (listing.at - since).total_seconds() if listing.at is not None else requested - self._newest_since
+        if lasted > self.intervals.limit:
+            self._is_reported, self._stalled_since = True, self._stalled_since or since
+            yield self._stalled(where, since, lasted, listing.checkpoints)
 
-    def _stalled(self, where: str, since: datetime, lasted: float, kept: Checkpoints | None) -> CheckpointsStalled:
-        step_then = self.steps.at(_ms(since)) if self.rhythm.has_come else None
+    def _stalled(self, where: str, since: datetime, lasted: float, files: Checkpoints | None) -> CheckpointsStalled:
         return CheckpointsStalled(
             where,
             _ms(since),
             lasted,
-            self.rhythm.limit,
-            self.rhythm.longest if self.rhythm.is_known else None,
+            self.intervals.limit,
+            self.intervals.longest if self.intervals.is_known else None,
             self._newest,
-            kept.files if kept is not None else 0,
-            kept.size if kept is not None else 0,
-            step_then,
+            files.files if files is not None else 0,
+            files.size if files is not None else 0,
+            self.steps.at(_ms(since)) if self.intervals.has_files else None,
             self.steps.now,
         )
 
-    def _fail(self, where: str, look: _Look, error: Exception) -> Iterator[CheckpointsUnseen]:
-        """A refusal is told at once and asked for seldom; an outage is told when it hides what would be a silence."""
-        is_final = trouble(error) is Trouble.FINAL
-        self._due = look.asked + (self.silence.longest_interval if is_final else self.silence.interval)
-        self._unseen_since = look.asked if self._unseen_since is None else self._unseen_since
-        is_long = look.asked - self._unseen_since >= self.silence.shortest
-        if (is_final or is_long) and not self._is_told_unseen:
-            self._is_told_unseen = True
+    def _failed(self, where: str, requested: float, error: Exception) -> Iterator[CheckpointsUnseen]:
+        """A refusal is reported at once, and the next listing is late. An outage is reported when it has lasted for the
+        shortest stall, which it could hide."""
+        is_final = error_kind(error) is ErrorKind.FINAL
+        self._due = requested + (self.thresholds.longest_interval if is_final else self.thresholds.interval)
+        self._failing_since = requested if self._failing_since is None else self._failing_since
+        is_long = requested - self._failing_since >= self.thresholds.shortest
+        if (is_final or is_long) and not self._is_failure_reported:
+            self._is_failure_reported = True
             yield CheckpointsUnseen(where, reason(error))
 
 
-def _listed(s3: Any, where: str) -> Listing | Exception:
-    """Whatever goes wrong is told: it must not end what the listing is for."""
+def _list(s3: Any, where: str) -> Listing | Exception:
+    """Any error is a result: it must not end the follower."""
     try:
         return list_checkpoints(s3, where)
     except Exception as error:
         return error
 
 
-def _trains_since(job: Description) -> datetime | None:
+def _training_since(job: Description) -> datetime | None:
     if job.secondary != "Training":
         return None
     return next((one.began for one in reversed(job.steps) if one.status == "Training"), None)

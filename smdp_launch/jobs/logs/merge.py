@@ -1,9 +1,9 @@
-"""Lines of many hosts in the order of their times, though they come stream by stream and some come late.
+"""Merges the log lines of many hosts by time, although they arrive stream by stream and some arrive late.
 
-Within a stream the order is the stream's own, whatever its clock does: a line counts as no earlier than the one before
-it. Across streams a line is held back until lines are known that are ``window`` later, or until it has been here for
-that long and nothing came; and never overtakes a stream of which more is known to come. What comes later still is let
-through at once and marked.
+Within a stream, the order stays as it is: a line counts as no earlier than the line before it, whatever its clock says.
+Across streams, a line is delayed until a line is known that is ``window`` later, or until the line has waited for that
+long. A line never overtakes a stream that is still being read. A line that arrives later than that is released at once
+and marked as late.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WINDOW = 2000  # milliseconds
 
 
 class Timed(Protocol):
-    """A line, or what else happened in a stream."""
+    """A line, an event or a status change."""
 
     @property
     def time_ms(self) -> int: ...
@@ -30,18 +30,18 @@ _Item = TypeVar("_Item", bound=Timed)
 
 class Merge(Generic[_Item]):
     """Args:
-    window: milliseconds; 0 where there is but one stream.
-    clock: seconds that never go back.
+    window: milliseconds; 0 if there is only one stream.
+    clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, window: int = WINDOW, clock: Callable[[], float] = time.monotonic) -> None:
         self.window = window
         self._clock = clock
-        self._held: list[tuple[int, int, bool, _Item]] = []
+        self._delayed: list[tuple[int, int, bool, _Item]] = []  # a heap
         self._count = 0
         self._last: dict[str, int] = {}  # time of each stream's last line
         self._newest = 0
-        self._arrivals: deque[tuple[float, int]] = deque()  # when, and the latest time that came then
+        self._arrivals: deque[tuple[float, int]] = deque()  # when, and the latest time of the lines that arrived then
         self._latest_overdue = 0
         self._released = 0
 
@@ -49,41 +49,41 @@ class Merge(Generic[_Item]):
         count, last = self._count, self._last.get(stream, 0)
         for item in items:
             last = max(last, item.time_ms)
-            self._hold(last, _marked(item) if last < self._released else item)
+            self._push(last, _marked(item) if last < self._released else item)
         if self._count > count:
             self._last[stream] = last
             self._newest = max(self._newest, last)
             self._arrivals.append((self._clock(), last))
 
     def note(self, item: _Item) -> None:
-        """Something beside the lines, such as a change of status: in its place among them, but never waited for."""
-        self._hold(item.time_ms, item, noted=True)
+        """Add an item that is no line, such as a status change. It is sorted by time too, but not delayed."""
+        self._push(item.time_ms, item, noted=True)
 
     def take(self, behind: Collection[str] = ()) -> Iterator[_Item]:
-        """What need not be held any longer, in order.
+        """Yield the items that need no more delay, in order.
 
         Args:
-            behind: streams of which more is known to come.
+            behind: streams that have not been read to their end.
         """
         bound = max(self._newest - self.window, self._overdue())
         bound = min([bound, *(self._last.get(one, 0) for one in behind)])
-        while self._held and (self._held[0][0] <= bound or (self._held[0][2] and not behind)):
-            at, _, noted, item = heapq.heappop(self._held)
+        while self._delayed and (self._delayed[0][0] <= bound or (self._delayed[0][2] and not behind)):
+            at, _, noted, item = heapq.heappop(self._delayed)
             if not noted:
                 self._released = max(self._released, at)
             yield item
 
     def rest(self) -> Iterator[_Item]:
-        """All that is held, when nothing more will come."""
-        while self._held:
-            yield heapq.heappop(self._held)[-1]
+        """Yield all remaining items, after the last line was added."""
+        while self._delayed:
+            yield heapq.heappop(self._delayed)[-1]
 
-    def _hold(self, at: int, item: _Item, noted: bool = False) -> None:
+    def _push(self, at: int, item: _Item, noted: bool = False) -> None:
         self._count += 1
-        heapq.heappush(self._held, (at, self._count, noted, item))
+        heapq.heappush(self._delayed, (at, self._count, noted, item))
 
     def _overdue(self) -> int:
-        """The latest time among what has been here for the whole window."""
+        """The latest time of the lines that have waited for the whole window."""
         now = self._clock()
         while self._arrivals and self._arrivals[0][0] + self.window / 1000 <= now:
             self._latest_overdue = max(self._latest_overdue, self._arrivals.popleft()[1])

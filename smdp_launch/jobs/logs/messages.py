@@ -15,10 +15,10 @@ class LogLine:
     """One line of a host's log.
 
     Args:
-        rank: None for what no worker wrote.
-        text: without what a terminal would obey.
-        coloured: the same with the colours that its writer gave it; empty where it gave none.
-        late: it came when a later line of another host had been shown, which is held back up to two seconds for it.
+        rank: of the worker that wrote it; None for another writer.
+        text: without terminal control sequences.
+        coloured: the text with its colour sequences; empty if it has none.
+        late: it arrived after a later line of another host was shown, although that line was delayed by two seconds.
     """
 
     host: str
@@ -31,9 +31,12 @@ class LogLine:
 
 @dataclass(frozen=True)
 class JobEvent:
-    """An event line (docs/events.md) whose writer may send it. ``fields`` are all its members, NaN and infinities by
-    their names, texts without what a terminal would obey; ``worker`` is the rank that wrote it, None for the host and
-    the platform."""
+    """An event line (docs/reference/events.md) whose writer may send it.
+
+    Args:
+        fields: all of its fields. NaN and infinities are their names, texts have no terminal control sequences.
+        worker: the rank that wrote it; None for the host and the platform.
+    """
 
     host: str
     name: str
@@ -44,9 +47,9 @@ class JobEvent:
 
 
 def read_line(host: str, message: str, time_ms: int) -> LogLine | JobEvent:
-    """A log message as its writer meant it: the entrypoint's ``[host:rank]`` taken off, event lines parsed.
+    """Parse a log message: remove the entrypoint's ``[host:rank]`` and read event lines.
 
-    An event that its writer may not send is the text that it is.
+    An event that its writer may not send is a LogLine.
     """
     line = split_line(host, message)
     fields = event_of(line)
@@ -56,7 +59,7 @@ def read_line(host: str, message: str, time_ms: int) -> LogLine | JobEvent:
 
 
 def plain_line(host: str, message: str, time_ms: int) -> LogLine:
-    """The same, with event lines as the lines that they are."""
+    """As `read_line`, but event lines are LogLines too."""
     return _log_line(host, split_line(host, message), time_ms)
 
 

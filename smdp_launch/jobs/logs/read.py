@@ -1,4 +1,4 @@
-"""The lines that a job's hosts have written so far, or those of them that are asked for."""
+"""The log lines of a job until now, all or filtered."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from smdp_launch.jobs.logs.merge import Merge, Timed
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine, plain_line, read_line
 from smdp_launch.jobs.logs.streams import Streams
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.retry import ask
+from smdp_launch.jobs.service.retry import call_with_retries
 
 _Read = TypeVar("_Read", bound=Timed)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which lines.
+class LogFilter:
+    """Selects log lines.
 
     Args:
         since: with a time zone; None for all.
         host: such as ``algo-2``.
-        rank: of the worker that wrote it.
-        grep: what the text holds, a pattern of Python's ``re``.
-        tail: the last so many of those that fit the rest.
+        rank: of the worker that wrote the line.
+        grep: a pattern that the text contains.
+        tail: the last so many of the lines that match the other arguments.
     """
 
     since: datetime | None = None
@@ -38,33 +38,33 @@ class Wanted:
     grep: re.Pattern[str] | None = None
     tail: int | None = None
 
-    def takes(self, line: LogLine) -> bool:
+    def matches(self, line: LogLine) -> bool:
         return (self.rank is None or line.rank == self.rank) and (
             self.grep is None or self.grep.search(line.text) is not None
         )
 
 
-def read_lines(clients: Clients, job: str, wanted: Wanted) -> Iterator[LogLine]:
-    """By time, event lines as they were written; none is later than the moment of the call.
+def read_lines(clients: Clients, job: str, wanted: LogFilter) -> Iterator[LogLine]:
+    """The selected lines by time, event lines as they were written. No line is later than this call.
 
     Raises:
         ServiceProblem: the service refused, or did not answer.
         EnvironmentProblem: the credentials have expired.
     """
-    found = (line for line in _all(clients, job, wanted, plain_line) if wanted.takes(line))
-    return iter(deque(found, wanted.tail)) if wanted.tail is not None else found
+    lines = (line for line in _all(clients, job, wanted, plain_line) if wanted.matches(line))
+    return iter(deque(lines, wanted.tail)) if wanted.tail is not None else lines
 
 
 def read_events(clients: Clients, job: str) -> Iterator[JobEvent]:
-    """The events among them; raises as `read_lines` does."""
-    return (one for one in _all(clients, job, Wanted(), read_line) if isinstance(one, JobEvent))
+    """The events of a job until now; raises as `read_lines` does."""
+    return (one for one in _all(clients, job, LogFilter(), read_line) if isinstance(one, JobEvent))
 
 
-def _all(clients: Clients, job: str, wanted: Wanted, read: Callable[[str, str, int], _Read]) -> Iterator[_Read]:
+def _all(clients: Clients, job: str, wanted: LogFilter, read: Callable[[str, str, int], _Read]) -> Iterator[_Read]:
     since = int(wanted.since.timestamp() * 1000) if wanted.since is not None else None
-    streams = Streams(clients, job, partial(ask, clients), wanted.host, since, int(time.time() * 1000))
+    streams = Streams(clients, job, partial(call_with_retries, clients), wanted.host, since, int(time.time() * 1000))
     merge: Merge[_Read] = Merge(window=0)
-    streams.look()
+    streams.refresh()
     while (page := streams.page()) is not None:
         merge.add(page.stream, (read(page.host, text, at) for at, text in page.messages))
         yield from merge.take(streams.behind)

@@ -1,4 +1,4 @@
-"""The log streams of one job, read page by page: each from where it was left, the one that is behind first."""
+"""The log streams of one job, read page by page from the last position; the stream that is furthest behind first."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 _STREAM = re.compile(r"(?P<host>algo-\d+)-\d+$")
 
-#: Of a page, half of what the service gives at most.
+#: Half of the service's limits for a page, in messages and in characters.
 _FULL, _FULL_CHARACTERS = 5_000, 1 << 19
 _NEWEST = 10_000  # milliseconds
 
-#: Puts a question; what cannot be done without its answer stands in front.
-Put = Callable[[str, Callable[[], Any]], Any]
+#: Makes a call to the service. The text says what cannot be done if the call fails.
+Call = Callable[[str, Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,19 @@ def host_of(stream: str) -> str:
 
 @dataclass
 class Streams:
-    """A place in each stream, which moves only when a page has come: whoever is cut off goes on from there.
+    """A position in each stream. It moves only when a page has arrived, so an interrupted reader can continue.
 
     Args:
-        put: how a question is put, so that whoever reads decides what a refusal means.
-        host: only the streams of this one.
+        call: makes the calls to the service, and handles their errors.
+        host: only the streams of this host.
         since: milliseconds since 1970; earlier lines are left out.
-        until: the same; later lines are left out, so that a stream that grows has an end. None to come again for them:
-            a stream that has been read up to the present is left alone until the next look.
+        until: milliseconds since 1970; later lines are left out, so that a growing stream has an end. None to read
+            repeatedly: a stream that has been read up to now is not read again until the next `refresh`.
     """
 
     clients: Clients
     job: str
-    put: Put
+    call: Call
     host: str | None = None
     since: int | None = None
     until: int | None = None
@@ -60,24 +60,24 @@ class Streams:
 
     @property
     def behind(self) -> tuple[str, ...]:
-        """Streams whose end was not reached since the last `look`."""
+        """Streams that have not been read to their end since the last `refresh`."""
         return tuple(self._behind)
 
-    def look(self) -> None:
-        """Find the streams, all of which may have new lines. They appear one by one, the group with the account's
-        first job."""
+    def refresh(self) -> None:
+        """List the streams; each of them may have new lines. Streams appear one by one, and the log group appears with
+        the account's first job."""
         self._behind = [one for one in self._names() if self.host in (None, host_of(one))]
 
     def page(self) -> Page | None:
-        """The next page of the stream that is furthest behind; None when the end of every one has been reached."""
+        """The next page of the stream that is furthest behind; None when every stream has been read to its end."""
         if not self._behind:
             return None
         stream = min(self._behind, key=lambda one: self._last.get(one, -1))
-        answer = self.put(f"the log of {stream} cannot be read", lambda: self._get(stream))
+        answer = self.call(f"the log of {stream} cannot be read", lambda: self._get(stream))
         token = str(answer["nextForwardToken"])
         every = [(int(one["timestamp"]), str(one["message"])) for one in answer["events"]]
         messages = [one for one in every if self.until is None or one[0] <= self.until]
-        # Only a token that comes back says that this was the end: pages may be empty on the way.
+        # Only an unchanged token means the end: a page before the end may be empty.
         if token == self._tokens.get(stream) or len(messages) < len(every) or self._is_present(messages):
             self._behind.remove(stream)
         self._tokens[stream] = token
@@ -86,7 +86,7 @@ class Streams:
         return Page(stream, host_of(stream), messages)
 
     def _is_present(self, messages: Sequence[tuple[int, str]]) -> bool:
-        """Whether more than the newest lines can hardly be behind this page."""
+        """Whether the page ends with the newest lines, so that another page is not worth a call."""
         return (
             self.until is None
             and 0 < len(messages) < _FULL
@@ -103,7 +103,7 @@ class Streams:
         )
 
     def _names(self) -> list[str]:
-        names: list[str] = self.put(f"the logs of {self.job} cannot be listed", self._list)
+        names: list[str] = self.call(f"the logs of {self.job} cannot be listed", self._list)
         return names
 
     def _list(self) -> list[str]:

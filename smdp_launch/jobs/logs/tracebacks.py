@@ -1,4 +1,4 @@
-"""Python tracebacks in the lines of a job's workers: which rank failed first, and what it said."""
+"""Python tracebacks in the log lines of a job's workers: which rank failed first, and its traceback."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Worker = tuple[str, int]  # host and rank
 
 @dataclass
 class Tracebacks:
-    """Sees all that is followed of a job, and keeps the last traceback of each worker."""
+    """Observes the events of a followed job, and keeps the last traceback of each worker."""
 
     _last: dict[Worker, list[str]] = field(default_factory=dict)
     _open: set[Worker] = field(default_factory=set)
     _failed: dict[Worker, float] = field(default_factory=dict)
 
-    def see(self, seen: object) -> None:
-        if isinstance(seen, LogLine) and seen.rank is not None:
-            self._line((seen.host, seen.rank), seen.text)
-        elif isinstance(seen, JobEvent) and seen.name == "worker_exit":
-            rank, began = seen.fields.get("rank"), seen.fields.get("time")
+    def observe(self, event: object) -> None:
+        if isinstance(event, LogLine) and event.rank is not None:
+            self._line((event.host, event.rank), event.text)
+        elif isinstance(event, JobEvent) and event.name == "worker_exit":
+            rank, began = event.fields.get("rank"), event.fields.get("time")
             if isinstance(rank, int) and isinstance(began, int | float):
-                self._failed.setdefault((seen.host, rank), float(began))
+                self._failed.setdefault((event.host, rank), float(began))
 
     @property
     def first(self) -> tuple[Worker, tuple[str, ...]] | None:
-        """The worker that failed first, and its traceback; None where none failed, or without one."""
+        """The worker that failed first, and its traceback; None if no worker failed with a traceback."""
         failed = [one for one in self._failed if one in self._last]
         if not failed:
             return None

@@ -1,1 +1,1 @@
-"""What AWS would find wrong with a launch, checked before anything is uploaded."""
+"""Checks of the AWS account before anything is uploaded."""

@@ -11,7 +11,7 @@ from smdp_launch.catalog.images import parse_image
 from smdp_launch.catalog.placeholders import ACCOUNT
 from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of, s3_channels
 from smdp_launch.request.names import S3Location
-from smdp_launch.rules.base.facts import Finding
+from smdp_launch.rules.base.facts import Problem
 
 _SERVICE = "sagemaker.amazonaws.com"
 _REFUSED = frozenset(
@@ -24,10 +24,10 @@ _REFUSED = frozenset(
         "UnrecognizedClientException",
     }
 )
-_LOOKS = 50  # running jobs whose instances are counted
+_MOST_JOBS = 50  # running jobs whose instances are counted
 
 
-def identity(account: Account) -> Iterator[Finding | str]:
+def identity(account: Account) -> Iterator[Problem | str]:
     from botocore.exceptions import ClientError
 
     try:
@@ -35,33 +35,34 @@ def identity(account: Account) -> Iterator[Finding | str]:
     except ClientError as error:
         if code_of(error) not in _REFUSED:
             raise
-        help_ = "log in again, or set AWS_PROFILE to a profile whose credentials are good"
-        yield Finding(("region",), f"AWS does not take your credentials ({code_of(error)})", help_)
+        help_ = "log in again, or set AWS_PROFILE to a profile with valid credentials"
+        yield Problem(("region",), f"AWS does not accept your credentials ({code_of(error)})", help_)
     else:
         yield f"{known['Arn']}, {account.plan.spec.region}"
 
 
-def role(account: Account) -> Iterator[Finding | str]:
+def role(account: Account) -> Iterator[Problem | str]:
     from botocore.exceptions import ClientError
 
     arn = account.plan.spec.role
     name, owner = arn.rpartition("/")[2], arn.split(":")[4]
-    mine = _own_account(account)
-    if mine not in (owner, ACCOUNT):
-        yield Finding(("role",), f"the role is of account {owner}, and you are in {mine}", f"give a role of {mine}")
+    own = _own_account(account)
+    if own not in (owner, ACCOUNT):
+        message = f"the role belongs to account {owner}, and your credentials to {own}"
+        yield Problem(("role",), message, f"give a role of {own}")
         return
     try:
-        found = account.service("iam").get_role(RoleName=name)["Role"]
+        policy = account.service("iam").get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"]
     except ClientError as error:
         if code_of(error) != "NoSuchEntity":
             raise
-        yield Finding(("role",), f"there is no role {name}", "give the ARN of a role that exists, or make this one")
+        yield Problem(("role",), f"there is no role {name}", "give the ARN of a role that exists, or create this one")
         return
-    if _trusts(found["AssumeRolePolicyDocument"]):
-        yield f"{name}, which SageMaker may take"
+    if _trusts_sagemaker(policy):
+        yield f"{name}, which SageMaker may assume"
         return
     help_ = f"let its trust policy allow sts:AssumeRole to the service {_SERVICE}"
-    yield Finding(("role",), f"the role {name} does not trust SageMaker", help_)
+    yield Problem(("role",), f"the role {name} does not trust SageMaker", help_)
 
 
 def _own_account(account: Account) -> str:
@@ -70,11 +71,11 @@ def _own_account(account: Account) -> str:
     try:
         return str(account.identity["Account"])
     except ClientError as error:
-        raise NotChecked("who you are is not known") from error
+        raise NotChecked("the account of your credentials is not known") from error
 
 
-def _trusts(policy: Any) -> bool:
-    """Whether some statement allows the service to take the role. Conditions are not weighed."""
+def _trusts_sagemaker(policy: Any) -> bool:
+    """Whether a statement allows the service to assume the role. Conditions are not evaluated."""
     if isinstance(policy, str):
         policy = json.loads(unquote(policy))
     for one in _listed(policy.get("Statement", [])):
@@ -94,7 +95,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def buckets(account: Account) -> Iterator[Finding | str]:
+def buckets(account: Account) -> Iterator[Problem | str]:
     spec = account.plan.spec
     places: dict[str, tuple[str | int, ...]] = {S3Location.parse(spec.output.s3).bucket: ("output", "s3")}
     for name, uri in s3_channels(account).items():
@@ -114,7 +115,7 @@ def buckets(account: Account) -> Iterator[Finding | str]:
         yield ", ".join(known)
 
 
-def _bucket(account: Account, bucket: str, at: tuple[str | int, ...]) -> Iterator[Finding]:
+def _bucket(account: Account, bucket: str, at: tuple[str | int, ...]) -> Iterator[Problem]:
     from botocore.exceptions import ClientError
 
     region = account.plan.spec.region
@@ -123,70 +124,71 @@ def _bucket(account: Account, bucket: str, at: tuple[str | int, ...]) -> Iterato
     except ClientError as error:
         answer, code = error.response, code_of(error)
         if code in ("404", "NoSuchBucket"):
-            help_ = f"`aws s3 mb s3://{bucket} --region {region}` makes it, or give one that exists"
-            yield Finding(at, f"there is no bucket {bucket}", help_)
+            help_ = f"create it with `aws s3 mb s3://{bucket} --region {region}`, or give one that exists"
+            yield Problem(at, f"there is no bucket {bucket}", help_)
             return
         if code not in ("301", "PermanentRedirect"):
             raise NotChecked(code) from error
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    lies = answer.get("BucketRegion") or headers.get("x-amz-bucket-region")
-    if lies not in (None, region):
-        help_ = f"give a bucket of {region}, or `region: {lies}`"
-        yield Finding(at, f"the bucket {bucket} lies in {lies} and the job in {region}", help_)
+    actual = answer.get("BucketRegion") or headers.get("x-amz-bucket-region")
+    if actual not in (None, region):
+        help_ = f"give a bucket of {region}, or `region: {actual}`"
+        yield Problem(at, f"the bucket {bucket} is in {actual}, and the job in {region}", help_)
 
 
-def data(account: Account) -> Iterator[Finding | str]:
+def data(account: Account) -> Iterator[Problem | str]:
     from botocore.exceptions import ClientError
 
     channels = s3_channels(account)
     for name, uri in channels.items():
         where = S3Location.parse(uri)
         try:
-            found = account.clients.s3.list_objects_v2(Bucket=where.bucket, Prefix=where.key, MaxKeys=1)
+            listed = account.clients.s3.list_objects_v2(Bucket=where.bucket, Prefix=where.key, MaxKeys=1)
         except ClientError as error:
             if code_of(error) == "NoSuchBucket":
-                continue  # which is told of the bucket
+                continue  # the check of the buckets reports it
             raise
-        if not found.get("KeyCount"):
-            yield Finding(("channels", name, "s3"), f"nothing lies under {uri}", "upload the data, or mend the prefix")
+        if not listed.get("KeyCount"):
+            message = f"there is no object under {uri}"
+            yield Problem(("channels", name, "s3"), message, "upload the data, or fix the prefix")
     yield ", ".join(channels) or "no channels from S3"
 
 
-def image(account: Account) -> Iterator[Finding | str]:
+def image(account: Account) -> Iterator[Problem | str]:
     from botocore.exceptions import ClientError
 
     uri = str(account.plan.request["AlgorithmSpecification"]["TrainingImage"])
-    found = parse_image(uri)
-    if found is None or found.account is None:
-        raise NotChecked(f"{uri} lies in no ECR registry")
-    wanted = {"imageDigest": found.digest} if found.digest else {"imageTag": found.tag or "latest"}
+    parsed = parse_image(uri)
+    if parsed is None or parsed.account is None:
+        raise NotChecked(f"{uri} is in no ECR registry")
+    image_id = {"imageDigest": parsed.digest} if parsed.digest else {"imageTag": parsed.tag or "latest"}
     try:
         account.service("ecr").describe_images(
-            registryId=found.account, repositoryName=found.repository, imageIds=[wanted]
+            registryId=parsed.account, repositoryName=parsed.repository, imageIds=[image_id]
         )
     except ClientError as error:
         code = code_of(error)
         if code not in ("RepositoryNotFoundException", "ImageNotFoundException"):
             raise
         missing = "repository" if code.startswith("Repository") else "image"
-        help_ = f"`smdp-launch image push {found.repository}:{found.tag or 'TAG'} --create` pushes it"
-        yield Finding(("image",), f"there is no {missing} {uri}", help_)
+        help_ = f"push it with `smdp-launch image push {parsed.repository}:{parsed.tag or 'TAG'} --create`"
+        yield Problem(("image",), f"there is no {missing} {uri}", help_)
     else:
         yield uri
 
 
-def quota(account: Account) -> Iterator[Finding | str]:
+def quota(account: Account) -> Iterator[Problem | str]:
     resources, spot = account.plan.request["ResourceConfig"], account.plan.spec.spot is not None
     kind, needed = str(resources["InstanceType"]), int(resources["InstanceCount"])
     name = f"{kind} for {'spot ' if spot else ''}training job usage"
     limit = _limit(account, name)
     used = _used(account, kind, spot)
-    told = f"limit {limit}, in use {used}, needed {needed}"
+    numbers = f"limit {limit}, in use {used}, needed {needed}"
     if used + needed <= limit:
-        yield told
+        yield numbers
         return
-    help_ = f"ask for more of '{name}' in Service Quotas (days), or wait until other jobs have ended"
-    yield Finding(("compute", "instance_count"), f"no room for {needed} x {kind}: {told}", help_)
+    help_ = f"request an increase of '{name}' in Service Quotas (takes days), or wait until other jobs have ended"
+    yield Problem(("compute", "instance_count"), f"the quota is too small for {needed} x {kind}: {numbers}", help_)
 
 
 def _limit(account: Account, name: str) -> int:
@@ -199,8 +201,8 @@ def _limit(account: Account, name: str) -> int:
 
 
 def _used(account: Account, kind: str, spot: bool) -> int:
-    sagemaker = account.service("sagemaker")  # which tries again by itself, unlike a follower's
-    listed = sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_LOOKS)
+    sagemaker = account.service("sagemaker")  # this client retries by itself, unlike `clients.sagemaker`
+    listed = sagemaker.list_training_jobs(StatusEquals="InProgress", MaxResults=_MOST_JOBS)
     names = [one["TrainingJobName"] for one in listed["TrainingJobSummaries"]]
     jobs = [sagemaker.describe_training_job(TrainingJobName=name) for name in names]
     return sum(

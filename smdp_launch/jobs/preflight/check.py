@@ -1,4 +1,4 @@
-"""Runs the checks of an account, and says of each what came of it."""
+"""Runs checks of an account and collects their results."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.yaml.document import Document
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.planning.plan import Plan
-from smdp_launch.rules.base.facts import Finding, placed
+from smdp_launch.rules.base.facts import Problem, diagnostic_of
 
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"})
 
 
 class NotChecked(Exception):
-    """The check cannot tell; the message says why. That is a note, never a refusal."""
+    """The check has no result; the message is the reason. It becomes a note, never an error."""
 
 
 @dataclass
 class Account:
-    """What the checks look at: the plan, and AWS through its clients, each thing asked once."""
+    """The plan, and the AWS account through its clients. Repeated calls are avoided."""
 
     plan: Plan
     clients: Clients
@@ -43,22 +43,26 @@ class Check:
     """One numbered check.
 
     Args:
-        before_launch: asked by ``launch`` before anything is uploaded, not by ``preflight`` alone.
-        look: yields what is wrong as findings, and what is well in a few words; raises NotChecked or botocore's errors.
+        before_launch: ``launch`` runs it too, before anything is uploaded.
+        inspect: yields a diagnostic for each error, and a short text for what is correct; raises NotChecked or
+            botocore's errors.
     """
 
     code: str
     subject: str
     before_launch: bool
-    look: Callable[[Account], Iterator[Finding | str]]
+    inspect: Callable[[Account], Iterator[Problem | str]]
 
 
 @dataclass(frozen=True)
 class Result:
-    """``problems`` are empty where all is well or nothing could be told; ``note`` says which in words.
+    """The result of one check.
 
     Args:
-        answered: False where AWS could not be reached.
+        checked: False if the check was skipped or has no result.
+        problems: empty if all is correct, or nothing was checked.
+        note: what is correct, or why nothing was checked.
+        answered: False if AWS could not be reached.
     """
 
     code: str
@@ -70,7 +74,7 @@ class Result:
 
 
 def run(checks: Sequence[Check], account: Account, ignored: Collection[str] = ()) -> list[Result]:
-    """Every check that is not ignored, in order; none after one for which AWS could not be reached."""
+    """Run the checks in order, except the ignored ones; stop after one for which AWS could not be reached."""
     results: list[Result] = []
     for one in checks:
         if one.code in ignored:
@@ -86,20 +90,20 @@ def _result(check: Check, account: Account) -> Result:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        said = list(check.look(account))
+        items = list(check.inspect(account))
     except NotChecked as reason:
         return Result(check.code, check.subject, False, note=str(reason))
     except ClientError as error:
-        return Result(check.code, check.subject, False, note=_why_not(error))
+        return Result(check.code, check.subject, False, note=_refusal(error))
     except BotoCoreError as error:
         return Result(check.code, check.subject, False, note=str(error), answered=False)
     document: Document | None = account.plan.spec.document
-    problems = [placed(document, check.code, one) for one in said if isinstance(one, Finding)]
-    note = "; ".join(one for one in said if isinstance(one, str))
+    problems = [diagnostic_of(document, check.code, one) for one in items if isinstance(one, Problem)]
+    note = "; ".join(one for one in items if isinstance(one, str))
     return Result(check.code, check.subject, True, tuple(problems), note)
 
 
-def _why_not(error: Any) -> str:
+def _refusal(error: Any) -> str:
     code = code_of(error)
     if code in _DENIED:
         return f"no permission for {error.operation_name}"
@@ -112,7 +116,7 @@ def code_of(error: Any) -> str:
 
 
 def s3_channels(account: Account) -> dict[str, str]:
-    """The location of each channel from S3."""
+    """The S3 URI of each channel in S3, by channel name."""
     return {
         one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"]
         for one in account.plan.request.get("InputDataConfig", [])

@@ -1,7 +1,7 @@
-"""Check of what the job's role may do, as IAM's own simulation of its policies says.
+"""Checks the permissions of the job's role with IAM's policy simulator.
 
-The simulation knows neither the policies of buckets and repositories nor what conditions will see. It takes a resource
-literally, also a `*` in it, so it is asked about what this very job will touch.
+The simulator knows neither the policies of buckets and repositories nor the values that conditions will have. It takes
+a resource literally, also a `*` in it, so it gets the names that this job will use.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of, s3_channels
 from smdp_launch.request.build import checkpoint_location
 from smdp_launch.request.names import S3Location, source_location
-from smdp_launch.rules.base.facts import Finding
+from smdp_launch.rules.base.facts import Problem
 
 _READ = ("s3:GetObject",)
 _WRITE = ("s3:PutObject",)
-_KEEP = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+_CHECKPOINTS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 _PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 _LOGS = ("logs:CreateLogStream", "logs:PutLogEvents")
 _LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -28,7 +28,7 @@ _LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 
 @dataclass(frozen=True)
 class _Need:
-    """Actions that the job does on a resource, for the field `at`; `purpose` says in words what it does by them."""
+    """Actions that the job needs on a resource for the field `at`; `purpose` describes them for the user."""
 
     purpose: str
     at: Location
@@ -36,20 +36,20 @@ class _Need:
     resource: str
 
 
-def role_permissions(account: Account) -> Iterator[Finding | str]:
+def role_permissions(account: Account) -> Iterator[Problem | str]:
     role = account.plan.spec.role
-    name, unsure, well = role.rpartition("/")[2], [], True
+    name, unknown, is_allowed = role.rpartition("/")[2], [], True
     needs = list(_needs(account))
     for need in needs:
-        denied, unknown = _simulated(account, need)
-        unsure += unknown
-        well = well and not denied
+        denied, conditional = _simulate(account, need)
+        unknown += conditional
+        is_allowed = is_allowed and not denied
         if denied:
-            help_ = f"allow {', '.join(denied)} to the role {name}; what a bucket's own policy allows is not seen here"
-            yield Finding(need.at, f"the role {name} may not {', '.join(denied)} on {need.resource}", help_)
-    if unsure:
-        yield f"not checked, conditions decide: {', '.join(dict.fromkeys(unsure))}"
-    elif well:
+            help_ = f"allow {', '.join(denied)} to the role {name}; this check does not see a bucket's own policy"
+            yield Problem(need.at, f"the role {name} may not {', '.join(denied)} on {need.resource}", help_)
+    if unknown:
+        yield f"not checked, they depend on conditions: {', '.join(dict.fromkeys(unknown))}"
+    elif is_allowed:
         yield ", ".join(dict.fromkeys(one.purpose for one in needs))
 
 
@@ -60,15 +60,15 @@ def _needs(account: Account) -> Iterator[_Need]:
     for name, uri in s3_channels(account).items():
         where = S3Location.parse(uri)
         yield from bucket("reads the data", ("channels", name, "s3"), where.bucket, _first(account, where), _READ)
-    # The source archive lies beside the output.
+    # The source archive is beside the output.
     source = source_location(spec.output.s3, job)
     yield from bucket("writes the output", ("output", "s3"), source.bucket, source.key, _READ)
     where = S3Location.parse(spec.output.s3).join(job, "output", "model.tar.gz")
     yield _Need("writes the output", ("output", "s3"), _WRITE, f"arn:{partition}:s3:::{where.bucket}/{where.key}")
-    kept = checkpoint_location(spec, job)
-    if kept is not None:
-        where = S3Location.parse(kept).join("checkpoint")
-        yield from bucket("keeps checkpoints", ("checkpoint", "s3"), where.bucket, where.key, _KEEP)
+    checkpoints = checkpoint_location(spec, job)
+    if checkpoints is not None:
+        where = S3Location.parse(checkpoints).join("checkpoint")
+        yield from bucket("saves checkpoints", ("checkpoint", "s3"), where.bucket, where.key, _CHECKPOINTS)
     image = parse_image(str(account.plan.request["AlgorithmSpecification"]["TrainingImage"]))
     if image is not None and image.account is not None:
         yield _Need("pulls the image", ("image",), ("ecr:GetAuthorizationToken",), "*")
@@ -87,33 +87,33 @@ def _in_bucket(
 
 
 def _first(account: Account, where: S3Location) -> str:
-    """The key of an object of the channel; any under its prefix where none can be seen."""
+    """The key of an object of the channel; a wildcard under its prefix if none can be listed."""
     from botocore.exceptions import ClientError
 
     try:
-        found = account.clients.s3.list_objects_v2(Bucket=where.bucket, Prefix=where.key, MaxKeys=1)
+        listed = account.clients.s3.list_objects_v2(Bucket=where.bucket, Prefix=where.key, MaxKeys=1)
     except ClientError:
-        found = {}
-    return next((str(one["Key"]) for one in found.get("Contents", [])), where.join("*").key)
+        listed = {}
+    return next((str(one["Key"]) for one in listed.get("Contents", [])), where.join("*").key)
 
 
-def _simulated(account: Account, need: _Need) -> tuple[list[str], list[str]]:
-    """The actions that are denied, and those that are unless conditions say otherwise which only the job will know."""
+def _simulate(account: Account, need: _Need) -> tuple[list[str], list[str]]:
+    """The denied actions, and those that are denied only because the simulator does not know a condition's value."""
     from botocore.exceptions import ClientError
 
     pages = account.service("iam").get_paginator("simulate_principal_policy")
-    asked = {"ActionNames": list(need.actions), "ResourceArns": [need.resource]}
+    arguments = {"ActionNames": list(need.actions), "ResourceArns": [need.resource]}
     try:
-        found = [
+        results = [
             one
-            for page in pages.paginate(PolicySourceArn=account.plan.spec.role, **asked)
+            for page in pages.paginate(PolicySourceArn=account.plan.spec.role, **arguments)
             for one in page["EvaluationResults"]
         ]
     except ClientError as error:
         if code_of(error) == "NoSuchEntity":
             raise NotChecked("there is no such role") from error
         raise
-    refused = [one for one in found if one["EvalDecision"] != "allowed"]
+    refused = [one for one in results if one["EvalDecision"] != "allowed"]
     return _names(refused, conditional=False), _names(refused, conditional=True)
 
 
@@ -122,5 +122,5 @@ def _names(results: list[dict[str, Any]], *, conditional: bool) -> list[str]:
 
 
 def _is_conditional(result: dict[str, Any]) -> bool:
-    """IAM names the keys that it missed with the resource where it was asked about resources, else with the action."""
+    """Whether IAM names missing condition keys. They are in the results of the resources, or of the action itself."""
     return any(one.get("MissingContextValues") for one in (result, *result.get("ResourceSpecificResults", [])))

@@ -1,4 +1,4 @@
-"""What security groups let through, from EC2's descriptions of them."""
+"""The traffic that security groups allow, from EC2's descriptions of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 #: Descriptions by group id.
 Groups = Mapping[str, Mapping[str, Any]]
 
-#: In place of a span of TCP ports: every protocol and port.
+#: In place of a range of TCP ports: every protocol and port.
 EVERYTHING = (-1, -1)
 
 
@@ -19,7 +19,7 @@ def closed(
     """Whether members of the ``source`` groups cannot reach members of ``target`` on all ``ports``.
 
     Args:
-        addresses: ranges in which the members lie, for rules that name addresses rather than groups.
+        addresses: the address ranges of the members, for rules that name addresses instead of groups.
     """
     out = any(_allows(groups[one]["IpPermissionsEgress"], target, ports, addresses) for one in source)
     into = any(_allows(groups[one]["IpPermissions"], source, ports, addresses) for one in target)
@@ -41,12 +41,12 @@ def _opens(rule: Mapping[str, Any], ports: tuple[int, int]) -> bool:
 
 
 def _names(rule: Mapping[str, Any], peers: Sequence[str], addresses: Sequence[str]) -> bool:
-    """By group; or by addresses, of which all must be covered."""
+    """Whether the rule names one of the groups, or ranges that cover all of the addresses."""
     if any(one["GroupId"] in peers for one in rule.get("UserIdGroupPairs", [])):
         return True
     ranges = [ipaddress.ip_network(one["CidrIp"], strict=False) for one in rule.get("IpRanges", [])]
-    mine = [ipaddress.ip_network(one, strict=False) for one in addresses]
-    return bool(mine) and all(any(_within(one, other) for other in ranges) for one in mine)
+    own = [ipaddress.ip_network(one, strict=False) for one in addresses]
+    return bool(own) and all(any(_within(one, other) for other in ranges) for one in own)
 
 
 def _within(one: Any, other: Any) -> bool:

@@ -1,5 +1,5 @@
-"""What AWS would find wrong with a launch, asked before anything is uploaded: numbered checks, each to be ignored by
-its code. What the credentials may not ask is noted as not checked."""
+"""The checks of the AWS account. Each has a code and can be ignored by it. A check whose calls the credentials do not
+allow is reported as not checked."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ class Preflight:
 
 
 def preflight(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> Preflight:
-    """All checks.
+    """Run all checks.
 
     Args:
-        ignored: codes of checks to leave out.
+        ignored: codes of checks to skip.
 
     Raises:
         ServiceProblem: AWS cannot be reached.
     """
     results = run(CHECKS, Account(plan, clients), ignored)
-    silent = next((one for one in results if not one.answered), None)
-    if silent is not None:
-        raise ServiceProblem(f"the account cannot be asked: {silent.note}")
+    unanswered = next((one for one in results if not one.answered), None)
+    if unanswered is not None:
+        raise ServiceProblem(f"the account cannot be checked: {unanswered.note}")
     return Preflight(tuple(results))
 
 
 def require_account(clients: Clients, plan: Plan, ignored: Collection[str] = ()) -> None:
-    """The checks of identity, role, buckets and image, before an upload. An outage is left to the upload to tell.
+    """Run the checks of identity, role, buckets and image before an upload. The upload itself reports an outage.
 
     Raises:
-        Refused: one of them found something.
+        Refused: a check failed.
     """
     checks = [one for one in CHECKS if one.before_launch]
-    found = [one for each in run(checks, Account(plan, clients), ignored) for one in each.problems]
-    if found:
-        codes = " ".join(f"--ignore {one}" for one in dict.fromkeys(one.code for one in found))
-        raise Refused(f"AWS would refuse or fail this job; mend it, or launch with {codes}", found)
+    problems = [one for each in run(checks, Account(plan, clients), ignored) for one in each.problems]
+    if problems:
+        codes = " ".join(f"--ignore {one}" for one in dict.fromkeys(one.code for one in problems))
+        raise Refused(f"AWS would refuse or fail this job; fix it, or launch with {codes}", problems)

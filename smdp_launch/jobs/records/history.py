@@ -1,6 +1,6 @@
 """The jobs launched from one folder, in ``.smdp/history.jsonl``, which only grows.
 
-A job has a line that is written before it is submitted, and one more when somebody from this folder has seen its end.
+A job has one line that is written before it is submitted, and one more when a command in this folder has seen its end.
 """
 
 from __future__ import annotations
@@ -25,38 +25,27 @@ if TYPE_CHECKING:
     from smdp_launch.jobs.records.outcome import Outcome
     from smdp_launch.planning.plan import Plan
 
-#: Everything this tool keeps beside the person's files lies in this folder of the current one.
+#: The folder in the current one that has all files of this tool.
 STATE_FOLDER = ".smdp"
 
 _FILE = "history.jsonl"
-_LOCK_WAIT = 10.0  # seconds; who writes needs milliseconds
+_LOCK_WAIT = 10.0  # seconds; a write takes milliseconds
 
-#: `where` of a job of this machine.
+#: `where` of a local job.
 LOCAL = "local"
 
 _Line = TypeVar("_Line")
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a plan says of the money.
-
-    Args:
-        price: USD an hour of one host; None where no table of prices was given.
-        most_usd: of the whole job, at the limit of its run time.
-    """
-
-    hosts: int
-    price: float | None = None
-    most_usd: float | None = None
-
-
-@dataclass(frozen=True)
 class Launch:
-    """``where`` is the AWS region, or "local"; the rest of the cost is None where no price is known.
-
-    ``state`` is the state folder of the local cloud that a job of this machine runs in, seen from the folder of the
-    history where it lies below that, so that both can be moved together. ``resumes`` is the job that it goes on from.
+    """Args:
+    where: the AWS region, or "local".
+    price: USD per hour of one host; None without a price table.
+    most_usd: USD for the whole job at its maximum run time; None without a price table.
+    state: the state folder of a local job's local cloud. It is relative to the folder of the history if it lies below
+        that, so that both can be moved together.
+    resumes: the job whose checkpoints it continues from.
     """
 
     job: str
@@ -77,9 +66,9 @@ class End:
 
     Args:
         ended: the service's TrainingJobStatus.
-        time: when that was seen.
+        time: when this tool saw the end.
         billable_seconds: of one host, as the service counts them.
-        usd: what all hosts cost for those, at the price of the launch; None where that is unknown.
+        usd: the cost of all hosts for these seconds, at the price of the launch; None if the price is unknown.
     """
 
     job: str
@@ -92,10 +81,10 @@ class End:
 
 
 def state_folder(beside: Path | None = None) -> Path:
-    """The folder in the current one, or in ``beside``, made if need be; git does not see it.
+    """The state folder in the current one, or in ``beside``. It is created if it is missing; git ignores it.
 
     Raises:
-        EnvironmentProblem: it cannot be made here, or another user may have prepared it.
+        EnvironmentProblem: it cannot be created, or another user may have prepared it.
     """
     folder = (beside or Path.cwd()) / STATE_FOLDER
     try:
@@ -105,13 +94,13 @@ def state_folder(beside: Path | None = None) -> Path:
             ignore.write("*\n")
     except OSError as error:
         raise EnvironmentProblem(
-            f"{folder} cannot be made ({why(error, folder)}): run from a folder that you can write to"
+            f"{folder} cannot be created ({why(error, folder)}): run in a folder that you can write to"
         ) from error
     return folder
 
 
 def existing_state_folder() -> Path | None:
-    """That of the current folder, or None where there is none.
+    """The state folder of the current one; None if there is none.
 
     Raises:
         EnvironmentProblem: another user may have prepared it.
@@ -127,40 +116,31 @@ def existing_state_folder() -> Path | None:
 
 @contextmanager
 def private_state() -> Iterator[None]:
-    """Raises:
-    EnvironmentProblem: state that another user may have prepared or may change was met.
-    """
+    """Turn NotPrivate into EnvironmentProblem: another user may have prepared the state, or may change it."""
     try:
         yield
     except NotPrivate as error:
         raise EnvironmentProblem(str(error)) from error
 
 
-def remember_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
-    """The launch of ``plan``, which is about to be submitted: to the local cloud on ``state``, or to AWS."""
+def record_plan(plan: Plan, now: datetime, state: Path | None = None) -> None:
+    """Record the launch of ``plan`` before it is submitted to the local cloud on ``state``, or to AWS."""
     if plan.local is not None:
-        remember(plan.job, LOCAL, plan.job_file, plan.hash, now, Cost(plan.hosts), state)
+        where, price, most_usd = LOCAL, None, None
     else:
-        bill = plan.billing
-        cost = Cost(plan.hosts, bill.price, bill.usd)
-        remember(plan.job, plan.spec.region, plan.job_file, plan.hash, now, cost)
+        where, price, most_usd = plan.spec.region, plan.billing.price, plan.billing.usd
+    more = {"hosts": plan.hosts, "price": price, "most_usd": most_usd, "state": _relative(state)}
+    record_launch(plan.job, where, plan.job_file, plan.hash, now, **more)
 
 
-def remember(
-    job: str,
-    where: str,
-    job_file: str,
-    plan_hash: str,
-    now: datetime,
-    cost: Cost | None = None,
-    state: Path | None = None,
-) -> None:
-    known = asdict(cost) if cost is not None else {}
-    _write(Launch(job, where, job_file, plan_hash, _stamp(now), **known, state=_from_here(state)))
+def record_launch(job: str, where: str, job_file: str, plan_hash: str, now: datetime, **more: Any) -> None:
+    """``more``: the other fields of `Launch`."""
+    _write(Launch(job, where, job_file, plan_hash, _stamp(now), **more))
 
 
-def remember_resumption(job: str, resumes: str, where: str, plan_hash: str, now: datetime, hosts: int) -> None:
-    """The launch of ``job``, which goes on from ``resumes``: as one of that one's file, at its price."""
+def record_resumption(job: str, resumes: str, where: str, plan_hash: str, now: datetime, hosts: int) -> None:
+    """Record the launch of ``job``, which continues from the checkpoints of ``resumes``, with that job's file and
+    price."""
     old = find_launch(resumes) or Launch(resumes, where, "job.yaml", "", "")
     _write(replace(old, job=job, where=where, plan_hash=plan_hash, time=_stamp(now), hosts=hosts, resumes=resumes))
 
@@ -174,10 +154,10 @@ def _write(entry: Launch) -> None:
         raise EnvironmentProblem(f"the launch cannot be recorded in {path}: {why(error, path)}") from error
 
 
-def remember_end(job: str, outcome: Outcome, now: datetime) -> None:
-    """How ``job`` ended, unless that is written already, or the job is none of this folder.
+def record_end(job: str, outcome: Outcome, now: datetime) -> None:
+    """Record how ``job`` ended, if it was launched from this folder and its end is not recorded yet.
 
-    Whoever only looks at a job can do so where nothing can be written.
+    A write error is ignored: commands that only show a job also work in a read-only folder.
     """
     folder = existing_state_folder()
     if folder is None or not (folder / _FILE).exists():
@@ -192,22 +172,22 @@ def remember_end(job: str, outcome: Outcome, now: datetime) -> None:
 
 
 def launches() -> list[Launch]:
-    """From the current folder, in order, each job once, as it was launched last; a line that is no launch of this
-    version is passed over."""
-    found: dict[str, Launch] = {}
+    """The launches from the current folder, in order; of each job only the last one. A line that is no launch of this
+    version is skipped."""
+    by_job: dict[str, Launch] = {}
     for one in _read(Launch):
-        found.pop(one.job, None)
-        found[one.job] = one
-    return list(found.values())
+        by_job.pop(one.job, None)
+        by_job[one.job] = one
+    return list(by_job.values())
 
 
 def ends() -> dict[str, End]:
-    """Of the jobs that were launched from the current folder and seen to end, by their names."""
+    """The recorded ends of the jobs that were launched from the current folder, by job name."""
     return {one.job: one for one in _read(End)}
 
 
 def find_launch(job: str | None = None) -> Launch | None:
-    """That of ``job``, or the last of all."""
+    """The launch of ``job``; without ``job``, the last launch."""
     return next((one for one in reversed(launches()) if job in (None, one.job)), None)
 
 
@@ -215,35 +195,34 @@ def find_launch(job: str | None = None) -> Launch | None:
 LATEST = "latest"
 
 
-def meant(name: str | None) -> Launch | None:
-    """The launch that a person means by ``name``: a job's whole name, the beginning of only one, or ``latest``.
+def resolve_name(name: str | None) -> Launch | None:
+    """The launch for a NAME on the command line: a job's whole name, a unique prefix of it, or ``latest``.
 
     Returns:
-        None where no job of this folder has such a name; without a name, where none was launched from here.
+        None if no job of this folder has such a name; without a name, if none was launched from this folder.
 
     Raises:
-        Refused: several begin so.
+        Refused: several jobs have this prefix.
     """
-    known = launches()
     exact = find_launch(name)
     if name is None or exact is not None:
         return exact
     if name == LATEST:
         return find_launch()
-    found = [one for one in known if one.job.startswith(name)] if name else []
-    if len(found) > 1:
-        listed = ", ".join(one.job for one in found[:-6:-1])
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        raise Refused(f"{name} may be any of {len(found)} jobs: {listed}{more}; `latest` is the last of all")
-    return found[0] if found else None
+    matching = [one for one in launches() if one.job.startswith(name)] if name else []
+    if len(matching) > 1:
+        listed = ", ".join(one.job for one in matching[:-6:-1])
+        more = f" and {len(matching) - 5} more" if len(matching) > 5 else ""
+        raise Refused(f"{len(matching)} jobs begin with {name}: {listed}{more}; `latest` is the last of all")
+    return matching[0] if matching else None
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """For appending, one process at a time.
+    """Open and lock the file for appending.
 
     Raises:
-        EnvironmentProblem: another process keeps it, or another user may have prepared it.
+        EnvironmentProblem: another process holds the lock, or another user may have prepared the file.
     """
     with private_state():
         file = open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
@@ -262,7 +241,8 @@ def _lock(file: int, path: Path) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise EnvironmentProblem(
-                    f"another process has held {path} for {_LOCK_WAIT:g} s: end it (`fuser {path}` names it), try again"
+                    f"another process has locked {path} for {_LOCK_WAIT:g} s: `fuser {path}` shows it; end it and "
+                    "try again"
                 ) from None
             time.sleep(0.02)
         else:
@@ -270,12 +250,12 @@ def _lock(file: int, path: Path) -> None:
 
 
 def _append(file: int, entry: Launch | End) -> None:
-    """On a line of its own, also behind one that a full disk or a power cut has torn."""
+    """Append a whole line, also after a line that a full disk or a power failure has cut off."""
     known: dict[str, Any] = {name: value for name, value in asdict(entry).items() if value is not None}
     size = os.fstat(file).st_size
-    torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-    line = ("\n" * torn + json.dumps(known) + "\n").encode()
-    if os.write(file, line) < len(line):  # the first part of it had room
+    is_cut_off = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+    line = ("\n" * is_cut_off + json.dumps(known) + "\n").encode()
+    if os.write(file, line) < len(line):  # the disk became full
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -285,11 +265,11 @@ def _usd(launched: Launch, billable: int | None) -> float | None:
     return round(launched.price * launched.hosts * billable / 3600, 6)
 
 
-def _from_here(state: Path | None) -> str | None:
+def _relative(state: Path | None) -> str | None:
     if state is None:
         return None
-    here = Path.cwd()
-    return str(state.relative_to(here) if state.is_relative_to(here) else state.absolute())
+    current = Path.cwd()
+    return str(state.relative_to(current) if state.is_relative_to(current) else state.absolute())
 
 
 def _stamp(now: datetime) -> str:

@@ -1,4 +1,4 @@
-"""Which local cloud is meant: that of a folder, unless the environment names another."""
+"""The state folder of the local cloud in use: that of the current folder, unless the environment names another."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ if TYPE_CHECKING:
 
 
 def local_cloud_folder() -> Path:
-    """Where the state of the local cloud lies that jobs of this machine run in.
+    """The state folder of the local cloud for local jobs.
 
     Raises:
-        EnvironmentProblem: it is the current folder's, which cannot be written to, or a home folder that nobody has.
+        EnvironmentProblem: it is the current folder's, which cannot be written to, or a home folder of an unknown user.
     """
     return named_folder() or state_folder() / "local"
 
 
 def named_folder() -> Path | None:
-    """The one that the environment names.
+    """The folder that the environment names; None without one.
 
     Raises:
-        EnvironmentProblem: a home folder that nobody has.
+        EnvironmentProblem: it is below the home folder of an unknown user.
     """
     named = os.environ.get(STATE)
     try:
         return Path(named).expanduser() if named else None
     except RuntimeError as error:
-        raise EnvironmentProblem(f"{STATE} is {named}, and nobody has that home folder: name another") from error
+        raise EnvironmentProblem(f"{STATE} is {named}, and there is no such user: set it to another folder") from error
 
 
 def file_systems() -> LocalFileSystems:
-    """Those for which folders stand there: this machine's own, and what its account's file says. Nothing is made.
+    """The file systems that a local folder replaces: the local machine's own, and those in the local cloud's account
+    file. No folder is created.
 
     Raises:
-        EnvironmentProblem: that file has a mistake, its folder is a home folder that nobody has, or another user may
-            have prepared it.
+        EnvironmentProblem: the account file has an error, its folder is below the home folder of an unknown user, or
+            another user may have prepared it.
     """
     from smdp_launch.catalog.local_cloud import THIS_MACHINE
     from smdp_launch.checking.file_systems import LocalFileSystem
@@ -54,20 +55,20 @@ def file_systems() -> LocalFileSystems:
         with private_state():
             check_folder(folder)
     machine = LocalFileSystem(Path("/"))
-    found: dict[tuple[Literal["fsx", "efs"], str], LocalFileSystem] = {
+    replaced: dict[tuple[Literal["fsx", "efs"], str], LocalFileSystem] = {
         ("fsx", THIS_MACHINE): machine,
         ("efs", THIS_MACHINE): machine,
     }
     try:
         for one in local.file_systems(folder):
-            found[one.kind, one.id] = LocalFileSystem(one.folder, one.mount_name)
+            replaced[one.kind, one.id] = LocalFileSystem(one.folder, one.mount_name)
     except LocalCloudError as error:
         raise EnvironmentProblem(str(error)) from error
-    return found
+    return replaced
 
 
 def user_cloud_folder() -> Path:
-    """Of the one local cloud that folders may share."""
+    """The state folder of the user's shared local cloud."""
     from platformdirs import user_state_path
 
     return user_state_path("smdp-launch") / "local"

@@ -23,10 +23,10 @@ _STOPPED = {
 class Outcome:
     """Args:
     status: the service's TrainingJobStatus.
-    summary: one line for the person.
-    reason: FailureReason, whole but for what a terminal would obey; empty unless the job failed.
-    model: S3 address of model.tar.gz, if there is one.
-    training_seconds, billable_seconds: as the service counts them; None if it never trained.
+    summary: one line of text.
+    reason: the whole FailureReason without terminal control sequences; empty unless the job failed.
+    model: S3 URI of model.tar.gz, if there is one.
+    training_seconds, billable_seconds: as the service counts them; None if the job never trained.
     checkpoints: S3 location of its checkpoints, if it has one.
     """
 
@@ -41,10 +41,10 @@ class Outcome:
 
 
 def with_model_found(client: Callable[[str], Any], described: Mapping[str, Any]) -> Mapping[str, Any]:
-    """DescribeTrainingJob's answer, without the address of a model that is not there: the service gives the address to
-    every job, also to one that left no model. Where S3 refuses or does not answer, the address stays.
+    """DescribeTrainingJob's answer without the URI of a model that does not exist. The service gives a URI for every
+    job, also for one that wrote no model. If S3 refuses or does not answer, the URI stays.
 
-    ``client`` makes a client of a service that gives up soon: a bucket that does not answer must not delay a job's end.
+    ``client`` returns a client that gives up soon, so that a bucket that does not answer does not delay a job's end.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 

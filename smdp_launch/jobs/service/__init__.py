@@ -1,1 +1,1 @@
-"""The way to a service: clients, retries, and the kinds of errors."""
+"""Access to the AWS services: clients, retries and kinds of errors."""

@@ -1,4 +1,4 @@
-"""The service clients a job needs. Everything below knows an endpoint, not which one: AWS or the local cloud."""
+"""The service clients that a job needs. Their users do not know whether the endpoint is AWS or the local cloud."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.records.local_clouds import local_cloud_folder
-from smdp_launch.jobs.service.error_kinds import Trouble
-from smdp_launch.jobs.service.retry_policy import Patience, Waiting
+from smdp_launch.jobs.service.error_kinds import ErrorKind
+from smdp_launch.jobs.service.retry_policy import RetryPolicy, Waiting
 from smdp_launch.signal_flag import SignalFlag
 
 _Connected = TypeVar("_Connected")
 
-#: Seconds, for SageMaker and CloudWatch: `ask` and a follower put a question again themselves, and between two tries
-#: they can be left. The other services' clients try again by themselves.
-_CONNECTS, _ANSWERS = 5, 10
+#: Timeouts in seconds for SageMaker and CloudWatch. `call_with_retries` and the follower retry these calls themselves,
+#: since the user can interrupt them between two tries. The clients of the other services retry by themselves.
+_CONNECT_TIMEOUT, _READ_TIMEOUT = 5, 10
 
 
-def tell_nobody(_: Waiting) -> None:
-    """Whoever shows what is waited for takes this one's place."""
+def ignore_waiting(_: Waiting) -> None:
+    """Show nothing: the default of ``on_waiting``."""
 
 
 @dataclass
@@ -33,14 +33,13 @@ class Clients:
     """botocore clients of one account and region.
 
     Args:
-        poll: seconds between two looks at a job. DescribeTrainingJob is throttled per account on AWS.
-        service: a client of any other service, by botocore's name.
-        quick: a client that tries once and waits 10 s for an answer, for what a view can do without.
-        patience: how long a question is asked again.
-        again: makes the clients anew, with what the credentials are by then; None if they cannot change.
-        lost: the troubles that call for that.
-        tell: told of each wait for an answer.
-        interrupted: once it is set, no question is put again.
+        poll: seconds between two polls of a job. AWS throttles DescribeTrainingJob per account.
+        service: returns a client of any other service, by botocore's name.
+        quick: returns a client that tries once and waits 10 s for an answer, for what a view can omit.
+        reconnect: makes new clients with the current credentials; None if the credentials cannot change.
+        reconnect_on: the error kinds after which the clients are made anew.
+        on_waiting: called before each wait for a retry.
+        interrupted: once it is set, no call is retried.
     """
 
     sagemaker: Any
@@ -49,98 +48,99 @@ class Clients:
     poll: float
     service: Callable[[str], Any]
     quick: Callable[[str], Any]
-    patience: Patience = field(default_factory=Patience)
-    again: Callable[[], Clients] | None = None
-    lost: frozenset[Trouble] = frozenset({Trouble.CREDENTIALS})
-    tell: Callable[[Waiting], None] = tell_nobody
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    reconnect: Callable[[], Clients] | None = None
+    reconnect_on: frozenset[ErrorKind] = frozenset({ErrorKind.CREDENTIALS})
+    on_waiting: Callable[[Waiting], None] = ignore_waiting
     interrupted: SignalFlag = field(default_factory=SignalFlag)
 
-    def renew(self, trouble: Trouble) -> None:
-        """Make the clients anew if that may help.
+    def renew(self, kind: ErrorKind) -> None:
+        """Make the clients anew after an error of ``kind``, if that may help.
 
         Raises:
-            EnvironmentProblem: a local cloud that died cannot be started again.
+            EnvironmentProblem: the local cloud died and cannot be restarted.
         """
-        if self.again is None or trouble not in self.lost:
+        if self.reconnect is None or kind not in self.reconnect_on:
             return
         try:
-            made = self.again()
+            new = self.reconnect()
         except EnvironmentProblem:
-            if trouble is Trouble.CREDENTIALS:
-                return  # the next question says why
+            if kind is ErrorKind.CREDENTIALS:
+                return  # the next call reports the reason
             raise
-        self.sagemaker, self.s3, self.logs = made.sagemaker, made.s3, made.logs
-        self.service, self.quick = made.service, made.quick
+        self.sagemaker, self.s3, self.logs = new.sagemaker, new.s3, new.logs
+        self.service, self.quick = new.service, new.quick
 
 
-#: Opens what a job is reached through, and leaves it again: a private local cloud lives no longer than it is needed.
+#: Opens the clients of a job, and closes them: a private local cloud runs only while it is needed.
 Connect = Callable[[], AbstractContextManager[Clients]]
 
 
 def connection(where: str | None, state: str | None = None) -> Connect:
-    """To the service that runs a job.
+    """The connection to the service that runs a job.
 
     Args:
-        where: as in the history: a region, or ``local`` for a local cloud. None for the region of the person's AWS
+        where: as in the history: a region, or ``local`` for a local cloud. None for the region of the user's AWS
             configuration.
-        state: as in the history: the local cloud's state folder. None for the one that is meant here and now.
+        state: as in the history: the local cloud's state folder. None for the current one.
 
     Raises:
-        EnvironmentProblem: there is no such folder any more.
+        EnvironmentProblem: the state folder no longer exists.
     """
     if where != LOCAL:
         return lambda: nullcontext(connect_aws(where))
-    return local_cloud(local_cloud_folder() if state is None else _kept(Path(state).absolute()))
+    return local_cloud(local_cloud_folder() if state is None else _existing(Path(state).absolute()))
 
 
-def _kept(state: Path) -> Path:
-    """Not made anew, as a launch would: an empty one knows no job."""
+def _existing(state: Path) -> Path:
+    """Do not create the folder, as a launch would: an empty local cloud knows no job."""
     if not state.is_dir():
-        raise EnvironmentProblem(f"the local cloud that the job ran in is gone: there is no folder {state}")
+        raise EnvironmentProblem(f"the local cloud of the job no longer exists: there is no folder {state}")
     return state
 
 
 def local_cloud(state: Path) -> Connect:
-    """The private local cloud on ``state``: started where none runs, also anew when it dies while it is needed, and
-    left to itself while a job does."""
+    """The private local cloud on ``state``: started if none runs, restarted if it dies while it is needed. It keeps
+    running while a job runs."""
     from smdp_launch.localcloud.client.connect import LocalCloudError, private
 
     @contextmanager
     def connect() -> Iterator[Clients]:
-        with ExitStack() as held:
+        with ExitStack() as stack:
 
-            def reach() -> Clients:
-                held.close()  # or each connection made anew would hold one more lock, and one more process
+            def start() -> Clients:
+                stack.close()  # otherwise each reconnection would hold one more lock and one more process
                 try:
-                    endpoint = held.enter_context(private(state))
+                    endpoint = stack.enter_context(private(state))
                 except LocalCloudError as error:
                     raise EnvironmentProblem(str(error)) from error
-                made = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
-                return replace(made, again=reach, lost=frozenset({Trouble.CREDENTIALS, Trouble.TEMPORARY}))
+                clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
+                restarting = frozenset({ErrorKind.CREDENTIALS, ErrorKind.TEMPORARY})
+                return replace(clients, reconnect=start, reconnect_on=restarting)
 
-            yield reach()
+            yield start()
 
     return connect
 
 
 def connect_aws(region: str | None) -> Clients:
-    """Clients with the person's own credentials, found as every AWS tool finds them.
+    """Clients with the user's own credentials, found as every AWS tool finds them.
 
     Args:
-        region: None for that of the person's AWS configuration.
+        region: None for that of the user's AWS configuration.
 
     Raises:
         EnvironmentProblem: no credentials, no region, or a profile that does not exist.
     """
-    made = _aws(lambda session, config: _clients(session, 5.0, config, region_name=region))
-    return replace(made, again=lambda: connect_aws(region))
+    clients = _aws(lambda session, config: _clients(session, 5.0, config, region_name=region))
+    return replace(clients, reconnect=lambda: connect_aws(region))
 
 
 def connect_ecr(region: str | None) -> Any:
-    """A client of the registry service, with the person's own credentials.
+    """A client of the registry service, with the user's own credentials.
 
     Args:
-        region: None for that of the person's AWS configuration.
+        region: None for that of the user's AWS configuration.
 
     Raises:
         EnvironmentProblem: no credentials, no region, or a profile that does not exist.
@@ -163,11 +163,11 @@ def _aws(connect: Callable[[Any, Any], _Connected]) -> _Connected:
         config = Config(retries={"mode": "standard", "max_attempts": 5}, connect_timeout=10, read_timeout=30)
         return connect(session, config)
     except BotoCoreError as error:
-        raise EnvironmentProblem(f"AWS cannot be used from here: {error}") from error
+        raise EnvironmentProblem(f"AWS cannot be used: {error}") from error
 
 
 def connect_endpoint(url: str, region: str, access_key: str, secret_key: str) -> Clients:
-    """Clients of the local cloud. Nothing of the person's AWS settings, nor a proxy, comes into it."""
+    """Clients of the local cloud. They use neither the user's AWS settings nor a proxy."""
     from botocore.config import Config
     from botocore.session import Session
 
@@ -193,10 +193,8 @@ def connect_endpoint(url: str, region: str, access_key: str, secret_key: str) ->
 
 @cache
 def _models(path: str | None) -> Any:
-    """Botocore's descriptions of the services, read once: to read them takes longer than all else about a client.
-
-    ``path``: the person's folders with further ones, as in AWS_DATA_PATH.
-    """
+    """Botocore's descriptions of the services. They are read once, since reading takes longer than the rest of making
+    a client. ``path``: further folders of the user, as in AWS_DATA_PATH."""
     from botocore.loaders import create_loader
 
     return create_loader(path)
@@ -205,7 +203,7 @@ def _models(path: str | None) -> Any:
 def _clients(session: Any, poll: float, config: Any, **settings: Any) -> Clients:
     from botocore.config import Config
 
-    once = Config(retries={"total_max_attempts": 1}, connect_timeout=_CONNECTS, read_timeout=_ANSWERS)
+    once = Config(retries={"total_max_attempts": 1}, connect_timeout=_CONNECT_TIMEOUT, read_timeout=_READ_TIMEOUT)
 
     def client(name: str) -> Any:
         return session.create_client(name, config=config, **settings)

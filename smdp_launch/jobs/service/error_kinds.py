@@ -1,4 +1,4 @@
-"""What is in the way of an answer: something that passes, credentials that have expired, or a refusal."""
+"""Kinds of errors of a service call: temporary, expired credentials, or final."""
 
 from __future__ import annotations
 
@@ -8,59 +8,41 @@ from http import HTTPStatus
 from smdp_launch.errors import EnvironmentProblem
 
 
-class Trouble(Enum):
+class ErrorKind(Enum):
     TEMPORARY = "temporary"
     CREDENTIALS = "credentials"
     FINAL = "final"
 
 
-# As the services and botocore's own retries name them.
-_PASSING = frozenset(
+# Error codes of the services, also those that botocore retries.
+_TEMPORARY_CODES = frozenset(
     {
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "TooManyRequestsException",
-        "RequestLimitExceeded",
-        "SlowDown",
-        "ProvisionedThroughputExceededException",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "InternalFailure",
-        "InternalError",
-        "InternalServerError",
-        "InternalServerException",
-        "ServiceUnavailable",
-        "ServiceUnavailableException",
-        "OperationAborted",
+        *("Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled"),
+        *("RequestThrottledException", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown"),
+        *("ProvisionedThroughputExceededException", "RequestTimeout", "RequestTimeoutException"),
+        *("InternalFailure", "InternalError", "InternalServerError", "InternalServerException"),
+        *("ServiceUnavailable", "ServiceUnavailableException", "OperationAborted"),
     }
 )
-_EXPIRED = frozenset(
+_CREDENTIAL_CODES = frozenset(
     {
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "RequestExpired",
-        "TokenRefreshRequired",
-        "InvalidClientTokenId",
-        "InvalidAccessKeyId",
-        "UnrecognizedClientException",
+        *("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"),
+        *("InvalidClientTokenId", "InvalidAccessKeyId", "UnrecognizedClientException"),
     }
 )
 
 
-def trouble(error: BaseException | None) -> Trouble:
-    """What kind of trouble one of botocore's errors is, or an EnvironmentProblem of a connection made anew."""
+def error_kind(error: BaseException | None) -> ErrorKind:
+    """The kind of one of botocore's errors, or of an EnvironmentProblem that a reconnection raised."""
     from botocore import exceptions as botocore
 
     if isinstance(error, botocore.ClientError):
-        return _of_an_answer(error.response)
+        return _kind_of_response(error.response)
     if isinstance(error, botocore.HTTPClientError | botocore.ConnectionError | botocore.IncompleteReadError):
-        return Trouble.TEMPORARY
-    # The parser of an answer that was cut in the middle.
+        return ErrorKind.TEMPORARY
+    # An answer that was cut in the middle.
     if type(error).__name__ == "ResponseParserError":
-        return Trouble.TEMPORARY
+        return ErrorKind.TEMPORARY
     expired = (
         botocore.NoCredentialsError,
         botocore.PartialCredentialsError,
@@ -69,22 +51,22 @@ def trouble(error: BaseException | None) -> Trouble:
         botocore.TokenRetrievalError,
         EnvironmentProblem,
     )
-    return Trouble.CREDENTIALS if isinstance(error, expired) else Trouble.FINAL
+    return ErrorKind.CREDENTIALS if isinstance(error, expired) else ErrorKind.FINAL
 
 
-def _of_an_answer(response: dict[str, dict[str, object]]) -> Trouble:
+def _kind_of_response(response: dict[str, dict[str, object]]) -> ErrorKind:
     code, status = response.get("Error", {}).get("Code"), response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    if code in _EXPIRED:
-        return Trouble.CREDENTIALS
+    if code in _CREDENTIAL_CODES:
+        return ErrorKind.CREDENTIALS
     if status == HTTPStatus.INSUFFICIENT_STORAGE:  # the local cloud's disk is full
-        return Trouble.FINAL
-    if code in _PASSING or status == 429 or (isinstance(status, int) and status >= 500):
-        return Trouble.TEMPORARY
-    return Trouble.FINAL
+        return ErrorKind.FINAL
+    if code in _TEMPORARY_CODES or status == 429 or (isinstance(status, int) and status >= 500):
+        return ErrorKind.TEMPORARY
+    return ErrorKind.FINAL
 
 
 def reason(error: Exception) -> str:
-    """One line."""
+    """The error as one line of text."""
     from botocore.exceptions import ClientError
 
     if isinstance(error, ClientError):

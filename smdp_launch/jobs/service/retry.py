@@ -1,4 +1,4 @@
-"""Asking a service that may be busy, out of reach, or tired of our credentials."""
+"""Retries of service calls: on throttling, on outages and on expired credentials."""
 
 from __future__ import annotations
 
@@ -9,99 +9,84 @@ from typing import TypeVar
 
 from smdp_launch.errors import EnvironmentProblem, Interrupted, ServiceProblem
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.error_kinds import Trouble, reason, trouble
-from smdp_launch.jobs.service.retry_policy import Patience, Waiting
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind, reason
+from smdp_launch.jobs.service.retry_policy import RetryPolicy, Waiting
 
 _Answer = TypeVar("_Answer")
 
 
 class Outage:
-    """From the first question without an answer to the next answer."""
+    """The time from the first failed call to the next successful one."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
-        self._since = 0.0
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._since = 0.0  # seconds since 1970
         self.tries = 0
 
-    @property
-    def since(self) -> float | None:
-        """Seconds since 1970; None while all is well."""
-        return self._since if self.tries else None
-
-    def goes_on(self, what: str, error: Exception) -> Waiting:
+    def record_failure(self, what: str, error: Exception) -> Waiting:
         self._since = self._since if self.tries else time.time()
         self.tries += 1
-        return Waiting(what, reason(error), self._since, self._patience.gap(self.tries), trouble(error))
+        return Waiting(what, reason(error), self._since, self._policy.gap(self.tries), error_kind(error))
 
-    def is_over(self) -> float | None:
-        """Seconds that it lasted, if there was one."""
+    def record_success(self) -> float | None:
+        """End the outage. Return how many seconds it lasted; None if there was none."""
         lasted = time.time() - self._since if self.tries else None
         self.tries = 0
         return lasted
 
 
-def ask(
+def call_with_retries(
     clients: Clients,
     what: str,
-    question: Callable[[], _Answer],
-    unsure: Callable[[], _Answer | None] | None = None,
+    call: Callable[[], _Answer],
+    already_done: Callable[[], _Answer | None] | None = None,
     *,
     is_transfer: bool = False,
 ) -> _Answer:
-    """The answer to ``question``, which is asked again while what is in the way may pass.
+    """Return the result of ``call``. Retry it after temporary errors and after errors of the credentials.
 
     Args:
-        what: said in front of the reason, such as ``job x cannot be described``.
-        unsure: asked before ``question`` is put again: the service may have acted and only its answer was lost. What
-            it returns, unless None, is the answer.
-        is_transfer: of more bytes than patience could bound, which counts from the first failure then.
+        what: start of the error message, such as ``job x cannot be described``.
+        already_done: called before each retry, since the service may have acted and only its answer was lost. A result
+            other than None is returned in place of another call.
+        is_transfer: the time limit of the retry policy starts at the first failure, since a transfer may take longer.
 
     Raises:
-        ServiceProblem: refused, or no answer within ``clients.patience``.
+        ServiceProblem: the service refused, or did not answer within ``clients.retry_policy``.
         EnvironmentProblem: the credentials have expired.
         Interrupted: ``clients.interrupted`` was set before there was an answer.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    began, outage = time.time(), Outage(clients.patience)
-    asked = question
+    began, outage = time.time(), Outage(clients.retry_policy)
     while True:
         try:
-            return asked()
+            done = already_done() if already_done is not None and outage.tries else None
+            return call() if done is None else done
         except (ClientError, BotoCoreError) as error:
-            waiting = outage.goes_on(what, error)
-            _require_hope(clients, waiting, outage.tries, waiting.since if is_transfer else began, error)
-            clients.tell(waiting)
+            waiting = outage.record_failure(what, error)
+            _raise_if_exhausted(clients, waiting, outage.tries, waiting.since if is_transfer else began, error)
+            clients.on_waiting(waiting)
             if clients.interrupted.wait(waiting.again_in):
                 raise Interrupted(f"{waiting.what}: interrupted after {waiting.reason}") from error
-        clients.renew(waiting.trouble)
-        if unsure is not None:
-            asked = _after(unsure, question)
+        clients.renew(waiting.error_kind)
 
 
-def _after(unsure: Callable[[], _Answer | None], question: Callable[[], _Answer]) -> Callable[[], _Answer]:
-    def asked() -> _Answer:
-        done = unsure()
-        return question() if done is None else done
-
-    return asked
-
-
-def _require_hope(clients: Clients, waiting: Waiting, tries: int, began: float, error: Exception) -> None:
-    if waiting.trouble is Trouble.FINAL:
+def _raise_if_exhausted(clients: Clients, waiting: Waiting, tries: int, began: float, error: Exception) -> None:
+    if waiting.error_kind is ErrorKind.FINAL:
         raise ServiceProblem(f"{waiting.what}: {waiting.reason}") from error
-    if waiting.trouble is Trouble.CREDENTIALS and tries >= clients.patience.credentials:
+    if waiting.error_kind is ErrorKind.CREDENTIALS and tries >= clients.retry_policy.credential_tries:
         raise EnvironmentProblem(
-            f"{waiting.what}: {waiting.reason}; renew your AWS credentials, such as with `aws sso login`"
+            f"{waiting.what}: {waiting.reason}; renew your AWS credentials, for example with `aws sso login`"
         ) from error
     lasted = time.time() - began
-    if lasted + waiting.again_in > clients.patience.total:
+    if lasted + waiting.again_in > clients.retry_policy.total:
         raise ServiceProblem(f"{waiting.what}: {waiting.reason} ({tries} tries in {lasted:.0f} s)") from error
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """Turn botocore's errors into ours, with ``what`` in front."""
+def as_service_problem(what: str) -> Iterator[None]:
+    """Turn botocore's errors into ServiceProblem, with ``what`` in front of the reason."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

@@ -1,46 +1,56 @@
-"""How often and how long a request is repeated that got no answer."""
+"""How often and for how long a failed request is retried."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-from smdp_launch.jobs.service.error_kinds import Trouble
+from smdp_launch.jobs.service.error_kinds import ErrorKind
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long, in seconds, a question is asked again.
+class RetryPolicy:
+    """All times are in seconds.
 
     Args:
-        first: gap before the second try; each try doubles it.
-        longest: the most that it grows to.
-        total: of one question, from its first try to the beginning of its last, where what is in the way may pass.
-        credentials: tries with credentials that are read anew, before they are taken to have expired for good.
+        first_gap: between the first try and the second; each further gap is twice as long.
+        longest_gap: upper limit of the gap.
+        total: from the first try to the start of the last one, for temporary errors.
+        credential_tries: tries with credentials that are read again, until they count as expired.
     """
 
-    first: float = 0.5
-    longest: float = 30.0
+    first_gap: float = 0.5
+    longest_gap: float = 30.0
     total: float = 60.0
-    credentials: int = 5
+    credential_tries: int = 5
 
     def gap(self, tries: int) -> float:
-        """After ``tries`` that failed; spread, so that many who were refused at once do not come back at once."""
-        most = min(self.longest, self.first * 2.0 ** min(tries - 1, 16))
-        return most * random.uniform(0.5, 1.0)  # noqa: S311 - spreading, not secrets
+        """The gap after ``tries`` failed tries, with jitter: clients that were refused together do not retry
+        together."""
+        most = min(self.longest_gap, self.first_gap * 2.0 ** min(tries - 1, 16))
+        return most * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not secrets
+
+
+#: One try: for callers that repeat the call themselves.
+SINGLE_TRY = RetryPolicy(total=0.0, credential_tries=1)
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A question that got no answer is asked again in ``again_in`` seconds.
+    """A request failed and is retried in ``again_in`` seconds.
 
     Args:
-        what: what cannot be done meanwhile.
-        since: seconds since 1970.
+        what: what cannot be done until then.
+        since: seconds since 1970 of the first failure.
     """
 
     what: str
     reason: str
     since: float
     again_in: float
-    trouble: Trouble
+    error_kind: ErrorKind
+
+    @property
+    def trouble(self) -> ErrorKind:
+        """The former name of ``error_kind``."""
+        return self.error_kind

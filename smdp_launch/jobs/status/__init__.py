@@ -1,1 +1,1 @@
-"""What the service reports of one job, and of many."""
+"""The status of one job, and of many, as the service reports it."""

@@ -9,14 +9,14 @@ from typing import Any
 
 from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome, with_model_found
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.retry import ask
-from smdp_launch.jobs.status.never_created import never_created_told
+from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.status.interrupted_resume import explain_never_created
 from smdp_launch.plain_text import without_controls
 
 
 @dataclass(frozen=True)
 class Step:
-    """A secondary status of the job's life. ``seconds`` is how long it lasted, or has lasted so far."""
+    """One secondary status of the job. ``seconds`` is how long it lasted, or has lasted until now."""
 
     status: str
     message: str
@@ -28,9 +28,9 @@ class Step:
 class Description:
     """Args:
     status: the service's TrainingJobStatus.
-    secondary: what it does at the moment, such as Downloading.
-    workers_per_host: if the request says so, as one of a run on this machine does.
-    instance_type: None if the service may choose among several.
+    secondary: the service's SecondaryStatus, such as Downloading.
+    workers_per_host: if the request states it, as that of a local run does.
+    instance_type: None if the service may select one of several.
     outcome: how it ended; None while it runs.
     checkpoints: S3 location of its checkpoints, if it has one.
     """
@@ -49,22 +49,24 @@ class Description:
 
 
 def describe(clients: Clients, job: str) -> Description:
-    """Raises:
-    ServiceProblem: the service refused, does not know the job, or did not answer.
-    EnvironmentProblem: the credentials have expired.
+    """The job as the service describes it now.
+
+    Raises:
+        ServiceProblem: the service refused, does not know the job, or did not answer.
+        EnvironmentProblem: the credentials have expired.
     """
-    return description(described(clients, job), datetime.now(timezone.utc))
+    return description(describe_training_job(clients, job), datetime.now(timezone.utc))
 
 
-def described(clients: Clients, job: str) -> Mapping[str, Any]:
+def describe_training_job(clients: Clients, job: str) -> Mapping[str, Any]:
     """DescribeTrainingJob's answer; raises as `describe` does."""
 
-    def question() -> Mapping[str, Any]:
+    def call() -> Mapping[str, Any]:
         answer: Mapping[str, Any] = clients.sagemaker.describe_training_job(TrainingJobName=job)
         return with_model_found(clients.quick, answer)
 
-    with never_created_told(job):
-        return ask(clients, f"job {job} cannot be described", question)
+    with explain_never_created(job):
+        return call_with_retries(clients, f"job {job} cannot be described", call)
 
 
 def description(answer: Mapping[str, Any], now: datetime) -> Description:
@@ -86,7 +88,7 @@ def description(answer: Mapping[str, Any], now: datetime) -> Description:
 
 
 def hosts_of(answer: Mapping[str, Any]) -> int:
-    """How many hosts a job has, from DescribeTrainingJob's answer; of fallback types the most."""
+    """The number of hosts in DescribeTrainingJob's answer; with fallback types, the largest number."""
     resources = answer.get("ResourceConfig", {})
     groups = resources.get("InstanceGroups")
     if groups:
@@ -100,7 +102,7 @@ def _count(text: str) -> int | None:
 
 
 def _steps(transitions: Sequence[Mapping[str, Any]], now: datetime | None) -> Iterator[Step]:
-    """Each lasts until the next begins; the last until ``now``, if the job runs."""
+    """Each step lasts until the next begins; the last step of a running job lasts until ``now``."""
     following = [one["StartTime"] for one in transitions[1:]]
     for one, end in zip(transitions, [*following, now], strict=False):
         began = one["StartTime"]

@@ -1,4 +1,4 @@
-"""Many jobs at once: one list of the service's, not a question for each."""
+"""Lists jobs with one call of ListTrainingJobs for many jobs, not one call for each."""
 
 from __future__ import annotations
 
@@ -10,33 +10,24 @@ from itertools import islice
 from typing import Any
 
 from smdp_launch.errors import SmdpError
-from smdp_launch.jobs.records.history import End, Launch, ends, launches, remember_end
+from smdp_launch.jobs.records.history import End, Launch, ends, launches, record_end
 from smdp_launch.jobs.records.outcome import ENDED
-from smdp_launch.jobs.service.clients import Clients, connection, tell_nobody
-from smdp_launch.jobs.service.retry import ask
+from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
+from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import describe
 
-_PAGE = 100  # the service's most
-_CLOCKS = timedelta(days=1)  # that this machine's clock may be ahead of the service's
+_PAGE = 100  # the service's limit
+_CLOCK_SKEW = timedelta(days=1)  # the local clock may be ahead of the service's by so much
 
 
 @dataclass(frozen=True)
-class _Summary:
-    """What the service's list tells of a job."""
-
-    job: str
-    status: str
-    created: datetime
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A job with what is known of it. ``status`` is None where nobody could tell, for the reason in ``problem``.
+class ListedJob:
+    """A job and its last known state. ``status`` is None if it is unknown; ``problem`` is the reason then.
 
     Args:
-        summary: the status in words, such as ``stopped at its maximum run time``.
-        time: of the launch, or of the service's taking it.
+        time: of the launch, or of its creation by the service.
+        summary: the status as text, such as ``stopped at its maximum run time``.
     """
 
     job: str
@@ -51,26 +42,30 @@ class Listed:
     problem: str | None = None
 
 
-def jobs_of_region(region: str, most: int, tell: Callable[[Waiting], None] = tell_nobody) -> list[Listed]:
-    """The account's training jobs there, the newest first.
+def jobs_of_region(region: str, most: int, on_waiting: Callable[[Waiting], None] = ignore_waiting) -> list[ListedJob]:
+    """The account's training jobs in ``region``, the newest first.
 
     Raises:
         ServiceProblem: the service refused, or did not answer.
-        EnvironmentProblem: no credentials, or such as have expired.
+        EnvironmentProblem: no credentials, or they have expired.
     """
     with connection(region)() as clients:
-        clients.tell = tell
-        found = islice(_all(clients, min(most, _PAGE)), most)
-        return [Listed(one.job, region, one.created.astimezone(timezone.utc), one.status, one.status) for one in found]
+        clients.on_waiting = on_waiting
+        return [_of_service(one, region) for one in islice(_all(clients, min(most, _PAGE)), most)]
 
 
-def jobs_here(most: int, tell: Callable[[Waiting], None] = tell_nobody) -> list[Listed]:
-    """Those that were launched from the current folder, the last first; where somebody has to be asked and cannot be,
-    the status is unknown."""
-    wanted, ended = launches()[-most:][::-1], ends()
-    statuses, problems = _statuses([one for one in wanted if one.job not in ended], tell)
-    ended = ends()  # with those that were found to have ended just now
-    return [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(_place(one))) for one in wanted]
+def _of_service(job: Mapping[str, Any], region: str) -> ListedJob:
+    status = job["TrainingJobStatus"]
+    return ListedJob(job["TrainingJobName"], region, job["CreationTime"].astimezone(timezone.utc), status, status)
+
+
+def jobs_of_folder(most: int, on_waiting: Callable[[Waiting], None] = ignore_waiting) -> list[ListedJob]:
+    """The jobs that were launched from the current folder, the last first. The status of a job whose service cannot be
+    reached is unknown."""
+    launched, ended = launches()[-most:][::-1], ends()
+    statuses, problems = _statuses([one for one in launched if one.job not in ended], on_waiting)
+    ended = ends()  # with the jobs whose end was just recorded
+    return [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(_place(one))) for one in launched]
 
 
 #: A region, or a local cloud by its state folder: arguments of `connection`.
@@ -81,67 +76,63 @@ def _place(launch: Launch) -> _Place:
     return launch.where, launch.state
 
 
-def _statuses(running: Sequence[Launch], tell: Callable[[Waiting], None]) -> tuple[dict[str, str], dict[_Place, str]]:
-    """By job, and the reasons by place for what could not be asked. Ends that are found are written down."""
+def _statuses(
+    running: Sequence[Launch], on_waiting: Callable[[Waiting], None]
+) -> tuple[dict[str, str], dict[_Place, str]]:
+    """The statuses by job, and the errors by place. The ends of jobs are recorded in the history."""
     statuses: dict[str, str] = {}
     problems: dict[_Place, str] = {}
     for place in dict.fromkeys(_place(one) for one in running):
         try:
             with connection(*place)() as clients:
-                clients.tell = tell
-                found = _find(clients, [one for one in running if _place(one) == place])
-                _remember_ends(clients, found)
+                clients.on_waiting = on_waiting
+                known = _find(clients, [one for one in running if _place(one) == place])
+                _record_ends(clients, known)
         except SmdpError as error:
             problems[place] = str(error)
         else:
-            statuses |= found
+            statuses |= known
     return statuses, problems
 
 
-def _remember_ends(clients: Clients, statuses: Mapping[str, str]) -> None:
+def _record_ends(clients: Clients, statuses: Mapping[str, str]) -> None:
     for job in (job for job, status in statuses.items() if status in ENDED):
         outcome = describe(clients, job).outcome
         if outcome is not None:
-            remember_end(job, outcome, datetime.now(timezone.utc))
+            record_end(job, outcome, datetime.now(timezone.utc))
 
 
-def _listed(launch: Launch, end: End | None, status: str | None, problem: str | None) -> Listed:
+def _listed(launch: Launch, end: End | None, status: str | None, problem: str | None) -> ListedJob:
     time = datetime.fromisoformat(launch.time)
     if end is not None:
         paid = (launch.hosts, end.billable_seconds, end.usd, launch.most_usd)
-        return Listed(launch.job, launch.where, time, end.ended, end.summary, *paid)
-    summary = status or ("unknown" if problem is not None else "never taken by the service")
-    return Listed(
+        return ListedJob(launch.job, launch.where, time, end.ended, end.summary, *paid)
+    summary = status or ("unknown" if problem is not None else "never accepted by the service")
+    return ListedJob(
         launch.job, launch.where, time, status, summary, launch.hosts, most_usd=launch.most_usd, problem=problem
     )
 
 
 def _find(clients: Clients, launched: Sequence[Launch]) -> dict[str, str]:
-    """The statuses of those that the service knows; jobs that are older than all of them are not asked for."""
+    """The statuses of the jobs that the service knows. Jobs older than all of them are not listed."""
     jobs = {one.job for one in launched}
-    since = min(datetime.fromisoformat(one.time) for one in launched) - _CLOCKS
-    found: dict[str, str] = {}
+    since = min(datetime.fromisoformat(one.time) for one in launched) - _CLOCK_SKEW
+    statuses: dict[str, str] = {}
     for one in _all(clients, _PAGE, CreationTimeAfter=since):
-        if one.job in jobs:
-            found[one.job] = one.status
-        if len(found) == len(jobs):
+        if one["TrainingJobName"] in jobs:
+            statuses[one["TrainingJobName"]] = one["TrainingJobStatus"]
+        if len(statuses) == len(jobs):
             break
-    return found
+    return statuses
 
 
-def _all(clients: Clients, size: int, **chosen: Any) -> Iterator[_Summary]:
-    place = chosen
+def _all(clients: Clients, size: int, **arguments: Any) -> Iterator[Mapping[str, Any]]:
+    token: dict[str, str] = {}
+    arguments |= {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": size}
     while True:
-        answer = ask(clients, "the jobs cannot be listed", partial(_page, clients, size, place))
-        for one in answer["TrainingJobSummaries"]:
-            yield _Summary(str(one["TrainingJobName"]), str(one["TrainingJobStatus"]), one["CreationTime"])
+        call = partial(clients.sagemaker.list_training_jobs, **arguments, **token)
+        answer = call_with_retries(clients, "the jobs cannot be listed", call)
+        yield from answer["TrainingJobSummaries"]
         if "NextToken" not in answer:
             return
-        place = {**chosen, "NextToken": answer["NextToken"]}
-
-
-def _page(clients: Clients, size: int, place: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = clients.sagemaker.list_training_jobs(
-        SortBy="CreationTime", SortOrder="Descending", MaxResults=size, **place
-    )
-    return answer
+        token = {"NextToken": answer["NextToken"]}

@@ -1,4 +1,4 @@
-"""A job's results from S3 to a folder of its name."""
+"""Downloads a job's results from S3 to a folder of its name."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from smdp_launch.jobs.transfer.unpack import unpack
 
 _PACKED = ".tar.gz"
 
-#: Told of each file, and the bytes of it that are there, again and again.
+#: Called repeatedly with a result and how many of its bytes have been written.
 Progress = Callable[[Result, int], None]
 
 
 @dataclass(frozen=True)
 class Downloaded:
-    """One file. ``unpacked`` is the folder that holds its content, if that was asked for."""
+    """One file. ``unpacked`` is the folder with its content, if it was unpacked."""
 
     path: Path
     source: str
@@ -32,7 +32,7 @@ class Downloaded:
 
 @dataclass(frozen=True)
 class Download:
-    """What was fetched of a job, and how that had ended."""
+    """The downloaded files of a job, and how the job ended."""
 
     job: str
     outcome: Outcome
@@ -50,36 +50,36 @@ def download(
     limits: bool = True,
     progress: Progress = lambda *_: None,
 ) -> Download:
-    """Fetch what ``job`` left (its model, packed or not, and output.tar.gz) into ``folder``, as it lay in S3.
+    """Download the results of ``job`` (its model, packed or not, and output.tar.gz) into ``folder``, unchanged.
 
-    Files appear whole, when all are there; a download that was interrupted goes on where it was.
+    The files appear when all of them are complete. An interrupted download continues at the same byte.
 
     Args:
-        extract: unpack the archives too, each to a folder of its name.
-        force: replace what is there.
-        limits: unpack no archive whose content is unusually large (`unpack`).
+        extract: also unpack each archive to a folder of its name.
+        force: replace existing files.
+        limits: refuse to unpack an archive with unusually large content (`unpack`).
 
     Raises:
         ServiceProblem: the service does not know the job, refused, or did not answer.
-        Refused: the job has not ended, a file is there already, or an archive holds what should not be unpacked.
-        NoResults: the job left nothing.
+        Refused: the job has not ended, a file exists already, or an archive has unsafe content.
+        NoResults: the job wrote no results.
         EnvironmentProblem: a file cannot be written.
     """
     results = find_results(clients, job)
     if not force:
-        _require_room(results, folder, extract)
+        _require_no_files(results, folder, extract)
     parts = [fetch(clients, one, folder / one.name, partial(progress, one)) for one in results.objects]
     for part, one in zip(parts, results.objects, strict=True):
         publish(part, folder / one.name)
     return Download(job, results.outcome, folder, tuple(_downloaded(results, folder, extract, limits)))
 
 
-def _require_room(results: Results, folder: Path, extract: bool) -> None:
-    wanted = [folder / one.name for one in results.objects]
-    unpacked = [one for one in map(_unpacked, wanted) if one is not None] if extract else []
-    for path in [*wanted, *unpacked]:
+def _require_no_files(results: Results, folder: Path, extract: bool) -> None:
+    files = [folder / one.name for one in results.objects]
+    unpacked = [one for one in map(_unpacked, files) if one is not None] if extract else []
+    for path in [*files, *unpacked]:
         if path.exists() or path.is_symlink():
-            raise Refused(f"{path} is there already: --force (in Python force=True) replaces it")
+            raise Refused(f"{path} exists already: --force (in Python force=True) replaces it")
 
 
 def _downloaded(results: Results, folder: Path, extract: bool, limits: bool) -> Iterator[Downloaded]:

@@ -1,7 +1,7 @@
-"""One object from S3 to one file, which appears whole or not at all.
+"""Downloads one S3 object to one file, which appears only when it is complete.
 
-Until then its bytes lie beside it in ``.NAME.ETAG.part``. Whoever fetches the same object again goes on where that
-ends, be it after a lost connection, a Ctrl-C or a power cut, and asks nothing if it is whole.
+Until then its bytes are in ``.NAME.ETAG.part`` beside it. A new download of the same object continues at the end of
+that file, after a lost connection, a Ctrl-C or a power failure; it makes no request if the file is complete.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import BinaryIO
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.retry import told
+from smdp_launch.jobs.service.retry import as_service_problem
 from smdp_launch.jobs.transfer.results import Result
 
 _BLOCK = 1 << 20
-#: Connections that may break one after the other without a byte between them.
+#: The download fails when so many connections in a row break without a byte.
 _ATTEMPTS = 5
 
-#: Told of the bytes of the file that are there.
+#: Called with the size of the file.
 Progress = Callable[[int], None]
 
 
 def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> Path:
-    """The whole object beside ``path``, under the name of a part: `publish` it when all that belong together are there.
+    """Download the object to a part file beside ``path`` and return its path. `publish` renames it.
 
     Raises:
         ServiceProblem: S3 refused, did not answer, or the object has changed.
         EnvironmentProblem: the file cannot be written.
-        Refused: somebody else is fetching it.
+        Refused: another process is downloading it.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def fetch(clients: Clients, result: Result, path: Path, progress: Progress) -> P
 
 
 def publish(part: Path, path: Path) -> None:
-    """Give a whole part its name, over what is there.
+    """Rename a complete part file to its final name. It replaces an existing file.
 
     Raises:
         EnvironmentProblem: the file cannot be written.
@@ -61,7 +61,7 @@ def publish(part: Path, path: Path) -> None:
 
 @contextmanager
 def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
-    """What is there of the object, opened at its end; leftovers of other versions go."""
+    """Open the part file at its end. Delete part files of other versions of the object."""
     version = "".join(char for char in result.etag if char.isalnum())
     part = path.with_name(f".{path.name}.{version}.part")
     any_version = re.compile(rf"\.{re.escape(path.name)}\.[^.]*\.part")
@@ -72,7 +72,7 @@ def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused(f"somebody else is fetching {path}") from None
+            raise Refused(f"another process is downloading {path}") from None
         if file.tell() > result.size:
             file.seek(0)
             file.truncate()
@@ -80,14 +80,14 @@ def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 def _fill(clients: Clients, result: Result, file: BinaryIO, progress: Progress) -> None:
-    """Append what is missing; a connection that breaks is made anew from there."""
+    """Append the missing bytes. After a broken connection, continue at the same byte."""
     from botocore.exceptions import HTTPClientError, IncompleteReadError
 
     failed = 0
     progress(file.tell())
     while file.tell() < result.size:
         before = file.tell()
-        with told(f"{result.where} cannot be fetched"):
+        with as_service_problem(f"{result.where} cannot be downloaded"):
             try:
                 _append(clients, result, file, progress)
             except (HTTPClientError, IncompleteReadError):
@@ -104,13 +104,13 @@ def _append(clients: Clients, result: Result, file: BinaryIO, progress: Progress
     answer = clients.s3.get_object(Bucket=result.where.bucket, Key=result.where.key, IfMatch=result.etag, **rest)
     if start and not answer.get("ContentRange", "").startswith(f"bytes {start}-"):
         file.seek(0)
-        file.truncate()  # the whole object came, not the rest
-    # Not `with body`: that is the raw response, whose end nobody compares with its length.
+        file.truncate()  # the answer is the whole object, not the rest
+    # Not `with body`: that returns the raw response, which does not check the length.
     with closing(answer["Body"]) as body:
         try:
             while block := body.read(_BLOCK):
                 file.write(block)
                 progress(file.tell())
         except FlexibleChecksumError:
-            file.truncate(0)  # asked for at the end: nothing of it can be trusted
+            file.truncate(0)  # S3 checks only whole objects: any of the bytes may be wrong
             raise

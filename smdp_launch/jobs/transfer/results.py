@@ -1,4 +1,4 @@
-"""What a job left in S3, as the service tells it: the objects below its output location."""
+"""The results of a job: the objects below its output location in S3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from smdp_launch.errors import ExitCode, NoResults, Refused
 from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.retry import ask
+from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.request.names import S3Location
 
 
@@ -26,7 +26,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """Of a job that has ended; there is at least one."""
+    """The results of a job that has ended: at least one object."""
 
     job: str
     outcome: Outcome
@@ -34,23 +34,24 @@ class Results:
 
 
 def find_results(clients: Clients, job: str) -> Results:
-    """Ask the service where ``job`` left its results, and S3 what lies there.
+    """Get the output location of ``job`` from the service, and list its objects.
 
     Raises:
         ServiceProblem: the service does not know the job, refused, or did not answer.
-        Refused: the job has not ended, or an object's key leads out of its folder.
-        NoResults: there are none.
+        Refused: the job has not ended, or an object's key leads out of the download folder.
+        NoResults: there is no object.
     """
-    described = ask(
+    described = call_with_retries(
         clients, f"job {job} cannot be described", lambda: clients.sagemaker.describe_training_job(TrainingJobName=job)
     )
     if described["TrainingJobStatus"] not in ENDED:
         status = described.get("SecondaryStatus", described["TrainingJobStatus"])
-        raise Refused(f"{job} is still at it ({status}): its results are there when it has ended")
-    found = ask(clients, f"the results of {job} cannot be listed", lambda: tuple(_objects(clients, described)))
-    if not found:
-        raise _nothing(job, outcome(described))
-    return Results(job, outcome(described), found)
+        raise Refused(f"{job} still runs ({status}): download its results when it has ended")
+    what = f"the results of {job} cannot be listed"
+    objects = call_with_retries(clients, what, lambda: tuple(_objects(clients, described)))
+    if not objects:
+        raise _no_results(job, outcome(described))
+    return Results(job, outcome(described), objects)
 
 
 def _objects(clients: Clients, described: Mapping[str, Any]) -> Iterator[Result]:
@@ -67,13 +68,13 @@ def _objects(clients: Clients, described: Mapping[str, Any]) -> Iterator[Result]
 def _name(key: str, below: S3Location) -> PurePosixPath:
     name = PurePosixPath(key.removeprefix(f"{below.key}/"))
     if name.is_absolute() or ".." in name.parts or "\0" in key:
-        raise Refused(f"the object {key!r} would be written outside the folder: fetch it by hand")
+        raise Refused(f"the object {key!r} would be written outside the folder: download it yourself with another tool")
     return name
 
 
-def _nothing(job: str, ended: Outcome) -> NoResults:
+def _no_results(job: str, ended: Outcome) -> NoResults:
     if ended.exit_code is ExitCode.OK:
-        message = f"{job} completed and left nothing: its script wrote nothing to SM_MODEL_DIR or SM_OUTPUT_DATA_DIR"
+        message = f"{job} completed without results: its script wrote nothing to SM_MODEL_DIR or SM_OUTPUT_DATA_DIR"
         return NoResults(message, ExitCode.REFUSED)
     reason = f": {ended.reason.splitlines()[0]}" if ended.reason else ""
-    return NoResults(f"{job} {ended.summary} and left nothing to fetch{reason}", ended.exit_code)
+    return NoResults(f"{job} {ended.summary} without results to download{reason}", ended.exit_code)

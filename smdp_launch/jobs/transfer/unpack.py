@@ -1,8 +1,8 @@
-"""model.tar.gz and output.tar.gz to a folder. A script made them, so they may hold anything.
+"""Unpacks model.tar.gz and output.tar.gz to a folder. A script wrote them, so their content is untrusted.
 
-Files and folders are made below a new folder, and nothing else is: a name that leads out of it, a link or a device is
-refused before anything of the archive appears where the person looks. So is an archive that would fill the disk: a few
-bytes of it can stand for any number of files, for a file of any size with a hole in it, or for headers of any length.
+Only files and folders below a new folder are created. A name that leads out of it, a link or a device is refused before
+any file appears in the final folder. So is an archive that would fill the disk: a few bytes of it can encode any number
+of files, a sparse file of any size, or headers of any length.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.units import size
 
 _BLOCK = 1 << 20
-#: Bytes of content. The model and the states of its optimizer; what is larger is unpacked knowingly.
+#: Bytes of content: enough for a model and its optimizer state. A larger archive needs limits=False.
 MOST_BYTES = 100 * 10**9
-#: How many times larger than the archive the content may be. Weights shrink to a half, logs to a tenth.
+#: How many times larger than the archive the content may be. Weights compress to a half, logs to a tenth.
 MOST_TIMES_LARGER = 100
-#: Bytes of content that are no danger, however small the archive is.
+#: Bytes of content that are always allowed, however small the archive is.
 ALWAYS_ALLOWED = 2 * 10**9
 #: Files and folders.
 MOST_MEMBERS = 500_000
 
 
 def unpack(archive: Path, folder: Path, *, limits: bool = True) -> None:
-    """Unpack ``archive``, a tar, gzipped or plain, to ``folder``, in place of what is there.
+    """Unpack ``archive``, a tar file, gzipped or plain, to ``folder``. It replaces an existing folder.
 
     Args:
-        limits: refuse what has more than MOST_BYTES of content, MOST_MEMBERS, or MOST_TIMES_LARGER the archive's bytes.
+        limits: refuse more than MOST_BYTES of content, MOST_MEMBERS, or MOST_TIMES_LARGER the archive's bytes.
 
     Raises:
-        Refused: it is beyond a limit, or holds a link, a device, or a name that leads out of the folder or stands
+        Refused: the archive exceeds a limit, or has a link, a device, a name that leads out of the folder, or a name
             twice.
-        EnvironmentProblem: it is no whole archive, it has more bytes than are free on the disk, or the folder cannot be
+        EnvironmentProblem: the archive is damaged, has more bytes than are free on the disk, or the folder cannot be
             written.
     """
     try:
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            made = scratch / folder.name
-            made.mkdir()
-            _Unpacker(archive, made, limits).run()
+            unpacked = scratch / folder.name
+            unpacked.mkdir()
+            _Unpacker(archive, unpacked, limits).run()
             if os.path.lexists(folder):
                 folder.rename(scratch / "before")
-            made.rename(folder)
+            unpacked.rename(folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     except (tarfile.TarError, EOFError, zlib.error, ValueError, OSError) as error:
@@ -70,7 +70,7 @@ class _Unpacker:
         self._most = min(MOST_BYTES, max(ALWAYS_ALLOWED, MOST_TIMES_LARGER * packed)) if limits else math.inf
         self._most_members = MOST_MEMBERS if limits else math.inf
         self._free = shutil.disk_usage(folder).free
-        self._bytes = 0  # of content, as announced by the members so far
+        self._bytes = 0  # of content, according to the headers so far
 
     def run(self) -> None:
         with _content(self._archive) as content:
@@ -78,10 +78,10 @@ class _Unpacker:
             with tarfile.open(fileobj=bounded, mode="r:") as tar:
                 for number, member in enumerate(tar, 1):
                     self._check_member(number, member)
-                    self._make(tar, member)
-                    tar.members = []  # type: ignore[attr-defined] # tarfile would keep them all
+                    self._create(tar, member)
+                    tar.members = []  # type: ignore[attr-defined] # or tarfile keeps all headers in memory
 
-    def _make(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def _create(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         path = self._folder / _name(self._archive, member)
         if member.isdir():
             path.mkdir(parents=True, exist_ok=True)
@@ -89,32 +89,32 @@ class _Unpacker:
             _write(self._archive, tar, member, path)
 
     def _check_member(self, number: int, member: tarfile.TarInfo) -> None:
-        """Before anything of it is written."""
+        """Called before the member is written."""
         if number > self._most_members:
-            raise self._refusal(f"holds more than {MOST_MEMBERS} files and folders")
+            raise self._refusal(f"has more than {MOST_MEMBERS} files and folders")
         if member.size < 0:
             raise tarfile.ReadError(f"{member.name!r} has a size below 0")
         self._bytes += member.size
         if self._bytes > self._most:
-            raise self._refusal(f"unpacks to {size(self._bytes)} or more, and {size(int(self._most))} are allowed")
+            raise self._refusal(f"unpacks to {size(self._bytes)} or more; the limit is {size(int(self._most))}")
         if self._bytes > self._free:
             raise EnvironmentProblem(
-                f"{self._archive} unpacks to {size(self._bytes)} or more, and {size(self._free)} are free in "
-                f"{self._folder.parent.parent}: free space there, or choose another disk with --folder"
+                f"{self._archive} unpacks to {size(self._bytes)} or more, and only {size(self._free)} are free in "
+                f"{self._folder.parent.parent}: free space there, or select another disk with --folder"
             )
 
     def _check_read(self, position: int, length: int) -> None:
         if not 0 <= length <= _BLOCK:
-            raise Refused(f"{self._archive} announces a header of {size(length)}: it is not unpacked")
-        # Headers count here, and are small beside any content.
+            raise Refused(f"{self._archive} has a header of {size(length)}: it is not unpacked")
+        # The position includes headers, which are small beside the content.
         if position > self._most + ALWAYS_ALLOWED:
-            raise self._refusal(f"holds more than {size(int(self._most))}")
+            raise self._refusal(f"has more than {size(int(self._most))}")
 
     def _refusal(self, reason: str) -> Refused:
         packed = size(self._archive.stat().st_size)
         return Refused(
             f"{self._archive} ({packed}) {reason}: it is not unpacked; if you trust the job, --no-limits --force "
-            "(in Python limits=False, force=True) unpacks it all the same"
+            "(in Python limits=False, force=True) unpacks it without limits"
         )
 
 
@@ -131,7 +131,8 @@ def _content(archive: Path) -> Iterator[IO[bytes]]:
 
 
 class _Bounded:
-    """What `tarfile` needs of a file. ``check`` is given the position after, and the length of, each read."""
+    """The file interface that `tarfile` needs. It calls ``check`` before each read with the position after the read and
+    its length."""
 
     def __init__(self, content: IO[bytes], check: Callable[[int, int], None]) -> None:
         self._content = content
@@ -152,22 +153,22 @@ class _Bounded:
 def _name(archive: Path, member: tarfile.TarInfo) -> PurePosixPath:
     name = PurePosixPath(member.name)
     if name.is_absolute() or ".." in name.parts or "\0" in member.name:
-        raise Refused(f"{archive} holds {member.name!r}, which leads out of the folder: it is not unpacked")
+        raise Refused(f"{archive} contains {member.name!r}, which leads out of the folder: it is not unpacked")
     if not (member.isfile() or member.isdir()):
         kind = "a link" if member.issym() or member.islnk() else "a device or pipe"
-        raise Refused(f"{archive} holds {kind}, {member.name!r}: it is not unpacked; tar itself would do it")
+        raise Refused(f"{archive} contains {kind}, {member.name!r}: it is not unpacked; use tar to unpack it")
     return name
 
 
 def _write(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     content = tar.extractfile(member)
     if content is None:
-        raise Refused(f"{archive} holds {member.name!r}, which is no file")
+        raise Refused(f"{archive} contains {member.name!r}, which is no file")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("xb") as file:
             shutil.copyfileobj(content, file, _BLOCK)
     except FileExistsError:
-        raise Refused(f"{archive} holds {member.name!r} twice: it is not unpacked") from None
+        raise Refused(f"{archive} contains {member.name!r} twice: it is not unpacked") from None
     if member.mode & 0o100:
         path.chmod(path.stat().st_mode | 0o111)

@@ -1,84 +1,75 @@
-"""A file to S3: in one piece, or in parts of which several travel at once."""
+"""Uploads a file to S3: in one request, or in parts of which several are sent at a time."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from collections.abc import Callable
 from typing import IO, Any
 
 from smdp_launch.request.names import S3Location
 
-#: Told the bytes that are there and the bytes that there are, again and again; from several threads, one at a time.
+#: Called repeatedly with the bytes sent so far and the size; from several threads, but never at the same time.
 Progress = Callable[[int, int], None]
 
-#: Smaller files go in one piece. S3 takes parts of 5 MiB or more, but for the last, and 10,000 of them.
+#: Bytes of a part; smaller files are sent in one request. Parts are larger if there would be more than 10,000.
 PART = 8 << 20
-_MOST_PARTS = 10_000
-_AT_ONCE = 4
+_PARTS_AT_ONCE = 4
 
 
-def unseen(_: int, __: int) -> None:
-    """Progress that nobody looks at."""
+def ignore_progress(_: int, __: int) -> None:
+    """Show nothing: the default progress."""
 
 
-def upload(s3: Any, file: IO[bytes], size: int, where: S3Location, progress: Progress = unseen) -> None:
-    """Send ``size`` bytes of ``file`` from where it stands. The object appears whole or not at all.
+def upload(s3: Any, file: IO[bytes], size: int, where: S3Location, progress: Progress = ignore_progress) -> None:
+    """Upload ``size`` bytes of ``file``, from its position to its end. The object appears only when it is complete.
 
-    What was sent of an upload that fails or is interrupted is taken away again, so that it costs nothing.
+    The parts of an upload that fails or is interrupted are deleted, so that they cost nothing.
     """
     progress(0, size)
-    if size <= PART:
-        s3.put_object(Bucket=where.bucket, Key=where.key, Body=file)
-        progress(size, size)
+    if size > PART:
+        _upload_parts(s3, file, size, where, progress)
         return
-    target = {"Bucket": where.bucket, "Key": where.key}
-    target["UploadId"] = s3.create_multipart_upload(**target)["UploadId"]
-    try:
-        parts = _Parts(s3, target, size, progress).send(file)
-        s3.complete_multipart_upload(**target, MultipartUpload={"Parts": parts})
-    except BaseException:
-        with suppress(Exception):  # the cause is what is told
-            s3.abort_multipart_upload(**target)
-        raise
+    s3.put_object(Bucket=where.bucket, Key=where.key, Body=file)
+    progress(size, size)
 
 
-class _Parts:
-    def __init__(self, s3: Any, target: dict[str, str], size: int, progress: Progress) -> None:
-        self._s3 = s3
-        self._target = target
+def _upload_parts(s3: Any, file: IO[bytes], size: int, where: S3Location, progress: Progress) -> None:
+    from s3transfer.exceptions import CancelledError
+    from s3transfer.manager import TransferConfig, TransferManager
+
+    config = TransferConfig(
+        multipart_threshold=PART,
+        multipart_chunksize=PART,
+        max_request_concurrency=_PARTS_AT_ONCE,
+        max_in_memory_upload_chunks=_PARTS_AT_ONCE,
+    )
+    subscriber = _Subscriber(size, progress)
+    with TransferManager(s3, config) as manager:
+        try:
+            manager.upload(file, where.bucket, where.key, subscribers=[subscriber]).result()
+        except CancelledError as error:
+            raise subscriber.error or error from None
+
+
+class _Subscriber:
+    """Passes on the progress of s3transfer, which finds these methods by their names."""
+
+    def __init__(self, size: int, progress: Progress) -> None:
+        self.error: BaseException | None = None
         self._size = size
-        self._length = max(PART, -(-size // _MOST_PARTS))
         self._progress = progress
-        self._lock = threading.Lock()  # over what has been sent, and the progress that tells of it
-        self._sent = 0
+        self._lock = threading.Lock()
+        self._sent = self._shown = 0
 
-    def send(self, file: IO[bytes]) -> list[dict[str, Any]]:
-        """All parts; no more than a few are in memory at a time."""
-        done: list[Future[dict[str, Any]]] = []
-        going: set[Future[dict[str, Any]]] = set()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            try:
-                for number, data in enumerate(self._read(file), 1):
-                    going.add(pool.submit(self._send_one, number, data))
-                    if len(going) >= _AT_ONCE:
-                        ended, going = wait(going, return_when=FIRST_COMPLETED)
-                        done += ended
-                        for one in ended:
-                            one.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-        return sorted((one.result() for one in [*done, *going]), key=lambda part: int(part["PartNumber"]))
-
-    def _read(self, file: IO[bytes]) -> Iterator[bytes]:
-        while data := file.read(self._length):
-            yield data
-
-    def _send_one(self, number: int, data: bytes) -> dict[str, Any]:
-        answer = self._s3.upload_part(**self._target, PartNumber=number, Body=data)
+    def on_progress(self, future: Any, bytes_transferred: int, **_: object) -> None:
+        """Called from several threads. ``bytes_transferred`` is negative before a part is sent again."""
         with self._lock:
-            self._sent += len(data)
-            self._progress(self._sent, self._size)
-        return {"PartNumber": number, "ETag": answer["ETag"]}
+            self._sent += bytes_transferred
+            if self._sent <= self._shown:
+                return
+            self._shown = self._sent
+            try:
+                self._progress(self._sent, self._size)
+            except BaseException as error:
+                self.error = error
+                future.cancel()

@@ -1,1 +1,1 @@
-"""The only door of the local cloud for the rest of the launcher: it finds and starts a local cloud."""
+"""Find, start and end a local cloud. The rest of the launcher imports nothing else of the local cloud."""

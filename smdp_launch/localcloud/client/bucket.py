@@ -1,7 +1,7 @@
-"""The supervisor's way to the object store: the same calls as any client, through the server.
+"""The supervisor's access to the object store: through the server, with the calls of any client.
 
-Nothing of the user's configuration takes part. A server that was killed is started again: the job goes on, and so
-do the scripts in it, since a server keeps port and credentials of the one that was killed before it.
+The user's AWS configuration is not read. A server that was killed is started again. The job and its scripts continue,
+since the new server has the port and the credentials of the killed one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTT
 from smdp_launch.localcloud.client.connect import Endpoint, LocalCloudError, private
 from smdp_launch.localcloud.errors import DISK_FULL
 from smdp_launch.localcloud.layout import StateFolder
-from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, mark
+from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_hash
 
-_PATIENCE = 60.0  # seconds to go on trying while no server answers
+_RETRY_LIMIT = 60.0  # seconds of retries while no server answers
 Result = TypeVar("Result")
 
 
 class BucketError(Exception):
-    """The object store refused; `code` is S3's (NoSuchBucket...), or empty when it could not be reached. `status` is
-    HTTP's, and `work` is what the job needed the call for."""
+    """The object store refused a call or could not be reached.
+
+    Args:
+        code: of S3, such as NoSuchBucket; empty where the object store could not be reached.
+        status: of HTTP.
+    """
 
     def __init__(self, code: str, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -38,7 +42,7 @@ class BucketError(Exception):
 
     @property
     def reason(self) -> str:
-        """As the platform writes it in a FailureReason."""
+        """The error in the form that the platform writes into FailureReason."""
         return f"{self.work}:{self.code} ({self.status}): {self}" if self.work else f"{self.code}: {self}"
 
     @property
@@ -52,7 +56,7 @@ class BucketError(Exception):
 
 @contextmanager
 def during(work: str) -> Iterator[None]:
-    """Name the work in errors of the object store."""
+    """Set `work`, the job's step, in errors of the object store."""
     try:
         yield
     except BucketError as error:
@@ -61,12 +65,14 @@ def during(work: str) -> Iterator[None]:
 
 
 class Buckets:
-    """Holds the clients' lock while it is open, so that the server stays for as long as the job runs. Calls are made on
-    behalf of the job: what its role may not do is refused. Without a job they are the platform's own."""
+    """Holds the clients' lock while it is open, so that the server stays while the job runs.
+
+    Calls have the permissions of the job's role. Without a job they are calls of the platform, without restrictions.
+    """
 
     def __init__(self, state: StateFolder, job: str | None = None) -> None:
         self._state = state
-        self._holder = Holder("agent", job=mark(job) if job is not None else "")
+        self._holder = Holder("agent", job=job_hash(job) if job is not None else "")
         self._stack = ExitStack()
         self.endpoint = self._connect()
 
@@ -74,7 +80,7 @@ class Buckets:
         self._stack.close()
 
     def keys(self, bucket: str, prefix: str) -> list[str]:
-        """Keys that begin with `prefix`, in order; "folder" keys, which end with a slash, left out."""
+        """Keys that begin with `prefix`, in order, without "folder" keys, which end with a slash."""
         return self._call(lambda client: [key for key in _pages(client, bucket, prefix) if not key.endswith("/")])
 
     def check(self, bucket: str) -> None:
@@ -86,7 +92,7 @@ class Buckets:
                 raise
 
     def create(self, bucket: str) -> None:
-        """Nothing changes where the bucket exists."""
+        """Create the bucket unless it exists."""
         self._call(lambda client: client.create_bucket(Bucket=bucket))
 
     def download(self, bucket: str, key: str, path: Path) -> None:
@@ -109,7 +115,7 @@ class Buckets:
         self._call(lambda client: client.delete_object(Bucket=bucket, Key=key))
 
     def _call(self, action: Callable[[Any], Result]) -> Result:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _RETRY_LIMIT
         while True:
             try:
                 return action(self._client)

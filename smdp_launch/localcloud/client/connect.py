@@ -1,7 +1,7 @@
-"""How the launcher finds, starts and leaves a local cloud. Imports nothing outside the standard library.
+"""Find, start and leave a local cloud. Imports nothing outside the standard library.
 
-There are no timers: a server lives as long as somebody holds the clients' lock or a job runs, and the kernel
-releases the locks of whoever dies.
+There are no timers: a server runs while a process holds the clients' lock or a job runs. The kernel releases the locks
+of processes that die.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from smdp_launch.localcloud.protocol import proof
 from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.private_files import NotPrivate, check_folder, open_file
 
-_LEAVE = 3.0  # seconds that a client waits for the end of the server that it started
+_EXIT_WAIT = 3.0  # seconds that a client waits for the exit of the server that it started
 _TAIL = 20  # lines of the server's log in an error
 DISK_FULL = os.EX_CANTCREAT  # exit code of a server that could not start because its disk is full
 
@@ -39,7 +39,7 @@ class LocalCloudError(Exception):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A running server. `access_key` and `secret_key` are good for this server only."""
+    """A running server. `access_key` and `secret_key` are valid for this server only."""
 
     url: str
     access_key: str
@@ -51,10 +51,10 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Isolation:
-    """What a simulated host is on this machine.
+    """How simulated hosts are isolated on this machine.
 
-    `namespaces`: own /opt/ml, /tmp, host name, /etc/hosts and processes. `tree`: a folder that plays /opt/ml, for
-    which `reason` says why; scripts that write /opt/ml literally then write to this machine's.
+    `namespaces`: own /opt/ml, /tmp, host name, /etc/hosts and processes. `tree`: a folder in place of /opt/ml, and
+    `reason` says why; scripts that write to /opt/ml then write to this machine's /opt/ml.
     """
 
     level: Literal["namespaces", "tree"]
@@ -63,19 +63,24 @@ class Isolation:
 
 @contextmanager
 def private(state_dir: Path, *, timeout: float = 30, join: bool = True) -> Iterator[Endpoint]:
-    """Use the server on `state_dir`, starting one if none runs; it stays as long as the context does.
+    """Use the server on `state_dir`, and start one if none runs. It runs until the context ends, or longer.
 
-    Without `join` one that runs already is an error.
+    A private server exits by itself after the last context and the last job. The process that started it waits for
+    that, at most a few seconds.
 
-    After the last context, and after the last job, a private server ends by itself; whoever started it waits a
-    moment for that. `timeout` (seconds) bounds the start. Raises LocalCloudError.
+    Args:
+        timeout: seconds for the start.
+        join: without it, a running server is an error.
+
+    Raises:
+        LocalCloudError: no server can be used.
     """
     state, clients = _prepared(state_dir)
     deadline = time.monotonic() + timeout
     try:
         if not clients.wait(deadline, shared=True):
             raise LocalCloudError(
-                f"The local cloud on {state.root} has been ending for {timeout:.0f} s. "
+                f"The local cloud on {state.root} has been shutting down for {timeout:.0f} s. "
                 f"End process {server_pid(state) or 'of the server'} and try again."
             )
         try:
@@ -87,26 +92,26 @@ def private(state_dir: Path, *, timeout: float = 30, join: bool = True) -> Itera
         finally:
             clients.release()
             if process is not None:
-                _see_off(state, process)
+                _wait_for_exit(state, process)
     finally:
         clients.release()
 
 
 def object_path(state_dir: Path, bucket: str, key: str) -> Path | None:
-    """The file that holds an object, or None where there is no such object; needs no server."""
+    """The file of an object, or None where there is no such object. Needs no server."""
     if "/" in bucket or bucket in ("", ".", ".."):
         return None
     return objects.find(StateFolder.at(state_dir).objects / bucket, key)
 
 
 def isolation() -> Isolation:
-    """Try what this machine allows, in a process of its own (about 20 ms)."""
+    """Try in a process of its own (about 20 ms) what this machine allows."""
     reason = namespaces.refusal()
     return Isolation("tree" if reason else "namespaces", reason)
 
 
 def existing(state_dir: Path) -> StateFolder | None:
-    """The state folder if a local cloud was ever on it. Raises LocalCloudError where another user may have prepared
+    """The state folder if a local cloud has ever used it. Raises LocalCloudError where another user may have created
     it."""
     state = StateFolder.at(state_dir)
     try:
@@ -119,7 +124,7 @@ def existing(state_dir: Path) -> StateFolder | None:
 
 
 def _prepared(state_dir: Path) -> tuple[StateFolder, Lock]:
-    """The folder, made unless it is there, and its clients' lock, not yet taken."""
+    """The folder, created unless it exists, and its clients' lock, not yet taken."""
     state = StateFolder.at(state_dir)
     try:
         state.prepare()
@@ -134,7 +139,7 @@ def _unusable(state: StateFolder, error: OSError) -> LocalCloudError:
     if is_full(error):
         return _full(state)
     return LocalCloudError(
-        f"Cannot keep the local cloud's state in {state.root}: {error.strerror}. Choose a folder you can write."
+        f"Cannot store the local cloud's state in {state.root}: {error.strerror}. Choose a writable folder."
     )
 
 
@@ -143,14 +148,14 @@ def _full(state: StateFolder) -> LocalCloudError:
 
 
 def _unsafe(error: NotPrivate) -> LocalCloudError:
-    return LocalCloudError(f"{error} (SMDP_LOCAL_STATE names another folder for the local cloud)")
+    return LocalCloudError(f"{error} (to use another folder, set SMDP_LOCAL_STATE)")
 
 
 def _join_or_start(state: StateFolder, deadline: float, join: bool) -> tuple[Endpoint, subprocess.Popen[bytes] | None]:
     spawning = Lock(state.spawn_lock)
     try:
         if not spawning.wait(deadline):
-            raise LocalCloudError(f"Another command is still starting the local cloud on {state.root}; try again.")
+            raise LocalCloudError(f"Another command is still starting the local cloud on {state.root}. Try again.")
         endpoint = running(state)
         if endpoint is not None:
             if not join:
@@ -168,7 +173,7 @@ def _join_or_start(state: StateFolder, deadline: float, join: bool) -> tuple[End
 
 
 def running(state: StateFolder) -> Endpoint | None:
-    """The server that runs on this state directory, if one does, is ready and has proved that it has the secret."""
+    """The server of this state folder, if it is ready and has proved that it has the secret key; otherwise None."""
     endpoint = _recorded(state)
     if endpoint is None or not is_locked(state.server_lock) or not has_open(endpoint.pid, state.server_lock):
         return None
@@ -177,7 +182,7 @@ def running(state: StateFolder) -> Endpoint | None:
 
 
 def server_pid(state: StateFolder) -> int | None:
-    """Of the process that holds the server's lock, once it is ready, whether or not it still answers."""
+    """The id of the process that holds the server's lock, once it is ready, whether or not it still answers."""
     endpoint = _recorded(state)
     return endpoint.pid if endpoint is not None and has_open(endpoint.pid, state.server_lock) else None
 
@@ -189,7 +194,7 @@ def _recorded(state: StateFolder) -> Endpoint | None:
 
 def in_use(state: StateFolder) -> LocalCloudError:
     return LocalCloudError(
-        f"The local cloud on {state.root} is in use: choose another folder, or end it first "
+        f"The local cloud on {state.root} is in use. Choose another folder, or end it first "
         f"(SMDP_LOCAL_STATE={shlex.quote(str(state.root))} smdp-launch local down)."
     )
 
@@ -227,20 +232,20 @@ def _log_tail(state: StateFolder) -> str:
         lines = state.server_log.read_text(errors="replace").splitlines()[-_TAIL:]
     except OSError:
         lines = []
-    return "\n".join([f"The end of {state.server_log}:", *lines]) if lines else "It said nothing."
+    return "\n".join([f"The end of {state.server_log}:", *lines]) if lines else "Its log is empty."
 
 
-def _see_off(state: StateFolder, process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a server that nobody else needs. One that goes on is left to itself."""
-    deadline = time.monotonic() + _LEAVE
+def _wait_for_exit(state: StateFolder, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the exit of a server that no other process needs. A server that is still needed continues."""
+    deadline = time.monotonic() + _EXIT_WAIT
     while process.poll() is None and time.monotonic() < deadline and not _is_needed(state):
         time.sleep(0.02)
     if process.poll() is None:
-        process.returncode = 0  # left running on purpose: no warning that nobody waited for it
+        process.returncode = 0  # left running on purpose: subprocess must not warn about it
 
 
 def _is_needed(state: StateFolder) -> bool:
-    """Whether it is announced, or other clients, or the supervisors of running jobs, share the clients' lock."""
+    """Whether the server is announced, or other clients or the supervisors of running jobs share the clients' lock."""
     if state.is_announced:
         return True
     clients = Lock(state.clients_lock)

@@ -1,4 +1,4 @@
-"""The file systems that a local cloud's account has, and the folders of this machine that stand for them."""
+"""The file systems of a local cloud's account, and their folders on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from smdp_launch.localcloud.errors import ServiceError
 
 @dataclass(frozen=True)
 class FileSystem:
-    """One with a folder. ``mount_name`` is that of FSx for Lustre; None for EFS."""
+    """A file system with a folder. ``mount_name`` is None for EFS."""
 
     kind: Literal["fsx", "efs"]
     id: str
@@ -23,19 +23,19 @@ class FileSystem:
 
 
 def file_systems(state: Path) -> Iterator[FileSystem]:
-    """Those of the local cloud in ``state``. Nothing is created.
+    """The file systems of the local cloud in ``state``. Creates nothing.
 
     Raises:
-        LocalCloudError: ``account.yaml`` has an error, or its folder is a home folder of an unknown user.
+        LocalCloudError: ``account.yaml`` has an error.
     """
     account = AccountFile(state)
     try:
         found = account.read()
         for name, lustre in found.fsx.items():
             if lustre.folder is not None:
-                yield FileSystem("fsx", name, account.place(lustre.folder), lustre.mount_name)
+                yield FileSystem("fsx", name, account.resolve(lustre.folder), lustre.mount_name)
         for name, nfs in found.efs.items():
             if nfs.folder is not None:
-                yield FileSystem("efs", name, account.place(nfs.folder))
+                yield FileSystem("efs", name, account.resolve(nfs.folder))
     except ServiceError as error:
         raise LocalCloudError(error.message) from error

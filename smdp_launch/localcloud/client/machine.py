@@ -1,4 +1,4 @@
-"""What this machine can give to simulated hosts: containers of an image, and a network of their own."""
+"""Whether this machine can run simulated hosts in containers, and give them a network of their own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["ContainerError", "bits_per_second", "check_image", "network_refusal"
 
 
 def check_image(name: str) -> None:
-    """Raises ContainerError where no host can run from the image here."""
+    """Raises ContainerError where no host can run from the image on this machine."""
     images.check(name)
 
 
 def network_refusal(*, is_shaped: bool) -> str | None:
-    """Why hosts cannot have a network of their own here; None where they can.
+    """Why hosts cannot have a network of their own; None where they can.
 
     Args:
-        is_shaped: its links have a speed of their own, which needs more.
+        is_shaped: whether its links have a speed limit, which needs more rights and programs.
     """
     return network.shaping_refusal() if is_shaped else network.refusal()

@@ -1,7 +1,7 @@
 """The defaults file of the SageMaker SDK (versions 2 and 3) for a local cloud.
 
-With a bucket and a role from the file, the SDK does not ask for them at `https://sts.REGION.amazonaws.com`, an address
-that it names itself and that no variable overrides. It also sends no telemetry.
+Without a bucket and a role in the file, the SDK calls `https://sts.REGION.amazonaws.com`, an address that no variable
+overrides. The file also switches telemetry off.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def contents() -> dict[str, Any]:
 
 
 def write(endpoint: Endpoint) -> None:
-    """The file, in JSON, which is YAML too. It has no secret, but the folder is the user's alone."""
+    """Write the file as JSON, which is YAML too. It contains no secret, but the folder is private to the user."""
     path = StateFolder(endpoint.state_dir).sdk_defaults
     make_folder(path.parent)
     write_json(path, contents())
@@ -40,7 +40,7 @@ def write(endpoint: Endpoint) -> None:
 
 def create_bucket(endpoint: Endpoint) -> None:
     """Raises LocalCloudError."""
-    # With it comes botocore, which `smdp_launch.testing` is imported without.
+    # It imports botocore, and `smdp_launch.testing` must be importable without botocore.
     from smdp_launch.localcloud.client.bucket import BucketError, Buckets
 
     buckets = Buckets(StateFolder(endpoint.state_dir))

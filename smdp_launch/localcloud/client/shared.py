@@ -1,4 +1,4 @@
-"""A local cloud that stays until it is told to go: announced in its state folder, and kept through that alone."""
+"""A local cloud that runs until it is ended: an announcement in its state folder keeps the server running."""
 
 from __future__ import annotations
 
@@ -25,14 +25,21 @@ from smdp_launch.localcloud.files import Lock, is_locked, read_json, write_json
 from smdp_launch.localcloud.layout import JobFolder, StateFolder
 from smdp_launch.localcloud.processes import has_open
 
-_CLEANING = 30.0  # seconds that a stopped job has for its upload and its cleaning up
-_LEAVING = 10.0  # seconds for a server to end
+_CLEAN_UP_WAIT = 30.0  # seconds that a stopped job has for its upload and its cleaning up
+_EXIT_WAIT = 10.0  # seconds for a server to exit
 _TICK = 0.05
 
 
 @dataclass(frozen=True)
-class Standing:
-    """`endpoint` is None while no server runs, though it may be announced: then one that was killed is meant."""
+class CloudStatus:
+    """What a state folder holds.
+
+    Args:
+        endpoint: None while no server runs. An announced one without an endpoint was killed.
+        announced: whether the local cloud runs until it is ended.
+        running: names of the jobs that have not ended.
+        ended: number of the jobs that have ended.
+    """
 
     state_dir: Path
     endpoint: Endpoint | None
@@ -41,21 +48,21 @@ class Standing:
     ended: int
 
 
-def look(state_dir: Path) -> Standing:
-    """What is there; nothing is started, nothing is made. Raises LocalCloudError where another user may have prepared
-    the folder."""
+def status(state_dir: Path) -> CloudStatus:
+    """Read the status; starts and creates nothing. Raises LocalCloudError where another user may have created the
+    folder."""
     state = existing(state_dir)
     if state is None:
-        return Standing(StateFolder.at(state_dir).root, None, False, (), 0)
+        return CloudStatus(StateFolder.at(state_dir).root, None, False, (), 0)
     names = [folder.name for folder in state.job_folders()]
-    going = tuple(folder.name for folder in _unended(state))
-    return Standing(state.root, running(state), state.is_announced, going, len(names) - len(going))
+    unended = tuple(folder.name for folder in _unended(state))
+    return CloudStatus(state.root, running(state), state.is_announced, unended, len(names) - len(unended))
 
 
 def up(state_dir: Path, *, timeout: float = 30) -> Endpoint:
-    """The server on `state_dir`, from now on there until `down`; started unless one runs. Raises LocalCloudError.
+    """The server on `state_dir`, which runs until `down`; start it unless it runs. Raises LocalCloudError.
 
-    The defaults of the SageMaker SDK and the bucket that they name are there too.
+    Also write the defaults of the SageMaker SDK and create the bucket that they name.
     """
     with private(state_dir, timeout=timeout) as endpoint:
         sdk_defaults.write(endpoint)
@@ -65,14 +72,14 @@ def up(state_dir: Path, *, timeout: float = 30) -> Endpoint:
 
 
 @contextmanager
-def alone(state_dir: Path) -> Iterator[Endpoint]:
-    """A server that nobody had before and that ends with the context, and its jobs with it.
+def exclusive(state_dir: Path) -> Iterator[Endpoint]:
+    """A new server that ends, with all its jobs, when the context ends.
 
-    The bucket of the SageMaker SDK's defaults is created by the SDK when it is needed.
+    The bucket of the SageMaker SDK's defaults is created by the SDK when the SDK needs it.
 
-    Raises LocalCloudError where one runs on `state_dir`, was announced, or has jobs that still run.
+    Raises LocalCloudError where a server runs on `state_dir`, was announced, or has jobs that still run.
     """
-    before = look(state_dir)
+    before = status(state_dir)
     if before.announced or before.running:
         raise in_use(StateFolder(before.state_dir))
     with private(state_dir, join=False) as endpoint:
@@ -84,58 +91,58 @@ def alone(state_dir: Path) -> Iterator[Endpoint]:
 
 
 def down(state_dir: Path, *, grace: float = 10) -> tuple[str, ...]:
-    """End the server on `state_dir` and all its jobs; the names of those that still ran.
+    """End the server on `state_dir` and all its jobs; the names of the jobs that still ran.
 
-    `grace` (seconds) is what their scripts get after SIGTERM. What has not ended half a minute later is killed.
-    No job can be created meanwhile. Raises LocalCloudError where even that does not help.
+    Their scripts get `grace` seconds after SIGTERM. Supervisors that have not exited half a minute later are killed.
+    No job can be created meanwhile. Raises LocalCloudError where a process survives that.
     """
     state = existing(state_dir)
     if state is None:
         return ()
-    going = Lock(state.going_lock)
+    shutdown = Lock(state.shutdown_lock)
     try:
-        if not going.wait(time.monotonic() + grace + _CLEANING + 2 * _LEAVING):
-            raise LocalCloudError(f"Another command has not done ending the local cloud on {state.root}; try again.")
+        if not shutdown.wait(time.monotonic() + grace + _CLEAN_UP_WAIT + 2 * _EXIT_WAIT):
+            raise LocalCloudError(f"Another command is still ending the local cloud on {state.root}. Try again.")
         return _down(state, grace)
     finally:
-        going.release()
+        shutdown.release()
 
 
 def _down(state: StateFolder, grace: float) -> tuple[str, ...]:
     state.announced.unlink(missing_ok=True)
     stopped: tuple[str, ...] = ()
     if _unended(state):
-        with private(state.root):  # a server that was killed is needed to keep what the jobs leave
+        with private(state.root):  # jobs upload their results, for which a killed server is started again
             stopped = _end_jobs(state, grace)
     _end_server(state)
     return stopped
 
 
 def _unended(state: StateFolder) -> list[JobFolder]:
-    """Jobs with work left, be it only that of the server for one whose supervisor died."""
+    """Jobs with work left, including jobs whose supervisor died and that the server must finalize."""
     found = [(folder, job_state.read(folder.state)) for folder in state.job_folders()]
     return [folder for folder, known in found if is_locked(folder.lock) or (known and not known.has_ended)]
 
 
 def _end_jobs(state: StateFolder, grace: float) -> tuple[str, ...]:
-    asked: dict[str, None] = {}
-    deadline = time.monotonic() + grace + _CLEANING
-    while going := _unended(state):
-        for folder in going:
-            if folder.name not in asked:
+    stopped: dict[str, None] = {}
+    deadline = time.monotonic() + grace + _CLEAN_UP_WAIT
+    while unended := _unended(state):
+        for folder in unended:
+            if folder.name not in stopped:
                 write_json(folder.stop, {"time": time.time(), "grace": grace})
-                asked[folder.name] = None
-        if time.monotonic() > deadline + _LEAVING:
-            raise LocalCloudError(f"Job {going[0].name} does not end; see {going[0].supervisor_log}.")
+                stopped[folder.name] = None
+        if time.monotonic() > deadline + _EXIT_WAIT:
+            raise LocalCloudError(f"Job {unended[0].name} does not end; see {unended[0].supervisor_log}.")
         if time.monotonic() > deadline:
-            for folder in going:
+            for folder in unended:
                 _kill_supervisor(folder)
         time.sleep(_TICK)
-    return tuple(asked)
+    return tuple(stopped)
 
 
 def _kill_supervisor(folder: JobFolder) -> None:
-    """Its hosts end with it, and the server writes down that it died."""
+    """The hosts end with their supervisor, and the server finalizes the job."""
     record = read_json(folder.pid)
     if record and has_open(record["pid"], folder.lock):
         with suppress(ProcessLookupError):
@@ -143,7 +150,7 @@ def _kill_supervisor(folder: JobFolder) -> None:
 
 
 def _end_server(state: StateFolder) -> None:
-    deadline = time.monotonic() + _LEAVING
+    deadline = time.monotonic() + _EXIT_WAIT
     pid: int | None = None
     sent: signal.Signals | None = None
     while is_locked(state.server_lock):
@@ -153,6 +160,6 @@ def _end_server(state: StateFolder) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, wanted)
             sent = wanted
-        if time.monotonic() > deadline + _LEAVING:
+        if time.monotonic() > deadline + _EXIT_WAIT:
             raise LocalCloudError(f"The local cloud on {state.root} does not end: process {pid}.")
         time.sleep(_TICK)

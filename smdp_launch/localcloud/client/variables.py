@@ -1,4 +1,4 @@
-"""The environment that sends AWS clients to a local cloud, and nowhere else."""
+"""Environment variables that send AWS clients to a local cloud, and to no other place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from smdp_launch.localcloud.layout import StateFolder
 STATE = "SMDP_LOCAL_STATE"
 SDK_DEFAULTS = "SAGEMAKER_USER_CONFIG_OVERRIDE"
 IGNORE = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
-#: All that are set wherever a local cloud is used.
+#: All variables that are set for a local cloud.
 NAMES = (
     "AWS_ENDPOINT_URL",
     "AWS_ACCESS_KEY_ID",
@@ -25,12 +25,12 @@ _PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 
 def variables(endpoint: Endpoint, environ: Mapping[str, str]) -> dict[str, str | None]:
-    """What to set, and as None what to take away, in a process whose environment is `environ`.
+    """The variables to set in a process whose environment is `environ`; None for a variable to remove.
 
-    Every AWS client reads these (the command line, boto3, the SDKs); SDK_DEFAULTS is for the SageMaker SDK, and STATE
+    Every AWS client reads them (the command line, boto3, the SDKs); SDK_DEFAULTS is for the SageMaker SDK, and STATE
     for smdp-launch itself. IGNORE overrides `ignore_configured_endpoint_urls` of ~/.aws/config, with which clients
-    would send their requests to AWS. The user's other AWS settings are removed: a profile or an address of one
-    service would override these.
+    would send their requests to AWS. The user's other AWS variables are removed: a profile or the address of a single
+    service would override these variables.
     """
     state = StateFolder(endpoint.state_dir)
     wanted: dict[str, str | None] = {

@@ -1,1 +1,1 @@
-"""What separates a simulated host from this machine: namespaces, containers and networks."""
+"""Namespaces, containers and networks that separate a simulated host from this machine."""

@@ -1,28 +1,38 @@
-"""What process 1 of a container host does before it becomes the entrypoint: its root, its devices, its limits."""
+"""Set up process 1 of a container host before it runs the entrypoint: its root, its devices, its limits."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import warnings  # noqa: F401 (os.execvpe imports it, which is too late once the root is another)
+import warnings  # noqa: F401 (os.execvpe imports it, which fails once the root has changed)
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from smdp_launch.localcloud.isolation.namespaces import View, bind, bind_at, call, mount, mount_shared
+from smdp_launch.localcloud.isolation.namespaces import (
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_RDONLY,
+    MS_REMOUNT,
+    View,
+    begin,
+    bind,
+    bind_at,
+    call,
+    mount,
+)
 
-_CLONE_NEWNS = 0x00020000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
-_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
 _MNT_DETACH = 2
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _LAST_CAPABILITY = 40
 # chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service, net_raw, sys_chroot, mknod,
-# audit_write, setfcap: what docker leaves to a container, less mknod.
+# audit_write, setfcap: the capabilities that docker leaves to a container, without mknod.
 _KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 29, 31})
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
-#: Of /proc, as docker protects it: whoever is root in the container is root here too.
+#: Parts of /proc that docker makes read-only too: root in the container is also root on this machine.
 _READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs")
 
 
@@ -32,7 +42,7 @@ class Container:
 
     Args:
         image: the mounted image, shared by the job's hosts and never written.
-        layer: an empty folder of the host's own, for what it writes.
+        layer: an empty folder of the host's own, for the files that it writes.
         folder: the image's working directory.
     """
 
@@ -41,12 +51,9 @@ class Container:
     folder: str
 
 
-def arrange(container: Container, view: View) -> None:
-    """Put the image in place of this machine's files, for this process and its children."""
-    call("unshare", _CLONE_NEWNS)
-    mount(None, "/", None, _MS_REC | _MS_PRIVATE)
-    call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
-    mount_shared(view)
+def set_up(container: Container, view: View) -> None:
+    """Replace this machine's files with the image's, for this process and its children."""
+    begin(view)
     root = _overlay(container)
     _kernel_files(root)
     for source, name in ((view.ml, "opt/ml"), (view.tmp, "tmp"), (view.hosts_file, "etc/hosts")):
@@ -65,7 +72,7 @@ def _overlay(container: Container) -> Path:
 
 
 def _kernel_files(root: Path) -> None:
-    flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+    flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     for name in ("proc", "sys", "dev"):
         (root / name).mkdir(exist_ok=True)
     mount("proc", str(root / "proc"), "proc", flags)
@@ -73,24 +80,24 @@ def _kernel_files(root: Path) -> None:
         path = root / "proc" / name
         if path.exists():
             bind(path, path)
-            mount(None, str(path), None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY | flags)
-    mount("sysfs", str(root / "sys"), "sysfs", flags | _MS_RDONLY)
+            mount(None, str(path), None, MS_BIND | MS_REMOUNT | MS_RDONLY | flags)
+    mount("sysfs", str(root / "sys"), "sysfs", flags | MS_RDONLY)
     devices = root / "dev"
-    mount("tmpfs", str(devices), "tmpfs", _MS_NOSUID, "mode=755")
+    mount("tmpfs", str(devices), "tmpfs", MS_NOSUID, "mode=755")
     for name in _DEVICES:
         _bind_into(Path("/dev", name), devices / name)
     for name, target in _LINKS.items():
         (devices / name).symlink_to(f"/proc/self/{target}")
     (devices / "shm").mkdir()
-    mount("tmpfs", str(devices / "shm"), "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+    mount("tmpfs", str(devices / "shm"), "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
 
 
-def _bind_into(source: Path, place: Path) -> None:
-    """Nothing on the way may lead elsewhere: links of the image's would be followed on this machine."""
-    for part in (place, *place.parents):
+def _bind_into(source: Path, target: Path) -> None:
+    """Remove links from the target's path first: links of the image would lead to files of this machine."""
+    for part in (target, *target.parents):
         if part.is_symlink():
             part.unlink()
-    bind_at(source, place)
+    bind_at(source, target)
 
 
 def _change_root(root: Path) -> None:
@@ -107,15 +114,15 @@ def _change_root(root: Path) -> None:
 
 
 def _pivot_root_number() -> int:
-    """The C library has no function for it."""
+    """The number of the system call; the C library has no function for it."""
     return 155 if os.uname().machine == "x86_64" else 41
 
 
 def _limit() -> None:
-    """No more rights than docker gives: without mounts, devices, modules, or this machine's clock and network."""
+    """Drop all rights that docker does not give: to mounts, devices, modules, this machine's clock and network."""
     for capability in range(_LAST_CAPABILITY + 1):
         if capability not in _KEPT_CAPABILITIES:
-            with suppress(OSError):  # one that this kernel does not have
+            with suppress(OSError):  # this kernel does not have it
                 call("prctl", _PR_CAPBSET_DROP, ctypes.c_ulong(capability))
     zero = ctypes.c_ulong(0)
     call("prctl", _PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero)

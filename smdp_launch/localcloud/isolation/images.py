@@ -1,4 +1,4 @@
-"""Images as roots of simulated hosts: found and mounted by buildah, which needs no daemon."""
+"""Images as roots of simulated hosts. buildah finds and mounts them; it needs no daemon."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from smdp_launch.localcloud.isolation import network
 PROGRAM = "buildah"
 #: In a request's Environment: "containers" runs its hosts from the image that the request names.
 VARIABLE = "SMDP_LOCAL_HOSTS"
-_WAIT = 120.0  # seconds for buildah; without overlays it copies the image
+_TIMEOUT = 120.0  # seconds for buildah; without overlays it copies the image
 
 
 class ContainerError(Exception):
-    """Containers cannot run here; the message says why and what to do."""
+    """Containers cannot run on this machine; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """A mounted image, and what its maker says about running it."""
+    """A mounted image, and its settings for running it."""
 
     root: Path
     environment: dict[str, str]
@@ -33,13 +33,14 @@ class Image:
     folder: str
 
 
-def wanted(request: Mapping[str, Any]) -> bool:
+def requested(request: Mapping[str, Any]) -> bool:
+    """Whether the request's hosts run from an image."""
     environment: Mapping[str, str] = request.get("Environment", {})
     return environment.get(VARIABLE) == "containers"
 
 
 def refusal() -> str | None:
-    """Why containers cannot run here, or None where they can."""
+    """Why containers cannot run on this machine; None where they can."""
     if os.geteuid() != 0:
         return "containers need root"
     if shutil.which(PROGRAM) is None:
@@ -48,7 +49,7 @@ def refusal() -> str | None:
 
 
 def check(image: str) -> None:
-    """Raises ContainerError unless hosts can run from `image` here."""
+    """Raises ContainerError unless hosts can run from `image` on this machine."""
     reason = refusal()
     if reason is not None:
         raise ContainerError(reason)
@@ -56,7 +57,7 @@ def check(image: str) -> None:
 
 
 def open_image(image: str, job: str) -> Image:
-    """Mount the image for a job; `close` undoes it. Raises ContainerError."""
+    """Mount the image for a job; `close` unmounts it. Raises ContainerError."""
     check(image)
     settings = _settings(image)
     close(job)
@@ -72,7 +73,7 @@ def open_image(image: str, job: str) -> Image:
 
 
 def close(job: str) -> None:
-    """Let go of what `open_image` took; nothing happens where there is nothing."""
+    """Unmount the job's image, if it is mounted."""
     if shutil.which(PROGRAM) is not None:
         for verb in ("umount", "rm"):
             _run([verb, _name(job)])
@@ -101,5 +102,5 @@ def _buildah(*arguments: str) -> str:
 
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [PROGRAM, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_WAIT, check=False
+        [PROGRAM, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_TIMEOUT, check=False
     )

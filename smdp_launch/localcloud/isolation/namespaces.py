@@ -1,4 +1,4 @@
-"""Linux namespaces for a simulated host: the system calls, and a trial whether they are allowed here.
+"""Linux namespaces for a simulated host: the system calls, and a trial whether the system allows them.
 
 Standard library only, and runnable as a file: the trial starts this file in an interpreter of its own, because a
 process cannot leave the namespaces that it entered.
@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-FORCE = "SMDP_LOCAL_ISOLATION"  # "tree": do without namespaces, for tests and for odd machines
+FORCE = "SMDP_LOCAL_ISOLATION"  # "tree": use no namespaces
 ML = Path("/opt/ml")
-#: MPI launchers write a job's variables, with its credentials, to it.
+#: MPI launchers write a job's variables, credentials included, to this file.
 _ENVIRONMENT = Path("/etc/environment")
 _SHM = Path("/dev/shm")  # noqa: S108 (the machine's shared memory, which is mounted over)
 
@@ -27,14 +27,14 @@ _CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWPID = 0x20000000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
-_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def call(function: str, *arguments: object) -> None:
-    """Call a function of the C library that answers 0. Raises OSError, with the function's name as its file."""
+    """Call a function of the C library that returns 0. Raises OSError, with the function's name as its file."""
     library = ctypes.CDLL(None, use_errno=True)
     if getattr(library, function)(*arguments) != 0:
         number = ctypes.get_errno()
@@ -42,7 +42,7 @@ def call(function: str, *arguments: object) -> None:
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """mount(2). Raises OSError that tells what was to be mounted where."""
+    """mount(2). Raises OSError that names source and target."""
     encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
     try:
         call("mount", encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
@@ -51,22 +51,22 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def bind(source: Path, target: Path) -> None:
-    """Show `source`, with whatever is mounted below it, at `target`, which must exist and be of the same kind."""
-    mount(str(source), str(target), None, _MS_BIND | _MS_REC)
+    """Mount `source`, with all mounts below it, at `target`, which must exist and be of the same kind."""
+    mount(str(source), str(target), None, MS_BIND | MS_REC)
 
 
 def bind_read_only(source: Path, target: Path) -> None:
-    """The same, not to be written; what is mounted below `source` stays as it is."""
+    """As `bind`, but read-only; mounts below `source` stay as they are."""
     bind(source, target)
-    # Without rights over this machine a flag that its mount has may not be lost on the way.
-    kept = os.statvfs(target).f_flag & (_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    mount(None, str(target), None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY | kept)
+    # Without root, a remount must keep the flags of the original mount.
+    kept = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount(None, str(target), None, MS_BIND | MS_REMOUNT | MS_RDONLY | kept)
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
     """Have the kernel send `number` to this process when its parent ends.
 
-    Leaving for a user namespace clears this, so it comes after. A parent that ended before is not noticed.
+    Call it after `enter`: entering a user namespace clears it. A parent that has already ended is not noticed.
     """
     call("prctl", _PR_SET_PDEATHSIG, ctypes.c_ulong(number))
 
@@ -77,7 +77,7 @@ def adopt_orphans() -> None:
 
 
 def enter() -> None:
-    """Leave this machine's host name, System V IPC and, for children, processes.
+    """Enter own namespaces for the host name, System V IPC and, for children, processes.
 
     Without root this needs a user namespace, in which the user is root as in a training container.
     """
@@ -92,7 +92,7 @@ def enter() -> None:
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder that a host shares, by a path without links, and where below its own `ml` it has it."""
+    """A shared folder, by a path without links, and the path below the host's `ml` at which the host mounts it."""
 
     source: Path
     target: Path
@@ -101,10 +101,11 @@ class Mount:
 
 @dataclass(frozen=True)
 class View:
-    """What the first process of a host sees in place of this machine's files. All folders exist and are the host's own.
+    """The folders that a host sees instead of this machine's. All of them exist and are the host's own.
 
-    `opt` is an empty folder for a private /opt, used where the machine has no /opt/ml. `visible` are paths that the
-    run needs; those below /tmp and /dev/shm are shown below the new ones too.
+    Args:
+        opt: an empty folder for a private /opt, used where the machine has no /opt/ml.
+        visible: paths that the run needs. Those below /tmp and /dev/shm are mounted below the new ones too.
     """
 
     name: str
@@ -116,14 +117,13 @@ class View:
     mounts: tuple[Mount, ...] = ()
 
 
-def arrange(view: View) -> None:
-    """Put the view in place, for this process and its children. Called by the process that is number 1 of the host;
-    its parent, which goes on seeing this machine's files, keeps watch over it."""
-    call("unshare", _CLONE_NEWNS)
-    mount(None, "/", None, _MS_REC | _MS_PRIVATE)
-    call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
-    mount_shared(view)
-    mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+def set_up(view: View) -> None:
+    """Apply the view to this process, the host's process 1, and its children.
+
+    The parent, the host's monitor, still sees this machine's files.
+    """
+    begin(view)
+    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if _SHM.is_dir():
         _mount_private_shm(view)
     bind(view.hosts_file, Path("/etc/hosts"))
@@ -136,6 +136,14 @@ def arrange(view: View) -> None:
     _bind_tmp(view)
 
 
+def begin(view: View) -> None:
+    """Enter a mount namespace, set the host's name and mount its shared folders."""
+    call("unshare", _CLONE_NEWNS)
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
+    mount_shared(view)
+
+
 def _copied(file: Path, folder: Path) -> Path:
     copy = folder / file.name
     copy.write_bytes(file.read_bytes())
@@ -143,7 +151,7 @@ def _copied(file: Path, folder: Path) -> Path:
 
 
 def mount_shared(view: View) -> None:
-    """While this machine's files are still in sight; whatever shows `ml` elsewhere shows these with it."""
+    """Mount the shared folders below `ml`. Call it while this machine's files are visible, before `ml` is bound."""
     for one in view.mounts:
         descriptor = _opened(one.source)
         try:
@@ -153,8 +161,10 @@ def mount_shared(view: View) -> None:
 
 
 def _opened(folder: Path) -> int:
-    """A descriptor of the folder. Raises OSError where a link is on the way: another job, which may write there, has
-    put it in place of a folder since the path was looked at."""
+    """A descriptor of the folder. Raises OSError where its path contains a link.
+
+    The path was checked before: another job, which may write there, has replaced a folder by a link since.
+    """
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open("/", flags)
     for part in folder.parts[1:]:
@@ -169,35 +179,35 @@ def _opened(folder: Path) -> int:
 
 
 def _mount_private_shm(view: View) -> None:
-    """Hosts must not meet in shared memory, but a run may have its folders there."""
+    """Hosts must not share /dev/shm, but the run's own folders may be below it."""
     needed = _outermost((view.ml, view.tmp, view.opt, view.hosts_file, *view.visible), _SHM)
     opened = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in needed]
-    mount("tmpfs", str(_SHM), "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+    mount("tmpfs", str(_SHM), "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
     for path, descriptor in opened:
         bind_at(Path(f"/proc/self/fd/{descriptor}"), path)
         os.close(descriptor)
 
 
 def _bind_private_opt(view: View) -> None:
-    """Show /opt with an `ml` in it, without making that folder on the machine itself."""
+    """Mount a copy of /opt that has an `ml`, without creating that folder on the machine itself."""
     for child in sorted(Path("/opt").iterdir()):
-        place = view.opt / child.name
+        target = view.opt / child.name
         if child.is_symlink():
-            place.symlink_to(child.readlink())
+            target.symlink_to(child.readlink())
         else:
-            bind_at(child, place)
+            bind_at(child, target)
     bind_at(view.ml, view.opt / "ml")
     bind(view.opt, Path("/opt"))
 
 
-def bind_at(source: Path, place: Path) -> None:
-    """Show ``source`` at ``place``, which is made if it is not there."""
+def bind_at(source: Path, target: Path) -> None:
+    """As `bind`; create the target if it does not exist."""
     if source.is_dir():
-        place.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
     else:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch()
-    bind(source, place)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    bind(source, target)
 
 
 def _bind_tmp(view: View) -> None:
@@ -208,7 +218,7 @@ def _bind_tmp(view: View) -> None:
 
 
 def _outermost(paths: Iterable[Path], root: Path) -> list[Path]:
-    """Those below `root` that exist, without those that lie below another one."""
+    """The paths below `root` that exist, without those below another of them."""
     inside = sorted({path for path in paths if root in path.parents and path.exists()})
     kept: list[Path] = []
     for path in inside:
@@ -218,7 +228,7 @@ def _outermost(paths: Iterable[Path], root: Path) -> list[Path]:
 
 
 def refusal() -> str | None:
-    """Why simulated hosts cannot have namespaces here, or None where they can; found out by trying."""
+    """Try whether simulated hosts can have namespaces; the reason why not, or None where they can."""
     if os.environ.get(FORCE) == "tree":
         return f"{FORCE}=tree is set"
     if not sys.platform.startswith("linux"):
@@ -228,12 +238,12 @@ def refusal() -> str | None:
             [sys.executable, "-I", "-S", __file__], capture_output=True, text=True, timeout=10, check=False
         )
     except subprocess.TimeoutExpired:
-        return "the trial of the system's namespaces did not end"
+        return "the trial of the system's namespaces timed out"
     return None if trial.returncode == 0 else trial.stderr.strip().rpartition("\n")[2] or "refused"
 
 
 def _try_out() -> int:
-    """Everything that a host does, on empty folders; the first refusal goes to standard error."""
+    """Set up a host on empty folders; write the first error to standard error."""
     with tempfile.TemporaryDirectory(prefix="smdp-trial-") as folder:
         root = Path(folder).resolve()
         shared = Mount(root / "shared", root / "ml" / "shared", read_only=True)
@@ -249,7 +259,7 @@ def _try_out() -> int:
         if child == 0:
             status = 1
             try:
-                arrange(view)
+                set_up(view)
                 status = 0
             except OSError as error:
                 _report(error)

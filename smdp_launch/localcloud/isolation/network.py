@@ -1,11 +1,11 @@
-"""A network of a job's own: one switch, and for each host a namespace with an `eth0` plugged into it.
+"""A network of a job's own: one switch, and for each host a namespace with an `eth0` connected to it.
 
-Containers always have one. Other hosts have one where the request asks for it, or where the request names the command
-that they run: such commands listen on fixed ports, which two jobs could not use on one network.
+Containers always have one. Other hosts have one where the request names it, or where the request names the command
+that they run: such commands listen on fixed ports, which two jobs cannot use on one network.
 
-The switch is a process in a network namespace of its own, so that nothing of this shows in this machine's. Two
-addresses of this machine answer inside every host and are relayed from there (`relay`): the local cloud's, and that of
-an HTTP proxy for what the job's script asks of the internet. Namespaces and interfaces end with their processes.
+The switch is a process in a network namespace of its own, so this machine's namespace has no interface of it. Inside
+every host two addresses are relayed (`relay`) to this machine: that of the local cloud, and that of an HTTP proxy
+through which the job's script reaches the internet. Namespaces and interfaces end with their processes.
 """
 
 from __future__ import annotations
@@ -25,42 +25,43 @@ from smdp_launch.localcloud.isolation import namespaces, relay
 
 INTERFACE = "eth0"
 _BRIDGE = "br0"
-_NETWORK = "10.0.0"  # of /24; nothing outside the switch ever sees it
+_NETWORK = "10.0.0"  # of /24; visible only behind the switch
 _CLONE_NEWNET, _CLONE_NEWUSER = 0x40000000, 0x10000000
 _READY = "ready"
 #: In a request's Environment: the speed of each host's link, such as "1gbit", or `OWN_NETWORK`.
 VARIABLE = "SMDP_LOCAL_NETWORK"
 _SPEED = re.compile(r"(\d{1,6})(mbit|gbit)")
 _BITS = {"mbit": 10**6, "gbit": 10**9}
-_FASTEST = 400 * 10**9  # bits a second; of the link of the fastest instances
+_FASTEST = 400 * 10**9  # bits a second: the link of the fastest instances
 _BURST = 0.001  # seconds at full speed that may pass at once
-_LEAST_BURST = 128 * 1024  # bytes; the system hands over packets of 64 KiB, and cuts those that no burst can hold
-_QUEUE = "50ms"  # longer than any round trip here, so that a sender meets the link and not losses
-#: What the switch runs: it ends with the supervisor, which holds the other end of its standard input.
+_LEAST_BURST = 128 * 1024  # bytes; the system sends packets of 64 KiB, and drops those larger than a burst
+_QUEUE = "50ms"  # longer than any local round trip, so that the link's speed limits a sender, not lost packets
+#: The switch's command: it ends with the supervisor, which has the other end of its standard input.
 _SWITCH = f"ip link add {_BRIDGE} type bridge && ip link set {_BRIDGE} up && echo {_READY} && read -r _"
 #: A hyperparameter under which every host listens on the same port.
 _FIXED_PORT_FLAG = "sagemaker_multi_worker_mirrored_strategy_enabled"
-_PROXY = "127.0.0.2:3128"  # inside a host, where no script expects anything
+_PROXY = "127.0.0.2:3128"  # inside a host: an address that no script uses
 
 
 class NetworkError(Exception):
-    """The system refused a namespace or an interface; the message is its own."""
+    """The system refused a namespace or an interface; the message is the system's."""
 
 
 def address(host: int) -> str:
-    """Of host `host`, counted from 1."""
+    """The address of host `host`, counted from 1."""
     return f"{_NETWORK}.{host}"
 
 
 @dataclass(frozen=True)
 class Plug:
-    """How a host gets onto the network.
+    """How a host is connected to the job's network.
 
     Args:
         switch: process id of the job's switch.
-        address: the host's own.
-        endpoint: URL of the local cloud, which answers at the same address inside; empty where nothing outside may.
-        speed: of the link, in bits a second each way; None for as fast as this machine is.
+        address: the host's address.
+        endpoint: URL of the local cloud, which answers at the same address inside the host; empty for a host that
+            reaches only the other hosts.
+        speed: of the link, in bits a second each way; None for no limit.
     """
 
     switch: int
@@ -70,26 +71,26 @@ class Plug:
 
     @property
     def is_isolated(self) -> bool:
-        """Whether it reaches the other hosts alone."""
+        """Whether the host reaches only the other hosts."""
         return not self.endpoint
 
 
 def bits_per_second(text: str) -> int:
-    """Of a speed such as `1gbit` or `200mbit`. Raises ValueError."""
+    """The bits a second of a speed such as `1gbit` or `200mbit`. Raises ValueError."""
     match = _SPEED.fullmatch(text)
     speed = int(match[1]) * _BITS[match[2]] if match else 0
     if not 0 < speed <= _FASTEST:
-        raise ValueError(f"{text!r} is no speed from 1mbit to 400gbit, such as 1gbit, and not {OWN_NETWORK!r}")
+        raise ValueError(f"{text!r} is neither a speed from 1mbit to 400gbit, such as 1gbit, nor {OWN_NETWORK!r}")
     return speed
 
 
-def wanted(request: Mapping[str, Any]) -> bool:
-    """Whether the request asks for a network of the job's own. Containers have one whatever it asks for."""
+def requested(request: Mapping[str, Any]) -> bool:
+    """Whether the request names a network of the job's own. Containers always have one."""
     return VARIABLE in request.get("Environment", {})
 
 
-def suits(request: Mapping[str, Any]) -> bool:
-    """Whether the job gets a network of its own where the system allows one, though it does not ask for it."""
+def recommended(request: Mapping[str, Any]) -> bool:
+    """Whether the job gets a network of its own where the system allows one, although the request does not name it."""
     algorithm = request["AlgorithmSpecification"]
     return bool(
         algorithm.get("ContainerEntrypoint")
@@ -100,7 +101,7 @@ def suits(request: Mapping[str, Any]) -> bool:
 
 
 def speed(request: Mapping[str, Any]) -> int | None:
-    """What the request asks for; None where it asks for none. Raises NetworkError."""
+    """The speed in bits a second that the request names; None where it names none. Raises NetworkError."""
     text = request.get("Environment", {}).get(VARIABLE)
     if text in (None, OWN_NETWORK):
         return None
@@ -114,38 +115,42 @@ def speed(request: Mapping[str, Any]) -> int | None:
 
 
 def shaping_refusal() -> str | None:
-    """Why hosts cannot have links of a chosen speed here, or None where they can."""
+    """Why hosts cannot have links with a speed limit; None where they can."""
     if os.geteuid() != 0:
-        return "links of a chosen speed need root"
+        return "links with a speed limit need root"
     if shutil.which("tc") is None:
-        return "links of a chosen speed need tc (package iproute2)"
+        return "links with a speed limit need tc (package iproute2)"
     return refusal()
 
 
 def refusal() -> str | None:
-    """Why hosts cannot have a network of their own here, or None where they can."""
+    """Why hosts cannot have a network of their own; None where they can."""
     return missing() or namespaces.refusal()
 
 
 def missing() -> str | None:
-    """What a network of one's own needs and this machine lacks."""
+    """The programs that a network of the job's own needs and this machine does not have; None where it has all."""
     absent = [one for one in ("ip", "nsenter", "unshare") if shutil.which(one) is None]
     return f"no {' and no '.join(absent)} (packages iproute2, util-linux)" if absent else None
 
 
 def proxy_variables(addresses: Mapping[str, str]) -> dict[str, str]:
-    """What tells the HTTP clients of a host how to leave it. The hosts (`addresses`, by name) answer directly."""
+    """Variables that send the HTTP clients of a host to the proxy, except for the hosts themselves.
+
+    Args:
+        addresses: of all hosts, by name.
+    """
     direct = ",".join(("localhost", "127.0.0.1", "::1", *addresses, *addresses.values()))
     variables = {"http_proxy": f"http://{_PROXY}", "https_proxy": f"http://{_PROXY}", "no_proxy": direct}
     return variables | {name.upper(): value for name, value in variables.items()}
 
 
 class Switch:
-    """Held by the supervisor for as long as its hosts run."""
+    """The process of a job's switch. The supervisor closes it after the hosts have ended."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            ["unshare", *_as_root(), "--net", "sh", "-c", _SWITCH],  # noqa: S607 (util-linux, wherever it lies)
+            ["unshare", *_as_root(), "--net", "sh", "-c", _SWITCH],  # noqa: S607 (util-linux, found on the PATH)
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -173,17 +178,17 @@ def open_switch() -> Switch:
 
 
 def _as_root() -> tuple[str, ...]:
-    """Without root a network namespace needs a user namespace, which the hosts enter before they make theirs."""
+    """Without root a network namespace needs a user namespace, which the hosts enter before they create theirs."""
     return () if os.geteuid() == 0 else ("--user", "--map-root-user")
 
 
 def join(plug: Plug, name: str) -> None:
-    """Leave this machine's network for a namespace that is plugged into the switch.
+    """Enter a network namespace of this process's own, and connect it to the switch.
 
     Args:
-        name: of the host; becomes that of its port of the switch.
+        name: of the host; also of its port at the switch.
     """
-    with relay.Outside() as outside:
+    with relay.Relay() as host_relay:
         _unshare(plug.switch)
         at_switch = ("nsenter", f"--net=/proc/{plug.switch}/ns/net")
         _ip(
@@ -197,18 +202,18 @@ def join(plug: Plug, name: str) -> None:
             _run(*_shape(INTERFACE, plug.speed))
             _run(*at_switch, *_shape(name, plug.speed))
         if not plug.is_isolated:
-            outside.serve(urlsplit(plug.endpoint).netloc, _PROXY)
+            host_relay.serve(urlsplit(plug.endpoint).netloc, _PROXY)
 
 
 def _shape(interface: str, speed: int) -> tuple[str, ...]:
-    """The command that slows down what leaves through `interface`."""
+    """The command that limits the speed of outgoing traffic on `interface`."""
     burst = max(_LEAST_BURST, round(speed * _BURST / 8))
     shaper = ("tbf", "rate", f"{speed}bit", "burst", f"{burst}b", "latency", _QUEUE)
     return ("tc", "qdisc", "add", "dev", interface, "root", *shaper)
 
 
 def _unshare(switch: int) -> None:
-    """Enter a network namespace of this process's own; without root, in the user namespace of the switch."""
+    """Enter a network namespace of this process's own. Without root, enter the user namespace of the switch first."""
     if os.geteuid() != 0:
         with Path(f"/proc/{switch}/ns/user").open() as users:
             namespaces.call("setns", users.fileno(), _CLONE_NEWUSER)

@@ -1,5 +1,7 @@
-"""The body of an object request: received, decoded, checked against the signature, and written to disk before anything
-else sees it. Its digests are checked in `digests`."""
+"""Receive the body of an object request, decode it, check it against the signature, and write it to disk.
+
+The checks come before any other use of the body. Its digests are checked in `digests`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _TRAILER_NAME = re.compile(r"x-amz-checksum-[a-z0-9]+")
 
 @dataclass
 class Body:
-    """`file` is deleted when it is closed or this process ends."""
+    """`file` is deleted when it is closed or when this process ends."""
 
     file: IO[bytes]
     size: int = 0
@@ -35,11 +37,11 @@ def content_length(head: Head) -> int:
 
 
 def receive(head: Head, stream: IO[bytes], declared: str, chain: Chain | None, spool: Path) -> Body:
-    """The body that the signature covers.
+    """Receive the body. Raises ServiceError for a body that the signature does not cover.
 
     Args:
-        stream: what follows the head on the connection.
-        declared: what is signed of the body: its hash, UNSIGNED-PAYLOAD or a form of chunks.
+        stream: the bytes after the head on the connection.
+        declared: the signed statement about the body: its hash, UNSIGNED-PAYLOAD or a form of chunks.
         chain: signatures of chunks, for the forms that have them.
     """
     file = tempfile.TemporaryFile(dir=spool)  # noqa: SIM115 (the reader closes it)
@@ -68,7 +70,7 @@ def _copy(source: io.RawIOBase, declared: str, file: IO[bytes]) -> Body:
 def _decode(head: Head, stream: IO[bytes], declared: str, chain: Chain | None, file: IO[bytes]) -> Body:
     length = _length(head, "x-amz-decoded-content-length")
     if length is None:
-        raise _no_length("A body in chunks needs x-amz-decoded-content-length, the bytes that it has when decoded.")
+        raise _no_length("A body in chunks needs x-amz-decoded-content-length, its number of bytes after decoding.")
     announced = _announced(head) if STREAMING[declared] else None
     decoder = Decoder(io.BufferedReader(_framed(head, stream)), length, chain, announced)
     for block in decoder:
@@ -98,7 +100,7 @@ def _length(head: Head, name: str) -> int | None:
     values = head.values(name)
     if not values:
         return None
-    # Nothing of twenty digits fits this disk, and Python reads no numbers of thousands.
+    # No disk has space for a number of twenty digits, and Python refuses to parse numbers of thousands of digits.
     text = values[0].strip()
     if len(values) > 1 or len(text) > 19 or not text.isdecimal() or not text.isascii():
         raise ServiceError("InvalidRequest", f"The {name} is not a number.")
@@ -110,11 +112,11 @@ def _no_length(message: str) -> ServiceError:
 
 
 def _drop_chunked_encoding(environ: dict[str, Any]) -> None:
-    """Forget that the body came in chunks, which is no encoding of the object."""
+    """Remove `aws-chunked` from Content-Encoding: it is an encoding of the request, not of the object."""
     codings = [one.strip() for one in environ.pop("HTTP_CONTENT_ENCODING", "").split(",")]
-    kept = [one for one in codings if one and one.lower() != "aws-chunked"]
-    if kept:
-        environ["HTTP_CONTENT_ENCODING"] = ",".join(kept)
+    of_object = [one for one in codings if one and one.lower() != "aws-chunked"]
+    if of_object:
+        environ["HTTP_CONTENT_ENCODING"] = ",".join(of_object)
 
 
 def chain_of(claim: Claim, declared: str, key: bytes) -> Chain | None:
@@ -123,8 +125,8 @@ def chain_of(claim: Claim, declared: str, key: bytes) -> Chain | None:
     return None
 
 
-def settle(environ: dict[str, Any], body: Body, declared: str) -> None:
-    """Let the request say what it would if its body had come in one piece."""
+def describe_whole(environ: dict[str, Any], body: Body, declared: str) -> None:
+    """Change the headers to those of a request whose body is sent in one piece."""
     environ["CONTENT_LENGTH"] = str(body.size)
     for name in ("HTTP_TRANSFER_ENCODING", "wsgi.input_terminated"):
         environ.pop(name, None)

@@ -1,5 +1,7 @@
-"""Who makes the call that this thread answers, and in which region. The gateway sets it around each action, so that
-services read it without every action having another parameter."""
+"""The caller of the call that this thread answers, and the call's region.
+
+The gateway sets both around each action. Services read them here, so that actions need no additional parameter.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from contextvars import ContextVar
 from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.protocol.signatures import Claim, Holder
 
-_PERSON = Holder("person")
+_USER = Holder("user")
 _claim: ContextVar[Claim | None] = ContextVar("claim", default=None)
 
 
@@ -25,10 +27,10 @@ def acting(claim: Claim) -> Iterator[None]:
 
 def holder() -> Holder:
     claim = _claim.get()
-    return claim.holder if claim is not None else _PERSON
+    return claim.holder if claim is not None else _USER
 
 
 def region() -> str:
-    """That of the request's signature; our own outside a request."""
+    """The region of the request's signature; the default region outside a request."""
     claim = _claim.get()
     return claim.region if claim is not None else REGION

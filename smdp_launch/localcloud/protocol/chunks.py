@@ -1,12 +1,13 @@
-"""Bodies in chunks: `aws-chunked`, with a signature for each chunk or with a checksum behind the last one, and HTTP's
-own chunked transfer coding, which clients put around it when they do not know the length.
+"""Decode bodies in chunks: `aws-chunked`, and HTTP's chunked transfer coding, which clients add for unknown lengths.
+
+An `aws-chunked` body has a signature for each chunk, a checksum after the last one, or both.
 
     chunk    = size in hexadecimal [";chunk-signature=" signature] CRLF bytes CRLF
     body     = chunk... , a chunk of size 0 without bytes, trailer... CRLF
     trailer  = name ":" value CRLF, the last one `x-amz-trailer-signature` where chunks are signed
 
-Each signature covers the one before it; the first covers that of the request. Nothing is read ahead of what a check
-allows: a line is short, and bytes are passed on in blocks, whatever size a chunk announces.
+Each signature covers the one before it; the first covers that of the request. Memory is bounded whatever size a chunk
+announces: lines are short, and bytes are passed on in blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _EMPTY = hashlib.sha256().hexdigest()
 
 @dataclass
 class Chain:
-    """Signatures of chunks, each of which covers the previous one."""
+    """Checks the signatures of chunks, each of which covers the previous one."""
 
     key: bytes
     timestamp: str
@@ -63,9 +64,9 @@ class Decoder:
     """Iterates over the decoded bytes of an `aws-chunked` body; `trailers` are complete afterwards.
 
     Args:
-        length: bytes that the decoded body must have.
+        length: required bytes of the decoded body.
         chain: None where chunks are not signed.
-        announced: names of the trailers; None for a form of body that has none.
+        announced: names of the trailers; None for a form of body without trailers.
     """
 
     def __init__(self, stream: IO[bytes], length: int, chain: Chain | None, announced: Sequence[str] | None) -> None:

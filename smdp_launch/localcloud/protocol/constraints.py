@@ -1,7 +1,7 @@
-"""What the service's model says of a request, in the service's words: `check_types`, then `violations`.
+"""Validate a request against the service's model, with the service's messages: `check_types`, then `violations`.
 
-The service decodes a request before it validates it. A value of another type ends the decoding, so only the first one
-is reported; absent required fields, lengths, ranges, patterns and enumerations are reported together, and counted.
+The service decodes a request before it validates it. A value of a wrong type ends the decoding, so only the first one
+is reported. Absent required fields, lengths, ranges, patterns and enumerations are reported together, with a count.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from smdp_launch.catalog.limits import known_instance_types
 from smdp_launch.localcloud.errors import ServiceError, validation
 
-#: An older botocore knows fewer types than the catalogue.
-_GROWING = "TrainingInstanceType"
-_SHOWN = 100  # characters of a value in an error
+#: The shape of instance types, of which the catalogue may list more than an older botocore.
+_INSTANCE_TYPE = "TrainingInstanceType"
+_SHOWN = 100  # characters of a value in an error message
 _STRUCTURE = "Start of structure or map found where not expected."
 _LIST = "Start of list found where not expected"
 _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -31,8 +31,10 @@ _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
 
 
 def check_types(shape: Any, value: Any, place: str = "") -> None:
-    """Raises ServiceError for the first value of another type and the first field that the model does not have. Null is
-    the same as absent. Times are not looked at, since they may have several types."""
+    """Raises ServiceError for the first value of a wrong type or the first field that the model does not have.
+
+    Null means absent. Times are not checked, since they may have several types.
+    """
     kind = shape.type_name
     if value is None or kind == "timestamp":
         return
@@ -48,9 +50,9 @@ def check_types(shape: Any, value: Any, place: str = "") -> None:
         for name, one in value.items():
             check_types(shape.value, one, f"{place}.{name}")
     elif kind in _SCALARS:
-        told, types = _SCALARS[kind]
-        sound = isinstance(value, types) and (kind == "boolean" or not isinstance(value, bool))
-        _require(sound, value, f"{_token(value)} can not be converted to {told}", place)
+        type_name, types = _SCALARS[kind]
+        is_valid = isinstance(value, types) and (kind == "boolean" or not isinstance(value, bool))
+        _require(is_valid, value, f"{_token(value)} can not be converted to {type_name}", place)
 
 
 def _check_members(shape: Any, value: Mapping[str, Any], place: str) -> None:
@@ -64,10 +66,10 @@ def _check_members(shape: Any, value: Mapping[str, Any], place: str) -> None:
         check_types(member, one, _below(place, name))
 
 
-def _require(sound: bool, value: Any, message: str, place: str) -> None:
-    if not sound:
-        told = _STRUCTURE if isinstance(value, dict) else _LIST if isinstance(value, list) else message
-        raise ServiceError("SerializationException", f"{told}{_at(place)}")
+def _require(is_valid: bool, value: Any, message: str, place: str) -> None:
+    if not is_valid:
+        reason = _STRUCTURE if isinstance(value, dict) else _LIST if isinstance(value, list) else message
+        raise ServiceError("SerializationException", f"{reason}{_at(place)}")
 
 
 def _token(value: Any) -> str:
@@ -77,12 +79,12 @@ def _token(value: Any) -> str:
 
 
 def _at(place: str) -> str:
-    """The service names no place for a type; a person needs one."""
+    """The field's path, which the service itself does not name in such an error."""
     return f" (at '{place}')" if place else ""
 
 
 def violations(shape: Any, value: Any, place: str = "") -> Iterator[str]:
-    """In the service's words, each with its place, such as `resourceConfig.instanceCount`. Types are sound already."""
+    """The service's messages, each with a path such as `resourceConfig.instanceCount`. `check_types` has passed."""
     kind = shape.type_name
     if kind == "structure":
         yield from _of_structure(shape, value, place)
@@ -104,7 +106,7 @@ def _of_structure(shape: Any, value: Mapping[str, Any], place: str) -> Iterator[
 
 
 def _of_list(shape: Any, value: list[Any], place: str) -> Iterator[str]:
-    """Structures have places of their own; of plain values the service reports the list with all the limits."""
+    """The service reports each wrong structure in a list, but for plain values the whole list with all the limits."""
     if shape.member.type_name in ("structure", "list", "map"):
         for number, one in enumerate(value, 1):
             if one is not None:
@@ -139,7 +141,7 @@ def _breaks(shape: Any, value: Any) -> bool:
 def _broken(shape: Any, value: Any) -> Iterator[str]:
     kind, limits = shape.type_name, shape.metadata
     if kind == "string":
-        yield from _text(limits, value, known_instance_types() if shape.name == _GROWING else frozenset())
+        yield from _text(limits, value, known_instance_types() if shape.name == _INSTANCE_TYPE else frozenset())
     if kind in ("string", "list", "map"):
         yield from _size(limits, value)
     elif kind in ("integer", "long", "float", "double"):
@@ -169,14 +171,14 @@ def _range(limits: Mapping[str, Any], value: float) -> Iterator[str]:
 
 
 def _limits(shape: Any) -> str:
-    """All that the model says of such a value, as the service lists it for maps and lists."""
+    """All limits of the shape, as the service lists them for maps and lists."""
     limits, sized = shape.metadata, shape.type_name in ("string", "list", "map")
     measure = "length" if sized else "value"
-    told = [f"Member must have {measure} less than or equal to {limits['max']}"] if "max" in limits else []
-    told += [f"Member must have {measure} greater than or equal to {limits['min']}"] if "min" in limits else []
-    told += [f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"] if limits.get("enum") else []
-    told += [f"Member must satisfy regular expression pattern: {limits['pattern']}"] if "pattern" in limits else []
-    return ", ".join(told)
+    listed = [f"Member must have {measure} less than or equal to {limits['max']}"] if "max" in limits else []
+    listed += [f"Member must have {measure} greater than or equal to {limits['min']}"] if "min" in limits else []
+    listed += [f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"] if limits.get("enum") else []
+    listed += [f"Member must satisfy regular expression pattern: {limits['pattern']}"] if "pattern" in limits else []
+    return ", ".join(listed)
 
 
 def _failed(value: object, place: str, what: str) -> str:
@@ -186,7 +188,7 @@ def _failed(value: object, place: str, what: str) -> str:
 
 
 def _plain(value: object) -> str:
-    """As the service prints maps and lists: `{a=b, c=d}` and `[a, b]`."""
+    """The value as the service prints it: maps as `{a=b, c=d}`, lists as `[a, b]`."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name}={_plain(one)}' for name, one in value.items())}}}"
     if isinstance(value, list):
@@ -196,8 +198,8 @@ def _plain(value: object) -> str:
 
 @lru_cache(maxsize=512)
 def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """None for what Java understands and Python does not. Letters and digits of all languages become words, which have
-    the underscore too."""
+    r"""None for a pattern that is valid in Java but not in Python. Letters and digits of all languages become `\w`,
+    which also matches the underscore."""
     try:
         return re.compile(pattern.replace(r"\p{L}", r"\w").replace(r"\p{N}", r"\w").replace(r"\p{Z}", r"\s"))
     except re.error:

@@ -1,7 +1,7 @@
-"""Calls that the local cloud refuses for a while, as AWS does when it is asked too often or credentials expire.
+"""Calls that the local cloud refuses for a while, as AWS does for too many requests and for expired credentials.
 
-A job's supervisor says from when to when; the server refuses, and counts. The platform's own agents, which fetch and
-store for the jobs, are never refused.
+A job's supervisor begins and ends the refusal; the server refuses and counts. The calls of supervisors, which download
+and upload for their jobs, are never refused.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from smdp_launch.localcloud.layout import StateFolder
 from smdp_launch.localcloud.protocol import sessions
 from smdp_launch.localcloud.protocol.signatures import Claim
 
-_THROUGH = 4  # of as many calls of a service one is answered while the others are refused
+_ANSWERED = 4  # while calls are throttled, each fourth call of a service is answered
 
 
 @dataclass(frozen=True)
 class Refusal:
     """Args:
     until: seconds since 1970.
-    job: the `mark` of the job that it is for, whose role's credentials have expired if the kind is ``expire``.
+    job: the `job_hash` of the job with the fault. For the kind ``expire``, the credentials of its role have expired.
     """
 
     kind: Literal["throttle", "expire"]
@@ -45,42 +45,42 @@ def counted(state: StateFolder) -> dict[str, int]:
 
 
 def end(state: StateFolder, job: str) -> None:
-    """Answer every call again, unless they are refused for another job."""
-    found = read_json(state.refusal)
-    if found and found["job"] == job:
+    """Answer every call again, unless calls are refused for another job."""
+    refusal = read_json(state.refusal)
+    if refusal and refusal["job"] == job:
         for path in (state.refusal, state.refused):
             path.unlink(missing_ok=True)
 
 
 class Refusals:
-    """The server's side; any thread may ask."""
+    """The server's side. Any thread may call the methods."""
 
     def __init__(self, state: StateFolder) -> None:
         self._state = state
         self._lock = threading.Lock()
         self._stamp: tuple[int, int] | None = None
-        self._now: Refusal | None = None
-        self._asked: Counter[str] = Counter()
+        self._current: Refusal | None = None
+        self._calls: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
 
-    def roles(self, job: str) -> int:
-        """How often the credentials of the job's role have expired: what is given out now has this number."""
+    def role_number(self, job: str) -> int:
+        """How often the credentials of the job's role have expired, which is the number of the next ones."""
         with self._lock:
-            self._look()
+            self._update()
             return self._expired(job)
 
     def _expired(self, job: str) -> int:
-        now = self._now
-        return 1 if now is not None and now.kind == "expire" and now.job == job else 0
+        current = self._current
+        return 1 if current is not None and current.kind == "expire" and current.job == job else 0
 
     def check(self, claim: Claim) -> None:
-        """Raises ServiceError where the call is to be refused."""
+        """Raises ServiceError where the call must be refused."""
         if claim.holder.kind == "agent":
             return
         if claim.holder.kind == "session" and sessions.read(claim.holder.token).has_expired:
             raise _expired(s3=claim.service == "s3")
         with self._lock:
-            self._look()
+            self._update()
             error = self._refusal(claim)
             if error is not None:
                 self._refused[claim.service] += 1
@@ -88,32 +88,33 @@ class Refusals:
         if error is not None:
             raise error
 
-    def _look(self) -> None:
+    def _update(self) -> None:
+        """Read the file where it has changed."""
         try:
             status = self._state.refusal.stat()
         except OSError:
-            self._stamp = self._now = None
+            self._stamp = self._current = None
             return
         stamp = (status.st_mtime_ns, status.st_ino)
         if stamp != self._stamp:
-            found = read_json(self._state.refusal)
-            self._stamp, self._now = stamp, Refusal(**found) if found else None
-            self._asked.clear()
+            record = read_json(self._state.refusal)
+            self._stamp, self._current = stamp, Refusal(**record) if record else None
+            self._calls.clear()
             self._refused.clear()
 
     def _refusal(self, claim: Claim) -> ServiceError | None:
-        now, holder = self._now, claim.holder
-        if now is None:
+        current, holder = self._current, claim.holder
+        if current is None:
             return None
         s3 = claim.service == "s3"
         if holder.kind == "role" and holder.number < self._expired(holder.job):
             return _expired(s3=s3)
-        if time.time() > now.until:
+        if time.time() > current.until:
             return None
-        if now.kind == "expire":
-            return _expired(s3=s3) if holder.kind == "person" else None
-        self._asked[claim.service] += 1
-        return None if self._asked[claim.service] % _THROUGH == 0 else _throttled(s3=s3)
+        if current.kind == "expire":
+            return _expired(s3=s3) if holder.kind == "user" else None
+        self._calls[claim.service] += 1
+        return None if self._calls[claim.service] % _ANSWERED == 0 else _throttled(s3=s3)
 
 
 def _expired(*, s3: bool) -> ServiceError:

@@ -1,8 +1,8 @@
-"""Presigned URLs: object requests whose signature stands in the query string, with the time for which it is valid.
+"""Presigned URLs: object requests with the signature and its time of validity in the query string.
 
 Signature Version 4 (`X-Amz-Signature`) is the current form. boto3 still writes Version 2 (`Signature`, HMAC-SHA1) for a
-client without `signature_version="s3v4"`, so both are read. Version 2 signs method, path, Content-MD5, Content-Type,
-the X-Amz- headers and the parameters in `_SIGNED`.
+client without `signature_version="s3v4"`, so both are accepted. Version 2 signs method, path, Content-MD5,
+Content-Type, the X-Amz- headers and the parameters in `_SIGNED`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARAMETERS = (
     "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature", "X-Amz-Date", "X-Amz-SignedHeaders", "X-Amz-Expires",
 )  # fmt: skip
 _OLD_PARAMETERS = ("Signature", "Expires", "AWSAccessKeyId")
-#: Parameters that are part of a signature, and not of what is asked for.
+#: Parameters that belong to a signature and not to the request itself.
 _OF_SIGNATURES = {
     *_PARAMETERS,
     *_OLD_PARAMETERS,
@@ -51,7 +51,7 @@ def is_presigned(head: Head) -> bool:
 
 
 def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
-    """Everything about the URL's signature that can be checked without recomputing it."""
+    """Read the URL's signature. Raises ServiceError for all that can be checked without recomputing it."""
     if head.values("authorization"):
         raise ServiceError(
             "InvalidArgument",
@@ -65,7 +65,7 @@ def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
 
 
 def declared_hash(head: Head, claim: Claim) -> str:
-    """The hash of the body that the URL signs; a URL usually leaves the body open."""
+    """The signed hash of the body; UNSIGNED-PAYLOAD for the usual URL, which does not sign the body."""
     declared = (
         head.one("x-amz-content-sha256") or _query(head).get("X-Amz-Content-Sha256") or signatures.UNSIGNED_PAYLOAD
     )
@@ -91,39 +91,41 @@ def _old_signature(secret: bytes, text: str) -> bytes:
 
 
 def _signed_paths(path: str) -> list[str]:
-    """A bucket's may be signed with a slash that it does not have, as botocore does."""
+    """The paths that the client may have signed: botocore signs a bucket's path with a slash that it does not send."""
     return [path] if path.count("/") > 1 else [path, f"{path}/"]
 
 
 def unwrap(environ: dict[str, Any], head: Head, claim: Claim) -> None:
-    """Make of a verified request the one that the client would have sent with an Authorization header: parameters of
-    the signature are removed, and those that stand for a header become one, unless the header is there too."""
+    """Convert a verified request to one with an Authorization header.
+
+    Parameters of the signature are removed. Parameters that stand for a header become that header unless it exists.
+    """
     for name, value in _hoisted(head).items():
         variable = "CONTENT_TYPE" if name == "content-type" else f"HTTP_{name.upper().replace('-', '_')}"
         environ.setdefault(variable, value)
     environ["QUERY_STRING"] = "&".join(pair for name, pair in _pairs(head) if not _is_extra(name))
-    # moto takes a request without the header for an anonymous one.
+    # moto treats a request without the header as anonymous.
     environ["HTTP_AUTHORIZATION"] = f"{signatures.ALGORITHM} Credential={claim.access_key}/{claim.scope}"
 
 
 def _pairs(head: Head) -> list[tuple[str, str]]:
-    """The decoded name of each parameter, and the parameter as it came."""
+    """The decoded name of each parameter, with the parameter as received."""
     return [(unquote_plus(pair.partition("=")[0]), pair) for pair in head.query.split("&") if pair]
 
 
 def _is_extra(name: str) -> bool:
-    """Whether the parameter is one only because the request is presigned."""
+    """Whether the parameter exists only because the request is presigned."""
     return name in _OF_SIGNATURES or name.lower() in _OF_CONTENT or name.lower().startswith("x-amz-")
 
 
 def _hoisted(head: Head) -> dict[str, str]:
-    """Headers that stand in the query string, in lower case."""
+    """The headers in the query string, with names in lower case."""
     query = {name: value for name, value in _query(head).items() if name not in _OF_SIGNATURES and _is_extra(name)}
     return {name.lower(): value for name, value in query.items()}
 
 
 def _is_of_old(claim: Claim) -> bool:
-    """Version 2 has no scope."""
+    """Whether it is a signature of Version 2, which has no scope and so no date."""
     return not claim.date
 
 
@@ -223,7 +225,7 @@ def _read_old_claim(query: dict[str, str], credentials: Credentials, now: dateti
 
 
 def _old_string_to_sign(head: Head, claim: Claim, path: str) -> str:
-    """Headers that stand in the query string count as headers."""
+    """Headers in the query string count as headers."""
     token = _query(head).get("x-amz-security-token")
     hoisted = _hoisted(head) | ({} if token is None else {"x-amz-security-token": token})
     present = signatures.present(head)

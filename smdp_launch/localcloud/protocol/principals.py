@@ -1,4 +1,4 @@
-"""Who makes a call: the account's caller, a session of a role, or the role of a job, and what each may not do."""
+"""The principal of a call, and its denied actions: the account's caller, a session of a role, or the role of a job."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.files import read_json
 from smdp_launch.localcloud.layout import JobFolder, StateFolder
 from smdp_launch.localcloud.protocol import sessions
-from smdp_launch.localcloud.protocol.signatures import Holder, mark
+from smdp_launch.localcloud.protocol.signatures import Holder, job_hash
 
 ROLE_ID = "AROALOCAL"
 _NOTHING = Role(denied=("*",))
-_SERVICE = "SageMaker"  # how the platform names its sessions of a job's role
+_SERVICE = "SageMaker"  # the platform's name for its sessions of a job's role
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,20 @@ class Principal:
 
 
 class Principals:
-    """Any thread may ask."""
+    """Any thread may call the methods."""
 
     def __init__(self, account: AccountFile, state: StateFolder) -> None:
         self._account = account
         self._state = state
         self._lock = threading.Lock()
-        self._folders: dict[str, JobFolder] = {}  # by the marks of jobs
+        self._folders: dict[str, JobFolder] = {}  # by job_hash
 
     def of(self, holder: Holder) -> Principal:
-        """The platform's agents act with the role of the job that they work for, or, for none, without denials. A role
-        or a job that is no longer there may do nothing."""
+        """The principal of the keys' holder.
+
+        The platform's agents act with the role of their job or, without a job, without denials. A role or a job that
+        no longer exists may do nothing.
+        """
         account = self._account.read()
         if holder.kind == "agent" and not holder.job:
             return assumed(_SERVICE, _SERVICE, Role())
@@ -48,16 +51,16 @@ class Principals:
             session = sessions.read(holder.token)
             if session.role:
                 return assumed(session.role, session.name, known_role(account, session.role) or _NOTHING)
-        if holder.kind in ("person", "session"):
+        if holder.kind in ("user", "session"):
             return Principal(account.caller_arn, "AIDALOCAL", account.denied)
         name = self._role(holder.job)
         return assumed(name, _SERVICE, (known_role(account, name) if name else None) or _NOTHING)
 
     def _role(self, job: str) -> str:
-        """Name of the job's role, as its request says now: a deleted job's name may be another's by then."""
+        """The name of the job's role, read from the request each time: a deleted job's name may be used again."""
         with self._lock:
             if job not in self._folders:
-                self._folders |= {mark(folder.name): folder for folder in self._state.job_folders()}
+                self._folders |= {job_hash(folder.name): folder for folder in self._state.job_folders()}
             folder = self._folders.get(job)
         request = read_json(folder.request) if folder is not None else None
         return role_name(str(request["RoleArn"])) if request else ""

@@ -1,7 +1,7 @@
-"""The server's proof that it has the secret of its state folder, which a client asks for before it sends anything.
+"""The server's proof that it has the secret key of its state folder. A client requests it before any other call.
 
-The port of a server that died may be another user's by now. The client draws a number, and the server answers with a
-keyed hash of it and of its own address. Whoever asks learns nothing from that.
+The port of a server that died may belong to another user by now. The client sends a random number, and the server
+answers with a keyed hash of that number and of its own address. The answer reveals nothing about the key.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from smdp_launch.localcloud.protocol.signatures import Credentials, Head
 
 _FOLDER = "/_proof/"  # no bucket can have this name
 _PATH = re.compile(rf"{_FOLDER}[0-9a-f]{{32}}")
-_ANSWER = 10.0  # seconds for an answer of a server that has much to do
+_TIMEOUT = 10.0  # seconds for the answer of a busy server
 
 
-def is_asked_for(head: Head) -> bool:
+def is_requested(head: Head) -> bool:
     return head.path.startswith(_FOLDER)
 
 
 def answer(head: Head, credentials: Credentials) -> bytes:
-    """To anyone; the request's Host header is known to be the server's own address."""
+    """The proof, for any client. The gateway has checked that the Host header is the server's own address."""
     if head.method != "GET" or _PATH.fullmatch(head.path) is None:
-        raise ServiceError("InvalidURI", f"A proof is asked for with GET {_FOLDER} and 32 hexadecimal digits.")
+        raise ServiceError("InvalidURI", f"A proof is requested with GET {_FOLDER} and 32 hexadecimal digits.")
     return _proof(credentials, head.one("host"), head.path)
 
 
 def is_proved(url: str, credentials: Credentials) -> bool:
-    """Whether the server at `url` has these credentials; False too where none answers."""
-    from http.client import HTTPConnection, HTTPException  # a command that meets no server needs none of it
+    """Whether the server at `url` has these credentials; also False where no server answers."""
+    from http.client import HTTPConnection, HTTPException  # slow to import, and needed only where a server runs
 
     address, path = url.removeprefix("http://"), f"{_FOLDER}{secrets.token_hex(16)}"
     expected = _proof(credentials, address, path)
     try:
-        connection = HTTPConnection(address, timeout=_ANSWER)
+        connection = HTTPConnection(address, timeout=_TIMEOUT)
         try:
             connection.request("GET", path)
             received = connection.getresponse().read(len(expected) + 1)

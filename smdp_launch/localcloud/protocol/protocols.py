@@ -1,4 +1,4 @@
-"""What a service's clients send and expect: which operation, its parameters, and the form of answers and refusals."""
+"""The protocols of AWS services: read operation and parameters of a request, write answers and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from smdp_launch.localcloud.protocol import cbor, query
 from smdp_launch.localcloud.protocol.requests import service_model, with_times
 from smdp_launch.localcloud.protocol.signatures import Head
 
-#: botocore's name of a service whose requests are signed with another.
+#: botocore's names of services, where they differ from the names in signatures.
 MODELS = {"elasticfilesystem": "efs", "servicequotas": "service-quotas", "monitoring": "cloudwatch"}
 _QUERY = {"sts", "iam", "ec2", "monitoring"}
 _REST = {"elasticfilesystem"}
@@ -31,7 +31,7 @@ class Reply:
 
 
 class Json:
-    """Also what a service without a form of its own is answered in."""
+    """AWS JSON; also the form of errors for unknown services."""
 
     def __init__(self, service: str) -> None:
         self.service = service
@@ -49,7 +49,7 @@ class Json:
 
 
 class Rest(Json):
-    """JSON whose operation stands in method and path, and whose parameters stand in path and query."""
+    """REST JSON: method and path name the operation, path and query have the parameters."""
 
     def read(self, head: Head, _: bytes) -> tuple[str, dict[str, Any]]:
         model = service_model(MODELS[self.service])
@@ -62,14 +62,14 @@ class Rest(Json):
         raise unknown(self.service, head.path)
 
     def _parameters(self, shape: Any, path: Mapping[str, str], text: str) -> dict[str, Any]:
-        given = dict(parse_qsl(text, keep_blank_values=True)) | {name: unquote(one) for name, one in path.items()}
+        sent = dict(parse_qsl(text, keep_blank_values=True)) | {name: unquote(one) for name, one in path.items()}
         names = {str(member.serialization.get("name", name)): (name, member) for name, member in shape.members.items()}
-        found = {}
-        for key, value in given.items():
+        parameters = {}
+        for key, value in sent.items():
             name, member = names.get(key, (key, None))
             is_number = member is not None and member.type_name == "integer" and _NUMBER.fullmatch(value)
-            found[name] = int(value) if is_number else value
-        return found
+            parameters[name] = int(value) if is_number else value
+        return parameters
 
 
 class Query:
@@ -109,12 +109,12 @@ class Cbor:
         if head.method != "POST" or match is None:
             raise unknown(self.service, head.path)
         try:
-            found = cbor.decode(data) if data else {}
+            parameters = cbor.decode(data) if data else {}
         except ValueError as error:
             raise ServiceError("SerializationException", f"The body is not CBOR: {error}.") from None
-        if not isinstance(found, dict):
+        if not isinstance(parameters, dict):
             raise ServiceError("SerializationException", "The body is not a map.")
-        return match[1], found
+        return match[1], parameters
 
     def answer(self, operation: str, result: Mapping[str, Any]) -> Reply:
         shape = service_model(MODELS.get(self.service, self.service)).operation_model(operation).output_shape
@@ -133,7 +133,7 @@ def speaks_cbor(head: Head) -> bool:
 
 
 def protocol(service: str, head: Head) -> Protocol:
-    """The one that this request speaks, as far as its head tells."""
+    """The protocol of a request, read from its head."""
     if speaks_cbor(head):
         return Cbor(service)
     if service in _REST:
@@ -149,7 +149,7 @@ def _object(data: bytes) -> dict[str, Any]:
     try:
         parameters = json.loads(data or b"{}")
     except (ValueError, RecursionError):
-        raise ServiceError("SerializationException", "The body is not JSON, or nested without end.") from None
+        raise ServiceError("SerializationException", "The body is not JSON, or is nested too deeply.") from None
     if not isinstance(parameters, dict):
         raise ServiceError("SerializationException", "The body is not a JSON object.")
     return parameters

@@ -1,4 +1,4 @@
-"""The query protocols of STS, IAM, EC2 (and of CloudWatch's older clients): forms in, XML out, by botocore's shapes."""
+"""The query protocols of STS, IAM, EC2 and CloudWatch's older clients: read forms, write XML, by botocore's shapes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def read_form(data: bytes) -> dict[str, str]:
     try:
         return dict(parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=10_000))
     except ValueError:
-        raise ServiceError("MalformedQueryString", "The body is no form.") from None
+        raise ServiceError("MalformedQueryString", "The body is not a form.") from None
 
 
 def parameters(form: Mapping[str, str], shape: Any, *, ec2: bool) -> dict[str, Any]:
-    """What the form says for `shape`. What the shape does not know, Action and Version among it, is passed over."""
+    """The form's values for `shape`. Names that the shape does not have, such as Action and Version, are ignored."""
     return _Form(form, ec2).structure(shape, "")
 
 
@@ -32,20 +32,17 @@ class _Form:
         self._ec2 = ec2
 
     def structure(self, shape: Any, prefix: str) -> dict[str, Any]:
-        found = {}
-        for name, member in (shape.members if shape is not None else {}).items():
-            value = self._value(member, prefix + self._name(member, name))
-            if value is not None:
-                found[name] = value
-        return found
+        members = shape.members if shape is not None else {}
+        values = {name: self._value(one, prefix + self._name(one, name)) for name, one in members.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _name(self, member: Any, name: str) -> str:
         if not self._ec2:
             return str(member.serialization.get("name", name))
         if "queryName" in member.serialization:
             return str(member.serialization["queryName"])
-        known = str(member.serialization.get("name", name))
-        return known[:1].upper() + known[1:]
+        serialized = str(member.serialization.get("name", name))
+        return serialized[:1].upper() + serialized[1:]
 
     def _value(self, shape: Any, key: str) -> Any:
         if shape.type_name == "structure":
@@ -93,12 +90,12 @@ def answer(operation: Any, namespace: str, result: Mapping[str, Any], *, ec2: bo
 
 
 def refusal(error: ServiceError, *, ec2: bool) -> bytes:
-    told = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
+    fields = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
     if ec2:
-        text = f"<Response><Errors><Error>{told}</Error></Errors><RequestID>{_REQUEST_ID}</RequestID></Response>"
+        text = f"<Response><Errors><Error>{fields}</Error></Errors><RequestID>{_REQUEST_ID}</RequestID></Response>"
     else:
-        told = f"<Error><Type>Sender</Type>{told}</Error><RequestId>{_REQUEST_ID}</RequestId>"
-        text = f"<ErrorResponse>{told}</ErrorResponse>"
+        content = f"<Error><Type>Sender</Type>{fields}</Error><RequestId>{_REQUEST_ID}</RequestId>"
+        text = f"<ErrorResponse>{content}</ErrorResponse>"
     return f"{_XML}{text}".encode()
 
 

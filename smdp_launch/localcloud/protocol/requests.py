@@ -1,4 +1,4 @@
-"""What a request must be by the service's own model, for every service; and the values that several modules read."""
+"""Check the requests of every service against the service's own model; read values that several modules need."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ _CODES = {"sts": "ValidationError", "iam": "ValidationError"}
 
 @lru_cache(maxsize=16)
 def service_model(service: str) -> ServiceModel:
-    # Only the models that botocore ships: the user's ~/.aws/models must not change what is valid.
+    # Only the models in botocore itself: the user's ~/.aws/models must not change what is valid.
     loader = Loader(extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
     return ServiceModel(loader.load_service_model(service, "service-2"))
 
 
 def check_shape(operation: str, parameters: Mapping[str, Any], service: str = "sagemaker") -> None:
-    """Raises ServiceError, in the service's words, where the service's model (botocore's name of it) does not allow the
-    parameters."""
+    """Raises ServiceError, with the service's message, where the service's model does not allow the parameters.
+
+    `service` is botocore's name.
+    """
     shape = service_model(service).operation_model(operation).input_shape
     if shape is None:
         return
@@ -42,11 +44,13 @@ def check_shape(operation: str, parameters: Mapping[str, Any], service: str = "s
 
 
 def checked(service: str, *calls: Action) -> dict[str, Action]:
-    """The calls by their names, each given only what the service's model (botocore's name of it) allows, without nulls,
-    and times as seconds since 1970, however they were sent."""
+    """The calls by their names, with checks: each gets only parameters that the service's model allows.
+
+    Nulls are removed, and times are converted to seconds since 1970. `service` is botocore's name.
+    """
 
     def check(call: Action) -> Action:
-        def asked(parameters: Parameters) -> Mapping[str, Any]:
+        def checked_call(parameters: Parameters) -> Mapping[str, Any]:
             try:
                 check_shape(call.__name__, parameters, service)
                 shape = service_model(service).operation_model(call.__name__).input_shape
@@ -55,20 +59,20 @@ def checked(service: str, *calls: Action) -> dict[str, Action]:
                 raise validation("The request is nested too deeply.") from None
             return call(seconds)
 
-        return asked
+        return checked_call
 
     return {call.__name__: check(call) for call in calls}
 
 
 def _without_nulls(value: Any) -> Any:
-    """The service takes null for absent, in maps and lists too."""
+    """For the service null means absent, in maps and lists too."""
     if isinstance(value, dict):
         return {name: _without_nulls(one) for name, one in value.items() if one is not None}
     return [_without_nulls(one) for one in value if one is not None] if isinstance(value, list) else value
 
 
 def with_times(shape: Any, value: Any, convert: Callable[[Any], float]) -> Any:
-    """The same value with what its shape says is a time converted."""
+    """The value with `convert` applied to each time in its shape."""
     if shape is None or value is None:
         return value
     if shape.type_name == "structure":
@@ -79,12 +83,12 @@ def with_times(shape: Any, value: Any, convert: Callable[[Any], float]) -> Any:
 
 
 def _seconds(time: Any) -> float:
-    """Raises ServiceError for what is no time, or one that no calendar has."""
+    """Raises ServiceError for a value that is not a time, or is one outside the calendar."""
     try:
         parsed: float = parse_to_aware_datetime(time).timestamp()
         return time if isinstance(time, int | float) else parsed
     except (ValueError, TypeError, AttributeError, OverflowError, RuntimeError, OSError):
-        raise validation(f"{str(time)[:100]!r} is no time; send seconds since 1970 or an ISO 8601 text.") from None
+        raise validation(f"{str(time)[:100]!r} is not a time: send seconds since 1970 or an ISO 8601 text.") from None
 
 
 def split_uri(uri: str, where: str = "the address") -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""Temporary credentials, as STS gives them for a role or to the caller: keys that expire, with a session token.
+"""Temporary credentials, as STS issues them for a role or to the caller: keys that expire, with a session token.
 
-Nothing of them is stored. The token says for whom they are, and until when; the access key has the token's hash, and
-the secret key follows from ours and that access key, so that a changed token has no key.
+The server stores none of them. The token contains the role and the time of expiry, the access key contains the token's
+hash, and the secret key is derived from the server's own and the access key. So a changed token has no key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, toke
 @dataclass(frozen=True)
 class Session:
     """Args:
-    role: its name; empty where the caller asked for keys of their own.
+    role: its name; empty for the caller's own session.
     name: RoleSessionName.
     expires: seconds since 1970.
     """
@@ -38,9 +38,9 @@ class Session:
         return time.time() >= self.expires
 
 
-def issue(ours: Credentials, session: Session) -> Mapping[str, Any]:
-    """`Credentials` of the answers of STS."""
-    keys = ours.of(Holder("session", session=token_hash(session.token)))
+def issue(credentials: Credentials, session: Session) -> Mapping[str, Any]:
+    """The field `Credentials` in the answers of STS."""
+    keys = credentials.of(Holder("session", session=token_hash(session.token)))
     return {
         "AccessKeyId": keys.access_key,
         "SecretAccessKey": keys.secret_key,
@@ -50,8 +50,7 @@ def issue(ours: Credentials, session: Session) -> Mapping[str, Any]:
 
 
 def read(token: str) -> Session:
-    """Raises ServiceError for what is no token. A request's signature proves that the token is ours: until it is
-    verified the token may be anything."""
+    """Raises ServiceError for a malformed token. Until the request's signature is verified, the token may be forged."""
     try:
         role, name, expires = json.loads(base64.urlsafe_b64decode(token))
         return Session(str(role), str(name), int(expires))

@@ -1,10 +1,10 @@
-"""Who may speak: requests signed (Signature Version 4) with the credentials that this server generated.
+"""Check that requests are signed (Signature Version 4) with the credentials that this server generated.
 
-The server runs code, so everything that can be known before the body is read is checked before it is read: the
-address the client used (a web page that rebinds its name to 127.0.0.1 still sends its own name), that no browser
-sent it, and the signature over method, path, query, headers and the hash of the body, which object requests carry in
-a header. JSON requests carry no such header: their small bodies are read before the signature can be recomputed.
-Signatures in the query string are in `presigned`, those of the chunks of a body in `chunks`.
+The server runs code, so each check comes as early as possible. Before the body is read it checks the address in the
+Host header (a web page that rebinds its name to 127.0.0.1 still sends its own name), that no browser sent the request,
+and the signature over method, path, query, headers and the hash of the body. Object requests have that hash in a
+header. JSON requests do not: their small bodies are read before the signature can be recomputed. `presigned` has the
+signatures in query strings, `chunks` those of the chunks of a body.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from smdp_launch.localcloud.errors import ServiceError
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
-#: Forms of a body in chunks; the value says whether trailing headers follow the chunks.
+#: Forms of a body in chunks; the value is whether trailing headers follow the chunks.
 STREAMING = {
     "STREAMING-AWS4-HMAC-SHA256-PAYLOAD": False,
     "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER": True,
@@ -41,37 +41,42 @@ _BROWSER_HEADERS = {"origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-des
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a pair of keys: the person, an agent of the platform, or the role of a job, whose keys are replaced now
-    and then; `number` counts the replacements. `job` is the job's `mark`, also for an agent that serves one job. The
-    keys of a session expire: `session` is the hash of its token, and `token` the token, once the request's head is read
-    (see `sessions`)."""
+    """The holder of a pair of keys.
 
-    kind: Literal["person", "agent", "role", "session"]
+    Args:
+        kind: the user, an agent of the platform (a supervisor), the role of a job, or a temporary session.
+        number: of a role: how often its keys have expired.
+        job: the `job_hash` of the role's job, or of the job that an agent serves.
+        session: the hash of the session's token, see `sessions`.
+        token: the session's token, once the request's head is read.
+    """
+
+    kind: Literal["user", "agent", "role", "session"]
     number: int = 0
     job: str = ""
     session: str = ""
     token: str = ""
 
 
-def mark(job: str) -> str:
-    """Of a job's name, as it stands in keys and addresses."""
+def job_hash(job: str) -> str:
+    """The hash of a job's name that is part of keys and addresses."""
     return hashlib.sha256(job.encode()).hexdigest()[:16]
 
 
 def token_hash(token: str) -> str:
-    """Of a session's token, as it stands in the session's access key."""
+    """The hash of a session's token that is part of the session's access key."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """The person's, from which those of the others follow."""
+    """The user's credentials, from which those of the other holders are derived."""
 
     access_key: str
     secret_key: str
 
     def of(self, holder: Holder) -> Credentials:
-        if holder.kind == "person":
+        if holder.kind == "user":
             return self
         names = {
             "agent": f"AGENTJ{holder.job}" if holder.job else "AGENT",
@@ -82,9 +87,9 @@ class Credentials:
         return Credentials(f"{self.access_key}{name}", self.derived(name))
 
     def holder(self, access_key: str) -> Holder | None:
-        """Who has the key; None for one that was never given out."""
+        """The holder of the access key; None for a key that this server did not issue."""
         if hmac.compare_digest(access_key.encode(), self.access_key.encode()):
-            return Holder("person")
+            return Holder("user")
         match = _HOLDER.fullmatch(access_key)
         if match is None or not hmac.compare_digest(match["key"].encode(), self.access_key.encode()):
             return None
@@ -95,13 +100,13 @@ class Credentials:
         return Holder("agent", job=match["served"] or "")
 
     def derived(self, name: str) -> str:
-        """A secret that follows from ours."""
+        """A secret that is derived from the secret key."""
         return hmac.new(self.secret_key.encode(), name.encode(), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True)
 class Head:
-    """A request as it came over the wire, before its body: nothing decoded, repeated headers kept apart."""
+    """The head of a request as received: nothing is decoded, repeated headers are separate."""
 
     method: str
     target: str
@@ -119,14 +124,14 @@ class Head:
         return [value for header, value in self.headers if header.lower() == name]
 
     def one(self, name: str) -> str:
-        """The header's value; empty when it is absent or ambiguous."""
+        """The header's value; empty where it is absent or repeated."""
         values = self.values(name)
         return values[0].strip() if len(values) == 1 else ""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a request says about its signature, and who has the key that it names."""
+    """What a request states about its signature, and the holder of the key that it names."""
 
     holder: Holder
     access_key: str
@@ -149,13 +154,13 @@ class Claim:
 
 
 def named_service(head: Head) -> str:
-    """The service that the Authorization header names, unverified: only good for choosing the form of a refusal."""
+    """The service in the Authorization header, unverified: use it only to choose the form of a refusal."""
     match = _AUTHORIZATION.fullmatch(head.one("authorization"))
     return match["service"] if match else ""
 
 
 def check_origin(head: Head, authority: str) -> None:
-    """Refuse requests for another name than `authority` (ADDRESS:PORT) and those that a web page sent."""
+    """Raises ServiceError for a Host header other than `authority` (ADDRESS:PORT) and for requests of web pages."""
     if head.one("host") != authority:
         raise _denied(f"The Host header must be {authority}.")
     if any(name.lower() in _BROWSER_HEADERS for name, _ in head.headers):
@@ -165,7 +170,7 @@ def check_origin(head: Head, authority: str) -> None:
 
 
 def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
-    """Everything about the Authorization header that can be checked without recomputing the signature."""
+    """Read the Authorization header. Raises ServiceError for all that can be checked without recomputing it."""
     match = _AUTHORIZATION.fullmatch(head.one("authorization"))
     if match is None:
         raise ServiceError("AccessDenied", "A Signature Version 4 Authorization header is required.", 403)
@@ -187,7 +192,7 @@ def read_claim(head: Head, credentials: Credentials, now: datetime) -> Claim:
 
 
 def with_token(holder: Holder, token: str, service: str) -> Holder:
-    """The holder with the session's token, which has to be the one that the key was issued with."""
+    """The holder with the session's token. Raises ServiceError unless the key was issued with that token."""
     if holder.kind != "session":
         return holder
     if not hmac.compare_digest(token_hash(token), holder.session):
@@ -206,7 +211,7 @@ def holder_of(access_key: str, service: str, credentials: Credentials) -> Holder
 
 
 def declared_hash(head: Head, claim: Claim) -> str:
-    """The hash of the body that an object request signs, UNSIGNED-PAYLOAD, or one of `STREAMING`."""
+    """The body's hash that an object request signs; also UNSIGNED-PAYLOAD or one of `STREAMING`."""
     declared = head.one("x-amz-content-sha256")
     if claim.service == "s3":
         check_hash(declared)
@@ -214,7 +219,7 @@ def declared_hash(head: Head, claim: Claim) -> str:
 
 
 def check_hash(declared: str) -> None:
-    """Raises ServiceError for a form of body that the object service does not know."""
+    """Raises ServiceError for a form of body that the object service does not support."""
     if not declared:
         raise ServiceError("MissingSecurityHeader", "x-amz-content-sha256 is required.")
     if declared.startswith("STREAMING-") and declared not in STREAMING:
@@ -225,7 +230,7 @@ def check_hash(declared: str) -> None:
 
 
 def verify_signature(head: Head, claim: Claim, credentials: Credentials, payload_hash: str) -> None:
-    """Recompute the signature over the request with this hash (hexadecimal SHA-256) of its body."""
+    """Raises ServiceError unless the signature is right for `payload_hash`, the body's hexadecimal SHA-256."""
     request = _canonical_request(head, claim, payload_hash)
     digest = hashlib.sha256(request.encode("utf-8", "surrogateescape")).hexdigest()
     text = f"{ALGORITHM}\n{claim.timestamp}\n{claim.scope}\n{digest}"
@@ -235,7 +240,7 @@ def verify_signature(head: Head, claim: Claim, credentials: Credentials, payload
 
 
 def mismatch(claim: Claim, text: str, **more: str) -> ServiceError:
-    """The refusal of a wrong signature. Like S3's, it shows what was signed, so that a client can be corrected."""
+    """The error for a wrong signature. Like that of S3 it contains the signed text, so that a client can be fixed."""
     details = (
         {}
         if claim.service != "s3"
@@ -268,7 +273,7 @@ def _check_date(claim: Claim, now: datetime) -> None:
 
 
 def read_time(text: str) -> datetime | None:
-    """Of the one form that signatures have."""
+    """The time in the form that signatures use; None for another text."""
     try:
         return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
     except ValueError:
@@ -276,7 +281,7 @@ def read_time(text: str) -> datetime | None:
 
 
 def _check_coverage(head: Head, claim: Claim) -> None:
-    """What steers a request must be signed, else it could be changed on the way without a trace."""
+    """Headers that change the meaning of a request must be signed. Raises ServiceError for those that are not."""
     missing = unsigned(head, claim, {"x-amz-date"} | present(head) & {"content-type", "content-md5"})
     if missing:
         raise _denied(f"Headers that must be signed are not: {', '.join(missing)}.")
@@ -287,13 +292,13 @@ def present(head: Head) -> set[str]:
 
 
 def unsigned(head: Head, claim: Claim, more: Iterable[str] = ()) -> list[str]:
-    """The headers that are not signed, of those that must be: Host, what begins with X-Amz- and `more`."""
-    steering = {name for name in present(head) if name.startswith("x-amz-")} | {"host", *more}
-    return sorted(steering - set(claim.signed_headers))
+    """The headers that must be signed and are not: Host, all that begin with X-Amz-, and `more`."""
+    required = {name for name in present(head) if name.startswith("x-amz-")} | {"host", *more}
+    return sorted(required - set(claim.signed_headers))
 
 
 def _canonical_query(query: str) -> str:
-    """A signature in the query string does not sign itself."""
+    """Sorted, and without the signature, which does not sign itself."""
     pairs = sorted(pair.partition("=")[::2] for pair in query.split("&") if pair)
     return "&".join(f"{name}={value}" for name, value in pairs if name != "X-Amz-Signature")
 

@@ -1,11 +1,11 @@
-"""What the server's request handler, the gateway and the object service pass to each other: a WSGI environ."""
+"""The WSGI environ that the server's request handler, the gateway and the object service pass to each other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-#: Bytes of a body that is read into memory: every call's but an object's.
+#: Limit in bytes of a body that is read into memory: that of every call except those that upload objects.
 JSON_BODY_LIMIT = 4 * 1024 * 1024
 
 # Keys of the environ that the request handler adds.

@@ -1,4 +1,4 @@
-"""What a job leaves behind: model.tar.gz and output.tar.gz under the output path."""
+"""The artifacts of a job: model.tar.gz and output.tar.gz under the output path."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from smdp_launch.localcloud.client.bucket import Buckets, during
 from smdp_launch.localcloud.protocol.requests import split_uri
 from smdp_launch.localcloud.runtime.tree import HostTree
 
-_COMPRESSION = 3  # a local run should not spend longer on packing than on training
+_COMPRESSION = 3  # of gzip's 1 to 9: a local run must not spend longer on packing than on training
 
 
 def merged(folders: Sequence[Path]) -> dict[str, Path]:
-    """Relative names and files of several hosts' folders. Where names clash, the first host's file stays."""
+    """Relative names and files of several hosts' folders. Where two hosts have the same name, the first host wins."""
     files: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
@@ -26,7 +26,7 @@ def merged(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def pack(files: Mapping[str, Path], archive: Path) -> None:
-    """The same files give the same bytes: sorted names, no times, no owners."""
+    """Write a tar.gz. The same files give the same bytes: sorted names, no times, no owners."""
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.mtime = 0
@@ -44,13 +44,13 @@ def pack(files: Mapping[str, Path], archive: Path) -> None:
 
 
 def model_address(request: Mapping[str, Any]) -> str:
-    """The model's S3 address, whether or not a model lies there: a job that leaves none uploads nothing, as on AWS."""
-    bucket, prefix = _place(request)
+    """The model's S3 address, whether or not the object exists: as on AWS, a job without a model uploads nothing."""
+    bucket, prefix = _destination(request)
     return f"s3://{bucket}/{prefix}/{'model.tar.gz' if _compresses(request) else 'model/'}"
 
 
-def _place(request: Mapping[str, Any]) -> tuple[str, PurePosixPath]:
-    """The bucket, and the prefix of all that the job leaves."""
+def _destination(request: Mapping[str, Any]) -> tuple[str, PurePosixPath]:
+    """The bucket and the prefix of the job's artifacts."""
     bucket, prefix = split_uri(request["OutputDataConfig"]["S3OutputPath"])
     return bucket, PurePosixPath(prefix, request["TrainingJobName"], "output")
 
@@ -63,16 +63,17 @@ class Artifacts:
     """Uploads to `<S3OutputPath>/<job>/output/`; `scratch` is a folder for the archives."""
 
     def __init__(self, request: Mapping[str, Any], buckets: Buckets, scratch: Path) -> None:
-        self._bucket, self._prefix = _place(request)
+        self._bucket, self._prefix = _destination(request)
         self._compress = _compresses(request)
         self._buckets = buckets
         self._scratch = scratch
 
     def check_bucket(self) -> None:
+        """Raises BucketError where the bucket does not exist."""
         self._buckets.check(self._bucket)
 
     def upload_model(self, trees: Sequence[HostTree]) -> str | None:
-        """The model's S3 address, or None where no host left anything."""
+        """The model's S3 address, or None where no host has a model."""
         files = merged([tree.ml / "model" for tree in trees])
         if not files:
             return None
@@ -98,5 +99,5 @@ class Artifacts:
             pack(files, archive)
             self._upload(archive, name)
         finally:
-            archive.unlink(missing_ok=True)  # also of a full disk, where another try needs its room
+            archive.unlink(missing_ok=True)  # also after an error: on a full disk the next try needs its space
         return f"s3://{self._bucket}/{self._prefix}/{name}"

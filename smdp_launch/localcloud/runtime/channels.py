@@ -15,7 +15,7 @@ from smdp_launch.localcloud.runtime.tree import HostTree
 
 
 def relative_path(key: str, prefix: str) -> Path:
-    """Where an object lies in its channel: the key without the prefix, or the last part of a key that is the prefix."""
+    """An object's path in its channel: the key without the prefix, or the last part of a key that equals the prefix."""
     rest = key[len(prefix) :].lstrip("/") or key.rpartition("/")[2]
     path = natural_path(rest)
     if path is None:
@@ -24,15 +24,15 @@ def relative_path(key: str, prefix: str) -> Path:
 
 
 def download(
-    channel: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, proceed: Callable[[], None]
+    channel: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, check: Callable[[], None]
 ) -> None:
-    """Fill one channel on every host; `proceed` is called before each object and may raise to end it."""
+    """Fill one channel on every host. `check` is called before each object and may raise to end the download."""
     with during("Data download failed"):
-        _download(channel, trees, buckets, proceed)
+        _download(channel, trees, buckets, check)
 
 
 def _download(
-    channel: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, proceed: Callable[[], None]
+    channel: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, check: Callable[[], None]
 ) -> None:
     source = channel["DataSource"]["S3DataSource"]
     name = channel["ChannelName"]
@@ -46,12 +46,12 @@ def _download(
         )
     sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
     for number, key in enumerate(keys):
-        proceed()
-        holders = [trees[number % len(trees)]] if sharded else trees
-        _place(buckets, bucket, key, [tree.channel(name) / relative_path(key, prefix) for tree in holders])
+        check()
+        receivers = [trees[number % len(trees)]] if sharded else trees
+        _copy(buckets, bucket, key, [tree.channel(name) / relative_path(key, prefix) for tree in receivers])
 
 
-def _place(buckets: Buckets, bucket: str, key: str, paths: Sequence[Path]) -> None:
+def _copy(buckets: Buckets, bucket: str, key: str, paths: Sequence[Path]) -> None:
     first, *others = paths
     try:
         for path in paths:

@@ -1,7 +1,7 @@
-"""Checkpoints: copied to every host at the start, and from every host to the bucket while the job runs.
+"""Copy checkpoints to every host at the start, and from every host to the bucket while the job runs.
 
-As on AWS there is no folder per host: hosts that write the same name overwrite each other, and what a host deletes
-is deleted in the bucket.
+As on AWS there is no folder per host: hosts that write the same name overwrite each other, and a file that a host
+deletes is deleted in the bucket.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ from smdp_launch.localcloud.protocol.requests import checkpoint_path, split_uri
 from smdp_launch.localcloud.runtime.channels import relative_path
 from smdp_launch.localcloud.runtime.tree import HostTree
 
-_INTERVAL = 1.0  # seconds between two looks
+_INTERVAL = 1.0  # seconds between two syncs
 
 Stamp = tuple[int, int, int]
 
 
 class CheckpointSync:
-    """One thread between `start` and `finish`. `buckets` is used by that thread and must not be shared with another;
-    `scratch` is a file for the copy that is sent, so that a file may change while it is."""
+    """Runs one thread from `start` to `finish`.
+
+    Args:
+        buckets: used by that thread; no other thread may use it.
+        scratch: path for the copy that is uploaded, so that the file itself may change during the upload.
+    """
 
     def __init__(self, config: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, scratch: Path) -> None:
         self._bucket, prefix = split_uri(config["S3Uri"])
@@ -41,18 +45,18 @@ class CheckpointSync:
         self._buckets = buckets
         self._scratch = scratch
         self._done = threading.Event()
-        self.restored = 0  # files that every host was given
+        self.restored = 0  # files that every host got
         self._until = math.inf
         self._uploaded = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
-    def has_kept(self) -> bool:
+    def has_uploaded(self) -> bool:
         """Whether a file has reached the bucket."""
         return self._uploaded
 
     def restore(self) -> None:
-        """Give every host what lies in the bucket."""
+        """Download the bucket's checkpoints to every host."""
         with during("Checkpoint download failed"):
             self._restore()
 
@@ -71,9 +75,9 @@ class CheckpointSync:
         self._thread.start()
 
     def finish(self, until: float = math.inf) -> None:
-        """Stop looking and copy, once more, what the hosts have left. They must have ended.
+        """Stop the thread and upload the last changes. The hosts must have exited.
 
-        No file is begun after `until`, a time of `time.monotonic`; those are lost.
+        No upload starts after `until`, a time of `time.monotonic`; the remaining files are lost.
         """
         self._until = until
         self._done.set()
@@ -82,7 +86,7 @@ class CheckpointSync:
         self._sync()
 
     def abandon(self) -> None:
-        """Stop looking, and copy nothing more: the folders are going, which deletes nothing in the bucket."""
+        """Stop the thread and upload nothing more: the folders are about to be removed, the bucket stays as it is."""
         self._until = -math.inf
         self._done.set()
         if self._thread.is_alive():
@@ -93,8 +97,8 @@ class CheckpointSync:
             try:
                 self._sync()
             except (BucketError, OSError) as error:
-                with suppress(OSError):  # the disk that is full may be the log's
-                    sys.stderr.write(f"checkpoints: {error}\n")  # tried again at the next look, and at the end
+                with suppress(OSError):  # the log may be on the disk that is full
+                    sys.stderr.write(f"checkpoints: {error}\n")  # the next sync retries, and so does `finish`
 
     def _sync(self) -> None:
         with during("Checkpoint upload failed"):
@@ -114,7 +118,7 @@ class CheckpointSync:
                 del known[name]
 
     def _upload(self, path: Path, name: str) -> bool:
-        """False where the file changed or vanished under the copy; the next look takes it again."""
+        """False where the file changed or vanished during the copy; the next sync retries."""
         try:
             before = _stamp(path.stat())
             shutil.copyfile(path, self._scratch)
@@ -136,13 +140,13 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
     stamps = {}
-    for root, _folders, names in os.walk(folder):  # unlike rglob, passes over folders that vanish meanwhile
+    for root, _folders, names in os.walk(folder):  # unlike rglob, skips folders that vanish meanwhile
         for name in names:
             path = Path(root, name)
             try:
                 status = path.lstat()
             except OSError:
-                continue  # renamed or removed while we looked
+                continue  # renamed or removed meanwhile
             if stat.S_ISREG(status.st_mode):
                 stamps[path.relative_to(folder).as_posix()] = _stamp(status)
     return stamps

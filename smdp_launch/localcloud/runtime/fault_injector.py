@@ -1,4 +1,4 @@
-"""The fault of a job that is being rehearsed: when it strikes, and what it then does to the hosts."""
+"""Inject the fault of a local run into its hosts: decide when, do it, and report it in the job's log."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.processes import descendants, variable
 from smdp_launch.localcloud.protocol import injected_refusals
 from smdp_launch.localcloud.protocol.injected_refusals import Refusal
-from smdp_launch.localcloud.protocol.signatures import mark
+from smdp_launch.localcloud.protocol.signatures import job_hash
 from smdp_launch.localcloud.runtime.hosts import Host
 from smdp_launch.localcloud.runtime.outcome import JobFailed
 
-_UNSIGNALLED = 60.0  # seconds of training after which a fault strikes that waits for a step or a checkpoint by default
+_DEFAULT_DELAY = 60.0  # seconds of training; a fault without a step or delay waits no longer for its signal
 
 
-def asked(request: Mapping[str, Any]) -> Fault | None:
-    """The fault that the request asks for. Raises JobFailed where it cannot be one of this job."""
+def requested_fault(request: Mapping[str, Any]) -> Fault | None:
+    """Return the fault that the request names. Raises JobFailed where its text is invalid."""
     text = request.get("Environment", {}).get(VARIABLE)
     if text is None:
         return None
@@ -34,10 +34,10 @@ def asked(request: Mapping[str, Any]) -> Fault | None:
         raise JobFailed(f"ClientError: {VARIABLE}: {error}") from error
 
 
-class Striker:
-    """Watches a job for the moment of its fault, if it is to have one, and strikes once.
+class FaultInjector:
+    """Injects the job's fault once, if the job has one.
 
-    `watch` is called by the hosts' own threads, all else by the supervisor's.
+    The hosts' own threads call `read_line`; the supervisor's thread calls everything else.
     """
 
     def __init__(self, fault: Fault | None, folder: JobFolder) -> None:
@@ -45,12 +45,12 @@ class Striker:
         self._folder = folder
         self._state = folder.state_folder
         self._lock = threading.Lock()
-        self._step = 0  # the furthest that a rank has reported
-        self._has_victim = False  # the rank that is to be struck has been started
-        self._began: float | None = None
-        self._struck = False
+        self._step = 0  # the highest that a rank has reported
+        self._target_started = False  # whether the target rank has been started
+        self._started_at: float | None = None
+        self._injected = False
         self._refusing_until: float | None = None
-        self._stopped: tuple[Host, int, float] | None = None  # a process of a host that stands still, and until when
+        self._paused: tuple[Host, int, float] | None = None  # a paused worker: its host, process id, end of the pause
 
     @property
     def seconds(self) -> float:
@@ -65,11 +65,11 @@ class Striker:
         return self.fault.rank if self.fault is not None else 0
 
     def begin(self) -> None:
-        """The hosts are being started, for the first time or again."""
-        self._began = self._began or time.monotonic()
+        """Start the clock of the training; later calls change nothing."""
+        self._started_at = self._started_at or time.monotonic()
 
-    def watch(self, host: str, line: str) -> None:
-        """A line that a host has written."""
+    def read_line(self, host: str, line: str) -> None:
+        """Take the step and the started ranks from a log line of a host."""
         event = event_of(split_line(host, line)) if self.fault is not None else None
         if event is None:
             return
@@ -78,114 +78,116 @@ class Striker:
             if name == "step" and isinstance(step, int):
                 self._step = max(self._step, step)
             elif name == "workers_started" and isinstance(ranks, list):
-                self._has_victim = self._has_victim or self._rank in ranks
+                self._target_started = self._target_started or self._rank in ranks
 
-    def is_held_back(self, host: str) -> bool:
-        """Whether the host has still to wait before it starts."""
-        return self._is("late") and self._strikes(host) and self._age() < self.seconds
+    def delays(self, host: str) -> bool:
+        """Whether the host must still wait before it starts."""
+        return self._is("late") and self._targets(host) and self._age() < self.seconds
 
-    def see_started(self, host: Host) -> None:
-        if self._is("late") and self._strikes(host.name):
-            self.tell([host], "late", seconds=round(self._age(), 3))
+    def report_started(self, host: Host) -> None:
+        if self._is("late") and self._targets(host.name):
+            self.report([host], "late", seconds=round(self._age(), 3))
 
-    def takes_hosts(self, checkpoint_kept: bool | None) -> bool:
-        """Whether the hosts are to be taken away now, and to come back; said once.
+    def interrupts_now(self, checkpoint_uploaded: bool | None) -> bool:
+        """Whether to take the hosts away now. True at most once.
 
         Args:
-            checkpoint_kept: None for a job that keeps none.
+            checkpoint_uploaded: whether a checkpoint is in the bucket; None for a job without checkpoints.
         """
-        return self._is("spot") and self._is_time(checkpoint_kept)
+        return self._is("spot") and self._is_first_time(checkpoint_uploaded)
 
-    def stops(self, checkpoint_kept: bool | None) -> bool:
-        """Whether the job is to be stopped now; said once."""
-        return self._is("resume") and self._is_time(checkpoint_kept)
+    def stops_now(self, checkpoint_uploaded: bool | None) -> bool:
+        """Whether to stop the job now. True at most once."""
+        return self._is("resume") and self._is_first_time(checkpoint_uploaded)
 
-    def strike(self, hosts: Sequence[Host]) -> None:
-        """Do to a worker what is to be done now, and undo what is over."""
-        if self._is("kill", "slow") and self._is_time(None):
+    def inject(self, hosts: Sequence[Host]) -> None:
+        """Inject a fault of a worker or of the service if it is due, and end one whose time is over."""
+        if self._is("kill", "slow") and self._is_first_time(None):
             for host in hosts:
-                if self._strikes(host.name) and not self._strike(host):
-                    self.tell(hosts, "missed", host=host.name, rank=self._rank)
-        if self._is("throttle", "expire") and self._is_time(None):
-            self._refuse(hosts)
+                if self._targets(host.name) and not self._signal_worker(host):
+                    self.report(hosts, "missed", host=host.name, rank=self._rank)
+        if self._is("throttle", "expire") and self._is_first_time(None):
+            self._refuse_calls(hosts)
         if self._refusing_until is not None and time.monotonic() >= self._refusing_until:
             self._refusing_until = None
-            self.tell(hosts, "answered", refused=injected_refusals.counted(self._state))
-        if self._stopped is not None and time.monotonic() >= self._stopped[2]:
-            self.let_go()
+            self.report(hosts, "answered", refused=injected_refusals.counted(self._state))
+        if self._paused is not None and time.monotonic() >= self._paused[2]:
+            self.resume_worker()
 
-    def tell(self, hosts: Sequence[Host], what: str, **more: Any) -> None:
-        """Write what is done into the log of one of the hosts that takes a line: those that have ended do not."""
+    def report(self, hosts: Sequence[Host], what: str, **more: Any) -> None:
+        """Write an event into the log of the first host that still runs: ended hosts take no more lines."""
         if self.fault is not None:
             log = next((one for one in hosts if not one.has_ended), hosts[0])
-            log.tell(EVENT, kind=self.fault.kind, what=what, **more)
+            log.report(EVENT, kind=self.fault.kind, what=what, **more)
 
-    def _strike(self, host: Host) -> bool:
-        """False where there is no such worker any more."""
+    def _signal_worker(self, host: Host) -> bool:
+        """Kill or pause the target worker; False where it no longer exists."""
         process = _worker(host, self._rank)
         if process is None:
             return False
         if self._is("kill"):
-            self.tell([host], "killed", rank=self._rank)
+            self.report([host], "killed", rank=self._rank)
             _send(process, signal.SIGKILL)
         else:
-            self.tell([host], "stopped", rank=self._rank, seconds=self.seconds)
+            self.report([host], "stopped", rank=self._rank, seconds=self.seconds)
             _send(process, signal.SIGSTOP)
-            self._stopped = (host, process, time.monotonic() + self.seconds)
+            self._paused = (host, process, time.monotonic() + self.seconds)
         return True
 
-    def _refuse(self, hosts: Sequence[Host]) -> None:
+    def _refuse_calls(self, hosts: Sequence[Host]) -> None:
         kind: Literal["throttle", "expire"] = "expire" if self._is("expire") else "throttle"
-        injected_refusals.begin(self._state, Refusal(kind, time.time() + self.seconds, mark(self._folder.name)))
+        injected_refusals.begin(self._state, Refusal(kind, time.time() + self.seconds, job_hash(self._folder.name)))
         self._refusing_until = time.monotonic() + self.seconds
-        self.tell(hosts, "refused", seconds=self.seconds)
+        self.report(hosts, "refused", seconds=self.seconds)
 
     def close(self) -> None:
-        """The job has ended."""
+        """End the refusal of calls; called when the job has ended."""
         if self._is("throttle", "expire"):
-            injected_refusals.end(self._state, mark(self._folder.name))
+            injected_refusals.end(self._state, job_hash(self._folder.name))
 
-    def let_go(self) -> None:
-        """Have a worker that stands still go on."""
-        if self._stopped is None:
+    def resume_worker(self) -> None:
+        """Continue the paused worker, if there is one."""
+        if self._paused is None:
             return
-        host, process, _ = self._stopped
-        self._stopped = None
-        if process in descendants(host.pid):  # else the number may be another's by now
+        host, process, _ = self._paused
+        self._paused = None
+        if process in descendants(host.pid):  # otherwise the process id may belong to another process by now
             _send(process, signal.SIGCONT)
-            self.tell([host], "continued", rank=self._rank)
+            self.report([host], "continued", rank=self._rank)
 
     def _is(self, *kinds: Kind) -> bool:
         return self.fault is not None and self.fault.kind in kinds
 
-    def _strikes(self, host: str) -> bool:
+    def _targets(self, host: str) -> bool:
         return self.fault is not None and self.fault.host == host
 
-    def _is_time(self, checkpoint_kept: bool | None) -> bool:
-        self._struck, before = self._struck or self._is_due(checkpoint_kept), self._struck
-        return self._struck and not before
+    def _is_first_time(self, checkpoint_uploaded: bool | None) -> bool:
+        if self._injected or not self._is_due(checkpoint_uploaded):
+            return False
+        self._injected = True
+        return True
 
-    def _is_due(self, checkpoint_kept: bool | None) -> bool:
+    def _is_due(self, checkpoint_uploaded: bool | None) -> bool:
         if self.fault is None:
             return False
         with self._lock:
-            step, has_victim = self._step, self._has_victim
-        if self._is("kill", "slow") and not has_victim:
+            step, target_started = self._step, self._target_started
+        if self._is("kill", "slow") and not target_started:
             return False
         if self.fault.after is not None:
             return self._age() >= self.fault.after
         if self.fault.step is not None:
             return step >= self.fault.step
-        is_seen = step > 0 if checkpoint_kept is None else checkpoint_kept
-        return is_seen or self._age() >= _UNSIGNALLED
+        signalled = step > 0 if checkpoint_uploaded is None else checkpoint_uploaded
+        return signalled or self._age() >= _DEFAULT_DELAY
 
     def _age(self) -> float:
         """Seconds since the hosts were first started."""
-        return time.monotonic() - self._began if self._began is not None else 0.0
+        return time.monotonic() - self._started_at if self._started_at is not None else 0.0
 
 
 def _worker(host: Host, rank: int) -> int | None:
-    """The worker's process: the eldest that has this rank."""
+    """The id of the worker's process: the first of the host's processes that has this rank."""
     found = [one for one in descendants(host.pid) if variable(one, "RANK") == str(rank)]
     return found[0] if found else None
 

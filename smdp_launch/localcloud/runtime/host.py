@@ -1,8 +1,9 @@
-"""`python -m smdp_launch.localcloud.runtime.host ORDER` is one simulated host. The supervisor starts one for each.
+"""`python -m smdp_launch.localcloud.runtime.host SPEC` is one simulated host. The supervisor starts each of them.
 
-This process is the host's keeper: it makes the namespaces, starts the training entrypoint as their process 1 and
-ends with its exit code (128+N for a signal). SIGTERM is passed on, SIGUSR1 ends everything at once, and the end of
-the supervisor ends the host. Without namespaces the keeper adopts what the entrypoint leaves behind and ends it.
+This process monitors the host: it creates the namespaces, starts the training entrypoint as their process 1 and exits
+with the entrypoint's exit code (128+N for a signal). It forwards SIGTERM; SIGUSR1 ends everything at once, and the end
+of the supervisor ends the host. Without namespaces the monitor adopts the processes that the entrypoint leaves behind
+and ends them.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ from smdp_launch.localcloud.isolation import namespaces, network
 from smdp_launch.localcloud.isolation.container import Container
 from smdp_launch.localcloud.isolation.namespaces import Mount, View
 from smdp_launch.localcloud.isolation.network import Plug
-from smdp_launch.localcloud.processes import children, leave, minds_sigterm
+from smdp_launch.localcloud.processes import children, exit_fast, handles_sigterm
 
 _SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
 
 
 @dataclass(frozen=True)
-class Order:
-    """What the supervisor wants of a host; travels as JSON. `container` and `plug` need namespaces."""
+class HostSpec:
+    """How to start a host: the supervisor writes it as JSON, the host reads it.
+
+    Args:
+        supervisor: process id.
+        namespaces: whether the host gets namespaces, which `container` and `plug` need.
+    """
 
     supervisor: int
     namespaces: bool
@@ -43,7 +49,7 @@ class Order:
         path.write_text(json.dumps(asdict(self), default=str))
 
     @staticmethod
-    def read(path: Path) -> Order:
+    def read(path: Path) -> HostSpec:
         record = json.loads(path.read_text())
         view = record.pop("view")
         folders = {name: Path(view[name]) for name in ("ml", "tmp", "opt", "hosts_file")}
@@ -54,79 +60,80 @@ class Order:
             container |= {name: Path(container[name]) for name in ("image", "layer")}
             container = Container(**container)
         view = View(view["name"], **folders, visible=visible, mounts=mounts)
-        return Order(**record, view=view, container=container, plug=Plug(**plug) if plug is not None else None)
+        return HostSpec(**record, view=view, container=container, plug=Plug(**plug) if plug is not None else None)
 
 
-def keep(order: Order) -> int:
+def run(spec: HostSpec) -> int:
+    """Run the host to its end; the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    if order.namespaces:
-        if order.plug is not None:
-            _join_network(order, order.plug)  # starts processes, which must not become the host's first
+    if spec.namespaces:
+        if spec.plug is not None:
+            _join_network(spec, spec.plug)  # starts processes, which must not become the host's first
         namespaces.enter()
         namespaces.die_with_parent(signal.SIGKILL)
     else:
         namespaces.adopt_orphans()
         namespaces.die_with_parent(signal.SIGUSR1)
-    if os.getppid() != order.supervisor:
+    if os.getppid() != spec.supervisor:
         return 128 + signal.SIGKILL
-    child, becoming = _start(order)
+    child, exec_pipe = _start(spec)
     try:
-        return _watch(child, becoming)
+        return _watch(child, exec_pipe)
     finally:
-        if not order.namespaces:
+        if not spec.namespaces:
             _end_all_children()
 
 
-def _join_network(order: Order, plug: Plug) -> None:
+def _join_network(spec: HostSpec, plug: Plug) -> None:
     try:
-        network.join(plug, order.view.name)
+        network.join(plug, spec.view.name)
     except OSError as error:
-        _tell(_output_folder(order), error)
+        _report(_output_folder(spec), error)
         sys.exit(1)
 
 
-def _start(order: Order) -> tuple[int, int]:
-    """The entrypoint's process, and a pipe whose other end is closed once the process has become the entrypoint."""
-    reader, writer = os.pipe()
-    becoming, ours = os.pipe()
+def _start(spec: HostSpec) -> tuple[int, int]:
+    """The entrypoint's process id, and the read end of a pipe that closes once the process runs the entrypoint."""
+    parent_alive, parent_end = os.pipe()
+    exec_pipe, child_end = os.pipe()
     child = os.fork()
     if child:
-        os.close(reader)  # `writer` stays open for as long as this process lives
-        os.close(ours)
-        return child, becoming
-    os.close(writer)
-    os.close(becoming)
-    output = _output_folder(order)
+        os.close(parent_alive)  # `parent_end` stays open for as long as this process lives
+        os.close(child_end)
+        return child, exec_pipe
+    os.close(parent_end)
+    os.close(exec_pipe)
+    output = _output_folder(spec)
     try:
         namespaces.die_with_parent(signal.SIGKILL)
-        if select.select([reader], [], [], 0)[0]:  # the keeper ended before it could be watched
+        if select.select([parent_alive], [], [], 0)[0]:  # the monitor ended before die_with_parent took effect
             os._exit(128 + signal.SIGKILL)
-        _arrange(order)
+        _set_up(spec)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        os.execvpe(order.command[0], order.command, order.environment)  # noqa: S606 (no shell wanted)
+        os.execvpe(spec.command[0], spec.command, spec.environment)  # noqa: S606 (no shell wanted)
     except (OSError, ValueError) as error:  # ValueError: a variable that no process can have
-        _tell(output, error)
+        _report(output, error)
     finally:
         os._exit(1)
 
 
-def _output_folder(order: Order) -> int:
-    return os.open(order.view.ml / "output", os.O_RDONLY | os.O_DIRECTORY)
+def _output_folder(spec: HostSpec) -> int:
+    return os.open(spec.view.ml / "output", os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _arrange(order: Order) -> None:
-    if order.container is not None:
-        containers.arrange(order.container, order.view)
+def _set_up(spec: HostSpec) -> None:
+    if spec.container is not None:
+        containers.set_up(spec.container, spec.view)
         return
-    if order.namespaces:
-        namespaces.arrange(order.view)
+    if spec.namespaces:
+        namespaces.set_up(spec.view)
     else:
         os.setsid()
     os.chdir("/")
 
 
-def _tell(output: int, error: Exception) -> None:
-    """To the log and to the failure file in the open folder `output`, which no other root hides."""
+def _report(output: int, error: Exception) -> None:
+    """Write to the log and to the failure file in the open folder `output`, which stays open under another root."""
     reason = f"the simulated host could not be set up: {error}"
     sys.stderr.write(f"{reason}\n")
     sys.stderr.flush()
@@ -134,17 +141,17 @@ def _tell(output: int, error: Exception) -> None:
         file.write(reason)
 
 
-def _watch(child: int, becoming: int) -> int:
-    """The exit code of the entrypoint, after passing on what the supervisor signals."""
+def _watch(child: int, exec_pipe: int) -> int:
+    """Forward the supervisor's signals to the entrypoint; its exit code."""
     stopping = False
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-        # Process 1 of a namespace loses signals that it has no handler for: wait until it cares. Before it is the
-        # entrypoint it only holds them back, as its parent does.
-        if stopping and select.select([becoming], [], [], 0)[0] and minds_sigterm(child):
+        # Process 1 of a namespace loses signals that it has no handler for, so wait for its handler. Before it runs
+        # the entrypoint it only blocks signals, as its parent does.
+        if stopping and select.select([exec_pipe], [], [], 0)[0] and handles_sigterm(child):
             os.kill(child, signal.SIGTERM)
             stopping = False
         received = signal.sigtimedwait(_SIGNALS, 0.05 if stopping else 1.0)
@@ -157,15 +164,15 @@ def _watch(child: int, becoming: int) -> int:
 
 
 def _end_all_children() -> None:
-    """End the whole family: each round adopts what the ended ones leave behind."""
-    while family := children(os.getpid()):
-        for process in family:
+    """Each round adopts the children of the processes that it ends, until none is left."""
+    while found := children(os.getpid()):
+        for process in found:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        for process in family:
+        for process in found:
             with suppress(ChildProcessError):
                 os.waitpid(process, 0)
 
 
 if __name__ == "__main__":
-    leave(keep(Order.read(Path(sys.argv[1]))))
+    exit_fast(run(HostSpec.read(Path(sys.argv[1]))))

@@ -1,4 +1,4 @@
-"""The supervisor's side of a simulated host: its process, its log and what it reported."""
+"""The supervisor's side of a simulated host: its process, its log and the failures that it reports."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from typing import Any
 
 from smdp_launch.event_lines import event_of, split_line
 from smdp_launch.localcloud.processes import kill_processes_below
-from smdp_launch.localcloud.runtime.host import Order
+from smdp_launch.localcloud.runtime.host import HostSpec
 from smdp_launch.localcloud.runtime.outcome import REASON_LIMIT
 from smdp_launch.localcloud.runtime.tree import HostTree
 
 _LONGEST_LINE = 256 * 1024  # bytes, the service's limit of one event
-_FAILURES = ("worker_exit", "host_failed")
-_BACKLOG = 1024 * 1024  # bytes of lines that wait for room on the disk; later lines are left out
-_END_WAIT = 5.0  # seconds for a killed host to be gone, and for its last lines
+_FAILURE_EVENTS = ("worker_exit", "host_failed")
+_BACKLOG = 1024 * 1024  # bytes of lines that wait for space on the disk; later lines are dropped
+_END_WAIT = 5.0  # seconds for a killed host to exit, and for its last lines
 
 
 class HostLog:
     """One log stream: a JSON object a line, each written in one piece, so that readers need no lock.
 
-    A disk without room for a line, or with room for a part of it, gets the rest with the next line. Once it is closed
-    nothing is written any more. Timestamps never decrease, whatever the clock does, since readers bisect by them."""
+    Where the disk has space for only a part of a line, the rest is written with the next line. After `close` nothing is
+    written. Timestamps never decrease, whatever the clock does: readers bisect by them.
+    """
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._unwritten = bytearray()
-        self._left_out = 0
+        self._dropped = 0
         self._last_time = 0
         self._folder = path.parent
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -43,11 +44,11 @@ class HostLog:
     def write(self, message: str) -> None:
         with self._lock:
             if len(self._unwritten) >= _BACKLOG:
-                self._left_out += 1
+                self._dropped += 1
             else:
-                if self._left_out:
-                    self._append(f"{self._left_out} lines are left out: disk full in {self._folder}")
-                    self._left_out = 0
+                if self._dropped:
+                    self._append(f"{self._dropped} lines are left out: disk full in {self._folder}")
+                    self._dropped = 0
                 self._append(message)
             if self._descriptor is not None:
                 with suppress(OSError):
@@ -65,19 +66,19 @@ class HostLog:
 
 
 class Host:
-    """A started host. `watch` is given its name and each of its lines, in a thread of the host's."""
+    """A started host. Its own thread calls `on_line` with the host's name and each of its lines."""
 
     def __init__(
-        self, tree: HostTree, order: Order, log: HostLog, watch: Callable[[str, str], None] = lambda *_: None
+        self, tree: HostTree, spec: HostSpec, log: HostLog, on_line: Callable[[str, str], None] = lambda *_: None
     ) -> None:
         self.tree = tree
         self._log = log
-        self._watch = watch
-        self._events: list[float] = []
+        self._on_line = on_line
+        self._failures: list[float] = []
         self._ended_at = 0.0
-        order.write(tree.order)
+        spec.write(tree.spec)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "smdp_launch.localcloud.runtime.host", str(tree.order)],
+            [sys.executable, "-m", "smdp_launch.localcloud.runtime.host", str(tree.spec)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -92,7 +93,7 @@ class Host:
 
     @property
     def pid(self) -> int:
-        """Of its keeper, below which all its processes are."""
+        """The id of the host's monitor, the ancestor of all the host's processes."""
         return self._process.pid
 
     @property
@@ -104,18 +105,18 @@ class Host:
 
     @property
     def code(self) -> int:
-        """The exit code once it has ended, 128+N after signal N."""
+        """The exit code once the host has ended, 128+N after signal N."""
         code = self._process.returncode
         return code if code >= 0 else 128 - code
 
     @property
     def has_reported(self) -> bool:
-        """Whether it has ended or said that one of its workers has."""
-        return self.has_ended or bool(self._events)
+        """Whether the host has ended or has reported a failure."""
+        return self.has_ended or bool(self._failures)
 
     @property
     def failed_at(self) -> float:
-        return min(self._events, default=self._ended_at or time.time())
+        return min(self._failures, default=self._ended_at or time.time())
 
     def failure_text(self) -> str:
         try:
@@ -125,7 +126,7 @@ class Host:
             return ""
 
     def read_to_end(self) -> None:
-        """Wait, a little, until its last lines are in the log."""
+        """Wait until the host's last lines are in the log, for at most `_END_WAIT` seconds."""
         self._pump.join(_END_WAIT)
 
     def terminate(self) -> None:
@@ -153,30 +154,30 @@ class Host:
                 self._take(line.rstrip(b"\r\n").decode(errors="replace"))
         self._log.close()
 
-    def tell(self, event: str, **fields: Any) -> None:
-        """Write an event of ours into the host's log (docs/events.md)."""
+    def report(self, event: str, **fields: Any) -> None:
+        """Write an event of the local cloud into the host's log (docs/reference/events.md)."""
         head = {"smdp_event": 1, "event": event, "time": time.time(), "host": self.name}
         self._log.write(f"[{self.name}] {json.dumps({**head, **fields})}")
 
     def _take(self, line: str) -> None:
         self._log.write(line)
-        self._watch(self.name, line)
+        self._on_line(self.name, line)
         failed_at = failure_time(self.name, line)
         if failed_at is not None:
-            self._events.append(failed_at)
+            self._failures.append(failed_at)
 
 
 def failure_time(host: str, line: str) -> float | None:
-    """When a worker or the host failed, of a line of the host's that reports it (docs/events.md), else None."""
+    """The time of the failure that a host's log line reports (docs/reference/events.md); None for every other line."""
     event = event_of(split_line(host, line)) or {}
     try:
-        return float(event["time"]) if event.get("event") in _FAILURES else None
+        return float(event["time"]) if event.get("event") in _FAILURE_EVENTS else None
     except (ValueError, KeyError, TypeError):
         return None
 
 
 def wait_until(hosts: Sequence[Host], seconds: float, *, reported: bool = False) -> bool:
-    """Wait until all hosts have ended (or, with `reported`, at least said why they will); False when time is up."""
+    """Wait until all hosts have ended or, with `reported`, have reported a failure. False after `seconds`."""
     deadline = time.monotonic() + seconds
     while not all(host.has_reported if reported else host.has_ended for host in hosts):
         if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
 """Addresses and a port for one job, leased machine-wide from the kernel.
 
-A job owns 127.A.B.0/24 while it holds a socket bound to (127.A.B.1, a fixed port); host n has 127.A.B.n. The port of
-rank 0's store is a socket that is bound but never listens: the kernel gives that port to nobody who asks for any
-free one, while a server that names the port and sets SO_REUSEADDR (torch's store does) may still listen on it.
-Sockets vanish with their process, so no lease outlives its job.
+A job owns 127.A.B.0/24 while it has a socket bound to (127.A.B.1, a fixed port); host n has 127.A.B.n. A second socket
+reserves the port of rank 0's store: it is bound but never listens. The kernel gives that port to no process that binds
+to any free port, while a server that names the port and sets SO_REUSEADDR (torch's store does) can still listen on it.
+Sockets are closed with their process, so no lease outlives its job.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import hashlib
 import socket
 from dataclasses import dataclass
 
-_LEASE_PORT = 64811  # above the range from which Linux hands out ports by default
-_NETWORKS = 254 * 256  # 127.1.0.0 to 127.254.255.0; 127.0 is the machine's own
+_LEASE_PORT = 64811  # above the range from which Linux assigns ports by default
+_NETWORKS = 254 * 256  # 127.1.0.0 to 127.254.255.0; 127.0 belongs to the machine
 
 
 class LeaseError(Exception):
@@ -27,15 +27,16 @@ class Lease:
     _sockets: tuple[socket.socket, ...]
 
     def address(self, host: int) -> str:
-        """Of host `host`, counted from 1."""
+        """The address of host `host`, counted from 1."""
         return f"{self.network}.{host}"
 
     def release(self) -> None:
-        for held in self._sockets:
-            held.close()
+        for one in self._sockets:
+            one.close()
 
 
 def take(job: str) -> Lease:
+    """Raises LeaseError where no network is left."""
     first = int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big")
     for attempt in range(_NETWORKS):
         high, low = divmod((first + attempt) % _NETWORKS, 256)

@@ -1,7 +1,7 @@
-"""What a job's metric definitions find in its log, found once: by the job's supervisor, as the log grows.
+"""The values that a job's metric definitions find in its log. The job's supervisor searches the log as it grows.
 
-The expressions are a client's. In the supervisor's main thread a search can be interrupted, so one that does not end
-costs its own metric and nothing else; in the server it would hold up everybody.
+The expressions come from a client. The supervisor's main thread can interrupt a search, so one that does not end costs
+its own metric and nothing else; in the server it would block every client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from smdp_launch.localcloud.layout import LOG_SUFFIX, JobFolder
 
 _LONGEST_LINE = 4096  # characters that are searched
-_LONGEST_SEARCH = 1.0  # seconds of this process's own time, after which an expression is given up
+_LONGEST_SEARCH = 1.0  # seconds of CPU time, after which an expression is not used again
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class Point:
 
 
 class Meter:
-    """Belongs to the main thread, which alone hears signals."""
+    """Only for the main thread, since no other thread receives signals."""
 
     def __init__(self, folder: JobFolder, request: Mapping[str, Any]) -> None:
         self._folder = folder
         definitions = request["AlgorithmSpecification"].get("MetricDefinitions", [])
         compiled = [(one["Name"], _compiled(one["Regex"])) for one in definitions]
         self._expressions = [(name, one) for name, one in compiled if one is not None]
-        self._places: dict[Path, int] = {}
+        self._offsets: dict[Path, int] = {}  # bytes of each log that are searched
         if self._expressions:
             signal.signal(signal.SIGVTALRM, _interrupt)
 
-    def look(self) -> None:
-        """Write down the values of the lines that are new. Those that the disk has no room for are lost."""
+    def update(self) -> None:
+        """Search the new lines and write the values found. Values that the disk has no space for are lost."""
         if not self._expressions:
             return
         with suppress(OSError), self._folder.metrics.open("a", encoding="utf-8") as file:
@@ -54,11 +54,11 @@ class Meter:
 
     def _new_events(self, path: Path) -> Iterator[Mapping[str, Any]]:
         with path.open("rb") as lines:
-            lines.seek(self._places.get(path, 0))
+            lines.seek(self._offsets.get(path, 0))
             for line in lines:
-                if not line.endswith(b"\n"):  # still on its way to the disk
+                if not line.endswith(b"\n"):  # not yet whole
                     return
-                self._places[path] = self._places.get(path, 0) + len(line)
+                self._offsets[path] = self._offsets.get(path, 0) + len(line)
                 yield json.loads(line)
 
     def _points(self, event: Mapping[str, Any]) -> Iterator[Point]:
@@ -67,20 +67,20 @@ class Meter:
                 value = _value(expression, event["message"][:_LONGEST_LINE])
             except TimeoutError:
                 self._expressions.remove((name, expression))
-                sys.stderr.write(f"metric {name} is given up: a search took more than {_LONGEST_SEARCH} s\n")
+                sys.stderr.write(f"metric {name} is no longer collected: a search took more than {_LONGEST_SEARCH} s\n")
             else:
                 if value is not None:
                     yield Point(name, event["timestamp"] / 1000, value)
 
 
 def points(folder: JobFolder) -> Iterator[Point]:
-    """Every value so far, in about the order of time."""
+    """Every value so far, in roughly the order of time."""
     try:
         lines = folder.metrics.read_text("utf-8").splitlines()
     except FileNotFoundError:
         return
     for line in lines:
-        with suppress(ValueError, TypeError):  # a line that the disk had no room for
+        with suppress(ValueError, TypeError):  # a line that a full disk cut
             yield Point(**json.loads(line))
 
 
@@ -105,7 +105,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _value(expression: re.Pattern[str], text: str) -> float | None:
-    """Of the first group. Raises TimeoutError."""
+    """The number in the expression's first group, or None. Raises TimeoutError."""
     signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST_SEARCH)
     try:
         match = expression.search(text)

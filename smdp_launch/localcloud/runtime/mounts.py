@@ -1,6 +1,6 @@
 """Input channels that are file systems: folders of this machine that all hosts of a job share.
 
-Which folder stands for a file system says `account.yaml`; one is there without it, with this machine's own paths.
+`account.yaml` names the folder of each file system. `THIS_MACHINE` needs no entry: it is this machine's root folder.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Source = Mapping[str, Any]
 
 
 def check(request: Mapping[str, Any], account: AccountFile) -> None:
-    """Raises ServiceError unless every file system that a channel names has a folder here, and its path can be in it.
+    """Raises ServiceError unless every file system that a channel names has a folder, and the path can be inside it.
 
-    Whether the path is there is seen when the job starts.
+    Whether the path exists is checked when the job starts.
     """
     for channel in request.get("InputDataConfig", []):
         source = channel["DataSource"].get("FileSystemDataSource")
         if source is not None:
-            _place(source, account)
+            _location(source, account)
 
 
-def _place(source: Source, account: AccountFile) -> tuple[Path, PurePosixPath]:
-    """The folder that stands for a channel's file system, and the path of the channel's directory from there.
+def _location(source: Source, account: AccountFile) -> tuple[Path, PurePosixPath]:
+    """The folder of a channel's file system, and the path of the channel's directory inside it.
 
-    Raises ServiceError where nothing says which folder that is, or the path cannot be in it.
+    Raises ServiceError where `account.yaml` names no folder, or the path cannot be inside it.
     """
     name, path = source["FileSystemId"], PurePosixPath(source["DirectoryPath"])
     if not path.is_absolute() or ".." in path.parts:
@@ -45,7 +45,7 @@ def _place(source: Source, account: AccountFile) -> tuple[Path, PurePosixPath]:
     if name == THIS_MACHINE:
         return Path("/"), PurePosixPath(*path.parts[1:])
     system = _system(source, account)
-    return account.place(str(system.folder)), _inside(name, system, path)
+    return account.resolve(str(system.folder)), _inside(name, system, path)
 
 
 def _system(source: Source, account: AccountFile) -> Fsx | Efs:
@@ -54,14 +54,14 @@ def _system(source: Source, account: AccountFile) -> Fsx | Efs:
     system = known.fsx.get(name) if is_lustre else known.efs.get(name)
     if system is None or system.folder is None:
         entry = f"{'fsx' if is_lustre else 'efs'}: {{{name}: {{folder: FOLDER}}}}"
-        raise validation(f"No folder stands for file system {name} here: name it in {account.folder / FILE}, {entry}.")
+        raise validation(f"File system {name} has no local folder: name one in {account.folder / FILE}: {entry}.")
     return system
 
 
 def _inside(name: str, system: Fsx | Efs, path: PurePosixPath) -> PurePosixPath:
-    """The path from the file system's root; that of FSx begins with the name under which it is mounted."""
+    """The path from the file system's root. A path in FSx begins with the file system's mount name."""
     root = PurePosixPath("/", system.mount_name if isinstance(system, Fsx) else "")
-    path = PurePosixPath("/", *path.parts[1:])  # two slashes at the start are a root of their own
+    path = PurePosixPath("/", *path.parts[1:])  # pathlib treats two slashes at the start as another root
     if path != root and root not in path.parents:
         raise validation(f"DirectoryPath {str(path)!r} must begin with {root}, the mount name of {name}.")
     return path.relative_to(root)
@@ -70,10 +70,11 @@ def _inside(name: str, system: Fsx | Efs, path: PurePosixPath) -> PurePosixPath:
 def attach(
     channel: Mapping[str, Any], trees: Sequence[HostTree], account: AccountFile, *, isolated: bool
 ) -> list[Mount]:
-    """Make a channel's folder the same one on every host: at once by a link, or, where hosts have mounts of their own
-    (`isolated`), by what is returned, which they mount.
+    """Give every host the channel's folder. Raises JobFailed where the folder does not exist.
 
-    Raises JobFailed where the folder is not there.
+    Returns:
+        Where hosts have mounts of their own (`isolated`), the mounts that they make. Otherwise nothing: the channel's
+        folder is a link already.
     """
     source = channel["DataSource"]["FileSystemDataSource"]
     places = [tree.channel(channel["ChannelName"]) for tree in trees]
@@ -87,23 +88,23 @@ def attach(
 
 
 def _existing(source: Source, account: AccountFile) -> Path:
-    """The channel's folder, without a link in its path.
+    """The channel's folder, without a link in its path. Raises JobFailed where a link leads out of the file system.
 
-    A job may have left links in a file system: none leads another job to what is not in it.
+    An earlier job may have left such a link.
     """
     name, path = source["FileSystemId"], source["DirectoryPath"]
     head = f"ClientError: Unable to mount file system: {name}, directory path: {path}."
     try:
-        root, inside = _place(source, account)
-    except ServiceError as error:  # the account's file has changed since the request was taken
+        root, inside = _location(source, account)
+    except ServiceError as error:  # `account.yaml` has changed since the request was accepted
         raise JobFailed(f"{head} {error.message}") from None
     try:
         root, folder = root.resolve(), (root / inside).resolve()
         is_folder = folder.is_dir()
     except (OSError, RuntimeError, ValueError) as error:  # too long, a circle of links, a NUL
-        raise JobFailed(f"{head} This machine cannot find it: {error}; name another one.") from None
+        raise JobFailed(f"{head} Cannot find it locally: {error}. Name another path.") from None
     if not folder.is_relative_to(root):
         raise JobFailed(f"{head} A link in it leads out of {root}, to {folder}: name a folder in the file system.")
     if not is_folder:
-        raise JobFailed(f"{head} On this machine that is {folder}, which is no folder: make it, or name another one.")
+        raise JobFailed(f"{head} Locally that is {folder}, which is not a folder: create it, or name another path.")
     return folder

@@ -1,4 +1,4 @@
-"""How a job ends, and what it says about it."""
+"""How a job ends, and the reason that it reports."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 REASON_LIMIT = 1024  # characters, the service's limit of FailureReason
-_SIGNALLED = 128  # a process that a signal ended has this and the signal's number as its code
+_SIGNALLED = 128  # the exit code of a process that a signal ended is this plus the signal's number
 
 
 class JobFailed(Exception):
-    """The job cannot go on; the message is its FailureReason."""
+    """The job cannot continue; the message is its FailureReason."""
 
 
 class JobStopped(Exception):
-    """A stop was asked for before the training began."""
+    """A stop was requested before the training began."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Ending:
 
 COMPLETED = Ending("Completed", "Completed", "Training job completed")
 STOPPED = Ending("Stopped", "Stopped", "Training job stopped")
-INTERRUPTED = Ending("Stopped", "Interrupted", "Training job interrupted")  # unless it comes back
+INTERRUPTED = Ending("Stopped", "Interrupted", "Training job interrupted")  # until there is capacity again
 NO_CAPACITY = Ending("Stopped", "MaxWaitTimeExceeded", "Training job wait time exceeded MaxWaitTimeInSeconds provided")
 OUT_OF_TIME = Ending("Stopped", "MaxRuntimeExceeded", "Training job runtime exceeded MaxRuntimeInSeconds provided")
 
@@ -39,7 +39,7 @@ def failed(reason: str) -> Ending:
 
 
 class EndedHost(Protocol):
-    """What is known of a host that ended with a code other than 0."""
+    """A host that exited with a code other than 0."""
 
     @property
     def name(self) -> str: ...
@@ -50,13 +50,13 @@ class EndedHost(Protocol):
         """Seconds since 1970: when its first worker failed, else when the host ended."""
 
     def failure_text(self) -> str:
-        """Content of its failure file; empty where it wrote none."""
+        """The content of the failure file; empty where the host wrote none."""
 
 
 def failure_reason(hosts: Sequence[EndedHost]) -> str:
-    """The reason of the host that failed first: the others usually fail because it did.
+    """The reason of the host that failed first: the others usually fail because of it.
 
-    A host that was killed could say nothing, so the others may have noticed and said so before its end is seen here.
+    A killed host comes first whatever the times say: it reports nothing, so the reports of the others may be earlier.
     """
     first = min(hosts, key=lambda host: (not _was_killed(host), host.failed_at, host.name))
     text = first.failure_text().strip() or f"{first.name} {_describe(first.code)}"
@@ -75,4 +75,4 @@ def _describe(code: int) -> str:
             return f"was killed by {signal.Signals(code - _SIGNALLED).name}"
         except ValueError:
             pass
-    return f"ended with exit code {code} and left no failure report"
+    return f"exited with code {code} and wrote no failure report"

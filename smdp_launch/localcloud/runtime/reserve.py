@@ -1,6 +1,6 @@
-"""Room on the disk for the small files of a job: allocated when the job is created, given up when the disk is full.
+"""Disk space for the small files of a job: allocated when the job is created, released when the disk is full.
 
-A job on a full disk can so still report that the disk is full, and be stopped.
+With it a job on a full disk can still report that the disk is full, and can be stopped.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from smdp_launch.disk import is_full
 from smdp_launch.localcloud.layout import JobFolder
 
-_SIZE = 64 * 1024  # bytes; a state has 2 KiB, and the old one stays until the new one is whole
+_SIZE = 64 * 1024  # bytes; a state file has 2 KiB, and the old file stays until the new one is whole
 
 
 def allocate(folder: JobFolder) -> None:
-    """Raises OSError where the disk has no room for it."""
+    """Raises OSError where the disk has no space for it."""
     with folder.reserve.open("xb") as file:
         os.posix_fallocate(file.fileno(), 0, _SIZE)
 
 
 def write(folder: JobFolder, action: Callable[[], None]) -> None:
-    """Do `action`, which writes a small file; once more with the reserve given up where the disk is full."""
+    """Do `action`, which writes a small file. Where the disk is full, release the reserve and retry once."""
     try:
         action()
     except OSError as error:

@@ -1,7 +1,6 @@
-"""`python -m smdp_launch.localcloud.runtime.supervisor JOBDIR`: runs one job from its request to its end.
+"""`python -m smdp_launch.localcloud.runtime.supervisor JOBDIR` runs one job, from its request to its end.
 
-The supervisor is the only writer of the job's state while it lives. It needs the server only to fetch and to store
-objects, so training goes on while the server is away.
+The supervisor needs the server only to fetch and to store objects, so the training continues while the server is away.
 """
 
 from __future__ import annotations
@@ -13,36 +12,35 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from smdp_launch.catalog import not_simulated
 from smdp_launch.catalog.faults import GRACE
-from smdp_launch.disk import full, is_full
-from smdp_launch.localcloud import job_state, processes
+from smdp_launch.disk import full
+from smdp_launch.localcloud import processes
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
-from smdp_launch.localcloud.isolation import images, namespaces, network
+from smdp_launch.localcloud.isolation import namespaces, network
 from smdp_launch.localcloud.isolation.namespaces import Mount
 from smdp_launch.localcloud.layout import LOG_SUFFIX, JobFolder
-from smdp_launch.localcloud.runtime import channels, fault_injector, lease, outcome, reserve, results
+from smdp_launch.localcloud.runtime import channels, lease, outcome, reserve, results
 from smdp_launch.localcloud.runtime.artifacts import Artifacts
 from smdp_launch.localcloud.runtime.checkpoints import CheckpointSync
-from smdp_launch.localcloud.runtime.fault_injector import Striker
-from smdp_launch.localcloud.runtime.hosts import Host, HostLog, wait_until
-from smdp_launch.localcloud.runtime.launch import Grounds, Launch
+from smdp_launch.localcloud.runtime.fault_injector import FaultInjector, requested_fault
+from smdp_launch.localcloud.runtime.host_group import HostGroup
+from smdp_launch.localcloud.runtime.host_resources import ResourceOpener
+from smdp_launch.localcloud.runtime.hosts import Host, HostLog
+from smdp_launch.localcloud.runtime.job_record import JobRecord
+from smdp_launch.localcloud.runtime.launch import Launch
 from smdp_launch.localcloud.runtime.meter import Meter, final
 from smdp_launch.localcloud.runtime.outcome import Ending, JobFailed, JobStopped
-from smdp_launch.localcloud.runtime.tree import HostTree, host_names, plant
+from smdp_launch.localcloud.runtime.tree import HostTree, create_tree, host_names
 
-_TICK = 0.05  # seconds between looks at hosts, clock and stop mark
-_MEASURING = 1.0  # seconds between looks at the log
-_REPORT_WAIT = 1.0  # seconds for the other hosts to say what they saw
-_FAILURE_GRACE = 2.0  # seconds for the other hosts to end by themselves
-_RECORDING = 1.0  # seconds between tries to write the end of a job on a full disk
+_TICK = 0.05  # seconds between checks of the hosts, the clock and the stop request
+_METRIC_INTERVAL = 1.0  # seconds between searches of the log
 _DEFAULT_RUNTIME = 86400  # seconds, the service's default of MaxRuntimeInSeconds
 
 
@@ -50,30 +48,28 @@ class Supervisor:
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
         self._request: Mapping[str, Any] = read_json(folder.request)
-        state = job_state.read(folder.state)
-        if state is None:
-            raise FileNotFoundError(folder.state)
-        self._state = state
-        # The limits of the job's time are judged by the clock that nobody sets.
-        self._created = time.monotonic() - max(0.0, time.time() - state.created)
+        self._record = JobRecord(folder)
+        self._state = self._record.state
+        # The monotonic clock measures the limits of the job's time: the user may set the other one meanwhile.
+        self._created = time.monotonic() - max(0.0, time.time() - self._state.created)
         self._started = math.inf
-        self._hosts: list[Host] = []
+        self._hosts = HostGroup()
         names = host_names(self._request["ResourceConfig"]["InstanceCount"])
         self._trees = [HostTree(name, folder.hosts / name) for name in names]
-        self._resources = ExitStack()
+        self._exit_stack = ExitStack()
+        self._resources = ResourceOpener(self._request, folder.name)
         self._meter = Meter(folder, self._request)
         self._mounts: list[Mount] = []
         self._checkpoints: CheckpointSync | None = None
-        self._striker = Striker(None, folder)
-        self._no_network = ""  # why the hosts share this machine's, where they should not
+        self._injector = FaultInjector(None, folder)
 
     @cached_property
     def _no_namespaces(self) -> str | None:
-        """Why hosts have none here, if so."""
+        """Why hosts cannot have namespaces on this machine; None where they can."""
         return namespaces.refusal()
 
     def run(self) -> None:
-        """Run the job; whatever happens, its state ends and nothing of it stays."""
+        """Run the job. In every case the job gets an end state, and nothing of its hosts is left behind."""
         try:
             ending = self._run()
         except JobFailed as error:
@@ -81,90 +77,61 @@ class Supervisor:
         except JobStopped:
             ending = outcome.STOPPED
         except (BucketError, OSError) as error:
-            _note_exception()
+            _log_exception()
             ending = outcome.failed(self._reason(error))
         except Exception:
-            _note_exception()
+            _log_exception()
             ending = outcome.failed(f"InternalServerError: the local cloud failed; see {self._folder.supervisor_log}")
         self._clean_up()
-        self._meter.look()
-        self._state.metrics = final(self._folder)
-        now = time.time()
-        if ending.failure is not None:
-            self._state.fail(ending.failure, now)
-        else:
-            self._state.end(ending.status, ending.secondary, ending.message, now)
-        self._record_end()
+        self._meter.update()
+        self._record.end(ending, final(self._folder))
 
     def _run(self) -> Ending:
-        self._proceed()
-        self._striker = Striker(fault_injector.asked(self._request), self._folder)
+        self._check_stop()
+        self._injector = FaultInjector(requested_fault(self._request), self._folder)
         self._state.started, self._started = time.time(), time.monotonic()
         buckets = self._open_buckets()
         artifacts = Artifacts(self._request, buckets, self._folder.hosts)
-        held = lease.take(self._folder.name)
-        self._resources.callback(held.release)
+        addresses = lease.take(self._folder.name)
+        self._exit_stack.callback(addresses.release)
         while True:
-            self._prepare(held, buckets, artifacts)
-            ending = self._train(held, buckets)
+            self._prepare(addresses, buckets, artifacts)
+            ending = self._train(addresses, buckets)
             if ending is not outcome.INTERRUPTED:
                 break
-            if not self._comes_back(self._striker.seconds):
+            if not self._wait_for_capacity(self._injector.seconds):
                 return outcome.NO_CAPACITY
         return self._deliver(artifacts, ending)
 
-    def _prepare(self, held: lease.Lease, buckets: Buckets, artifacts: Artifacts) -> None:
-        """Hosts with all that they find when they start, each time anew."""
-        self._enter("Downloading", "Downloading input data")
-        self._plant(held)
+    def _prepare(self, addresses: lease.Lease, buckets: Buckets, artifacts: Artifacts) -> None:
+        """Create the hosts' trees and fill them with all that a host finds when it starts."""
+        self._record.enter("Downloading", "Downloading input data")
+        self._create_trees(addresses)
         artifacts.check_bucket()
         for channel in self._request.get("InputDataConfig", []):
             self._fill(channel, buckets)
         self._checkpoints = self._sync_checkpoints()
 
-    def _proceed(self) -> None:
+    def _check_stop(self) -> None:
+        """Raises JobStopped where a stop was requested."""
         if self._folder.stop.exists():
             raise JobStopped
 
-    def _enter(self, secondary: str, message: str) -> None:
-        self._state.enter(secondary, message, time.time())
-        self._record()
-
-    def _explain(self, message: str) -> None:
-        self._state.explain(message, time.time())
-        self._record()
-
-    def _record(self) -> None:
-        reserve.write(self._folder, lambda: job_state.write(self._folder.state, self._state))
-
-    def _record_end(self) -> None:
-        """However long the disk is full: nobody else knows how the job ended."""
-        while True:
-            try:
-                self._record()
-            except OSError as error:
-                if not is_full(error):
-                    raise
-                time.sleep(_RECORDING)
-            else:
-                self._folder.reserve.unlink(missing_ok=True)
-                return
-
     def _open_buckets(self) -> Buckets:
         buckets = Buckets(self._folder.state_folder, self._folder.name)
-        self._resources.callback(buckets.close)
+        self._exit_stack.callback(buckets.close)
         return buckets
 
-    def _plant(self, held: lease.Lease) -> None:
-        has_network = self._switch is not None
-        address = network.address if has_network else held.address
-        addresses = {tree.name: address(tree.number) for tree in self._trees}
+    def _create_trees(self, addresses: lease.Lease) -> None:
+        has_network = self._resources.switch is not None
+        address = network.address if has_network else addresses.address
+        by_name = {tree.name: address(tree.number) for tree in self._trees}
         for tree in self._trees:
-            plant(tree, self._request, addresses, network.INTERFACE if has_network else "lo")
+            create_tree(tree, self._request, by_name, network.INTERFACE if has_network else "lo")
 
     def _fill(self, channel: Mapping[str, Any], buckets: Buckets) -> None:
         if "S3DataSource" in channel["DataSource"]:
-            channels.download(channel, self._trees, buckets, self._proceed)
+            channels.download(channel, self._trees, buckets, self._check_stop)
             return
         # pydantic takes a third of the time that a supervisor takes to start, and few jobs have file systems
         from smdp_launch.localcloud.account import AccountFile
@@ -182,222 +149,167 @@ class Supervisor:
         sync.start()
         return sync
 
-    def _train(self, held: lease.Lease, buckets: Buckets) -> Ending:
-        self._proceed()
+    def _train(self, addresses: lease.Lease, buckets: Buckets) -> Ending:
+        self._check_stop()
         refusal = self._no_namespaces
-        grounds = replace(self._grounds, mounts=tuple(self._mounts))
         launch = Launch(
             self._request,
             self._folder,
-            held,
+            addresses,
             buckets.endpoint,
             isolated=refusal is None,
-            grounds=grounds,
-            fault=self._striker.fault,
+            resources=self._resources.resources(tuple(self._mounts)),
+            fault=self._injector.fault,
         )
-        warning = f"No namespaces here ({refusal}): scripts that write /opt/ml literally write to this machine's. "
-        self._enter(
+        warning = f"No Linux namespaces ({refusal}): scripts that write to /opt/ml write to this machine's /opt/ml. "
+        self._record.enter(
             "Training", f"{warning if refusal else ''}Training in progress on {len(self._trees)} simulated host(s)."
         )
         notes = [f"{warning}Use the SM_* variables."] if refusal else []
-        notes += [self._no_network] if self._no_network else []
+        notes += [self._resources.network_warning] if self._resources.network_warning else []
         if launch.replaced_variables:
             notes.append(
                 f"{', '.join(launch.replaced_variables)}: replaced by the HTTP proxy of the job's own network."
             )
         began = int(time.time())
-        self._striker.begin()
+        self._injector.begin()
 
         def start(tree: HostTree) -> None:
             log = HostLog(self._folder.logs / f"{tree.name}-{began}{LOG_SUFFIX}")
             for line in [*notes, *(not_simulated.log_lines(self._request) if tree is self._trees[0] else [])]:
                 log.write(f"[{tree.name}] {line}")
-            host = Host(tree, launch.order(tree), log, self._striker.watch)
-            self._hosts.append(host)
+            host = Host(tree, launch.spec(tree), log, self._injector.read_line)
+            self._hosts.add(host)
             if self._checkpoints is not None and self._checkpoints.restored:
-                host.tell("checkpoints_restored", files=self._checkpoints.restored)
-            self._striker.see_started(host)
+                host.report("checkpoints_restored", files=self._checkpoints.restored)
+            self._injector.report_started(host)
 
         return self._watch(start)
 
-    @cached_property
-    def _grounds(self) -> Grounds:
-        """The image and the network of hosts that have them; let go of when the job ends."""
-        try:
-            image = self._open_image() if images.wanted(self._request) else None
-            speed = network.speed(self._request)
-        except (images.ContainerError, network.NetworkError) as error:
-            raise JobFailed(f"ClientError: {error}") from error
-        return Grounds(image, self._switch.pid if self._switch is not None else None, speed)
-
-    @cached_property
-    def _switch(self) -> network.Switch | None:
-        """Of the hosts' own network, until the job ends; None where they share this machine's."""
-        needed = images.wanted(self._request) or network.wanted(self._request)
-        if not needed and not network.suits(self._request):
-            return None
-        try:
-            switch = network.open_switch()
-        except network.NetworkError as error:
-            if needed:
-                raise JobFailed(f"ClientError: {error}") from error
-            self._no_network = (
-                f"The hosts share the network of the machine that runs smdp-launch ({error}): another job cannot use "
-                "the same ports, and network isolation is not applied."
-            )
-            return None
-        self._resources.callback(switch.close)
-        return switch
-
-    def _open_image(self) -> images.Image:
-        image: str = self._request["AlgorithmSpecification"]["TrainingImage"]
-        self._resources.callback(images.close, self._folder.name)
-        return images.open_image(image, self._folder.name)
-
     def _watch(self, start: Callable[[HostTree], None]) -> Ending:
-        """Start the hosts, and see the job to its end or its interruption."""
+        """Start the hosts and watch them until the job ends or is interrupted."""
         measured = time.monotonic()
         to_start = list(self._trees)
         while True:
             to_start = self._start(to_start, start)
-            if time.monotonic() > measured + _MEASURING:
-                self._meter.look()
+            if time.monotonic() > measured + _METRIC_INTERVAL:
+                self._meter.update()
                 measured = time.monotonic()
-            ended = [host for host in self._hosts if host.has_ended]
-            if any(host.code != 0 for host in ended):
-                return self._fail()
-            if len(ended) == len(self._trees):
+            ended = self._hosts.ended()
+            if self._hosts.has_failure:
+                return outcome.failed(self._hosts.fail())
+            if ended == len(self._trees):
                 return outcome.COMPLETED
-            cut_off = self._cut_off() or self._struck()
-            if cut_off is not None:
-                return cut_off
+            ending = self._apply_limits() or self._inject_fault()
+            if ending is not None:
+                return ending
             time.sleep(_TICK)
 
-    def _cut_off(self) -> Ending | None:
-        """Stop a job that somebody wants stopped, or whose time is over."""
+    def _apply_limits(self) -> Ending | None:
+        """Stop the job where a stop was requested or its time is over."""
         limit = self._request["StoppingCondition"].get("MaxRuntimeInSeconds", _DEFAULT_RUNTIME)
         if self._folder.stop.exists():
             return self._stop(outcome.STOPPED, "Stopping the training job")
         if time.monotonic() > self._started + self._state.away + limit:
             return self._stop(outcome.OUT_OF_TIME, "MaxRuntimeInSeconds is over; stopping the training job")
-        if time.monotonic() > self._last_wait:
+        if time.monotonic() > self._wait_deadline:
             return self._stop(outcome.NO_CAPACITY, "MaxWaitTimeInSeconds is over; stopping the training job")
         return None
 
-    def _struck(self) -> Ending | None:
-        """Do to the job what it is to be rehearsed for."""
-        kept = self._checkpoints.has_kept if self._checkpoints is not None else None
-        if self._striker.takes_hosts(kept):
-            return self._interrupt(self._striker.grace)
-        if self._striker.stops(kept):
-            self._striker.tell(self._hosts, "job_stopped")
+    def _inject_fault(self) -> Ending | None:
+        """Inject the job's fault if it is due; the ending, where the fault ends or interrupts the job."""
+        checkpoint_uploaded = self._checkpoints.has_uploaded if self._checkpoints is not None else None
+        if self._injector.interrupts_now(checkpoint_uploaded):
+            return self._interrupt(self._injector.grace)
+        if self._injector.stops_now(checkpoint_uploaded):
+            self._injector.report(self._hosts.hosts, "job_stopped")
             return self._stop(outcome.STOPPED, "Stopping the training job")
-        self._striker.strike(self._hosts)
+        self._injector.inject(self._hosts.hosts)
         return None
 
     def _start(self, trees: Sequence[HostTree], start: Callable[[HostTree], None]) -> list[HostTree]:
-        """Start the hosts that may; those that may not yet."""
-        held = [one for one in trees if self._striker.is_held_back(one.name)]
+        """Start the hosts that the fault does not delay; the delayed ones."""
+        delayed = [one for one in trees if self._injector.delays(one.name)]
         for tree in trees:
-            if tree not in held:
+            if tree not in delayed:
                 start(tree)
-        return held
+        return delayed
 
     @property
-    def _last_wait(self) -> float:
-        """By the monotonic clock: of spot training, waiting and running together."""
+    def _wait_deadline(self) -> float:
+        """On the monotonic clock: the end of MaxWaitTimeInSeconds, which bounds waiting and running together."""
         limit: float = self._request["StoppingCondition"].get("MaxWaitTimeInSeconds", math.inf)
         return self._created + limit
 
     def _interrupt(self, grace: float) -> Ending:
-        """Take the hosts away as the platform takes spot instances: SIGTERM to all, SIGKILL when the grace is over, and
-        what of the checkpoints has not reached the bucket by then is lost."""
-        self._striker.tell(self._hosts, "interrupted", grace=grace)
+        """Take the hosts away as the platform takes spot instances: SIGTERM to all, and SIGKILL after `grace` seconds.
+
+        Checkpoints that have not reached the bucket by then are lost.
+        """
+        self._injector.report(self._hosts.hosts, "interrupted", grace=grace)
         until = time.monotonic() + grace
         if grace > 0:
             self._terminate(lambda: min(grace, self._grace()))
-        self._kill()
+        self._hosts.kill()
         try:
             if self._checkpoints is not None:
                 self._checkpoints.finish(until)
         except (BucketError, OSError):
-            _note_exception()  # what was kept before is there
+            _log_exception()  # earlier checkpoints are in the bucket
         return outcome.INTERRUPTED
 
-    def _comes_back(self, seconds: float) -> bool:
-        """Wait the seconds until there is capacity again; False if that is longer than the job may wait."""
-        self._enter("Interrupted", "Training job interrupted: its spot capacity was taken away")
-        self._hosts, self._mounts = [], []
+    def _wait_for_capacity(self, seconds: float) -> bool:
+        """Wait the seconds until there is capacity again; False where the job may not wait that long."""
+        self._record.enter("Interrupted", "Training job interrupted: its spot capacity was taken away")
+        self._hosts.clear()
+        self._mounts = []
         remove_tree(self._folder.hosts)
         began = time.monotonic()
         back = began + seconds
-        last = self._last_wait
+        last = self._wait_deadline
         try:
             while time.monotonic() < min(back, last):
-                self._proceed()
+                self._check_stop()
                 time.sleep(_TICK)
         finally:
             self._state.away += time.monotonic() - began
         if back > last:
             return False
-        self._enter("Starting", "Preparing the simulated hosts for training")
+        self._record.enter("Starting", "Preparing the simulated hosts for training")
         return True
-
-    def _fail(self) -> Ending:
-        """A host has failed. Hear the others first: the one that ended first need not be the one that failed first."""
-        wait_until(self._hosts, _REPORT_WAIT, reported=True)
-        wait_until([host for host in self._hosts if host.has_reported], _REPORT_WAIT)
-        failed = [host for host in self._hosts if host.has_ended and host.code != 0]
-        for host in failed:
-            host.read_to_end()
-        reason = outcome.failure_reason(failed)
-        for host in self._hosts:
-            host.terminate()
-        wait_until(self._hosts, _FAILURE_GRACE)
-        self._kill()
-        return outcome.failed(reason)
 
     def _stop(self, ending: Ending, message: str) -> Ending:
         self._state.status = "Stopping"
-        self._enter("Stopping", message)
+        self._record.enter("Stopping", message)
         self._terminate(self._grace)
-        self._kill()
+        self._hosts.kill()
         return ending
 
     def _terminate(self, grace: Callable[[], float]) -> None:
-        """SIGTERM to every host, and `grace` seconds for them to end."""
-        self._striker.let_go()
-        for host in self._hosts:
-            host.terminate()
-        began = time.monotonic()
-        while time.monotonic() < began + grace() and not all(host.has_ended for host in self._hosts):
-            time.sleep(_TICK)
+        self._injector.resume_worker()
+        self._hosts.terminate(grace)
 
     def _grace(self) -> float:
-        """Seconds; who asked for the stop, or asks again, may give less than the platform does."""
-        asked = read_json(self._folder.stop) or {}
-        return float(asked.get("grace", GRACE))
-
-    def _kill(self) -> None:
-        for host in self._hosts:
-            host.kill()
+        """Seconds from SIGTERM to SIGKILL. A stop request, or a later one, may set fewer than the platform's."""
+        stop = read_json(self._folder.stop) or {}
+        return float(stop.get("grace", GRACE))
 
     def _deliver(self, artifacts: Artifacts, ending: Ending) -> Ending:
-        """Upload what the job leaves; what cannot be uploaded is kept in the job's folder."""
-        self._kill()
-        with suppress(OSError):  # on a full disk, for which the upload waits
-            self._enter("Uploading", "Uploading generated training model")
+        """Upload the job's results. Results that cannot be uploaded stay in the job's folder."""
+        self._hosts.kill()
+        with suppress(OSError):  # the disk is full: the upload waits for space
+            self._record.enter("Uploading", "Uploading generated training model")
         try:
             if ending.failure is None:
-                results.upload(lambda: self._upload(artifacts, ending), self._folder, self._explain)
+                results.upload(lambda: self._upload(artifacts, ending), self._folder, self._record.explain)
             else:
                 self._upload(artifacts, ending)
         except (BucketError, OSError) as error:
-            _note_exception()
+            _log_exception()
             if ending.failure is not None:
-                return ending  # why the job failed matters more than that its output could not be kept
-            results.keep(self._folder, self._request)
-            return outcome.failed(f"{self._reason(error)}{results.note(self._folder)}")
+                return ending  # why the job failed matters more than the failed upload of its output
+            results.preserve(self._folder, self._request)
+            return outcome.failed(f"{self._reason(error)}{results.location(self._folder)}")
         return ending
 
     def _upload(self, artifacts: Artifacts, ending: Ending) -> None:
@@ -408,24 +320,25 @@ class Supervisor:
         artifacts.upload_output(self._trees)
 
     def _reason(self, error: BucketError | OSError) -> str:
-        """A failure reason."""
+        """The FailureReason for an error of the object store or of this machine."""
         if results.is_disk_full(error):
             return f"InternalServerError: {full(self._folder.state_folder.root)}"
         if isinstance(error, BucketError):
             return f"ClientError: {error.reason}" if error.code else f"InternalServerError: {error}"
-        return f"InternalServerError: this machine could not go on with the job: {error}"
+        return f"InternalServerError: this machine cannot run the job: {error}"
 
     def _clean_up(self) -> None:
-        self._kill()
+        self._hosts.kill()
         if self._checkpoints is not None:
             self._checkpoints.abandon()
-        self._striker.close()
+        self._injector.close()
         remove_tree(self._folder.hosts)
         self._resources.close()
+        self._exit_stack.close()
 
 
-def _note_exception() -> None:
-    """The exception being handled, into the supervisor's log, unless the disk is what failed."""
+def _log_exception() -> None:
+    """Write the exception being handled to the supervisor's log, unless the disk is what failed."""
     with suppress(OSError):
         traceback.print_exc()
 
@@ -440,4 +353,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    processes.leave(main())
+    processes.exit_fast(main())

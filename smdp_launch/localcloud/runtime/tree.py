@@ -17,14 +17,14 @@ _FOLDERS = ("input/config", "input/data", "model", "output/data", "code")
 
 @dataclass(frozen=True)
 class HostTree:
-    """The folders of host `name`: `ml` is its /opt/ml, `tmp` its /tmp, `opt` room for a private /opt."""
+    """The folders of host `name`: `ml` is its /opt/ml, `tmp` its /tmp, `opt` an empty folder for a private /opt."""
 
     name: str
     root: Path
 
     @property
     def number(self) -> int:
-        """Of the host, counted from 1."""
+        """The host's number, counted from 1."""
         return host_number(self.name)
 
     @property
@@ -41,7 +41,7 @@ class HostTree:
 
     @property
     def layer(self) -> Path:
-        """What a container of this host writes over its image."""
+        """The files that a container of this host writes over its image."""
         return self.root / "layer"
 
     @property
@@ -49,12 +49,12 @@ class HostTree:
         return self.root / "hosts"
 
     @property
-    def order(self) -> Path:
-        """What `host` is told to do; holds the server's credentials."""
-        return self.root / "order.json"
+    def spec(self) -> Path:
+        """The `HostSpec`, which contains the server's credentials."""
+        return self.root / "spec.json"
 
     def at(self, path: PurePosixPath) -> Path:
-        """Where a path below /opt/ml lies on this machine."""
+        """The path on this machine of a path below the host's /opt/ml."""
         return self.ml / path.relative_to(ML)
 
     def channel(self, name: str) -> Path:
@@ -62,7 +62,7 @@ class HostTree:
 
 
 def host_names(count: int) -> list[str]:
-    """algo-1 to algo-COUNT, sorted as text, which is how the platform lists them (algo-10 before algo-2)."""
+    """algo-1 to algo-COUNT, sorted as text as the platform sorts them (algo-10 before algo-2)."""
     return sorted(f"algo-{number}" for number in range(1, count + 1))
 
 
@@ -71,10 +71,12 @@ def host_number(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-def plant(tree: HostTree, request: Mapping[str, Any], addresses: Mapping[str, str], interface: str) -> None:
-    """Make the folders and the configuration files.
+def create_tree(tree: HostTree, request: Mapping[str, Any], addresses: Mapping[str, str], interface: str) -> None:
+    """Create the folders and the configuration files.
 
-    `addresses` are those of all hosts by name, in the platform's order; `interface` is where each has its own.
+    Args:
+        addresses: of all hosts by name, in the platform's order.
+        interface: the network interface that has the host's address.
     """
     hosts = list(addresses)
     for folder in _FOLDERS:
@@ -116,7 +118,7 @@ def _resources(name: str, instance_type: str, hosts: Sequence[str], interface: s
 
 
 def _channel(channel: Mapping[str, Any], default_mode: str) -> dict[str, str]:
-    source = channel["DataSource"].get("S3DataSource", {})  # a file system is told of as one that all hosts have whole
+    source = channel["DataSource"].get("S3DataSource", {})  # every host has all of a file system: FullyReplicated
     described = {
         "TrainingInputMode": channel.get("InputMode", default_mode),
         "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from smdp_launch.disk import is_full
 from smdp_launch.localcloud.environment import isolate
-from smdp_launch.localcloud.processes import leave
+from smdp_launch.localcloud.processes import exit_fast
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="smdp_launch.localcloud.server")
     parser.add_argument("--state", type=Path, required=True, help="folder that holds objects, jobs and logs")
     arguments = parser.parse_args()
-    gc.set_threshold(50_000)  # imports make many objects that stay
+    gc.set_threshold(50_000)  # imports create many objects that are never freed
     isolate()  # before the server's imports: moto reads its settings from the environment when imported
     from smdp_launch.localcloud.client.connect import DISK_FULL
     from smdp_launch.localcloud.layout import StateFolder
@@ -26,8 +26,8 @@ def main() -> int:
     except OSError as error:
         if not is_full(error):
             raise
-        return DISK_FULL  # the log could not take a reason
+        return DISK_FULL  # the log has no space for a reason
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_fast(main())

@@ -1,11 +1,11 @@
-"""The server's connections: one thread reads requests, and a fixed number of others answer those that have arrived.
+"""The server's connections: one thread reads requests, and a fixed number of other threads answer complete ones.
 
-A client that sends half a request therefore takes a place among the connections, not a thread. Places are bounded too:
-when all are taken, the connection that has waited longest is closed, so that a new one always has one. Once answered, a
-connection is read until the client closes it: an answer would be lost if bytes that nobody read were still there.
+A client that sends half a request therefore occupies a connection, not a thread. The number of connections is limited
+too: at the limit, the connection that has waited longest is closed for each new one. An answered connection is read
+until the client closes it: closing a socket with unread bytes would discard the answer.
 
-Only the reading thread touches the selector and the places. A connection belongs to it, or to the thread that answers,
-and changes hands through a queue.
+Only the reading thread uses the selector and the list of connections. A connection belongs either to it or to the
+thread that answers, and passes from one to the other through a queue.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 _THREADS = 32
-_PLACES = 2048
-_WAITS = 30.0  # seconds for a request to arrive, and for a client to close an answered connection
-_LONGEST = 64 * 1024  # bytes of a head, and of a head with its body to wait for; longer bodies are read by who answers
-_AT_ONCE = 64  # connections that are taken before others are read
+_MOST_CONNECTIONS = 2048
+_TIMEOUT = 30.0  # seconds for a request to arrive, and for a client to close an answered connection
+#: Bytes of a head, and of a head with the body that the reading thread waits for. The answering thread reads longer
+#: bodies.
+_LONGEST = 64 * 1024
+_ACCEPT_BATCH = 64  # connections that are accepted before others are read
 _READ = 64 * 1024
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LENGTH = re.compile(rb"^content-length:[ \t]*(\d{1,9})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
@@ -39,8 +41,8 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\
 
 @dataclass(eq=False)
 class Connection:
-    """`received` is what the reading thread has of the request; `whole` is how many bytes it waits for, once it has the
-    head."""
+    """`received`: the part of the request that has been read. `whole`: the bytes to wait for, once the head is
+    complete."""
 
     socket: socket.socket
     address: tuple[str, int]
@@ -51,7 +53,7 @@ class Connection:
 
 
 class Incoming(io.RawIOBase):
-    """A request as the thread that answers reads it: what has arrived, then what the socket still brings."""
+    """The request for the answering thread: the bytes already received, then those that the socket still receives."""
 
     def __init__(self, connection: Connection) -> None:
         self._received = memoryview(bytes(connection.received))
@@ -62,7 +64,7 @@ class Incoming(io.RawIOBase):
         return True
 
     def end(self) -> None:
-        """Read no more: the answer is known."""
+        """Read no more of the request: the answer is known."""
         self._is_over = True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
@@ -77,12 +79,12 @@ class Incoming(io.RawIOBase):
 
 
 class Connections:
-    """Those of one listening socket; `answer` is called by the answering threads, with a blocking socket."""
+    """The connections of one listening socket. The answering threads call `answer`, with a blocking socket."""
 
     def __init__(self, listener: socket.socket, answer: Callable[[Connection], None]) -> None:
         self._listener = listener
         self._answer = answer
-        self._places = min(_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._limit = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._reading: dict[Connection, None] = {}  # in the order of their deadlines
         self._being_answered = 0
         self._arrived: queue.SimpleQueue[Connection] = queue.SimpleQueue()
@@ -96,7 +98,7 @@ class Connections:
         self._selector.register(self._woken, selectors.EVENT_READ, self._take_back)
 
     def run(self) -> None:
-        """Serve until `end`; this is the reading thread."""
+        """Serve until `end`. The calling thread is the reading thread."""
         for _ in range(_THREADS):
             threading.Thread(target=self._answer_all, daemon=True).start()
         while not self._is_ending:
@@ -106,26 +108,26 @@ class Connections:
         self._listener.close()
 
     def end(self) -> None:
-        """Called by any thread. Answers under way end with the process."""
+        """Stop `run`; any thread may call it. Unfinished answers end with the process."""
         self._is_ending = True
         self._wake()
 
     def _accept(self) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(_ACCEPT_BATCH):
             try:
                 client, address = self._listener.accept()
             except BlockingIOError:
                 return
-            except OSError:  # no descriptor is left, or the client has gone
+            except OSError:  # no descriptor is free, or the client has closed the connection
                 self._close_oldest()
                 return
             self._read(Connection(client, address, 0.0))
-            while len(self._reading) + self._being_answered > self._places:
+            while len(self._reading) + self._being_answered > self._limit:
                 self._close_oldest()
 
     def _read(self, connection: Connection) -> None:
         connection.socket.setblocking(False)
-        connection.deadline = time.monotonic() + _WAITS
+        connection.deadline = time.monotonic() + _TIMEOUT
         self._reading[connection] = None
         self._selector.register(connection.socket, selectors.EVENT_READ, lambda: self._receive(connection))
 
@@ -172,7 +174,7 @@ class Connections:
             self._wake()
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # enough to wake it are under way
+        with suppress(BlockingIOError):  # the socket is full of unread wake-ups already
             self._waker.send(b"\0")
 
     def _take_back(self) -> None:
@@ -187,7 +189,7 @@ class Connections:
         connection.received.clear()
         try:
             connection.socket.shutdown(socket.SHUT_WR)
-        except OSError:  # the client has gone
+        except OSError:  # the client has closed the connection
             connection.socket.close()
             return
         self._read(connection)
@@ -215,8 +217,11 @@ class Connections:
 
 
 def _whole(received: bytearray, new: int) -> int | None:
-    """The bytes of the head, and of the body if it is small and not held back until it is asked for; None before the
-    head is there. Its end is looked for in the `new` bytes."""
+    """The bytes of the head plus those of a small body; None while the head is incomplete.
+
+    A body counts only where the client sends it without waiting for `100 Continue`. The head's end is searched in the
+    last `new` bytes.
+    """
     found = _HEAD_END.search(received, max(0, len(received) - new - 2))
     if found is None:
         return None

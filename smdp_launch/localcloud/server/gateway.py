@@ -1,4 +1,4 @@
-"""The one door: every request is checked, its body received, and then handed to the service it is signed for."""
+"""Check every request, receive its body, and pass it to the service for which it is signed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JsonAction = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class ObjectService(Interface):
-    """The S3 side: gets a verified request and its whole body, and answers as a WSGI application."""
+    """The S3 service: takes a verified request with its whole body, and answers as a WSGI application."""
 
     def __call__(self, environ: Environ, body: Body, start_response: StartResponse) -> Iterable[bytes]: ...
 
@@ -41,7 +41,7 @@ class Gateway:
         refusals: Refusals,
         spool: Path,
     ) -> None:
-        self.authority = ""  # ADDRESS:PORT, known once the socket is bound
+        self.authority = ""  # ADDRESS:PORT, set once the socket is bound
         self._credentials = credentials
         self._actions = actions
         self._objects = objects
@@ -62,18 +62,18 @@ class Gateway:
             return _refuse(head, self._failure(environ, head, error), request, start)
 
     def _failure(self, environ: Environ, head: signatures.Head, error: Exception) -> ServiceError:
-        """The answer to a request that failed through no fault of its own."""
+        """The answer to a request that failed because of an error in the server."""
         if is_full(error):
             return disk_full(self._spool.parent)
-        with suppress(OSError):  # the log may be what cannot be written
+        with suppress(OSError):  # writing the log may have failed in the first place
             environ["wsgi.errors"].write(f"{head.method} {head.path}\n{traceback.format_exc()}")
         return ServiceError("InternalFailure", "The local cloud failed; the reason is in its server.log.", 500)
 
     def _serve(self, environ: Environ, head: signatures.Head, start_response: StartResponse) -> Iterable[bytes]:
         signatures.check_origin(head, self.authority)
-        if proof.is_asked_for(head):
+        if proof.is_requested(head):
             return _answer(start_response, 200, Reply("text/plain", proof.answer(head, self._credentials)))
-        if role_credentials.is_asked_for(head):
+        if role_credentials.is_requested(head):
             return _answer(start_response, 200, role_credentials.answer(head, self._credentials, self._refusals))
         form = presigned if presigned.is_presigned(head) else signatures
         claim = form.read_claim(head, self._credentials, datetime.now(timezone.utc))
@@ -110,19 +110,19 @@ class Gateway:
         if head.values("transfer-encoding") or bodies.content_length(head):
             environ[wsgi.CONTINUE]()
         body = bodies.receive(head, environ[wsgi.INPUT], declared, chain, self._spool)
-        bodies.settle(environ, body, declared)
+        bodies.describe_whole(environ, body, declared)
         environ[wsgi.HOLDER] = claim.holder
         return self._objects(environ, body, start_response)
 
     def _run_action(
         self, service: str, head: signatures.Head, data: bytes, start_response: StartResponse
     ) -> Iterable[bytes]:
-        spoken = protocol(service, head)
-        name, parameters = spoken.read(head, data)
+        form = protocol(service, head)
+        name, parameters = form.read(head, data)
         action = self._actions[service].get(name)
         if action is None:
             raise unknown(service, name)
-        return _answer(start_response, 200, spoken.answer(name, action(parameters)))
+        return _answer(start_response, 200, form.answer(name, action(parameters)))
 
 
 def _receive(environ: Environ, length: int) -> bytes:
@@ -141,7 +141,7 @@ def _answer(start_response: StartResponse, status: int, reply: Reply) -> Iterabl
 
 
 def _with_request(start_response: StartResponse, head: signatures.Head, request: str) -> StartResponse:
-    """Answers carry the request's identifier, in the headers of S3 or in those of other services."""
+    """Add the request's identifier to the answer, in the headers of S3 or in those of the other services."""
     names = ("x-amz-request-id", "x-amz-id-2") if _is_for_objects(head) else ("x-amzn-RequestId",)
 
     def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
@@ -152,7 +152,7 @@ def _with_request(start_response: StartResponse, head: signatures.Head, request:
 
 
 def _is_for_objects(head: signatures.Head) -> bool:
-    """Also of a request whose signature does not say so, for its refusal: other services have a target or one path."""
+    """Whether the request is for S3; also guessed where the signature names no service, for the form of the refusal."""
     service = signatures.named_service(head)
     if service or head.path.startswith("/_"):
         return service == "s3"

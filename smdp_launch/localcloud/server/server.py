@@ -1,4 +1,4 @@
-"""The server process: one port on loopback, alive as long as somebody needs it."""
+"""The server process: one port on loopback, which runs as long as a client or a job needs it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from smdp_launch.localcloud.services.training.job_store import JobStore
 from smdp_launch.signal_flag import SignalFlag
 
 ADDRESS = "127.0.0.1"
-_TICK = 0.1  # seconds between looks at jobs and clients
-_LOCK_WAIT = 5.0  # seconds for whoever only tests the lock to let go of it
-_SILENCE = 30.0  # seconds without a byte of a large body, or without room for the answer, until a connection is closed
+_TICK = 0.1  # seconds between checks of the jobs and clients
+_LOCK_WAIT = 5.0  # seconds for processes that only test the lock to release it
+_IDLE_TIMEOUT = 30.0  # seconds in which a connection receives no byte of a large body, or sends none of the answer
 
 
 class RequestHandler(MotoRequestHandler):
-    """Hands on the request exactly as it came, which is what was signed, and waits for no client for long."""
+    """Passes on the request exactly as received, which is what the client signed. Closes idle connections."""
 
-    timeout = _SILENCE
+    timeout = _IDLE_TIMEOUT
     protocol_version = "HTTP/1.1"
 
     def setup(self) -> None:
@@ -54,18 +54,18 @@ class RequestHandler(MotoRequestHandler):
         self.rfile = io.BufferedReader(self._incoming)
 
     def send_response(self, code: int, message: str | None = None) -> None:
-        self._incoming.end()  # what a client sends of a refused body is read by `Connections`, which waits for nobody
+        self._incoming.end()  # `Connections` reads the rest of a refused body, without occupying a thread
         super().send_response(code, message)
 
     def handle_expect_100(self) -> bool:
-        """Leave it to the gateway: a refused request must not be asked for its body."""
+        """Leave `100 Continue` to the gateway: a refused request must not send its body."""
         return True
 
     def make_environ(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().make_environ()
         environ[wsgi.HEADERS] = list(self._received)
         environ[wsgi.TARGET] = self.path
-        environ[wsgi.INPUT] = self.rfile  # that of WSGI is read by werkzeug, without bounds, if it is chunked
+        environ[wsgi.INPUT] = self.rfile  # `wsgi.input` is werkzeug's, which reads chunked bodies without a limit
         environ[wsgi.CONTINUE] = self._continue
         return environ
 
@@ -80,11 +80,11 @@ class RequestHandler(MotoRequestHandler):
             self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Requests are not logged: keys and job names are nobody's business, and polling would fill the disk."""
+        """Log nothing: keys and job names are private, and polling clients would fill the disk."""
 
 
 class Server(BaseWSGIServer):
-    """Its threads are those of `Connections`, not one for each request."""
+    """Uses the threads of `Connections`, not one thread for each request."""
 
     multithread = True
     request_queue_size = 1024
@@ -104,7 +104,7 @@ class Server(BaseWSGIServer):
 
 
 def serve(state: StateFolder) -> int:
-    """Run until nobody needs the server, or until SIGTERM; the exit status."""
+    """Run until no client and no job needs the server, or until SIGTERM; the exit status."""
     ended = SignalFlag()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     state.prepare()
@@ -114,7 +114,7 @@ def serve(state: StateFolder) -> int:
         return 75
     previous = read_json(state.server_file)
     state.server_file.unlink(missing_ok=True)
-    _settle(state)
+    _prepare_process(state)
     credentials = _credentials(previous)
     jobs = JobStore(state, credentials)
     registry = Registry(state.registry)
@@ -139,36 +139,36 @@ def serve(state: StateFolder) -> int:
     )
     _watch(state, jobs, registry, ended)
     registry.close()
-    if not jobs.active():  # else the next server goes on with address and keys, which the jobs know
+    if not jobs.active():  # otherwise the next server reuses address and keys, which the running jobs have
         state.server_file.unlink(missing_ok=True)
     server.shutdown()
     return 0
 
 
 def _watch(state: StateFolder, jobs: JobStore, registry: Registry, ended: SignalFlag) -> None:
-    """Look after the jobs and the registry until nobody needs the server.
+    """Finalize jobs and start the registry on request, until no process needs the server.
 
-    That is when no job runs, it is not announced and no client holds the clients' lock. Returns holding that lock:
-    a client that comes now waits for the end of this server and starts another.
+    That is when no job runs, the server is not announced and no client holds the clients' lock. Returns with that lock
+    held: a new client then waits for the exit of this server and starts another.
     """
     while not ended.wait(_TICK):
         jobs.reap()
-        registry.look()
+        registry.start_if_requested()
         if not jobs.active() and not state.is_announced and _is_last(state):
             return
 
 
 def _is_last(state: StateFolder) -> bool:
     clients = Lock(state.clients_lock)
-    # Whoever announces the server holds the lock meanwhile, so there is no announcement to miss once it is ours.
+    # `up` announces the server while it holds this lock, so no announcement is missed once this process has the lock.
     if clients.take() and not state.is_announced:
         return True
     clients.release()
     return False
 
 
-def _settle(state: StateFolder) -> None:
-    """Temporary files into the state directory, and room for as many of them as the system allows."""
+def _prepare_process(state: StateFolder) -> None:
+    """Put temporary files into the state folder, and allow as many open files as the system does."""
     for leftover in state.spool.iterdir():
         leftover.unlink()
     tempfile.tempdir = str(state.spool)
@@ -177,7 +177,7 @@ def _settle(state: StateFolder) -> None:
 
 
 def _credentials(previous: Any) -> Credentials:
-    """Those of a server that was killed, so that its running jobs can go on talking to us; else new ones."""
+    """The credentials of a killed server, which its running jobs still use; otherwise new ones."""
     if previous:
         return Credentials(previous["access_key"], previous["secret_key"])
     return Credentials("LOCAL" + secrets.token_hex(8).upper(), secrets.token_urlsafe(30))

@@ -1,4 +1,4 @@
-"""All services but S3, by the names that their requests are signed with."""
+"""All services except S3, by the names with which their requests are signed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from smdp_launch.localcloud.services.registry import Registry
 from smdp_launch.localcloud.services.training.calls import TrainingService
 from smdp_launch.localcloud.services.training.job_store import JobStore
 
-#: How actions of a service are named in policies, where that is not its name here.
+#: The names of services in policies, where they differ from the names in signatures.
 _PREFIXES = {"monitoring": "cloudwatch"}
 _DENIALS = {"ec2": ("UnauthorizedOperation", 403), "sts": ("AccessDenied", 403), "iam": ("AccessDenied", 403)}
 
@@ -48,14 +48,14 @@ def services(
 
 
 def _permitted(principals: Principals, service: str, name: str, call: Action) -> Action:
-    """The call, unless the account's file denies it to its principal."""
+    """The call with a check first: it raises ServiceError where `account.yaml` denies the action to the principal."""
     action = f"{_PREFIXES.get(service, service)}:{name}"
 
-    def asked(parameters: Parameters) -> Mapping[str, Any]:
-        found = principals.of(caller.holder())
-        if matches(action, found.denied):
+    def permitted(parameters: Parameters) -> Mapping[str, Any]:
+        principal = principals.of(caller.holder())
+        if matches(action, principal.denied):
             code, status = _DENIALS.get(service, ("AccessDeniedException", 400))
-            raise ServiceError(code, f"User: {found.arn} is not authorized to perform: {action}", status)
+            raise ServiceError(code, f"User: {principal.arn} is not authorized to perform: {action}", status)
         return call(parameters)
 
-    return asked
+    return permitted

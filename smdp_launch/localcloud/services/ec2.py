@@ -27,19 +27,19 @@ class NetworkService:
 
     def DescribeSubnets(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         account = self._account.read()
-        found = _chosen(account.subnets, request.get("SubnetIds"), "InvalidSubnetID.NotFound", "subnet ID")
+        found = _selected(account.subnets, request.get("SubnetIds"), "InvalidSubnetID.NotFound", "subnet ID")
         return {"Subnets": [_subnet(account, *one) for one in found]}
 
     def DescribeSecurityGroups(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         account = self._account.read()
-        found = _chosen(account.security_groups, request.get("GroupIds"), "InvalidGroup.NotFound", "security group")
+        found = _selected(account.security_groups, request.get("GroupIds"), "InvalidGroup.NotFound", "security group")
         return {"SecurityGroups": [_group(account, *one) for one in found]}
 
     def DescribeNetworkInterfaces(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         account = self._account.read()
         known = {interface_of(name): one for name, one in account.fsx.items()}
-        wanted = request.get("NetworkInterfaceIds")
-        found = _chosen(known, wanted, "InvalidNetworkInterfaceID.NotFound", "networkInterface ID")
+        ids = request.get("NetworkInterfaceIds")
+        found = _selected(known, ids, "InvalidNetworkInterfaceID.NotFound", "networkInterface ID")
         return {"NetworkInterfaces": [_interface(*one) for one in found]}
 
     def DescribeRouteTables(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
@@ -59,8 +59,9 @@ class NetworkService:
         return {"VpcEndpoints": [_endpoint(account, one) for one in vpcs if _passes(filters, "vpc-id", one)]}
 
 
-def _chosen(known: Mapping[str, Any], wanted: Iterable[str] | None, code: str, kind: str) -> list[tuple[str, Any]]:
-    names = list(wanted or known)
+def _selected(known: Mapping[str, Any], ids: Iterable[str] | None, code: str, kind: str) -> list[tuple[str, Any]]:
+    """The resources with these ids, or all without ids. Raises ServiceError for an unknown id."""
+    names = list(ids or known)
     missing = [name for name in names if name not in known]
     if missing:
         raise ServiceError(code, f"The {kind} '{missing[0]}' does not exist")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smdp_launch.localcloud.account import Account, AccountFile, Efs, Fsx
+from smdp_launch.localcloud.account import CREATED, Account, AccountFile, Efs, Fsx
 from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
-
-_CREATED = 1_700_000_000.0  # seconds; the file systems of the account's file have no date of their own
 
 
 class LustreService:
@@ -65,7 +63,7 @@ def _lustre(account: Account, name: str, one: Fsx) -> dict[str, Any]:
         "FileSystemType": "LUSTRE",
         "Lifecycle": "AVAILABLE",
         "OwnerId": ACCOUNT,
-        "CreationTime": _CREATED,
+        "CreationTime": CREATED,
         "SubnetIds": list(one.subnets),
         "NetworkInterfaceIds": [interface_of(name)],
         "ResourceARN": f"arn:aws:fsx:{REGION}:{ACCOUNT}:file-system/{name}",
@@ -90,7 +88,7 @@ def _nfs(account: Account, name: str, one: Efs) -> dict[str, Any]:
         "FileSystemId": name,
         "OwnerId": ACCOUNT,
         "CreationToken": name,
-        "CreationTime": _CREATED,
+        "CreationTime": CREATED,
         "LifeCycleState": "available",
         "NumberOfMountTargets": len(one.targets),
         "SizeInBytes": {"Value": 0},

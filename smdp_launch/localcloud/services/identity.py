@@ -1,4 +1,4 @@
-"""The STS and IAM calls: who calls, keys for roles, and what a role is and may do."""
+"""The STS and IAM calls: the caller's identity, keys for roles, and the descriptions and permissions of roles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from smdp_launch.localcloud.account import AccountFile, Role, matches
+from smdp_launch.localcloud.account import CREATED, AccountFile, Role, matches
 from smdp_launch.localcloud.arns import role_arn, role_name
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
@@ -18,7 +18,6 @@ from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
 from smdp_launch.localcloud.protocol.sessions import Session
 from smdp_launch.localcloud.protocol.signatures import Credentials
 
-_CREATED = 1_700_000_000.0  # seconds; the roles of the file have no date of their own
 _PAGE = 100  # roles, as the service
 _HOUR, _HALF_DAY = 3600, 43200  # seconds; the service's defaults of AssumeRole and GetSessionToken
 
@@ -33,18 +32,17 @@ class TokenService:
         return checked("sts", self.GetCallerIdentity, self.AssumeRole, self.GetSessionToken)
 
     def GetCallerIdentity(self, _: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
-        found = self._principals.of(caller.holder())
-        return {"UserId": found.user_id, "Account": ACCOUNT, "Arn": found.arn}
+        principal = self._principals.of(caller.holder())
+        return {"UserId": principal.user_id, "Account": ACCOUNT, "Arn": principal.arn}
 
     def AssumeRole(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
-        """For any caller of the account: the file's `trusts` names services alone."""
+        """Every caller except a job may assume every role, although `trusts` in `account.yaml` names only services."""
         account, arn, name = self._account.read(), request["RoleArn"], request["RoleSessionName"]
         role, holder = role_name(arn), caller.holder()
         known = known_role(account, role) if arn.split(":")[4] == ACCOUNT else None
-        # The role of a job trusts services alone, and so does every other role of the file.
         if holder.kind == "role" or known is None:
-            who = self._principals.of(holder).arn
-            message = f"User: {who} is not authorized to perform: sts:AssumeRole on resource: {arn}"
+            principal = self._principals.of(holder).arn
+            message = f"User: {principal} is not authorized to perform: sts:AssumeRole on resource: {arn}"
             raise ServiceError("AccessDenied", message, 403)
         session = Session(role, name, int(time.time()) + request.get("DurationSeconds", _HOUR))
         user = assumed(role, name, known)
@@ -54,7 +52,7 @@ class TokenService:
         }
 
     def GetSessionToken(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
-        if caller.holder().kind != "person":
+        if caller.holder().kind != "user":
             raise ServiceError("AccessDenied", "Cannot call GetSessionToken with session credentials", 403)
         session = Session("", "", int(time.time()) + request.get("DurationSeconds", _HALF_DAY))
         return {"Credentials": sessions.issue(self._credentials, session)}
@@ -75,7 +73,7 @@ class RoleService:
         return {"Role": _described(name, role)}
 
     def ListRoles(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
-        """None where the file lists none: then every name is a role."""
+        """An empty list where `account.yaml` lists no roles: then every name is a role."""
         roles = self._account.read().roles or {}
         last, size = request.get("Marker", ""), request.get("MaxItems", _PAGE)
         names = sorted(name for name in roles if name > last and request.get("PathPrefix", "/") == "/")
@@ -100,7 +98,7 @@ class RoleService:
 
 
 def _evaluated(action: str, resource: str, decision: str) -> Mapping[str, Any]:
-    """The decision comes again with the resource, where IAM also names the context keys that it missed."""
+    """As IAM answers, the decision is repeated in ResourceSpecificResults."""
     of_resource = {"EvalResourceName": resource, "EvalResourceDecision": decision, "MissingContextValues": []}
     return {
         "EvalActionName": action,
@@ -119,6 +117,6 @@ def _described(name: str, role: Role) -> dict[str, Any]:
         "RoleName": name,
         "RoleId": ROLE_ID,
         "Arn": role_arn(name),
-        "CreateDate": _CREATED,
+        "CreateDate": CREATED,
         "AssumeRolePolicyDocument": quote(json.dumps(policy)),
     }

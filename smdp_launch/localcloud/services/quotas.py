@@ -1,4 +1,4 @@
-"""Service Quotas: how many instances of each type the account's training jobs may have at once."""
+"""Service Quotas: the number of instances of each type that the account's training jobs may have at once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.protocol.caller import region
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
+from smdp_launch.localcloud.services.paging import numbered_page
 
 _SERVICE = "sagemaker"
 _PAGE = 100  # as the service
@@ -39,40 +40,36 @@ class QuotaService:
 
     def ListServiceQuotas(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         _require_service(request)
-        token = request.get("NextToken", "0")
-        if not (token.isascii() and token.isdecimal()):
-            raise ServiceError("InvalidPaginationTokenException", "Invalid NextToken.")
-        quotas, start = _quotas(self._account.read()), int(token)
-        end = start + int(request.get("MaxResults", _PAGE))
-        answer: dict[str, Any] = {"Quotas": quotas[start:end]}
-        return {**answer, "NextToken": str(end)} if end < len(quotas) else answer
+        invalid = ServiceError("InvalidPaginationTokenException", "Invalid NextToken.")
+        page, following = numbered_page(_quotas(self._account.read()), request, _PAGE, invalid)
+        return {"Quotas": page, **following}
 
 
 def name(instance_type: str, *, spot: bool = False) -> str:
     return f"{instance_type} for {'spot ' if spot else ''}training job usage"
 
 
-def refusal(instance_type: str, *, room: int, used: int, wanted: int, spot: bool) -> ServiceError:
-    """As the service words it."""
+def refusal(instance_type: str, *, quota: int, used: int, requested: int, spot: bool) -> ServiceError:
+    """The error, with the service's message, for a job that needs more instances than the account may have."""
     return ServiceError(
         "ResourceLimitExceeded",
-        f"The account-level service limit '{name(instance_type, spot=spot)}' is {room} Instances, with current "
-        f"utilization of {used} Instances and a request delta of {wanted} Instances. {_INCREASE}",
+        f"The account-level service limit '{name(instance_type, spot=spot)}' is {quota} Instances, with current "
+        f"utilization of {used} Instances and a request delta of {requested} Instances. {_INCREASE}",
     )
 
 
-def too_long(wanted: int, limit: int) -> ServiceError:
-    """For a job whose maximum runtime, in seconds, is above the account's quota."""
+def too_long(requested: int, limit: int) -> ServiceError:
+    """The error for a job whose maximum runtime, in seconds, is above the account's quota."""
     return ServiceError(
         "ResourceLimitExceeded",
         f"The account-level service limit '{_LONGEST_RUN}' is {limit} Seconds, with current utilization of 0 Seconds "
-        f"and a request delta of {wanted} Seconds. {_INCREASE}",
+        f"and a request delta of {requested} Seconds. {_INCREASE}",
     )
 
 
 def _require_service(request: Parameters) -> None:
     if request["ServiceCode"] != _SERVICE:
-        raise ServiceError("NoSuchResourceException", "The local cloud has the quotas of sagemaker alone.")
+        raise ServiceError("NoSuchResourceException", "The local cloud has only the quotas of sagemaker.")
 
 
 def _quotas(account: Account) -> list[dict[str, Any]]:
@@ -82,18 +79,18 @@ def _quotas(account: Account) -> list[dict[str, Any]]:
 
 
 def _of_instances(account: Account, instance_type: str, spot: bool) -> dict[str, Any]:
-    told = name(instance_type, spot=spot)
-    code = f"L-{hashlib.sha256(told.encode()).hexdigest()[:8].upper()}"
-    return _quota(told, code, account.room(instance_type), "None")
+    quota = name(instance_type, spot=spot)
+    code = f"L-{hashlib.sha256(quota.encode()).hexdigest()[:8].upper()}"
+    return _quota(quota, code, account.quota_of(instance_type), "None")
 
 
-def _quota(told: str, code: str, value: int, unit: str) -> dict[str, Any]:
+def _quota(quota: str, code: str, value: int, unit: str) -> dict[str, Any]:
     return {
         "ServiceCode": _SERVICE,
         "ServiceName": "Amazon SageMaker",
         "QuotaArn": f"arn:aws:servicequotas:{region()}:{ACCOUNT}:{_SERVICE}/{code}",
         "QuotaCode": code,
-        "QuotaName": told,
+        "QuotaName": quota,
         "Value": float(value),
         "Unit": unit,
         "Adjustable": True,

@@ -1,11 +1,12 @@
-"""The image registry of a local cloud: Debian's `docker-registry`, on a port of its own, started when first asked for.
+"""The image registry of a local cloud: Debian's `docker-registry`, on a port of its own, started on first use.
 
-It runs as a child of the server's main thread, with whose end the kernel ends it; images stay on disk. Nobody gets in
-without the password that the server drew, which the calls of ECR hand out.
+It is a child of the server's main thread: when that ends, the kernel kills it. Images stay on disk. Every request needs
+the random password of the server, which clients get from the calls of ECR.
 """
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import ctypes.util
 import json
@@ -19,6 +20,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.isolation import namespaces
@@ -28,34 +30,47 @@ USER = "AWS"  # the user name of every ECR login
 PROGRAM = "docker-registry"
 _ADDRESS = "127.0.0.1"
 _START = 10.0  # seconds for the registry to answer
-_TRIES = 5  # ports, should somebody else be given the one that was free
+_TRIES = 5  # ports: another process may take a free one first
+_MANIFESTS = "application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json"
 
 
 @dataclass
 class Registry:
-    """`look` is called by the server's main thread, again and again; `require` by whoever serves a request."""
+    """The server's main thread calls `start_if_requested` periodically; the threads of requests call the rest."""
 
     folder: Path
     password: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     host: str = ""
-    _wanted: threading.Event = field(default_factory=threading.Event)
-    _settled: threading.Event = field(default_factory=threading.Event)
+    _requested: threading.Event = field(default_factory=threading.Event)
+    _tried: threading.Event = field(default_factory=threading.Event)
     _process: subprocess.Popen[bytes] | None = None
     _refusal: str = ""
 
     def require(self) -> str:
-        """ADDRESS:PORT of the running registry. Raises ServiceError where there can be none."""
-        self._wanted.set()
-        if not self._settled.wait(_START * 2):
+        """ADDRESS:PORT of the running registry. Raises ServiceError where it cannot run."""
+        self._requested.set()
+        if not self._tried.wait(_START * 2):
             raise ServiceError("ServerException", "The image registry did not start in time.", 500)
         if self._refusal:
             raise ServiceError("ServerException", self._refusal, 500)
         return self.host
 
-    def look(self) -> None:
-        if self._wanted.is_set() and not self._settled.is_set():
+    def fetch(self, path: str) -> tuple[str, bytes] | None:
+        """Digest and body of a path below /v2/; None where the registry has nothing there."""
+        login = base64.b64encode(f"{USER}:{self.password}".encode()).decode()
+        headers = {"Authorization": f"Basic {login}", "Accept": _MANIFESTS}
+        try:
+            with _open(urllib.request.Request(f"http://{self.host}/v2/{path}", headers=headers), 10) as answer:
+                return answer.headers.get("Docker-Content-Digest", ""), answer.read()
+        except urllib.error.HTTPError as error:
+            if error.code in (400, 404):
+                return None
+            raise
+
+    def start_if_requested(self) -> None:
+        if self._requested.is_set() and not self._tried.is_set():
             self._refusal = self._start()
-            self._settled.set()
+            self._tried.set()
 
     def close(self) -> None:
         if self._process is not None:
@@ -63,10 +78,10 @@ class Registry:
             self._process.wait()
 
     def _start(self) -> str:
-        """Why there is none, or nothing."""
+        """Start the registry; the reason why it cannot run, or an empty text."""
         program = shutil.which(PROGRAM)
         if program is None:
-            return f"This machine has no {PROGRAM}, which keeps the images: apt-get install {PROGRAM}."
+            return f"This machine has no {PROGRAM}, which stores the images: apt-get install {PROGRAM}."
         hashed = _bcrypt(self.password)
         if hashed is None:
             return "This machine's C library cannot hash the registry's password (bcrypt)."
@@ -83,7 +98,7 @@ class Registry:
 
 
 def _config(folder: Path, host: str) -> dict[str, object]:
-    """JSON is YAML, which the registry reads."""
+    """The registry's configuration. It reads YAML, so JSON is valid too."""
     return {
         "version": 0.1,
         "log": {"level": "error", "accesslog": {"disabled": True}},
@@ -106,17 +121,21 @@ def _spawn(program: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _answers(host: str, process: subprocess.Popen[bytes]) -> bool:
-    """Whether it asks for a login, which only this registry does."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """Wait until the registry answers; whether it requires a login, as this registry does."""
     deadline = time.monotonic() + _START
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            opener.open(f"http://{host}/v2/", timeout=1).close()
+            _open(urllib.request.Request(f"http://{host}/v2/"), 1).close()
         except urllib.error.HTTPError as error:
             return error.code == 401
         except OSError:
             time.sleep(0.02)
     return False
+
+
+def _open(request: urllib.request.Request, timeout: float) -> Any:
+    """The answer, without a proxy. Raises OSError, of which HTTPError is one."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=timeout)
 
 
 def _free_port() -> int:
@@ -126,12 +145,12 @@ def _free_port() -> int:
 
 
 def _bcrypt(password: str) -> str | None:
-    """The registry takes no other kind of hash. Python has none of its own; the system's crypt(3) does."""
+    """The hash that the registry requires. Python has no bcrypt; the system's crypt(3) does."""
     name = ctypes.util.find_library("crypt")
     if name is None:
         return None
     crypt = ctypes.CDLL(name).crypt
     crypt.restype = ctypes.c_char_p
-    salt = secrets.token_hex(11)  # 22 characters of the alphabet that bcrypt's salts have
+    salt = secrets.token_hex(11)  # 22 characters, all in the alphabet of bcrypt's salts
     found: bytes | None = crypt(password.encode(), f"$2b$05${salt}".encode())
     return found.decode() if found is not None and found.startswith(b"$2b$") else None

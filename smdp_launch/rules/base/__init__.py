@@ -1,1 +1,1 @@
-"""What rules are made of: the facts of a job, and how a rule is written."""
+"""The building blocks of rules: the facts of a job, and the ``rule`` decorator."""

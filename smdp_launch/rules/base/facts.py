@@ -1,7 +1,7 @@
-"""What rules are given, and how one is written.
+"""The input of rules, ``Facts``, and the ``rule`` decorator.
 
-A rule is a function from ``Facts`` to findings, with one code. It names the fields it reads; where one of them already
-has a schema error the rule is left out, so every mistake is told once and none hides another.
+A rule is a function from ``Facts`` to problems, with one code. It names the fields that it reads. If one of these
+fields has a schema error, the rule does not run: every error is reported once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from smdp_launch.jobfile.model.channels import Channel, S3Channel
 from smdp_launch.jobfile.model.fixes import edits_for
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobfile.yaml.document import Document, Location
+from smdp_launch.source.commandline.arguments import CommandLine
 from smdp_launch.source.requirements import Requirements
 from smdp_launch.source.scan import LocalData, SourceTree
-from smdp_launch.source.script.commandline import CommandLine
 from smdp_launch.source.script.modules import command_line_of
 from smdp_launch.source.script.program import Program
 from smdp_launch.source.script.script import EntryKind, Script
@@ -29,20 +29,20 @@ from smdp_launch.source.script.script import EntryKind, Script
 
 @dataclass(frozen=True)
 class Facts:
-    """Plain values only: whoever made them has done the I/O.
+    """Everything that rules know about a job. Plain values: rules do no I/O.
 
     Args:
-        spec: the fields that a rule needs are sound; others may be None.
+        spec: the fields that a rule needs are valid; others may be None.
         source: the scanned source folder; None if script.source has a schema error.
-        local_data: channel name to what lies at its local path.
-        mount_names: of the FSx file systems that the local cloud mounts, by the channel's name.
-        data_flags: the names given by ``--data``, which have no place in the file.
-        local: the job is about to run on this machine.
-        prices: the table that ``budget.prices`` names; ``price_problems`` says why there is none.
-        scripts: the entry point and the modules of the source folder that it imports, by their names in the folder;
-            the entry is the first. Empty where the entry is missing or is no Python file.
-        entry_kind: what the entry is to the container (``source.script.entry_kind``); None where there is none, or an
-            installed package is run in place of the file.
+        local_data: the local data of each channel, by channel name.
+        mount_names: mount names of the FSx file systems in the local cloud, by channel name.
+        data_flags: the channel names given by ``--data``, which have no place in the file.
+        local: the job is checked for a local run.
+        prices: the table that ``budget.prices`` names; None if there is none, with the reasons in ``price_problems``.
+        scripts: the entry point and the modules of the source folder that it imports, by file name; the entry point
+            is the first. Empty if the entry point is missing or is not a Python file.
+        entry_kind: how the container starts the entry point (``source.script.entry_kind``); None if there is no entry
+            point, or if the job runs an installed package instead of the file.
         requirements: requirements.txt at the top of the source folder.
     """
 
@@ -61,12 +61,12 @@ class Facts:
 
     @cached_property
     def program(self) -> Program:
-        """The scripts together."""
+        """The scripts as one program."""
         return Program(self.scripts)
 
     @cached_property
     def command_line(self) -> CommandLine | None:
-        """What the script accepts; None where it cannot be known."""
+        """The command line that the script accepts; None if it cannot be determined."""
         if self.source is None or not self.scripts:
             return None
         return command_line_of(self.source, self.scripts)
@@ -76,11 +76,11 @@ class Facts:
         return self.loaded.document
 
     def has(self, *names: str) -> bool:
-        """Are these fields, such as ``"compute.max_run"``, free of schema errors?"""
+        """Whether these fields, such as ``"compute.max_run"``, are free of schema errors."""
         return all(self.loaded.has(*one.split(".")) for one in names)
 
     def channels(self) -> Iterator[tuple[str, Channel]]:
-        """Those that are written; each may have faulty fields."""
+        """The channels of the job file. Each may have fields with schema errors."""
         yield from self.spec.channels.items() if self.loaded.has("channels") else ()
 
     def s3_channels(self, *fields: str) -> Iterator[tuple[str, S3Channel]]:
@@ -90,23 +90,23 @@ class Facts:
                 yield name, channel
 
 
-class Finding(NamedTuple):
-    """What a rule has to say; its code and severity are the rule's.
+class Problem(NamedTuple):
+    """A problem that a rule reports. The rule adds its code and severity, which makes a ``Diagnostic``.
 
     Args:
-        at: the field; the nearest parent that was written is shown where it was not.
+        at: the field. If it is not in the file, its nearest parent is shown.
         message: one sentence on what is wrong.
         help: what to write instead.
-        on_key: the key is meant, not its value.
-        text: in place of what stands there; for what has no place in a file, such as a flag, ``at`` is empty.
-        place: where, if not in the job's own files; ``at`` is empty.
-        replacement: one line of YAML to write in place of the marked value (with ``on_key``: of the key).
-        remove: the entry at ``at`` goes, as a whole.
-        write: values to write, as YAML, by their locations; each is replaced where it is written and added where not.
-        also: further fields of which the same is true; ``replacement`` and ``remove`` are meant for them as well.
+        on_key: mark the key, not its value.
+        text: the text to show instead of the text at ``at``. For what is in no file, such as a flag, ``at`` is empty.
+        place: a place outside the job file; ``at`` is empty.
+        replacement: one line of YAML that replaces the marked value (with ``on_key``: the key).
+        remove: remove the whole entry at ``at``.
+        write: values to write, as YAML, by location. Existing values are replaced, others are added.
+        also: other fields with the same problem. ``replacement`` and ``remove`` apply to them too.
 
-    ``replacement``, ``remove`` and ``write`` make the finding's edits, which have to fix it without a decision by a
-    person. They may stand together. Without them the help says what to decide.
+    ``replacement``, ``remove`` and ``write`` are the edits that fix the problem without a decision of the user. They
+    can be combined. Without them the help says what the user has to decide.
     """
 
     at: Location
@@ -121,17 +121,17 @@ class Finding(NamedTuple):
     also: tuple[Location, ...] = ()
 
 
-Check = Callable[[Facts], Iterable[Finding]]
+Check = Callable[[Facts], Iterable[Problem]]
 
 _RULES: list[Rule] = []
 
 
 class Rule(NamedTuple):
-    """One code's function with what it needs.
+    """A check function with its code and the fields that it needs.
 
     Args:
-        on_launch: asked only before a launch on AWS.
-        last: asked only when nothing else is an error.
+        on_launch: runs only before a launch on AWS.
+        last: runs only if no other rule reports an error.
     """
 
     code: str
@@ -142,33 +142,38 @@ class Rule(NamedTuple):
     last: bool = False
 
     def diagnostics(self, facts: Facts) -> Iterator[Diagnostic]:
-        """What is wrong; nothing where a field that the rule reads has a schema error."""
+        """What is wrong; empty if a field that the rule reads has a schema error."""
         if all(facts.loaded.has(*map(str, need)) for need in self.needs):
-            for one in self.check(facts):
-                yield placed(facts.document, self.code, one, self.severity)
+            for problem in self.check(facts):
+                yield diagnostic_of(facts.document, self.code, problem, self.severity)
 
 
-def placed(document: Document | None, code: str, one: Finding, severity: Severity = Severity.ERROR) -> Diagnostic:
-    """The finding at its place in the job file; without a place if there is no file."""
-    if not one.at or document is None:
-        return Diagnostic(code, one.message, one.place, one.text or "", one.help, severity)
-    entry, written = document.entry(one.at), document.written(one.at)
-    text = str(one.at[-1]) if one.on_key and written else entry.text if written else ""
-    span, *also = (_place(document, each, on_key=one.on_key) for each in (one.at, *one.also))
-    told = text if one.text is None else one.text
-    return Diagnostic(code, one.message, span, told, one.help, severity, _edits(document, one), tuple(also))
+def diagnostic_of(
+    document: Document | None, code: str, problem: Problem, severity: Severity = Severity.ERROR
+) -> Diagnostic:
+    """The problem with its place in the job file; without a place if there is no file."""
+    if not problem.at or document is None:
+        return Diagnostic(code, problem.message, problem.place, problem.text or "", problem.help, severity)
+    entry, written = document.entry(problem.at), document.is_written(problem.at)
+    text = str(problem.at[-1]) if problem.on_key and written else entry.text if written else ""
+    if problem.text is not None:
+        text = problem.text
+    span, *also = (_place(document, each, on_key=problem.on_key) for each in (problem.at, *problem.also))
+    edits = _edits(document, problem)
+    return Diagnostic(code, problem.message, span, text, problem.help, severity, edits, tuple(also))
 
 
 def _place(document: Document, at: Location, *, on_key: bool) -> Span:
     entry = document.entry(at)
-    return entry.key if on_key or not document.written(at) else entry.value
+    return entry.key if on_key or not document.is_written(at) else entry.value
 
 
-def _edits(document: Document, one: Finding) -> tuple[Edit, ...]:
-    """Those of every place of the finding; none where one of them cannot be edited."""
+def _edits(document: Document, problem: Problem) -> tuple[Edit, ...]:
+    """The edits of all places of the problem; empty if one of the places cannot be edited."""
+    replacement, remove, on_key = problem.replacement, problem.remove, problem.on_key
     each = [
-        edits_for(document, at, replacement=one.replacement, remove=one.remove, write=write, on_key=one.on_key)
-        for at, write in ((one.at, one.write), *((other, None) for other in one.also))
+        edits_for(document, at, replacement=replacement, remove=remove, write=write, on_key=on_key)
+        for at, write in ((problem.at, problem.write), *((other, None) for other in problem.also))
     ]
     return tuple(dict.fromkeys(edit for edits in each for edit in edits)) if all(each) else ()
 
@@ -179,13 +184,13 @@ def rule(
     """Make a function a rule; ``needs`` are the fields it reads, such as ``"compute.instance_type"``."""
 
     def make(check: Check) -> Rule:
-        made = Rule(code, tuple(tuple(one.split(".")) for one in needs), check, severity, on_launch, last)
-        _RULES.append(made)
-        return made
+        new = Rule(code, tuple(tuple(one.split(".")) for one in needs), check, severity, on_launch, last)
+        _RULES.append(new)
+        return new
 
     return make
 
 
 def imported_rules() -> tuple[Rule, ...]:
-    """The rules of all modules imported so far, by their codes."""
+    """The rules of all modules imported so far, sorted by code."""
     return tuple(sorted(_RULES, key=lambda one: one.code))

@@ -1,4 +1,4 @@
-"""Which image a job will run in, as far as its file says so. Rules about frameworks and images start from here."""
+"""The image of a job and what it contains, as far as the job file and the catalogue say."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.rules.base.facts import Facts
 
 
-class Held(NamedTuple):
-    """What AWS's image of a framework version holds."""
+class ImageContents(NamedTuple):
+    """What one of AWS's images contains.
+
+    Args:
+        title: the framework version of the image, for messages.
+        library: AWS's data parallel library is in the image.
+    """
 
     title: str
     python: str
@@ -34,45 +39,45 @@ class Held(NamedTuple):
 
 
 class Library(NamedTuple):
-    """AWS's library in an image: its version, and what the image is one of."""
+    """AWS's library in an image: its version, and the framework version of the image, for messages."""
 
     title: str
     version: str
 
 
-#: What decides which image a job runs in, and so which library.
+#: The fields that decide which image a job runs in, and so which version of AWS's library.
 IMAGE_FIELDS = ("engine", "image", "framework.name", "framework.version", "framework.transformers")
 
 
 def library(facts: Facts) -> Library | None:
-    """AWS's library that the job will run with; None for another engine, and where the image does not say."""
+    """AWS's library that the job runs with; None for another engine, or if the image does not show it."""
     framework, named = facts.spec.framework, image(facts)
     if facts.spec.engine != "smdistributed" or (facts.spec.image is not None and named is None):
         return None
     pair_ = hugging_face(facts)
-    found = aws_build(named) if named is not None else build(framework.name, framework.version)
-    if found is None or found.smddp is None or (pair_ is not None and not pair_.smddp):
+    known = aws_build(named) if named is not None else build(framework.name, framework.version)
+    if known is None or known.smddp is None or (pair_ is not None and not pair_.smddp):
         return None
     if named is None and pair_ is None and framework.transformers is not None:
         return None
-    return Library(f"{TITLES[found.framework]} {found.version}", found.smddp)
+    return Library(f"{TITLES[known.framework]} {known.version}", known.smddp)
 
 
-def held(facts: Facts) -> Held | None:
-    """What AWS's image for the job's versions holds; None where there is no such image."""
+def aws_image(facts: Facts) -> ImageContents | None:
+    """The contents of AWS's image for the job's versions; None if AWS has no such image."""
     framework = facts.spec.framework
-    chosen = hugging_face(facts)
-    if chosen is not None:
-        title = f"transformers {chosen.transformers} with {TITLES[chosen.framework]} {chosen.version}"
-        return Held(title, chosen.python, chosen.cuda, chosen.smddp)
-    found = build(framework.name, framework.version)
-    if found is None:
+    pair_ = hugging_face(facts)
+    if pair_ is not None:
+        title = f"transformers {pair_.transformers} with {TITLES[pair_.framework]} {pair_.version}"
+        return ImageContents(title, pair_.python, pair_.cuda, pair_.smddp)
+    known = build(framework.name, framework.version)
+    if known is None:
         return None
-    return Held(f"{TITLES[framework.name]} {found.version}", found.python, found.cuda, found.smddp is not None)
+    return ImageContents(f"{TITLES[framework.name]} {known.version}", known.python, known.cuda, known.smddp is not None)
 
 
 def hugging_face(facts: Facts) -> Pair | None:
-    """AWS's Hugging Face image, if the job asks for one that exists."""
+    """AWS's Hugging Face image for the job; None if the job needs none, or if it does not exist."""
     framework = facts.spec.framework
     if facts.spec.image is not None or not facts.has("framework.transformers") or framework.transformers is None:
         return None
@@ -80,20 +85,20 @@ def hugging_face(facts: Facts) -> Pair | None:
 
 
 def image(facts: Facts) -> ImageUri | None:
-    """The parts of the image that the job names itself."""
+    """The parts of the image URI in the job file; None without one."""
     if not facts.has("image") or facts.spec.image is None:
         return None
     return parse_image(facts.spec.image)
 
 
 def tag(facts: Facts) -> TagFacts:
-    """What that image's tag says; nothing where there is none."""
+    """What the tag of the job's image says; empty without a tag."""
     named = image(facts)
     return tag_facts(named.tag or "" if named is not None else "")
 
 
 def python(spec: JobSpec) -> tuple[int, int] | None:
-    """The Python that will run the script, as far as the catalogue knows; an image of the user's own may have any."""
+    """The Python version that runs the script; None if the catalogue does not know it, as for a user's own image."""
     framework = spec.framework
     known = build(framework.name, framework.version)
     if framework.python is None and (known is None or (spec.engine == "smdistributed" and spec.image is not None)):
@@ -103,37 +108,37 @@ def python(spec: JobSpec) -> tuple[int, int] | None:
 
 
 def cuda(facts: Facts) -> str | None:
-    """The CUDA that the job will run with, if it can be known."""
-    told = tag(facts).cuda
-    if told is not None or facts.spec.image is not None:
-        return told
-    found = held(facts)
-    return found.cuda if found is not None else None
+    """The CUDA version that the job runs with; None if it cannot be determined."""
+    of_tag = tag(facts).cuda
+    if of_tag is not None or facts.spec.image is not None:
+        return of_tag
+    contents = aws_image(facts)
+    return contents.cuda if contents is not None else None
 
 
 def native_version(name: str, version: str) -> str | None:
-    """The build of our engine for ``version``; "2.0" means the newest 2.0.x."""
+    """The build of the native engine for ``version``; "2.0" means the newest 2.0.x."""
     return next((one for one in reversed(native_builds(name)) if one == version or one.startswith(f"{version}.")), None)
 
 
 def suitable_versions(facts: Facts) -> list[str]:
-    """The versions of the job's framework that its engine and policy allow, oldest first; empty where there are none.
+    """The versions of the job's framework that its engine and policy allow, oldest first.
 
-    For a job whose engine or policy has a schema error, those of every engine, with CUDA 11.
+    If the engine or the policy has a schema error: the versions of all engines with CUDA 11.
     """
     name, engine = facts.spec.framework.name, facts.spec.engine
     strict = facts.spec.policy != "extended"
-    ours = native_builds(name) if engine == "native" else versions(name)
-    young = [one for one in ours if parts(one) >= parts(minimum(name))]
-    allowed = [one for one in young if not strict or _has_cuda_11(name, one, engine == "native")]
+    known = native_builds(name) if engine == "native" else versions(name)
+    recent = [one for one in known if parts(one) >= parts(minimum(name))]
+    allowed = [one for one in recent if not strict or _has_cuda_11(name, one, engine == "native")]
     return [one for one in allowed if engine != "smdistributed" or _library(name, one)]
 
 
 def _has_cuda_11(name: str, version: str, native: bool) -> bool:
-    found = build(name, version)
-    return is_cuda_11(native_cuda(name, version) if native else found.cuda if found is not None else None)
+    known = build(name, version)
+    return is_cuda_11(native_cuda(name, version) if native else known.cuda if known is not None else None)
 
 
 def _library(name: str, version: str) -> bool:
-    found = build(name, version)
-    return found is not None and found.smddp is not None
+    known = build(name, version)
+    return known is not None and known.smddp is not None

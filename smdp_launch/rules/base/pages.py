@@ -8,10 +8,10 @@ from pathlib import Path
 
 @functools.cache
 def folder() -> Path:
-    """Where the pages lie.
+    """The folder with the pages.
 
     Raises:
-        FileNotFoundError: neither here nor there, so the installation is not whole.
+        FileNotFoundError: there is none, so the installation is incomplete.
     """
     package = Path(__file__).resolve().parents[2]
     for one in (package / "_pages", package.parent / "docs" / "errors"):
@@ -22,7 +22,7 @@ def folder() -> Path:
 
 @functools.cache
 def codes() -> tuple[str, ...]:
-    """Every code that has a page, in order."""
+    """All codes that have a page, in ascending order."""
     return tuple(sorted(one.stem for one in folder().glob("SMDP[0-9][0-9][0-9].md")))
 
 
@@ -36,7 +36,7 @@ def page(code: str) -> str:
 
 
 def title(code: str) -> str:
-    """What stands behind the code in its page's first line.
+    """The title of the code's page, without the code.
 
     Raises:
         FileNotFoundError: there is no such code.

@@ -1,14 +1,14 @@
-"""Which field of the job file makes which member of the request."""
+"""Which field of the job file makes which field of the request."""
 
 from __future__ import annotations
 
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.request.limits import Path
 
-#: The request's member to the job file's field. Everything below a member is below the field.
+#: The job file's field for each field of the request. It covers everything below that field too.
 FIELDS: dict[Path, Location] = {
-    tuple(member.split(".")): tuple(field.split("."))
-    for member, field in {
+    tuple(path.split(".")): tuple(field.split("."))
+    for path, field in {
         "TrainingJobName": "name",
         "RoleArn": "role",
         "AlgorithmSpecification.TrainingImage": "image",
@@ -42,10 +42,10 @@ FIELDS: dict[Path, Location] = {
     }.items()
 }
 
-#: Structures that the launcher makes: what an overlay leaves out of them is there.
+#: Structures that the launcher always writes. An overlay may omit their required fields.
 MADE: frozenset[Path] = frozenset({(), *(path[:length] for path in FIELDS for length in range(1, len(path)))})
 
 
 def field_of(path: Path) -> Location | None:
-    """The field that makes the member at ``path``, or the one it lies in."""
+    """The job file's field that makes the request's field at ``path``, or one of its parents."""
     return next((FIELDS[path[:length]] for length in range(len(path), 0, -1) if path[:length] in FIELDS), None)

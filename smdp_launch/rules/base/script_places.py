@@ -1,10 +1,10 @@
-"""Places in the files of the source folder, as diagnostics show them."""
+"""Places in the files of the source folder, for diagnostics."""
 
 from __future__ import annotations
 
 from smdp_launch.diagnostics import Span
 from smdp_launch.rules.base.facts import Facts
-from smdp_launch.source.script.syntax import Mark
+from smdp_launch.source.syntax.tree import Mark
 
 
 def place(facts: Facts, name: str, mark: Mark) -> Span:

@@ -1,4 +1,4 @@
-"""What a launch may cost: the ceiling that somebody set, and the prices it is held against."""
+"""The budget of a job, and the price table that it is checked with."""
 
 from __future__ import annotations
 
@@ -6,47 +6,47 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.placeholders import REGION
 from smdp_launch.request.cost import billed_hours, instance_types, most_usd
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 
-_CEILING = ("budget", "max_usd")
+_BUDGET = ("budget", "max_usd")
 _HOURS = ("compute.instance_count", "compute.max_run", "compute.keep_alive")
 _PRICED = ("compute.instance_type", "compute.fallback_types", "region", "budget.prices")
 
 
 @rule("SMDP802", "budget.prices")
-def prices_can_be_read(facts: Facts) -> Iterator[Finding]:
+def prices_can_be_read(facts: Facts) -> Iterator[Problem]:
     if facts.price_problems:
         message = f"the price table {facts.spec.budget.prices} cannot be used: {'; '.join(facts.price_problems)}"
-        help_ = "fix it; `smdp-launch explain SMDP802` shows one"
-        yield Finding(("budget", "prices"), message, help_)
+        help_ = "fix the table; `smdp-launch explain SMDP802` shows an example"
+        yield Problem(("budget", "prices"), message, help_)
 
 
 @rule("SMDP803", "budget.max_usd", *_HOURS, *_PRICED)
-def within_the_ceiling(facts: Facts) -> Iterator[Finding]:
-    ceiling, prices = facts.spec.budget.max_usd, facts.prices
+def cost_is_within_budget(facts: Facts) -> Iterator[Problem]:
+    allowed, prices = facts.spec.budget.max_usd, facts.prices
     usd = most_usd(facts.spec, prices) if prices is not None else None
-    if facts.local or ceiling is None or prices is None or usd is None or usd <= ceiling:
+    if facts.local or allowed is None or prices is None or usd is None or usd <= allowed:
         return
     bill = f"{usd:,.2f} USD for {billed_hours(facts.spec):.2f} instance-hours ({prices.source}, {prices.date})"
-    message = f"the job may cost {bill}, and {ceiling:,.2f} USD are allowed"
-    fits = int(facts.spec.compute.max_run * ceiling / usd)
+    message = f"the job may cost {bill}; the budget is {allowed:,.2f} USD"
+    fits = int(facts.spec.compute.max_run * allowed / usd)
     help_ = "lower `compute.max_run`"
     if not facts.spec.compute.keep_alive and fits:
         help_ += f" to {fits} s at most"
-    yield Finding(_CEILING, message, f"{help_}, take fewer hosts, or raise `budget.max_usd`")
+    yield Problem(_BUDGET, message, f"{help_}, use fewer hosts, or raise `budget.max_usd`")
 
 
 @rule("SMDP804", "budget.max_usd", *_PRICED)
-def ceiling_can_be_checked(facts: Facts) -> Iterator[Finding]:
+def budget_can_be_checked(facts: Facts) -> Iterator[Problem]:
     budget = facts.spec.budget
     if facts.local or budget.max_usd is None or facts.price_problems or facts.spec.region == REGION:
-        return  # nothing is launched in a drafted region
-    message = f"{budget.max_usd:,.2f} USD are allowed, and no price is known to hold the job against"
+        return  # a job with the placeholder region cannot be launched
+    message = f"the budget is {budget.max_usd:,.2f} USD, but the price of the job is not known"
     if facts.prices is None:
-        yield Finding(_CEILING, message, "name a table of prices with `budget: {prices: FILE}`")
+        yield Problem(_BUDGET, message, "name a price table with `budget: {prices: FILE}`")
         return
     region = facts.spec.region
     unpriced = [one for one in instance_types(facts.spec) if facts.prices.hourly(region, one) is None]
     if unpriced:
         help_ = f"add {', '.join(unpriced)} in {region} to {budget.prices}"
-        yield Finding(_CEILING, message, help_)
+        yield Problem(_BUDGET, message, help_)

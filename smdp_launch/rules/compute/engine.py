@@ -1,4 +1,4 @@
-"""Options of the engine: each engine has its own."""
+"""The options of each engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from smdp_launch.jobfile.model.spec import EngineOptions
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 
 _OPTIONS = "engine_options"
 _MPI = "custom_mpi_options"
@@ -16,7 +16,7 @@ _SHELL = (";", "|", "&", ">", "<", "`", "$(", "\\")
 
 
 @rule("SMDP319", "engine", "engine_options")
-def options_of_this_engine(facts: Facts) -> Iterator[Finding]:
+def options_of_this_engine(facts: Facts) -> Iterator[Problem]:
     engine, options = facts.spec.engine, facts.spec.engine_options
     for name in EngineOptions.model_fields:
         of_mpi = name == _MPI
@@ -24,18 +24,18 @@ def options_of_this_engine(facts: Facts) -> Iterator[Finding]:
             continue
         other = "smdistributed" if of_mpi else "native"
         reason = "which starts its workers without mpirun" if of_mpi else "which is AWS's library"
-        message = f"{name} does nothing with engine {engine}, {reason}"
-        help_ = f"leave it out, or choose `engine: {other}`"
-        yield Finding((_OPTIONS, name), message, help_, on_key=True, remove=True)
+        message = f"{name} has no effect with engine {engine}, {reason}"
+        help_ = f"remove it, or choose `engine: {other}`"
+        yield Problem((_OPTIONS, name), message, help_, on_key=True, remove=True)
 
 
 @rule("SMDP319", "engine", "engine_options.custom_mpi_options")
-def mpi_options(facts: Facts) -> Iterator[Finding]:
+def mpi_options(facts: Facts) -> Iterator[Problem]:
     text = facts.spec.engine_options.custom_mpi_options
     problem = _mpi_problem(text) if text and facts.spec.engine == "smdistributed" else None
     if problem is not None:
         help_ = "write options as mpirun takes them, such as -x NCCL_DEBUG=VERSION"
-        yield Finding((_OPTIONS, _MPI), f"{_MPI}: {problem}", help_)
+        yield Problem((_OPTIONS, _MPI), f"{_MPI}: {problem}", help_)
 
 
 def _mpi_problem(text: str) -> str | None:
@@ -44,6 +44,6 @@ def _mpi_problem(text: str) -> str | None:
     except ValueError:
         return "a quote is not closed"
     if not words or not words[0].startswith("-"):
-        return f"{words[0] if words else 'it'} is no option, and mpirun would take it for the program"
-    strange = next((one for one in _SHELL if one in text), None)
-    return f"{strange} means nothing here, no shell reads the options" if strange else None
+        return f"{words[0] if words else 'it'} is not an option, so mpirun would take it for the program"
+    syntax = next((one for one in _SHELL if one in text), None)
+    return f"{syntax} is shell syntax, but no shell reads the options" if syntax else None

@@ -1,4 +1,4 @@
-"""Which instances, how many, and where."""
+"""The instance types, their number, and the region."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from smdp_launch.catalog.transformers import pairs
 from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.rules.base import image_contents
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.compute.framework import needs_another_cuda
 from smdp_launch.rules.request.overlay import GROUPS
 
@@ -30,32 +30,32 @@ _WITHOUT_GPUS = ("ml.m", "ml.c", "ml.r", "ml.t3")
 
 
 @rule("SMDP301", "compute.instance_type", "policy", "engine")
-def instance_type(facts: Facts) -> Iterator[Finding]:
-    name, allowed = facts.spec.compute.instance_type, _served(facts)
+def instance_type(facts: Facts) -> Iterator[Problem]:
+    name, allowed = facts.spec.compute.instance_type, _supported(facts)
     if name not in allowed:
-        yield Finding(_TYPE, _refusal(facts, name), _instead(facts, name), replacement=_meant(facts, name))
+        yield Problem(_TYPE, _refusal(facts, name), _help(facts, name), replacement=_meant(facts, name))
 
 
-def _served(facts: Facts) -> list[str]:
+def _supported(facts: Facts) -> list[str]:
     return supported_instances(facts.spec.policy, facts.spec.engine)
 
 
 def _suggested(facts: Facts) -> list[str]:
-    """Types to name in a help: those that also go with the job's image and region, the one to choose today first."""
-    served = suggested_instances(facts.spec.policy, facts.spec.engine)
+    """Types to name in a help: those that also fit the job's image and region, the recommended one first."""
+    supported = suggested_instances(facts.spec.policy, facts.spec.engine)
     library = image_contents.library(facts) if facts.has(*image_contents.IMAGE_FIELDS) else None
     cuda = image_contents.cuda(facts) if facts.has(*image_contents.IMAGE_FIELDS) else None
     region = facts.spec.region if facts.has("region") else ""
 
     def fits(name: str) -> bool:
-        found, known = instance(name), offering(name, region)
+        type_, known = instance(name), offering(name, region)
         return (
             (library is None or library_versions(name).include(library.version))
-            and (cuda is None or found is None or _knows(cuda, found.cuda_min))
+            and (cuda is None or type_ is None or _is_at_least(cuda, type_.cuda_min))
             and (known is None or known.offered or not known.certain)
         )
 
-    return [one for one in served if fits(one)] or served
+    return [one for one in supported if fits(one)] or supported
 
 
 def _refusal(facts: Facts, name: str) -> str:
@@ -65,31 +65,31 @@ def _refusal(facts: Facts, name: str) -> str:
     if name not in known_instance_types():
         return f"SageMaker has no instance type {name} for training"
     if name.startswith(_WITHOUT_GPUS):
-        return f"{name} has no GPUs, and the library sums gradients of GPUs"
+        return f"{name} has no GPUs, and the library needs GPUs"
     if policy == "strict" and name in supported_instances("extended", engine):
-        return f"policy strict allows what the library's documentation states, which is not {name}"
+        return f"policy strict allows only the types in the library's documentation, and {name} is not among them"
     if engine == "smdistributed" and name not in supported_instances("extended", engine):
-        return f"no version of AWS's library serves {name}; the last one is {last_library_version()}"
-    return f"the {engine} engine does not serve {name} under policy {policy}"
+        return f"no version of AWS's library supports {name}; the last version is {last_library_version()}"
+    return f"the {engine} engine does not support {name} with policy {policy}"
 
 
-def _instead(facts: Facts, name: str) -> str:
+def _help(facts: Facts, name: str) -> str:
     engine, policy = facts.spec.engine, facts.spec.policy
-    listed = f"one of {', '.join(_suggested(facts))}"
+    listed = f"write one of {', '.join(_suggested(facts))}"
     meant = replacement(name)
     if meant is not None:
         return f"write {meant}"
     if policy == "strict" and name in supported_instances("extended", engine):
-        return f"{listed}; or `policy: extended`"
+        return f"{listed}; or write `policy: extended`"
     if name in supported_instances("extended", "native"):
-        return f"{listed}; or `engine: native` with `policy: extended`"
+        return f"{listed}; or write `engine: native` and `policy: extended`"
     match = _meant(facts, name)
     return f"did you mean {match}?" if match else listed
 
 
 def _meant(facts: Facts, name: str) -> str | None:
-    """The one type of those allowed that ``name`` stands for, if that is certain."""
-    allowed = _served(facts)
+    """The allowed type that the user meant by ``name``; None if that is not certain."""
+    allowed = _supported(facts)
     known = replacement(name)
     if known is not None:
         return known if known in allowed else None
@@ -98,50 +98,50 @@ def _meant(facts: Facts, name: str) -> str | None:
 
 
 @rule("SMDP311")
-def one_kind_of_host(facts: Facts) -> Iterator[Finding]:
+def one_kind_of_host(facts: Facts) -> Iterator[Problem]:
     for at in (("compute", "instance_groups"), ("overlay", *GROUPS)):
-        if not facts.document.written(at):
+        if not facts.document.is_written(at):
             continue
-        message = "hosts of one job are of one type: the library runs on one instance group, the others would wait"
-        yield Finding(at, message, "write `instance_type` and `instance_count` in its place", on_key=True)
+        message = "all hosts of a job have the same type: the library runs on one instance group only"
+        yield Problem(at, message, "replace it with `instance_type` and `instance_count`", on_key=True)
 
 
 @rule("SMDP312", "compute.instance_count", severity=Severity.WARNING)
-def several_hosts(facts: Facts) -> Iterator[Finding]:
+def several_hosts(facts: Facts) -> Iterator[Problem]:
     if facts.spec.compute.instance_count == 1:
-        message = "on one host there is nothing to exchange between hosts, which is what the library speeds up"
-        yield Finding(("compute", "instance_count"), message, "write 2 or more, or `silence: [SMDP312]`")
+        message = "the job has one host, and the library speeds up only the exchange between hosts"
+        yield Problem(("compute", "instance_count"), message, "write 2 or more, or `silence: [SMDP312]`")
 
 
 @rule("SMDP313", "compute.instance_type", "compute.fallback_types", "policy", "engine")
-def fallback_types(facts: Facts) -> Iterator[Finding]:
+def fallback_types(facts: Facts) -> Iterator[Problem]:
     compute = facts.spec.compute
-    seen = [compute.instance_type]
+    earlier = [compute.instance_type]
     for index, name in enumerate(compute.fallback_types or []):
-        if name in seen:
-            where = "`instance_type`" if name == compute.instance_type else "the list already"
-            message = f"{name} stands in {where}; each type is tried once"
-            yield Finding((*_FALLBACK, index), message, "leave it out, or name another type", remove=True)
-        elif name not in _served(facts):
+        at = (*_FALLBACK, index)
+        if name in earlier:
+            where = "is `instance_type`" if name == compute.instance_type else "is in the list already"
+            message = f"{name} {where}; each type is tried once"
+            yield Problem(at, message, "remove it, or name another type", remove=True)
+        elif name not in _supported(facts):
             meant = _meant(facts, name)
-            is_new = meant not in (None, *seen, *(compute.fallback_types or []))
-            at = (*_FALLBACK, index)
-            yield Finding(at, _refusal(facts, name), _instead(facts, name), replacement=meant if is_new else None)
-        seen.append(name)
+            is_new = meant not in (None, *earlier, *(compute.fallback_types or []))
+            yield Problem(at, _refusal(facts, name), _help(facts, name), replacement=meant if is_new else None)
+        earlier.append(name)
 
 
 @rule("SMDP313", "compute.instance_type", "compute.fallback_types", severity=Severity.WARNING)
-def fallbacks_with_as_many_gpus(facts: Facts) -> Iterator[Finding]:
+def fallbacks_with_as_many_gpus(facts: Facts) -> Iterator[Problem]:
     first = instance(facts.spec.compute.instance_type)
     for index, name in enumerate(facts.spec.compute.fallback_types or []):
         other = instance(name)
         if first is not None and other is not None and other.gpus != first.gpus:
-            message = f"{name} has {other.gpus} GPUs and {first.name} {first.gpus}: the world size would vary"
-            yield Finding((*_FALLBACK, index), message, f"name a type with {first.gpus} GPUs")
+            message = f"{name} has {other.gpus} GPUs and {first.name} has {first.gpus}: the world size would change"
+            yield Problem((*_FALLBACK, index), message, f"name a type with {first.gpus} GPUs")
 
 
 @rule("SMDP314", "compute.instance_type", "policy", "engine", "image", "framework.name", "framework.version")
-def cuda_knows_gpu(facts: Facts) -> Iterator[Finding]:
+def cuda_supports_gpu(facts: Facts) -> Iterator[Problem]:
     yield from _cuda_too_old(facts, certain=True)
 
 
@@ -150,30 +150,31 @@ def cuda_knows_gpu(facts: Facts) -> Iterator[Finding]:
     *("compute.instance_type", "policy", "engine", "image", "framework.name", "framework.version"),
     severity=Severity.WARNING,
 )
-def cuda_may_not_know_gpu(facts: Facts) -> Iterator[Finding]:
+def cuda_may_not_support_gpu(facts: Facts) -> Iterator[Problem]:
     yield from _cuda_too_old(facts, certain=False)
 
 
-def _cuda_too_old(facts: Facts, *, certain: bool) -> Iterator[Finding]:
-    """``certain``: a document says from which CUDA on the GPU is known; a job is refused for nothing less."""
-    found, cuda = instance(facts.spec.compute.instance_type), image_contents.cuda(facts)
-    # What is not CUDA 11 under policy strict is told as that.
-    if found is None or cuda is None or (facts.spec.policy == "strict" and not cuda.startswith("11.")):
+def _cuda_too_old(facts: Facts, *, certain: bool) -> Iterator[Problem]:
+    """``certain``: the first CUDA version that supports the GPU is documented. Only then it is an error."""
+    type_, cuda = instance(facts.spec.compute.instance_type), image_contents.cuda(facts)
+    # With policy strict, other rules report every CUDA version that is not 11.
+    if type_ is None or cuda is None or (facts.spec.policy == "strict" and not cuda.startswith("11.")):
         return
-    if _version(cuda) < _version(found.cuda_min) and certain == ("cuda_min" not in found.from_memory):
-        message = f"the {found.gpu} of {found.name} needs CUDA {found.cuda_min} or later, and the image has {cuda}"
-        older = [one for one in _suggested(facts) if one != found.name]
-        instead = f", or one of {', '.join(older)}" if any(_knows(cuda, _cuda_min(one)) for one in older) else ""
+    if _version(cuda) < _version(type_.cuda_min) and certain == ("cuda_min" not in type_.from_memory):
+        message = f"the {type_.gpu} of {type_.name} needs CUDA {type_.cuda_min} or later, and the image has {cuda}"
+        older = [one for one in _suggested(facts) if one != type_.name]
+        has_other = any(_is_at_least(cuda, _cuda_min(one)) for one in older)
+        types = f", or one of the types {', '.join(older)}" if has_other else ""
         where = ("image",) if facts.spec.image is not None else ("framework", "version")
-        yield Finding(where, message, f"take a build with CUDA {found.cuda_min} or later{instead}")
+        yield Problem(where, message, f"use a build with CUDA {type_.cuda_min} or later{types}")
 
 
 def _cuda_min(name: str) -> str:
-    found = instance(name)
-    return found.cuda_min if found is not None else "0"
+    type_ = instance(name)
+    return type_.cuda_min if type_ is not None else "0"
 
 
-def _knows(cuda: str, first: str) -> bool:
+def _is_at_least(cuda: str, first: str) -> bool:
     return _version(cuda) >= _version(first)
 
 
@@ -182,7 +183,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 @rule("SMDP324", "compute.instance_type", "compute.fallback_types", "policy", *image_contents.IMAGE_FIELDS)
-def library_serves_type(facts: Facts) -> Iterator[Finding]:
+def library_supports_type(facts: Facts) -> Iterator[Problem]:
     library, compute = image_contents.library(facts), facts.spec.compute
     if library is None or needs_another_cuda(facts):
         return
@@ -190,68 +191,68 @@ def library_serves_type(facts: Facts) -> Iterator[Finding]:
     wanted += [((*_FALLBACK, index), name) for index, name in enumerate(compute.fallback_types or ())]
     for at, name in wanted:
         versions = library_versions(name)
-        if name in _served(facts) and not versions.include(library.version):
-            does = (
-                f"serves {name} since {versions.since}" if versions.since else f"refuses {name} since {versions.before}"
-            )
-            message = f"AWS's library {does}, and the image of {library.title} comes with {library.version}"
-            yield Finding(at, message, _another_library(facts, versions))
+        if name in _supported(facts) and not versions.include(library.version):
+            supports = f"supports {name} since version {versions.since}"
+            if not versions.since:
+                supports = f"refuses {name} since version {versions.before}"
+            message = f"AWS's library {supports}, but the image of {library.title} contains {library.version}"
+            yield Problem(at, message, _another_library(facts, versions))
 
 
 def _another_library(facts: Facts, versions: LibraryVersions) -> str:
-    """Types for the version at hand, then what comes with a version for the type."""
-    types = f"take {', '.join(_suggested(facts))}"
+    """A help that names types for the job's version of the library, then an image with a version for the type."""
+    types = f"use {', '.join(_suggested(facts))}"
     name, title = facts.spec.framework.name, TITLES[facts.spec.framework.name]
     if facts.spec.framework.transformers is not None:
         known = [(one, build(name, one.version)) for one in pairs() if one.framework == name and one.smddp]
-        found = [
+        images = [
             f'transformers "{one.transformers}" with {title} "{one.version}"' for one, of in known if _has(of, versions)
         ]
     else:
         suitable = [build(name, one) for one in image_contents.suitable_versions(facts)]
-        found = [
-            f'{title} "{one.version}", which comes with {one.smddp}' for one in suitable if one and _has(one, versions)
+        images = [
+            f'{title} "{one.version}", which contains {one.smddp}' for one in suitable if one and _has(one, versions)
         ]
-    return f"{types}; or {found[-1]}" if found else types
+    return f"{types}; or {images[-1]}" if images else types
 
 
-def _has(found: Build | None, versions: LibraryVersions) -> bool:
-    return found is not None and found.smddp is not None and versions.include(found.smddp)
+def _has(build_: Build | None, versions: LibraryVersions) -> bool:
+    return build_ is not None and build_.smddp is not None and versions.include(build_.smddp)
 
 
 @rule("SMDP315", "compute.instance_type", "region")
-def region_offers_type(facts: Facts) -> Iterator[Finding]:
+def region_offers_type(facts: Facts) -> Iterator[Problem]:
     yield from _not_offered(facts, certain=True)
 
 
 @rule("SMDP315", "compute.instance_type", "region", severity=Severity.WARNING)
-def region_may_lack_type(facts: Facts) -> Iterator[Finding]:
+def region_may_lack_type(facts: Facts) -> Iterator[Problem]:
     yield from _not_offered(facts, certain=False)
 
 
-def _not_offered(facts: Facts, *, certain: bool) -> Iterator[Finding]:
+def _not_offered(facts: Facts, *, certain: bool) -> Iterator[Problem]:
     name, region = facts.spec.compute.instance_type, facts.spec.region
     known = offering(name, region)
     if known is None or known.offered or known.certain != certain:
         return
     verb = "does not offer" if certain else "may not offer"
     having = sorted(regions_offering(name) or ())
-    help_ = f"{', '.join(having)} is known to have it" if having else "choose another region, or another type"
+    help_ = f"choose a region that offers it: {', '.join(having)}" if having else "choose another region or type"
     message = f"{region} {verb} {name} for training, as of {known.as_of}"
-    yield Finding(("region",), message, f"{help_}; AWS adds regions with time")
+    yield Problem(("region",), message, f"{help_}; AWS may have added regions since")
 
 
 @rule("SMDP317", "compute.keep_alive", "spot")
-def warm_pool_of_spot(facts: Facts) -> Iterator[Finding]:
+def no_warm_pool_with_spot(facts: Facts) -> Iterator[Problem]:
     if facts.spec.compute.keep_alive is not None and facts.spec.spot is not None:
-        message = "keep_alive and spot exclude each other: a warm pool is made of on-demand instances"
-        yield Finding(("compute", "keep_alive"), message, "leave one of the two out", on_key=True)
+        message = "keep_alive and spot exclude each other: a warm pool consists of on-demand instances"
+        yield Problem(("compute", "keep_alive"), message, "remove one of the two", on_key=True)
 
 
 @rule("SMDP320", "region", severity=Severity.WARNING)
-def known_region(facts: Facts) -> Iterator[Finding]:
+def known_region(facts: Facts) -> Iterator[Problem]:
     region = facts.spec.region
     if not region_known(region) and region != REGION:
         near = closest_region(region)
         help_ = f"did you mean {near}?" if near else "see `smdp-launch catalog instances --region REGION`"
-        yield Finding(("region",), f"{region} is no region that the catalogue knows", help_, replacement=near)
+        yield Problem(("region",), f"the catalogue does not know the region {region}", help_, replacement=near)

@@ -1,4 +1,4 @@
-"""The disks of the hosts: instance types with local NVMe have nothing else."""
+"""The disks of the hosts. Instance types with local NVMe disks have no other volumes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from smdp_launch.catalog.instances import Instance, instance
 from smdp_launch.diagnostics import Severity
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.units import listed
 
 _TYPES = ("compute.instance_type", "compute.fallback_types")
@@ -14,39 +14,37 @@ _KEY = ("encryption", "volume_key")
 
 
 @rule("SMDP322", "encryption.volume_key", *_TYPES)
-def key_of_a_volume_that_is_made(facts: Facts) -> Iterator[Finding]:
+def volume_key_is_applied(facts: Facts) -> Iterator[Problem]:
     if facts.spec.encryption.volume_key is None:
         return
-    found = _instances(facts)
-    local = [one.name for one in found if one.local_nvme_gb and "local_nvme_gb" not in one.from_memory]
+    types = _instances(facts)
+    local = [one.name for one in types if one.local_nvme_gb and "local_nvme_gb" not in one.from_memory]
     if local:
         has = "has" if len(local) == 1 else "have"
         message = f"{listed(local)} {has} local NVMe disks, and SageMaker refuses a key for their volumes"
-        if len(local) == len(found):
-            help_ = "leave it out: a hardware module encrypts the disks"
-            yield Finding(_KEY, message, help_, remove=True)
+        if len(local) == len(types):
+            help_ = "remove it: a hardware module encrypts the disks"
+            yield Problem(_KEY, message, help_, remove=True)
         else:
-            help_ = "leave it out, or leave out these types: the volumes of the others are encrypted with the key"
-            yield Finding(_KEY, message, help_)
+            help_ = "remove the key, or remove these types: the key encrypts the volumes of the other types"
+            yield Problem(_KEY, message, help_)
 
 
 @rule("SMDP323", "compute.volume_gb", *_TYPES, severity=Severity.WARNING)
-def volume_within_the_disks(facts: Facts) -> Iterator[Finding]:
-    asked = facts.spec.compute.volume_gb
-    small = [one for one in _instances(facts) if one.local_nvme_gb and one.local_nvme_gb < asked]
+def volume_fits_local_disks(facts: Facts) -> Iterator[Problem]:
+    volume_gb = facts.spec.compute.volume_gb
+    small = [one for one in _instances(facts) if one.local_nvme_gb and one.local_nvme_gb < volume_gb]
     if small:
         least = min(small, key=lambda one: one.local_nvme_gb or 0)
         message = (
-            f"{asked} GB do not fit: {least.name} has {least.local_nvme_gb} GB of local NVMe and gets no other volume"
+            f"{volume_gb} GB do not fit: {least.name} has {least.local_nvme_gb} GB of local NVMe and no other volume"
         )
-        help_ = (
-            "if the job needs more, read the data while training (`mode: FastFile`, or FSx); else leave `volume_gb` out"
-        )
-        yield Finding(("compute", "volume_gb"), message, help_)
+        help_ = "remove `volume_gb`; if the job needs more space, use `mode: FastFile` or FSx"
+        yield Problem(("compute", "volume_gb"), message, help_)
 
 
 def _instances(facts: Facts) -> list[Instance]:
-    """The types that the job may get, as far as the catalogue knows them."""
+    """The types that the job may get, without those that the catalogue does not know."""
     compute = facts.spec.compute
     names = [compute.instance_type, *(compute.fallback_types or ())]
-    return [found for name in names if (found := instance(name)) is not None]
+    return [type_ for name in names if (type_ := instance(name)) is not None]

@@ -1,1 +1,1 @@
-"""Rules about the rest of the request, and about the job file as a whole."""
+"""Rules about the other fields of the request, and about the job file as a whole."""

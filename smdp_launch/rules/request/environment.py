@@ -1,4 +1,4 @@
-"""Environment variables that are not the job's to set, and the metrics' expressions."""
+"""Reserved environment variables, and the regular expressions of metrics."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.schema import accepts
 from smdp_launch.jobfile.model.spec import EngineOptions
 from smdp_launch.jobfile.yaml.document import Location
-from smdp_launch.jobfile.yaml.text import written
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.jobfile.yaml.text import to_yaml
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 
-#: Of these the containers' toolkits, the engine and the platform say what they are.
+#: Variables that the platform, the container's toolkit or the engine set, with who sets them.
 _FIXED = {
     "TRAINING_JOB_NAME": "SageMaker sets it",
     "TRAINING_JOB_ARN": "SageMaker sets it",
@@ -21,16 +21,16 @@ _FIXED = {
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "SageMaker sets it for the execution role",
     **dict.fromkeys(
         ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-        "each worker gets its own value at the start",
+        "the launcher sets it for each worker",
     ),
     **dict.fromkeys(
         ("SMDP_HOST_ID", "SMDP_ML_ROOT", "SMDP_HOSTS_FILE", "SMDP_GENERATION"), "the entrypoint sets it on each host"
     ),
 }
 _PREFIXES = {
-    "SM_": "the container's toolkit sets those that begin with SM_",
-    "SAGEMAKER_": "the container's toolkit reads those that begin with SAGEMAKER_ in place of the job's own settings",
-    "OMPI_": "mpirun sets those that begin with OMPI_",
+    "SM_": "the container's toolkit sets the variables that begin with SM_",
+    "SAGEMAKER_": "variables that begin with SAGEMAKER_ override the job's settings in the container's toolkit",
+    "OMPI_": "mpirun sets the variables that begin with OMPI_",
 }
 _FIELDS = {
     "SMDP_ENGINE": "engine",
@@ -40,74 +40,75 @@ _FIELDS = {
 
 
 @rule("SMDP605", "environment")
-def reserved_variables(facts: Facts) -> Iterator[Finding]:
+def reserved_variables(facts: Facts) -> Iterator[Problem]:
     for name in facts.spec.environment:
         reason = _FIXED.get(name) or next((why for start, why in _PREFIXES.items() if name.startswith(start)), None)
         if name in _FIELDS:
-            message = f"{name} is what the field `{_FIELDS[name]}` sets"
-            help_ = f"write `{_FIELDS[name]}:` in its place"
+            message = f"{name} is reserved: the field `{_FIELDS[name]}` sets it"
+            help_ = f"replace it with the field `{_FIELDS[name]}`"
             target = _as_field(facts, name)
-            yield Finding(("environment", name), message, help_, on_key=True, remove=bool(target), write=target)
+            yield Problem(("environment", name), message, help_, on_key=True, remove=bool(target), write=target)
         elif reason is not None:
             message = f"{name} is reserved: {reason}"
-            help_ = "leave it out, or choose another name"
-            yield Finding(("environment", name), message, help_, on_key=True, remove=True)
+            help_ = "remove it, or choose another name"
+            yield Problem(("environment", name), message, help_, on_key=True, remove=True)
 
 
 def _as_field(facts: Facts, name: str) -> dict[Location, str]:
-    """The field that the variable stands for with the variable's value; nothing where they do not fit."""
+    """The field that sets the variable, with the variable's value as YAML; empty if the field cannot have it."""
     target = tuple(_FIELDS[name].split("."))
     text = facts.spec.environment[name]
     values = [text, *([float(text), int(float(text))] if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII) else [])]
     fitting = [one for one in reversed(values) if accepts(target, facts.document.data, one)]
     is_native = facts.has("engine") and facts.spec.engine == "native"
-    if not fitting or not is_native or facts.document.written(target):
+    if not fitting or not is_native or facts.document.is_written(target):
         return {}
-    return {target: written(fitting[0])}
+    return {target: to_yaml(fitting[0])}
 
 
 def _expression(text: str) -> re.Pattern[str]:
-    """Raises re.error. What a later Python may read in another way is no matter of the job's."""
+    """Raises re.error. Warnings about later Python versions are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return re.compile(text)
 
 
 @rule("SMDP606", "metrics")
-def metric_expressions(facts: Facts) -> Iterator[Finding]:
+def metric_expressions(facts: Facts) -> Iterator[Problem]:
     for name, text in facts.spec.metrics.items():
         try:
             _expression(text)
         except re.error as error:
-            message = f"metric {name}: not a regular expression, {error.msg}"
+            message = f"metric {name}: invalid regular expression, {error.msg}"
             place = f" at character {error.pos + 1}" if error.pos is not None else ""
-            yield Finding(("metrics", name), f"{message}{place}", r"a bracket itself is written \( in single quotes")
+            help_ = r"fix the expression; to match a parenthesis, write \( in single quotes"
+            yield Problem(("metrics", name), f"{message}{place}", help_)
 
 
 @rule("SMDP606", "metrics", severity=Severity.WARNING)
-def metric_finds_a_value(facts: Facts) -> Iterator[Finding]:
+def metric_has_a_group(facts: Facts) -> Iterator[Problem]:
     for name, text in facts.spec.metrics.items():
         try:
             groups = _expression(text).groups
         except re.error:
             continue
         if groups == 0:
-            message = f"metric {name}: the expression has no group, so it finds a line and no value in it"
+            message = f"metric {name}: the expression has no group, so it finds no value"
             meant = _with_group(text)
-            example = written(meant if meant is not None else f"{name}=([0-9.]+)")
+            example = to_yaml(meant if meant is not None else f"{name}=([0-9.]+)")
             help_ = f"put parentheses around the value: {example}"
             if meant is None:
                 help_ = f"put parentheses around the part that matches the value, such as {example}"
-            yield Finding(("metrics", name), message, help_, replacement=written(meant) if meant is not None else None)
+            yield Problem(("metrics", name), message, help_, replacement=to_yaml(meant) if meant is not None else None)
 
 
-#: One character, class or escape of a regular expression with how often it may occur; anything else is not looked into.
+#: One character, class or escape of a regular expression with its quantifier. Other syntax is not analysed.
 _PIECE = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^()|*+?{}\[\]])((?:[*+?]|\{\d*,?\d*\})\??)?", re.DOTALL)
 _SAMPLES = ("0.5", "12", "0.1234", "1e-05", "12.5", "7", "1")
 
 
 def _with_group(text: str) -> str | None:
-    """The expression with a group around the last part that matches a number; None where there is no such part."""
+    """The expression with a group around the last part that matches a number; None if there is no such part."""
     pieces = list(_PIECE.finditer(text))
     if "".join(one[0] for one in pieces) != text:
         return None
@@ -120,7 +121,7 @@ def _with_group(text: str) -> str | None:
 
 
 def _is_number(pieces: list[re.Match[str]]) -> bool:
-    """Whether these match numbers, begin with what may begin one, and are more than a literal."""
+    """Whether these match a number, begin like a number, and are not only literal characters."""
     expression = "".join(one[0] for one in pieces)
     if not any(one[1][0] in "[\\." and one[1] != r"\." for one in pieces):
         return False

@@ -1,4 +1,4 @@
-"""The service's own limits: each field by itself, whatever else is wrong, and at the end the request as a whole."""
+"""The limits of SageMaker's API: each field separately, and at the end the whole request."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 from smdp_launch.catalog.limits import compiled
 from smdp_launch.jobfile.yaml.document import Location
-from smdp_launch.jobfile.yaml.text import written
+from smdp_launch.jobfile.yaml.text import to_yaml
 from smdp_launch.request.build import environment, training_request
 from smdp_launch.request.hyperparameters import encode_value
 from smdp_launch.request.limits import ANY, Path, Violation, check_key, check_value, walk
 from smdp_launch.request.names import S3Location
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.request_fields import FIELDS, field_of
 
-#: What a request carries beside the job's own: one less where the job lists fallback types; the most that one takes.
+#: Hyperparameters that the launcher adds to a request; one less if the job lists fallback types.
 LAUNCH_HYPERPARAMETERS = 8
+#: The most hyperparameters of a request.
 MOST_HYPERPARAMETERS = 100
-#: Characters of a job's name.
+#: The most characters of a job's name.
 LONGEST_NAME = 63
 
 _HYPERPARAMETERS = ("script", "hyperparameters")
@@ -27,7 +28,7 @@ _CHANNEL: Path = ("InputDataConfig", ANY)
 _S3: Path = (*_CHANNEL, "DataSource", "S3DataSource")
 _FILE_SYSTEM: Path = (*_CHANNEL, "DataSource", "FileSystemDataSource")
 
-#: Fields of a channel that reach the request as they are.
+#: Fields of a channel that are copied to the request unchanged.
 _CHANNEL_FIELDS: dict[str, Path] = {
     "s3": (*_S3, "S3Uri"),
     "attributes": (*_S3, "AttributeNames"),
@@ -37,18 +38,14 @@ _CHANNEL_FIELDS: dict[str, Path] = {
     "efs": (*_FILE_SYSTEM, "FileSystemId"),
     "path": (*_FILE_SYSTEM, "DirectoryPath"),
 }
-# What the request has in another form than the file, and the types, of which rules of their own speak.
-_NOT_AS_WRITTEN = {
-    *(
-        "InstanceType",
-        "InstancePreferences",
-        "AlgorithmName",
-        "TrainingInputMode",
-        "MetricDefinitions",
-        "HyperParameters",
-    ),
-    *("Environment", "InputDataConfig", "CompressionType", "EnableManagedSpotTraining", "Tags", "S3Uri"),
-}
+# Fields that the request has in another form than the job file, and instance types, which have rules of their own.
+_CONVERTED = frozenset(
+    {
+        *("InstanceType", "InstancePreferences", "AlgorithmName", "TrainingInputMode", "MetricDefinitions"),
+        *("HyperParameters", "Environment", "InputDataConfig", "CompressionType", "EnableManagedSpotTraining"),
+        *("Tags", "S3Uri"),
+    }
+)
 _KEYS: dict[Location, Path] = {
     _HYPERPARAMETERS: ("HyperParameters",),
     ("environment",): ("Environment",),
@@ -60,21 +57,21 @@ _NAMED: dict[Location, tuple[Path, str, str]] = {
 
 
 @rule("SMDP601")
-def fields_within_limits(facts: Facts) -> Iterator[Finding]:
+def fields_within_limits(facts: Facts) -> Iterator[Problem]:
     for at, path, value in [*_plain(facts), *_of_channels(facts), *_mapped(facts)]:
-        yield from _told(at, check_value(path, value))
+        yield from _problems(at, check_value(path, value))
     for at, path in _KEYS.items():
         for key in _mapping(facts, at):
-            yield from _told((*at, key), check_key(path, key), on_key=True)
+            yield from _problems((*at, key), check_key(path, key), on_key=True)
     for at, (path, name, _) in _NAMED.items():
         for key in _mapping(facts, at):
-            yield from _told((*at, key), check_value((*path, name), key), on_key=True)
+            yield from _problems((*at, key), check_value((*path, name), key), on_key=True)
 
 
 def _plain(facts: Facts) -> Iterator[tuple[Location, Path, Any]]:
-    """Fields that are members as they stand."""
+    """Fields that are copied to the request unchanged."""
     for path, at in FIELDS.items():
-        value = None if path[-1] in _NOT_AS_WRITTEN else _value(facts, at)
+        value = None if path[-1] in _CONVERTED else _value(facts, at)
         if value is not None:
             yield at, path, value
 
@@ -92,13 +89,13 @@ def _mapped(facts: Facts) -> Iterator[tuple[Location, Path, Any]]:
         yield (*_HYPERPARAMETERS, key), ("HyperParameters", ANY), encode_value(value)
     for key, value in _mapping(facts, ("environment",)).items():
         yield ("environment", key), ("Environment", ANY), value
-    for at, (path, _, member) in _NAMED.items():
+    for at, (path, _, field) in _NAMED.items():
         for key, value in _mapping(facts, at).items():
-            yield (*at, key), (*path, member), value
+            yield (*at, key), (*path, field), value
 
 
 def _value(facts: Facts, at: Location) -> Any:
-    """What the file says at ``at`` if that is sound, else None."""
+    """The value of the file at ``at``; None if it has a schema error."""
     value: Any = facts.document.data
     for part in at:
         value = value.get(part) if isinstance(value, dict) else None
@@ -106,101 +103,101 @@ def _value(facts: Facts, at: Location) -> Any:
 
 
 def _mapping(facts: Facts, at: Location) -> dict[str, Any]:
-    """The sound members of a mapping."""
-    found = _value(facts, at) or {}
-    return {key: one for key, one in found.items() if facts.loaded.has(*map(str, at), key)}
+    """The entries of a mapping that have no schema errors."""
+    mapping = _value(facts, at) or {}
+    return {key: one for key, one in mapping.items() if facts.loaded.has(*map(str, at), key)}
 
 
-def _told(at: Location, violations: Iterator[Violation], *, on_key: bool = False) -> Iterator[Finding]:
+def _problems(at: Location, violations: Iterator[Violation], *, on_key: bool = False) -> Iterator[Problem]:
     for one in violations:
         message = f"SageMaker refuses {'.'.join(map(str, at))}: {one.message}"
-        yield Finding(at, message, instead(one), on_key=on_key, replacement=None if on_key else meant(one))
+        yield Problem(at, message, instead(one), on_key=on_key, replacement=None if on_key else meant(one))
 
 
 def meant(one: Violation) -> str | None:
-    """The value, as YAML, that `instead` names, where it names one."""
+    """The value, as YAML, that the help of `instead` names; None if it names none."""
     if one.meant is not None:
-        return written(one.meant)
+        return to_yaml(one.meant)
     if one.kind == "type" and one.limit == "true or false":
         return {"true": "true", "yes": "true", "false": "false", "no": "false"}.get(str(one.value).lower())
     if one.help or one.kind != "pattern":
         return None
     simple = _simple(one)
-    return written(simple) if simple else None
+    return to_yaml(simple) if simple else None
 
 
 def _simple(one: Violation) -> str:
-    """The text in letters, digits and hyphens alone, if the service takes it so; else empty."""
+    """The text with only letters, digits and hyphens, if the service accepts it; else empty."""
     simple = re.sub(r"[^A-Za-z0-9]+", "-", str(one.value)).strip("-")
     return simple if compiled(one.limit).fullmatch(simple) else ""
 
 
 def instead(one: Violation) -> str:
-    """What to write in place of a value that breaks a limit."""
+    """The help for a value that breaks a limit."""
     if one.help:
         return one.help
     if one.kind == "pattern":
-        return f"write {_simple(one)}" if _simple(one) else "fix its form"
+        return f"write {_simple(one)}" if _simple(one) else "change it to match the pattern"
     if one.kind in ("min", "max") and not isinstance(one.value, int | float):
         difference = abs(len(one.value) - one.limit)
         return f"{'shorten' if one.kind == 'max' else 'lengthen'} it by {difference}"
     kind = meant(one) or one.limit
-    fixes = {"required": f"add {one.limit}", "type": f"write {kind}", "enum": "write one of those"}
+    fixes = {"required": f"add {one.limit}", "type": f"write {kind}", "enum": "write one of these values"}
     return fixes.get(one.kind, f"write {one.limit} or {'less' if one.kind == 'max' else 'more'}")
 
 
 @rule("SMDP601", "checkpoint.s3")
-def checkpoint_location(facts: Facts) -> Iterator[Finding]:
+def checkpoint_location(facts: Facts) -> Iterator[Problem]:
     if facts.spec.checkpoint is not None:
-        made = S3Location.parse(facts.spec.checkpoint.s3).join("n" * LONGEST_NAME)
-        for one in check_value(("CheckpointConfig", "S3Uri"), str(made)):
-            message = f"SageMaker refuses checkpoint.s3 with the job's name behind it: {one.message}"
-            yield Finding(("checkpoint", "s3"), message, instead(one))
+        location = S3Location.parse(facts.spec.checkpoint.s3).join("n" * LONGEST_NAME)
+        for one in check_value(("CheckpointConfig", "S3Uri"), str(location)):
+            message = f"SageMaker refuses checkpoint.s3 followed by the job's name: {one.message}"
+            yield Problem(("checkpoint", "s3"), message, instead(one))
 
 
 @rule("SMDP602", "script.hyperparameters", "batch.hyperparameter", "compute.fallback_types")
-def few_enough_hyperparameters(facts: Facts) -> Iterator[Finding]:
+def few_enough_hyperparameters(facts: Facts) -> Iterator[Problem]:
     batch = facts.spec.batch
-    given = len(facts.spec.script.hyperparameters) + (batch is not None and batch.hyperparameter is not None)
-    ours = LAUNCH_HYPERPARAMETERS - (facts.spec.compute.fallback_types is not None)
-    most = MOST_HYPERPARAMETERS - ours
-    if given > most:
+    amount = len(facts.spec.script.hyperparameters) + (batch is not None and batch.hyperparameter is not None)
+    added = LAUNCH_HYPERPARAMETERS - (facts.spec.compute.fallback_types is not None)
+    most = MOST_HYPERPARAMETERS - added
+    if amount > most:
         message = (
-            f"{given} hyperparameters are too many: SageMaker takes {MOST_HYPERPARAMETERS},"
-            f" and the launch itself needs {ours} of them"
+            f"{amount} hyperparameters are too many: SageMaker allows {MOST_HYPERPARAMETERS},"
+            f" and the launcher adds {added}"
         )
-        help_ = f"leave out {given - most}, or put some into one mapping or a file of the source folder"
-        yield Finding(_HYPERPARAMETERS, message, help_, on_key=True)
+        help_ = f"remove {amount - most}, or move some to one mapping or to a file of the source folder"
+        yield Problem(_HYPERPARAMETERS, message, help_, on_key=True)
 
 
 @rule("SMDP601", "environment", "engine", "engine_options", "amp")
-def few_enough_variables(facts: Facts) -> Iterator[Finding]:
+def few_enough_variables(facts: Facts) -> Iterator[Problem]:
     if len(facts.spec.environment) < len(environment(facts.spec)):
-        made = environment(facts.spec)
-        for one in check_value(("Environment",), dict.fromkeys(made, "")):
-            ours = len(made) - len(facts.spec.environment)
-            message = f"SageMaker refuses the environment: {one.message}, and {ours} of them are the launcher's"
-            yield Finding(("environment",), message, f"leave out {len(made) - one.limit}", on_key=True)
+        variables = environment(facts.spec)
+        for one in check_value(("Environment",), dict.fromkeys(variables, "")):
+            added = len(variables) - len(facts.spec.environment)
+            message = f"SageMaker refuses the environment: {one.message}, and the launcher adds {added} of them"
+            yield Problem(("environment",), message, f"remove {len(variables) - one.limit}", on_key=True)
 
 
 @rule("SMDP601", last=True)
-def request_within_limits(facts: Facts) -> Iterator[Finding]:
-    """The whole request, once nothing else is wrong: what no rule about a field has thought of."""
+def request_within_limits(facts: Facts) -> Iterator[Problem]:
+    """The whole request: limits that the rules about single fields do not check."""
     if facts.source is None:
         return
     request = training_request(facts.spec, facts.source, f"{facts.spec.name}-20260101000000-0000")
     for one in walk(request):
         at = _origin(facts, one.path)
-        member = ".".join(str(part) for part in one.path)
-        yield Finding(at, f"SageMaker refuses {member}, which is made of this: {one.message}", instead(one))
+        field = ".".join(str(part) for part in one.path)
+        yield Problem(at, f"SageMaker refuses {field}, which is made from this value: {one.message}", instead(one))
 
 
 def _origin(facts: Facts, path: Path) -> Location:
-    """The field of the job file behind a place of the request; for a channel, the channel."""
+    """The field of the job file that makes the request's field at ``path``; for a channel, the channel."""
     at = field_of(path) or ("overlay", *path)
     if at == ("channels",) and len(path) > 1 and isinstance(path[1], int):
         names = sorted(facts.spec.channels)
         return ("channels", names[path[1]]) if path[1] < len(names) else at
-    while at and not facts.document.written(at):
+    while at and not facts.document.is_written(at):
         at = at[:-1]
     return at or ("name",)

@@ -1,4 +1,4 @@
-"""Partition and region: what a job names has to lie where the job runs, as far as its name says where that is."""
+"""Partition and region: the ARNs in a job file must match the job's region."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from smdp_launch.catalog.placeholders import is_placeholder
 from smdp_launch.catalog.regions import partition
 from smdp_launch.jobfile.yaml.document import Location
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.units import listed
 
 _ARN = re.compile(r"arn:(?P<partition>aws[a-z-]*):(?P<service>[a-z0-9-]+):(?P<region>[a-z0-9-]*):")
@@ -18,7 +18,7 @@ _REGIONAL = ("kms", "sagemaker")
 
 
 class _Place(NamedTuple):
-    """What an ARN says; the region is empty where its kind has none or may have any."""
+    """The place in an ARN; the region is empty if the resource has none or may be in any region."""
 
     partition: str
     region: str
@@ -26,7 +26,7 @@ class _Place(NamedTuple):
 
 
 @rule("SMDP609", "region")
-def arns_of_the_jobs_place(facts: Facts) -> Iterator[Finding]:
+def arns_match_the_region(facts: Facts) -> Iterator[Problem]:
     region = facts.spec.region
     if is_placeholder(region):
         return
@@ -38,13 +38,13 @@ def arns_of_the_jobs_place(facts: Facts) -> Iterator[Finding]:
     for place, fields in elsewhere.items():
         names, verb = listed([".".join(map(str, at)) for at in fields]), "is" if len(fields) == 1 else "are"
         if place.partition != partition(region):
-            message = f"{names} {verb} in partition {place.partition}, and {region} is in {partition(region)}"
-            help_ = f"name one of an account in {partition(region)}, or choose a region of {place.partition}"
+            message = f"{names} {verb} in partition {place.partition}, but {region} is in {partition(region)}"
+            help_ = f"name a resource in {partition(region)}, or choose a region of {place.partition}"
         else:
-            message = f"{names} {verb} in {place.region}, and the job runs in {region}"
+            message = f"{names} {verb} in {place.region}, but the job runs in {region}"
             replica = ", such as the replica of a multi-Region key" if place.is_key else ""
-            help_ = f"name one in {region}{replica}, or run the job in {place.region}"
-        yield Finding(fields[0], message, help_, also=tuple(fields[1:]))
+            help_ = f"name a resource in {region}{replica}, or run the job in {place.region}"
+        yield Problem(fields[0], message, help_, also=tuple(fields[1:]))
 
 
 def _arns(facts: Facts) -> Iterator[tuple[Location, str]]:
@@ -67,11 +67,11 @@ def _texts(at: Location, value: Any) -> Iterator[tuple[Location, str]]:
 
 
 def _place(text: str) -> _Place | None:
-    found = _ARN.match(text)
-    if found is None:
+    match = _ARN.match(text)
+    if match is None:
         return None
-    service = found["service"]
-    return _Place(found["partition"], found["region"] if service in _REGIONAL else "", service == "kms")
+    service = match["service"]
+    return _Place(match["partition"], match["region"] if service in _REGIONAL else "", service == "kms")
 
 
 def _agrees(place: _Place, region: str) -> bool:

@@ -1,4 +1,4 @@
-"""Placeholders: values that a person fills in before a launch on AWS. Plans and local runs take them as they are."""
+"""Placeholders: values that the user fills in before a launch on AWS. Plans and local runs accept them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import NamedTuple
 from smdp_launch.catalog.placeholders import is_placeholder, of_hyperparameter
 from smdp_launch.diagnostics import Span
 from smdp_launch.jobfile.model.channels import KINDS
-from smdp_launch.jobfile.yaml.document import Layer, Location
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.jobfile.yaml.document import ConfigSource, Location
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.units import count, listed
 
-_BUCKET = "name a bucket of yours"
-_KEY = "give the id, alias or ARN of a KMS key of yours"
+_BUCKET = "write the name of your bucket"
+_KEY = "write the id, alias or ARN of your KMS key"
 
 
 class Placeholder(NamedTuple):
-    """A value to fill in: its field, such as ``channels.train.s3``, its text as written, and its place, if that is in a
-    file."""
+    """A value to fill in.
+
+    Args:
+        field: such as ``channels.train.s3``.
+        span: its place; None if it is in no file.
+    """
 
     field: str
     text: str
@@ -29,10 +33,10 @@ class Placeholder(NamedTuple):
 
 
 def placeholders_of(facts: Facts) -> Iterator[Placeholder]:
-    """Every value to fill in; those of the account come first."""
+    """The values to fill in; the values of the account come first."""
     for at, _ in _unfilled(facts):
         entry = facts.document.entry(at)
-        yield Placeholder(_name(at), entry.text, entry.value if entry.layer is not Layer.PYTHON else None)
+        yield Placeholder(_name(at), entry.text, entry.value if entry.source is not ConfigSource.PYTHON else None)
 
 
 def to_fill_in(placeholders: Sequence[Placeholder]) -> str:
@@ -41,32 +45,32 @@ def to_fill_in(placeholders: Sequence[Placeholder]) -> str:
 
 
 @rule("SMDP801", on_launch=True)
-def unfilled_placeholders(facts: Facts) -> Iterator[Finding]:
+def unfilled_placeholders(facts: Facts) -> Iterator[Problem]:
     by_help: dict[str, list[Location]] = {}
     for at, help_ in _unfilled(facts):
         by_help.setdefault(help_, []).append(at)
     for help_, fields in by_help.items():
         names = listed([_name(at) for at in fields])
         message = f"{names} {'is a placeholder' if len(fields) == 1 else 'are placeholders'}"
-        yield Finding(fields[0], message, help_, also=tuple(fields[1:]))
+        yield Problem(fields[0], message, help_, also=tuple(fields[1:]))
 
 
 def _unfilled(facts: Facts) -> Iterator[tuple[Location, str]]:
     yield from ((at, help_) for at, value, help_ in _own_values(facts) if value is not None and is_placeholder(value))
     for name, value in facts.spec.script.hyperparameters.items() if facts.has("script.hyperparameters") else ():
         if value == of_hyperparameter(name):
-            yield ("script", "hyperparameters", name), "give the value that the script is to get"
+            yield ("script", "hyperparameters", name), "write the value for the script"
 
 
 def _own_values(facts: Facts) -> Iterator[tuple[Location, str | None, str]]:
-    """The fields that name something of a person's own account: field, value, and what to write."""
+    """The fields that name resources of the user's account: field, value, and help."""
     spec = facts.spec
     if facts.has("image"):
-        yield ("image",), spec.image, "give the URI of an image that you pushed"
+        yield ("image",), spec.image, "write the URI of the image that you pushed"
     if facts.has("role"):
-        yield ("role",), spec.role, "give the ARN of your execution role"
+        yield ("role",), spec.role, "write the ARN of your execution role"
     if facts.has("region"):
-        yield ("region",), spec.region, "give your region, such as us-east-1"
+        yield ("region",), spec.region, "write your region, such as us-east-1"
     yield from _locations(facts)
     yield from _network(facts)
     for key in ("volume_key", "output_key"):
@@ -86,14 +90,14 @@ def _locations(facts: Facts) -> Iterator[tuple[Location, str | None, str]]:
 
 
 def _file_system(kind: str) -> str:
-    return f"give the id of your {'FSx for Lustre' if kind == 'fsx' else 'EFS'} file system"
+    return f"write the id of your {'FSx for Lustre' if kind == 'fsx' else 'EFS'} file system"
 
 
 def _network(facts: Facts) -> Iterator[tuple[Location, str | None, str]]:
     network = facts.spec.network
     for key, what in (("subnets", "a subnet"), ("security_groups", "a security group")):
         for index, value in enumerate(getattr(network, key) or () if facts.has(f"network.{key}") else ()):
-            yield ("network", key, index), value, f"give the id of {what} of your VPC"
+            yield ("network", key, index), value, f"write the id of {what} of your VPC"
 
 
 def _name(at: Location) -> str:

@@ -1,6 +1,6 @@
-"""Secrets in a job file. They would be readable for everybody who may describe the job, so both kinds are errors.
+"""Secrets in a job file. Everyone with permission to describe the job can read them, so they are errors.
 
-A secret is known by its form, or by the name of the value it is given as.
+A secret is recognised by its form, or by the name of the value.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 
 from smdp_launch.diagnostics import Span
 from smdp_launch.jobfile.yaml.document import Document, Location
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.secret_forms import NO_LITERAL, SHORTEST, is_number, known_secrets, name_of, says_secret
+
+_READABLE = "everyone with permission to describe the job can read it"
 
 
 class Secret(NamedTuple):
-    """One secret: what it is, where, and its text.
+    """One secret.
 
     Args:
-        by_name: only the name gave it away.
-        on_key: it is written as a key.
+        what: its kind, or the name of the value.
+        by_name: it is recognised only by its name.
+        on_key: it is a key, not a value.
     """
 
     at: Location
@@ -31,7 +34,7 @@ class Secret(NamedTuple):
 
 
 def find(document: Document) -> list[Secret]:
-    """Every secret in the document, whatever else is wrong with it."""
+    """Every secret in the document. The document may have schema errors."""
     keys = [(at, at[-1], entry.key) for at, entry in document.entries.items() if isinstance(at[-1], str)]
     in_keys = (one for at, key, span in keys for one in _of_known_form(at, str(key), span, on_key=True))
     return [*in_keys, *(one for at, value in _texts(document.data, ()) for one in _secrets(document, at, value))]
@@ -56,35 +59,36 @@ def _texts(value: Any, at: Location) -> Iterator[tuple[Location, str]]:
 
 def _secrets(document: Document, at: Location, value: str) -> Iterator[Secret]:
     entry = document.entry(at)
-    found = list(_of_known_form(at, value, entry.value))
-    yield from found
+    by_form = list(_of_known_form(at, value, entry.value))
+    yield from by_form
     name = name_of(one for one in at if isinstance(one, str))
-    # A variable of this machine is no way out: what it holds would stand in the request.
-    if not found and not NO_LITERAL.match(value) and len(value) >= SHORTEST and says_secret(name):
+    # The values of local variables are checked too: they are written to the request.
+    if not by_form and not NO_LITERAL.match(value) and len(value) >= SHORTEST and says_secret(name):
         yield Secret(at, name, value, entry.value, by_name=True)
 
 
 @rule("SMDP701")
-def known_forms(facts: Facts) -> Iterator[Finding]:
+def known_forms(facts: Facts) -> Iterator[Problem]:
     for one in find(facts.document):
         if not one.by_name:
-            message = f"this is {one.what}, which whoever may describe the job can read"
-            yield Finding(one.at, message, _instead(one), on_key=one.on_key, remove=_is_not_needed(one))
+            message = f"this is {one.what}; {_READABLE}"
+            yield Problem(one.at, message, _help(one), on_key=one.on_key, remove=_is_not_needed(one))
 
 
 @rule("SMDP702")
-def secret_names(facts: Facts) -> Iterator[Finding]:
+def secret_names(facts: Facts) -> Iterator[Problem]:
     for one in find(facts.document):
         if one.by_name:
-            message = f"{one.what} says that its value is secret, and whoever may describe the job can read it"
-            yield Finding(one.at, message, _instead(one), remove=_is_not_needed(one))
+            message = f"{one.what} is the name of a secret; {_READABLE}"
+            yield Problem(one.at, message, _help(one), remove=_is_not_needed(one))
 
 
 def _is_not_needed(one: Secret) -> bool:
-    """Whether the job does without it: only that of AWS, and only where nothing else stands with it."""
+    """Whether the job works without it: an environment variable with a secret of AWS."""
     return "AWS" in one.what and one.at[0] == "environment" and not one.on_key
 
 
-def _instead(one: Secret) -> str:
-    role = "the execution role has its own credentials" if "AWS" in one.what else "let the script fetch it"
-    return f"leave it out: {role}" + ("" if "AWS" in one.what else " from AWS Secrets Manager with the execution role")
+def _help(one: Secret) -> str:
+    if "AWS" in one.what:
+        return "remove it: the execution role has its own credentials"
+    return "remove it, and let the script read it from AWS Secrets Manager with the execution role"

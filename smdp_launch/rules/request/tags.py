@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 
 _RESERVED = "aws:"
 
 
 @rule("SMDP608", "tags")
-def tag_keys_of_ones_own(facts: Facts) -> Iterator[Finding]:
+def tag_keys_are_not_reserved(facts: Facts) -> Iterator[Problem]:
     for key in facts.spec.tags:
         if key.lower().startswith(_RESERVED):
-            message = f"AWS refuses the tag {key}: keys that begin with {_RESERVED} are its own"
-            own = key[len(_RESERVED) :].strip()
-            instead = f"name it otherwise, such as {own}, or leave it out" if own else "leave it out"
-            yield Finding(("tags", key), message, instead, on_key=True)
+            message = f"AWS refuses the tag {key}: keys that begin with {_RESERVED} are reserved"
+            other = key[len(_RESERVED) :].strip()
+            help_ = f"choose another name, such as {other}, or remove it" if other else "remove it"
+            yield Problem(("tags", key), message, help_, on_key=True)

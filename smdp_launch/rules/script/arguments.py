@@ -1,7 +1,7 @@
-"""The hyperparameters against the command line that the script accepts.
+"""Whether the script accepts the job's hyperparameters on its command line.
 
-SageMaker passes each hyperparameter as ``--name value`` (``-n value`` for one letter), so what the script's parser will
-refuse in the container is known before.
+SageMaker passes each hyperparameter as ``--name value`` (``-n value`` for one letter), so these rules can predict what
+the script's parser refuses in the container.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 from smdp_launch.catalog.placeholders import of_hyperparameter
 from smdp_launch.diagnostics import closest
 from smdp_launch.jobfile.yaml.document import Location
-from smdp_launch.jobfile.yaml.text import written as as_written
+from smdp_launch.jobfile.yaml.text import to_yaml
 from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.hyperparameters import script_arguments
-from smdp_launch.rules.base.facts import Facts, Finding, rule
-from smdp_launch.source.script.commandline import Argument, CommandLine
+from smdp_launch.rules.base.facts import Facts, Problem, rule
+from smdp_launch.source.commandline.arguments import Argument, CommandLine
 
 _NEEDS = (
     "script.entry",
@@ -27,26 +27,30 @@ _NEEDS = (
     "compute.instance_type",
     "compute.instance_count",
 )
-_GIVEN: Location = ("script", "hyperparameters")
+_HYPERPARAMETERS: Location = ("script", "hyperparameters")
 _LISTED = 12
-#: absl reads these as whole numbers, and nobody writes one for another parser.
+#: absl reads these as whole numbers.
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
 _BATCH: Location = ("batch", "hyperparameter")
 
 
 class Passed(NamedTuple):
-    """One hyperparameter as the script gets it."""
+    """One hyperparameter as the script receives it.
+
+    Args:
+        word: such as ``--lr``.
+        matches: the arguments that ``word`` may mean; several if it is an ambiguous abbreviation.
+    """
 
     name: str
     word: str
     value: str
     at: Location
-    #: What the parser takes ``word`` for; several where it is an ambiguous abbreviation.
-    found: list[Argument]
+    matches: list[Argument]
 
     @property
     def argument(self) -> Argument | None:
-        return self.found[0] if len(self.found) == 1 else None
+        return self.matches[0] if len(self.matches) == 1 else None
 
 
 def passed(facts: Facts, line: CommandLine) -> list[Passed]:
@@ -56,61 +60,61 @@ def passed(facts: Facts, line: CommandLine) -> list[Passed]:
     of_batch = facts.spec.batch.hyperparameter if facts.spec.batch is not None else None
     names = sorted(values)
     return [
-        Passed(name, word, value, _BATCH if name == of_batch else (*_GIVEN, name), line.find(word))
+        Passed(name, word, value, _BATCH if name == of_batch else (*_HYPERPARAMETERS, name), line.find(word))
         for name, word, value in zip(names, words[::2], words[1::2], strict=True)
-        # argparse takes a word with a blank for a value, and splits one at an equals sign.
+        # argparse reads a word with a blank as a value, and splits a word at an equals sign.
         if not {" ", "="} & set(name)
     ]
 
 
 @rule("SMDP432", *_NEEDS)
-def unknown_hyperparameter(facts: Facts) -> Iterator[Finding]:
+def unknown_hyperparameter(facts: Facts) -> Iterator[Problem]:
     line = facts.command_line
     if line is None or not line.is_closed:
         return
     for one in passed(facts, line):
-        if not one.found:
+        if not one.matches:
             yield _unknown(facts, line, one)
 
 
-def _unknown(facts: Facts, line: CommandLine, one: Passed) -> Finding:
+def _unknown(facts: Facts, line: CommandLine, one: Passed) -> Problem:
     entry = facts.spec.script.entry
     message = f"{entry} has no option {one.word}, and {line.style} refuses unknown ones"
-    # SageMaker passes one dash before one letter and two before a longer name, and the script may have it otherwise.
+    # SageMaker passes one dash before one letter and two before a longer name. The script may use other dashes.
     bare = one.word.lstrip("-")
     dashed = next((each for each in line.arguments if {f"-{bare}", f"--{bare}"} & set(each.spellings)), None)
     if dashed is not None:
-        help_ = f"add the spelling {one.word} in line {dashed.line} of {dashed.module}, which has {dashed.name} alone"
-        return Finding(one.at, f"{message}; SageMaker passes {one.word}", help_, on_key=one.at[:-1] == _GIVEN)
+        help_ = f"add the spelling {one.word} in line {dashed.line} of {dashed.module}, which has only {dashed.name}"
+        return Problem(one.at, f"{message}; SageMaker passes {one.word}", help_, on_key=one.at[:-1] == _HYPERPARAMETERS)
     names = list(dict.fromkeys(each.name.lstrip("-") for each in line.arguments if each.name.startswith("-")))
     match = _meant(facts, line, one)
     listed = f"it has {', '.join(names[:_LISTED])}" + (", and more" if len(names) > _LISTED else "")
-    help_ = f'did you mean "{match}"?' if match else listed if names else "it takes no option at all"
-    return Finding(one.at, message, help_, on_key=one.at != _BATCH, replacement=match)
+    help_ = f'did you mean "{match}"?' if match else listed if names else "it has no options"
+    return Problem(one.at, message, help_, on_key=one.at != _BATCH, replacement=match)
 
 
 def _meant(facts: Facts, line: CommandLine, one: Passed) -> str | None:
-    """The option of which the name is a misspelling, if the job does not give that, too."""
-    given = facts.spec.script.hyperparameters
+    """The option that the user probably meant, if no other hyperparameter sets it."""
+    others = facts.spec.script.hyperparameters
     names = [each.name.lstrip("-") for each in line.arguments if each.name.startswith("--")]
-    return closest(one.name, [name for name in names if name not in given])
+    return closest(one.name, [name for name in names if name not in others])
 
 
 @rule("SMDP433", *_NEEDS)
-def unreadable_value(facts: Facts) -> Iterator[Finding]:
+def unreadable_value(facts: Facts) -> Iterator[Problem]:
     for one, argument in _values(facts):
         if not _reads(argument.reads, one.value) and not _HEXADECIMAL.fullmatch(one.value):
             kind = "a whole number" if argument.reads == "int" else "a number"
             message = (
-                f"{_declared(argument)} reads {one.word} with {argument.reads}(), which refuses {_shown(one.value)}"
+                f"{_declared(argument)} reads {one.word} with {argument.reads}(), which refuses {_quoted(one.value)}"
             )
             whole = _whole(one.value) if argument.reads == "int" else None
             help_ = f"write {whole if whole is not None else kind}"
-            yield Finding(one.at, message, help_, replacement=whole if one.at != _BATCH else None)
+            yield Problem(one.at, message, help_, replacement=whole if one.at != _BATCH else None)
 
 
 @rule("SMDP434", *_NEEDS)
-def value_outside_choices(facts: Facts) -> Iterator[Finding]:
+def value_outside_choices(facts: Facts) -> Iterator[Problem]:
     for one, argument in _values(facts):
         if argument.choices is None or argument.reads == "any" or not _reads(argument.reads, one.value):
             continue
@@ -118,22 +122,22 @@ def value_outside_choices(facts: Facts) -> Iterator[Finding]:
             continue
         choices = [str(each) for each in argument.choices]
         listed = ", ".join(choices[:_LISTED]) + (", and more" if len(choices) > _LISTED else "")
-        message = f"{_declared(argument)} takes {listed} for {one.word}, not {_shown(one.value)}"
+        message = f"{_declared(argument)} accepts {listed} for {one.word}, not {_quoted(one.value)}"
         if argument.reads == "text" and any(not isinstance(each, str) for each in argument.choices):
-            message += "; it compares text, since it has no type"
-            yield Finding(one.at, message, f"add a type to {argument.name} in the script")
+            message += "; without a type it compares text"
+            yield Problem(one.at, message, f"add a type to {argument.name} in the script")
             continue
         match = closest(one.value, choices)
         help_ = f'did you mean "{match}"?' if match else f"write one of: {listed}"
         if match is not None and match.lower() in ("true", "false"):
             help_ = f'write "{match}" in quotes: YAML\'s {match.lower()} is passed as {one.value}'
-        yield Finding(one.at, message, help_, replacement=as_written(match) if match and one.at != _BATCH else None)
+        yield Problem(one.at, message, help_, replacement=to_yaml(match) if match and one.at != _BATCH else None)
 
 
 @rule("SMDP435", *_NEEDS)
-def value_for_a_flag(facts: Facts) -> Iterator[Finding]:
+def value_for_a_flag(facts: Facts) -> Iterator[Problem]:
     line = facts.command_line
-    # A positional argument may take the words that a flag leaves.
+    # A positional argument may take the value after a flag.
     if line is None or line.is_tolerant or any(one.is_positional for one in line.arguments):
         return
     for one in passed(facts, line):
@@ -143,64 +147,62 @@ def value_for_a_flag(facts: Facts) -> Iterator[Finding]:
         if argument.takes == "flag":
             yield _flag(line, one, argument)
         elif isinstance(argument.takes, int):
-            message = f"{_declared(argument)} wants {argument.takes} values for {one.word}, and SageMaker passes one"
-            help_ = "let the script take one value and split it, such as at commas"
-            yield Finding(one.at, message, help_, on_key=True)
+            message = f"{_declared(argument)} needs {argument.takes} values for {one.word}, but SageMaker passes one"
+            help_ = "change the script to read one value and split it, for example at commas"
+            yield Problem(one.at, message, help_, on_key=True)
 
 
-def _flag(line: CommandLine, one: Passed, argument: Argument) -> Finding:
-    outcome = "absl does not read it, and the flag is on" if line.style == "absl" else f"{line.style} refuses it"
+def _flag(line: CommandLine, one: Passed, argument: Argument) -> Problem:
+    outcome = "absl ignores the value and sets the flag" if line.style == "absl" else f"{line.style} refuses the value"
     message = f"{_declared(argument)} declares {one.word} as a flag, which takes no value; SageMaker passes"
     means_off = one.value.lower() in ("false", "0", "no", "off", "")
-    other = "leave it out, for the flag's default; or " if means_off else ""
-    instead = {"argparse": 'type=lambda text: text == "True"', "click": "type=bool", "absl": "DEFINE_string"}[
-        line.style
-    ]
-    help_ = f"{other}let the script read a value, with {instead} in place of the flag"
-    return Finding(one.at, f"{message} {one.word} {one.value}, and {outcome}", help_, on_key=one.at != _BATCH)
+    other = "remove it to use the flag's default, or " if means_off else ""
+    options = {"argparse": 'type=lambda text: text == "True"', "click": "type=bool", "absl": "DEFINE_string"}
+    help_ = f"{other}change the script to read a value, with {options[line.style]} instead of the flag"
+    return Problem(one.at, f"{message} {one.word} {one.value}, and {outcome}", help_, on_key=one.at != _BATCH)
 
 
 @rule("SMDP436", *_NEEDS)
-def missing_argument(facts: Facts) -> Iterator[Finding]:
+def missing_argument(facts: Facts) -> Iterator[Problem]:
     line = facts.command_line
     if line is None or not line.is_one:
         return
-    given = passed(facts, line)
-    # What a misspelt name stands for is not missing too.
-    found = [each for one in given for each in one.found or line.find(f"--{_meant(facts, line, one) or one.name}")]
-    # The value of a flag or of an unknown option may be what a positional argument takes.
-    leaves = any(one.argument is None or one.argument.takes in ("flag", "unknown") for one in given)
+    values = passed(facts, line)
+    # The option that a misspelt name means is not reported as missing.
+    present = [each for one in values for each in one.matches or line.find(f"--{_meant(facts, line, one) or one.name}")]
+    # A positional argument may take the value after a flag or an unknown option.
+    has_free_value = any(one.argument is None or one.argument.takes in ("flag", "unknown") for one in values)
     for argument in line.arguments:
-        if not argument.required or not argument.is_certain or argument in found:
+        if not argument.required or not argument.is_certain or argument in present:
             continue
-        if argument.is_positional and not leaves:
+        if argument.is_positional and not has_free_value:
             message = (
-                f"{_declared(argument)} requires the positional argument {argument.name}; SageMaker passes options"
+                f"{_declared(argument)} requires the positional argument {argument.name}; SageMaker passes only options"
             )
-            help_ = f"make it an option: --{argument.name.replace('_', '-')}"
-            yield Finding(("script", "entry"), message, help_)
+            help_ = f"change it to an option: --{argument.name.replace('_', '-')}"
+            yield Problem(("script", "entry"), message, help_)
         elif not argument.is_positional:
             name = argument.name.lstrip("-")
             word = script_arguments({name: ""})[0]
-            message = f"{_declared(argument)} requires {argument.name}, which the job does not give"
+            message = f"{_declared(argument)} requires {argument.name}, which the job does not set"
             help_ = f"add `{name}:` to script.hyperparameters"
             if argument not in line.find(word):
-                help_ = f"add the spelling {word} to the option, since SageMaker passes {word}; then {help_}"
-            yield Finding(_GIVEN, message, help_, on_key=True)
+                help_ = f"add the spelling {word}, which SageMaker passes, to the option; then {help_}"
+            yield Problem(_HYPERPARAMETERS, message, help_, on_key=True)
 
 
 @rule("SMDP436", *_NEEDS)
-def placeholder_for_an_argument(facts: Facts) -> Iterator[Finding]:
+def placeholder_for_an_argument(facts: Facts) -> Iterator[Problem]:
     line = facts.command_line
-    # A launch on AWS is refused with all placeholders.
+    # For a launch on AWS another rule reports all placeholders.
     for one in passed(facts, line) if line is not None and facts.local else ():
         if one.argument is not None and one.value == of_hyperparameter(one.name):
-            message = f"{_declared(one.argument)} gets a placeholder for {one.word}"
-            yield Finding(one.at, message, "give the value that the script is to get")
+            message = f"the value of {one.word}, which {_declared(one.argument)} reads, is a placeholder"
+            yield Problem(one.at, message, "write the value for the script")
 
 
 def _values(facts: Facts) -> Iterator[tuple[Passed, Argument]]:
-    """The hyperparameters that reach an argument with one value."""
+    """The hyperparameters whose argument takes one value, with that argument."""
     line = facts.command_line
     for one in passed(facts, line) if line is not None else ():
         argument = one.argument
@@ -214,7 +216,7 @@ def _declared(argument: Argument) -> str:
     return f"line {argument.line} of {argument.module}"
 
 
-def _shown(value: str) -> str:
+def _quoted(value: str) -> str:
     return f'"{value}"'
 
 
@@ -231,7 +233,7 @@ def _converted(argument: Argument, text: str) -> object:
 
 
 def _whole(text: str) -> str | None:
-    """``3`` for ``3.0``, and nothing for what is no whole number."""
+    """``3`` for ``3.0``; None if the text is not a whole number."""
     try:
         number = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The training script as a file: Python must be able to read it, or the kernel to start it."""
+"""Whether the container can start the entry point, and whether Python can parse the script."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import PurePosixPath
 
 from smdp_launch.diagnostics import Severity, Span
 from smdp_launch.rules.base import image_contents
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.source.scan import normal_name
 from smdp_launch.source.script.modules import always_run
 
 _ENTRY = ("script", "entry")
-# Most of the way to Python 3 is mechanical.
+#: Errors that show Python 2.
 _PYTHON_2 = ("Missing parentheses in call to 'print'", "multiple exception types must be parenthesized")
 
 
 @rule("SMDP430", "script.entry", "script.source")
-def syntax(facts: Facts) -> Iterator[Finding]:
-    """Modules count where they are imported in every run: one that is imported conditionally may never be."""
+def syntax(facts: Facts) -> Iterator[Problem]:
+    """Syntax errors of the entry point and of the modules that it imports in every run."""
     for name in always_run(facts.scripts):
         problem = facts.scripts[name].problem
         if problem is None or not problem.is_syntax:
@@ -26,25 +26,25 @@ def syntax(facts: Facts) -> Iterator[Finding]:
         message = f"{name} has a syntax error: {problem.reason.removeprefix('not Python 3: ')}"
         is_old = any(one in problem.reason for one in _PYTHON_2)
         help_ = "the training images have Python 3; convert the script" if is_old else _correct(facts)
-        yield Finding((), message, help_, text=problem.source.strip(), place=_place(facts, name, problem.line))
+        yield Problem((), message, help_, text=problem.source.strip(), place=_place(facts, name, problem.line))
 
 
 @rule("SMDP430", "script.entry", "script.source", severity=Severity.NOTE)
-def unread(facts: Facts) -> Iterator[Finding]:
+def script_can_be_checked(facts: Facts) -> Iterator[Problem]:
     for name in always_run(facts.scripts):
         problem = facts.scripts[name].problem
         if problem is not None and not problem.is_syntax:
-            message = f"{name} is not read, so what it accepts and how it trains are not checked: {problem.reason}"
-            help_ = "split it into modules that a person can read, or try it with launch --local"
-            yield Finding((), message, help_, text=problem.source.strip(), place=_place(facts, name, problem.line))
+            message = f"{name} is not checked: {problem.reason}"
+            help_ = "split it into smaller modules, or test it with launch --local"
+            yield Problem((), message, help_, text=problem.source.strip(), place=_place(facts, name, problem.line))
 
 
 def _correct(facts: Facts) -> str:
-    """The version matters for what a newer Python accepts, such as that of the person."""
+    """A help that names the image's Python version, if it is known."""
     known = facts.has("engine", "image", "framework.name", "framework.version", "framework.python")
     version = image_contents.python(facts.spec) if known else None
     image = f"; the job's image has Python {version[0]}.{version[1]}" if version is not None else ""
-    return f"correct the script{image}"
+    return f"fix the script{image}"
 
 
 def _place(facts: Facts, name: str, line: int | None) -> Span | None:
@@ -55,7 +55,7 @@ def _place(facts: Facts, name: str, line: int | None) -> Span | None:
 
 
 @rule("SMDP431", "script.entry", "script.source")
-def kind_of_entry(facts: Facts) -> Iterator[Finding]:
+def kind_of_entry(facts: Facts) -> Iterator[Problem]:
     entry = facts.spec.script.entry
     if facts.entry_kind is None:
         return
@@ -65,18 +65,18 @@ def kind_of_entry(facts: Facts) -> Iterator[Finding]:
     name = PurePosixPath(normal_name(entry))
     help_ = "name a .py file, or a shell script that begins with #!/bin/bash"
     if facts.entry_kind == "notebook":
-        help_ = f"export it: jupyter nbconvert --to script {name.name}, and name the .py file"
+        help_ = f"export it with `jupyter nbconvert --to script {name.name}`, and name the .py file"
     elif facts.entry_kind == "unmarked python":
-        help_ = f"rename it to {name}.py: only a .py file is started with Python"
+        help_ = f"rename it to {name}.py: the container starts only .py files with Python"
     elif facts.entry_kind == "crlf":
-        help_ = f"save it with Unix line ends, such as with: sed -i 's/\\r$//' {name}"
-    yield Finding(_ENTRY, f"the entry point {entry} {what}", help_)
+        help_ = f"save it with Unix line endings, for example with `sed -i 's/\\r$//' {name}`"
+    yield Problem(_ENTRY, f"the entry point {entry} {what}", help_)
 
 
 #: Kinds of ``source.script.entry_kind`` that the container cannot start.
 _NOT_STARTED = {
     "notebook": "is a notebook, which the container would start as a shell script",
-    "unmarked python": "is Python, and without the suffix .py the container starts it as a shell script",
+    "unmarked python": "is Python, but without the suffix .py the container starts it as a shell script",
     "data": "is neither Python nor a shell script: the container would start it as a shell script",
-    "crlf": "ends its first line with a carriage return, so the kernel does not find the interpreter that it names",
+    "crlf": "has a carriage return at the end of its first line, so the kernel cannot find the interpreter",
 }

@@ -1,7 +1,7 @@
-"""What the script does about distributed training: process group, backend, devices, data, saves.
+"""Distributed training in the script: process group, backend, devices, data, checkpoints.
 
-Everything here is a warning unless the script cannot run. Where the files do not show the whole program, as under
-Lightning or behind ``exec``, the rules say nothing.
+The rules report warnings, or errors if the script cannot run. If the files do not show the whole program, as with
+Lightning or ``exec``, the rules report nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from smdp_launch.catalog.instances import instance
 from smdp_launch.diagnostics import Severity, closest
 from smdp_launch.request.batch import world_size
 from smdp_launch.rules.base import image_contents
-from smdp_launch.rules.base.facts import Facts, Finding, rule
+from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.rules.base.script_places import place
-from smdp_launch.source.script.options import Option
-from smdp_launch.source.script.syntax import Mark
-from smdp_launch.source.script.training import Backend, ChannelUse
+from smdp_launch.source.commandline.options import Option
+from smdp_launch.source.script.channels import ChannelUse
+from smdp_launch.source.script.training import Backend
+from smdp_launch.source.syntax.tree import Mark
 
 _HYPERPARAMETERS = ("script", "hyperparameters")
 _WORLD = ("compute.instance_type", "compute.instance_count")
@@ -25,9 +26,9 @@ _REGISTERS = "smdistributed.dataparallel.torch"
 _TENSORFLOW_LIBRARY = "smdistributed.dataparallel.tensorflow"
 _IMPORT = "import smdistributed.dataparallel.torch.torch_smddp"
 
-#: Names that start a process group of torch's.
+#: Names that start a process group of torch.
 _STARTS = frozenset({"init_process_group", "init_distributed", "init_device_mesh"})
-#: Names that show another way for the ranks to know of each other.
+#: Names that show another way to connect the ranks.
 _OTHER_STARTS = frozenset(
     {"horovod", "distribute", "init_rpc", "mpi4py", "MPI", "ProcessGroup", "TCPStore", "parameter_server"}
 )
@@ -44,7 +45,7 @@ _PLAIN_SAMPLERS = _OTHER_SAMPLERS | {"BatchSampler", "DistributedSampler", "Samp
 _DIVIDED = frozenset(
     {"IterableDataset", "split_dataset_by_node", "prepare_data_loader", "webdataset", "StatefulDataLoader"}
 )
-#: The channels that a script finds in one of these it need not name.
+#: Variables from which a script can find all channels without naming them.
 _ALL_CHANNELS = frozenset({"SM_CHANNELS", "SM_INPUT_DIR", "SM_INPUT_DATA_CONFIG", "SM_TRAINING_ENV"})
 
 
@@ -55,20 +56,20 @@ def _starts_group(facts: Facts) -> bool:
 
 
 def _lacks_backend(facts: Facts) -> bool:
-    """The backend comes from an option without a default, as in scripts that train alone where none is given."""
+    """Whether the backend is an option without a default. Such scripts train on one GPU if it is not set."""
     options = [one.option for _, file in facts.program.files for one in file.backends]
     return bool(options) and all(
         one is not None and one.default is None and _hyperparameter(facts, one) is None for one in options
     )
 
 
-def _finding(facts: Facts, name: str, mark: Mark, message: str, help_: str) -> Finding:
+def _problem(facts: Facts, name: str, mark: Mark, message: str, help_: str) -> Problem:
     span = place(facts, name, mark)
-    return Finding((), message, help_, text=span.source[mark.column - 1 : mark.end_column - 1], place=span)
+    return Problem((), message, help_, text=span.source[mark.column - 1 : mark.end_column - 1], place=span)
 
 
 @rule("SMDP440", "script.entry", "framework.name", *_WORLD, severity=Severity.WARNING)
-def trains_together(facts: Facts) -> Iterator[Finding]:
+def workers_train_one_model(facts: Facts) -> Iterator[Problem]:
     program, names = facts.program, facts.program.names
     workers = world_size(facts.spec) if instance(facts.spec.compute.instance_type) is not None else 1
     steps = [(name, one.step) for name, one in program.files if one.step is not None]
@@ -81,65 +82,65 @@ def trains_together(facts: Facts) -> Iterator[Finding]:
         return
     if starts and any(one.exchanges_gradients for _, one in program.files):
         return
-    what = "starts a process group, but nothing averages the gradients" if starts else "starts no process group"
+    what = "does not average the gradients" if starts else "does not start a process group"
     name, mark = steps[0]
-    message = f"the script trains and {what}: its {workers} workers train {workers} separate models"
+    message = f"the script {what}, so its {workers} workers train {workers} separate models"
     if program.frameworks == ["tensorflow"]:
         help_ = "call init() of smdistributed.dataparallel.tensorflow, and wrap the tape in its DistributedGradientTape"
     elif starts:
         help_ = "wrap the model in torch.nn.parallel.DistributedDataParallel"
     else:
         help_ = 'call torch.distributed.init_process_group("smddp"), and wrap the model in DistributedDataParallel'
-    yield _finding(facts, name, mark, message, help_)
+    yield _problem(facts, name, mark, message, help_)
 
 
 @rule("SMDP441", "script.entry", "framework.name", "engine", "script.hyperparameters", severity=Severity.WARNING)
-def backend_of_the_engine(facts: Facts) -> Iterator[Finding]:
+def backend_of_the_engine(facts: Facts) -> Iterator[Problem]:
     if any(one.library in ("module", "tensorflow") for one in facts.scripts.values()):
         return
     backends = [(name, one) for name, file in facts.program.files for one in file.backends]
-    found = [_other_backend(facts, name, one) for name, one in backends]
-    if all(one is not None for one in found):
-        yield from (one for one in found if one is not None)
+    problems = [_other_backend(facts, name, one) for name, one in backends]
+    if all(one is not None for one in problems):
+        yield from (one for one in problems if one is not None)
     others = [(name, one) for name, file in facts.program.files for one in file.others]
     if others and not backends:
         name, other = others[0]
         short = other.name.rpartition(".")[2]
         what = "Horovod" if other.name.startswith("horovod.") else f"tf.distribute.{short}"
-        message = f"{what} exchanges the gradients, and the job's engine does nothing"
+        message = f"{what} exchanges the gradients, so the job's engine is not used"
         is_tensorflow = "tensorflow" in facts.program.frameworks
         library = _TENSORFLOW_LIBRARY if is_tensorflow else "torch.distributed with the backend smddp"
-        yield _finding(facts, name, other.mark, message, f"use {library} in its place")
+        yield _problem(facts, name, other.mark, message, f"replace it with {library}")
 
 
-def _other_backend(facts: Facts, name: str, one: Backend) -> Finding | None:
-    """The finding, if the call is known to take a backend that is not the engine's."""
+def _other_backend(facts: Facts, name: str, one: Backend) -> Problem | None:
+    """The problem, if the call certainly uses another backend than the engine's."""
     start = one.call.rpartition(".")[2]
     help_ = f'write {start}("smddp")' if one.call.startswith("torch.") else f'write {start}(dist_backend="smddp")'
     help_ += f", and {_IMPORT} above it" if facts.spec.engine == "smdistributed" else ""
     if one.omitted:
-        message = f"{start}() names no backend, so GPUs use nccl; the job's engine is the backend smddp"
-        return _finding(facts, name, one.mark, message, help_)
+        message = f"{start}() names no backend and uses nccl for GPUs; the job's engine is the backend smddp"
+        return _problem(facts, name, one.mark, message, help_)
     key = _hyperparameter(facts, one.option)
     values = {str(facts.spec.script.hyperparameters[key])} if key is not None else one.values
     if not values or not values <= _OTHER_BACKENDS:
         return None
-    shown = " or ".join(sorted(values))
-    message = f"the process group uses the backend {shown}; the job's engine is the backend smddp"
+    names = " or ".join(sorted(values))
+    message = f"the process group uses the backend {names}; the job's engine is the backend smddp"
     if key is not None:
         is_enough = facts.spec.engine == "native" and (not one.choices or "smddp" in one.choices)
-        help_ = "write smddp" if is_enough else f"write smddp, which {name} has to allow and to import"
-        return Finding((*_HYPERPARAMETERS, key), message, help_, replacement="smddp" if is_enough else None)
+        help_ = "write smddp" if is_enough else f"write smddp, and change {name} to accept and import it"
+        return Problem((*_HYPERPARAMETERS, key), message, help_, replacement="smddp" if is_enough else None)
     if one.option is not None:
         mark = _whole_line(facts, name, one.option.line)
-        return _finding(
-            facts, name, mark, message, f"write smddp for the default, or `{one.option.name}: smddp` in the job file"
+        return _problem(
+            facts, name, mark, message, f"write smddp as the default, or `{one.option.name}: smddp` in the job file"
         )
-    return _finding(facts, name, one.mark, message, help_)
+    return _problem(facts, name, one.mark, message, help_)
 
 
 def _hyperparameter(facts: Facts, option: Option | None) -> str | None:
-    """The job's hyperparameter that gives the option."""
+    """The name of the job's hyperparameter that sets the option; None if there is none."""
     if option is None:
         return None
     wanted = option.name.replace("-", "_")
@@ -151,7 +152,7 @@ def _whole_line(facts: Facts, name: str, line: int) -> Mark:
     return Mark(line, len(text) - len(text.lstrip()) + 1, len(text.rstrip()) + 1)
 
 
-def _unregistered(facts: Facts) -> Iterator[Finding]:
+def _unregistered(facts: Facts) -> Iterator[Problem]:
     program, spec = facts.program, facts.spec
     imports = [one.name for _, file in program.files for one in file.imports]
     registered = any(one.startswith(_REGISTERS) or one == "smdistributed.dataparallel" for one in imports)
@@ -160,23 +161,23 @@ def _unregistered(facts: Facts) -> Iterator[Finding]:
     for name, file in program.files:
         for one in file.backends:
             if one.values == {"smddp"} and (one.option is None or _hyperparameter(facts, one.option) is None):
-                message = "no module imports what makes the backend smddp known to torch, so this call fails"
-                yield _finding(facts, name, one.mark, message, f"write {_IMPORT} above it")
+                message = "the backend smddp is not registered with torch, so this call fails"
+                yield _problem(facts, name, one.mark, message, f"write {_IMPORT} above it")
 
 
 @rule("SMDP442", "script.entry", "engine", "script.hyperparameters")
-def backend_is_registered(facts: Facts) -> Iterator[Finding]:
+def backend_is_registered(facts: Facts) -> Iterator[Problem]:
     if not facts.local:  # locally the engine registers the backend by itself
         yield from _unregistered(facts)
 
 
 @rule("SMDP442", "script.entry", "engine", "script.hyperparameters", severity=Severity.WARNING)
-def backend_is_registered_on_aws(facts: Facts) -> Iterator[Finding]:
+def backend_is_registered_on_aws(facts: Facts) -> Iterator[Problem]:
     if facts.local:
         yield from _unregistered(facts)
 
 
-def _of_another_framework(facts: Facts, *, certain: bool) -> Iterator[Finding]:
+def _of_another_framework(facts: Facts, *, certain: bool) -> Iterator[Problem]:
     name = facts.spec.framework.name
     package = {"pytorch": "tensorflow", "tensorflow": "torch"}[name]
     other = {"pytorch": "tensorflow", "tensorflow": "pytorch"}[name]
@@ -184,17 +185,17 @@ def _of_another_framework(facts: Facts, *, certain: bool) -> Iterator[Finding]:
         return
     image = image_contents.image(facts)
     is_aws = image.is_aws if image is not None else facts.spec.image is None and facts.spec.engine == "smdistributed"
-    found = [
+    imports = [
         (file, one) for file, training in facts.program.files for one in training.imports if _is_of(one.name, package)
     ]
-    if not found:
+    if not imports:
         return
-    file, one = found[0]
+    file, one = imports[0]
     if certain != (is_aws and one.certain):
         return
-    message = f"the script imports {TITLES[other]}, and the job's framework is {TITLES[name]}"
-    message += ", whose image does not hold it" if certain else ""
-    yield _finding(facts, file, one.mark, message, f"write `name: {other}` and its version in `framework`")
+    message = f"the script imports {TITLES[other]}, but the job's framework is {TITLES[name]}"
+    message += f", and its image does not contain {TITLES[other]}" if certain else ""
+    yield _problem(facts, file, one.mark, message, f"write `name: {other}` and its version in `framework`")
 
 
 def _is_of(module: str, package: str) -> bool:
@@ -209,18 +210,18 @@ def _installs(facts: Facts, package: str) -> bool:
 
 
 @rule("SMDP443", "script.entry", "framework.name", "engine", "image")
-def framework_is_in_the_image(facts: Facts) -> Iterator[Finding]:
+def framework_is_in_the_image(facts: Facts) -> Iterator[Problem]:
     yield from _of_another_framework(facts, certain=True)
 
 
 @rule("SMDP443", "script.entry", "framework.name", "engine", "image", severity=Severity.WARNING)
-def framework_of_the_job(facts: Facts) -> Iterator[Finding]:
+def framework_of_the_job(facts: Facts) -> Iterator[Problem]:
     yield from _of_another_framework(facts, certain=False)
 
 
 @rule("SMDP444", "script.entry", "channels", "script.hyperparameters", "environment", severity=Severity.WARNING)
-def channels_of_the_script(facts: Facts) -> Iterator[Finding]:
-    written = facts.document.data.get("channels")  # one with an error of its own is a channel all the same
+def channels_of_the_script(facts: Facts) -> Iterator[Problem]:
+    written = facts.document.data.get("channels")  # includes channels with schema errors
     channels = {str(one).upper(): str(one) for one in (written if isinstance(written, dict) else facts.spec.channels)}
     uses = [(name, one) for name, file in facts.program.files for one in file.channels]
     unread = _unread(facts, channels, uses)
@@ -231,36 +232,37 @@ def channels_of_the_script(facts: Facts) -> Iterator[Finding]:
             continue
         if one.needed or (unread and _hyperparameter(facts, one.option) is None):
             reported.add(wanted)
-            yield _finding(facts, name, one.mark, *_channel_texts(one, list(channels.values()), unread))
+            yield _problem(facts, name, one.mark, *_channel_texts(one, list(channels.values()), unread))
 
 
 def _unread(facts: Facts, channels: dict[str, str], uses: list[tuple[str, ChannelUse]]) -> list[str]:
-    """The job's channels that the script never asks for; none where it may find them in another way."""
-    given = " ".join(map(str, [*facts.spec.script.hyperparameters.values(), *facts.spec.environment.values()]))
+    """The job's channels that the script does not read; empty if it may find them in another way."""
+    values = " ".join(map(str, [*facts.spec.script.hyperparameters.values(), *facts.spec.environment.values()]))
     mentioned = {one.name for script in facts.scripts.values() for one in (*script.environment, *script.literal_paths)}
     roots = any(one.rstrip("/") in ("/opt/ml", "/opt/ml/input", "/opt/ml/input/data") for one in mentioned)
-    if roots or mentioned & _ALL_CHANNELS or "/opt/ml/input" in given or not facts.program.is_understood:
+    if roots or mentioned & _ALL_CHANNELS or "/opt/ml/input" in values or not facts.program.is_understood:
         return []
-    asked = {one.channel.upper() for _, one in uses}
-    return [name for upper, name in channels.items() if upper not in asked]
+    read = {one.channel.upper() for _, one in uses}
+    return [name for upper, name in channels.items() if upper not in read]
 
 
 def _channel_texts(one: ChannelUse, channels: list[str], unread: list[str]) -> tuple[str, str]:
     wanted = one.channel.lower() if one.written.startswith("SM_CHANNEL_") else one.channel
     near = closest(wanted, unread or channels) or next(iter(unread), None)
+    message = f"{one.written} needs a channel {wanted}, which the job does not have"
     if not channels:
-        return f"the job has no channel {wanted}, for which {one.written} stands", f"add `channels: {{{wanted}: ...}}`"
-    message = f"the job has no channel {wanted}, for which {one.written} stands; it has {', '.join(channels)}"
+        return message, f"add `channels: {{{wanted}: ...}}`"
+    message += f"; it has {', '.join(channels)}"
     if near is None:
         return message, f"add a channel {wanted}"
     variable = f"SM_CHANNEL_{near.upper()}" if one.written.startswith("SM_CHANNEL_") else f"/opt/ml/input/data/{near}"
-    return message, f"write {variable} in the script, or call the channel {wanted} in the job file"
+    return message, f"write {variable} in the script, or rename the channel to {wanted} in the job file"
 
 
 @rule("SMDP445", "script.entry", "framework.name", *_WORLD, severity=Severity.WARNING)
-def uses_the_gpus(facts: Facts) -> Iterator[Finding]:
-    program, found = facts.program, instance(facts.spec.compute.instance_type)
-    if found is None or program.frameworks != ["pytorch"] or not program.is_understood:
+def uses_the_gpus(facts: Facts) -> Iterator[Problem]:
+    program, type_ = facts.program, instance(facts.spec.compute.instance_type)
+    if type_ is None or program.frameworks != ["pytorch"] or not program.is_understood:
         return
     files = [file for _, file in program.files]
     names_one = any(one.names_other_devices for one in files)
@@ -269,13 +271,13 @@ def uses_the_gpus(facts: Facts) -> Iterator[Finding]:
     steps = [(name, one.step) for name, one in program.files if one.step is not None]
     if steps:
         name, mark = steps[0]
-        message = f"the script never uses a GPU, so it trains on the CPUs of hosts with {found.gpus} {found.gpu} each"
+        message = f"the script does not use GPUs, so it trains on the CPUs of hosts with {type_.gpus} {type_.gpu} each"
         help_ = 'move model and batches to torch.device("cuda", int(os.environ["LOCAL_RANK"])) with .to(device)'
-        yield _finding(facts, name, mark, message, help_)
+        yield _problem(facts, name, mark, message, help_)
 
 
 @rule("SMDP446", "script.entry", "framework.name", severity=Severity.WARNING)
-def data_is_divided(facts: Facts) -> Iterator[Finding]:
+def data_is_divided(facts: Facts) -> Iterator[Problem]:
     program = facts.program
     if not (_starts_group(facts) and program.is_understood and program.names.isdisjoint(_DIVIDED | _OTHER_STARTS)):
         return
@@ -284,8 +286,8 @@ def data_is_divided(facts: Facts) -> Iterator[Finding]:
     for name, file in program.files:
         for one in file.loaders:
             message = "this DataLoader has no DistributedSampler: every worker trains on all of the data"
-            help_ = "pass sampler=DistributedSampler(dataset) in place of shuffle=True"
-            yield _finding(facts, name, one.mark, message, help_)
+            help_ = "pass sampler=DistributedSampler(dataset) instead of shuffle=True"
+            yield _problem(facts, name, one.mark, message, help_)
 
 
 def _has_own_sampler(names: frozenset[str]) -> bool:
@@ -293,20 +295,20 @@ def _has_own_sampler(names: frozenset[str]) -> bool:
 
 
 @rule("SMDP447", "script.entry", "framework.name", *_WORLD, severity=Severity.WARNING)
-def one_rank_saves(facts: Facts) -> Iterator[Finding]:
+def one_rank_saves(facts: Facts) -> Iterator[Problem]:
     program = facts.program
     if not (_starts_group(facts) and program.is_understood):
         return
     for name, file in program.files:
         for one in file.saves:
             if program.is_run_by_all(name, one.at) and all(_is_on(facts, each) for each in one.options):
-                message = f"every rank calls {one.call} with the same path, so ranks overwrite each other's file"
+                message = f"every rank calls {one.call} with the same path, so the ranks overwrite each other's file"
                 condition = "rank() == 0" if "tensorflow" in program.frameworks else "torch.distributed.get_rank() == 0"
-                yield _finding(facts, name, one.mark, message, f"call it only `if {condition}`")
+                yield _problem(facts, name, one.mark, message, f"call it only on one rank: `if {condition}:`")
 
 
 @rule("SMDP448", "script.entry", "framework.name", "script.hyperparameters", severity=Severity.WARNING)
-def epochs_differ(facts: Facts) -> Iterator[Finding]:
+def epochs_differ(facts: Facts) -> Iterator[Problem]:
     program = facts.program
     samplers = [(name, one) for name, file in program.files for one in file.samplers]
     if not samplers or "set_epoch" in program.names or not (_starts_group(facts) and program.is_understood):
@@ -314,12 +316,15 @@ def epochs_differ(facts: Facts) -> Iterator[Finding]:
     for name, file in program.files:
         for loop in file.loops:
             if _epochs(facts, loop.option, loop.epochs) > 1:
-                message = "the loop never calls set_epoch, so DistributedSampler gives the same order in every epoch"
+                message = "the loop does not call set_epoch, so DistributedSampler uses the same order in every epoch"
                 holder, sampler = samplers[0]
-                help_ = f"begin the loop with {sampler.name}.set_epoch(epoch)"
+                help_ = f"call {sampler.name}.set_epoch(epoch) at the start of the loop"
                 if not sampler.name or holder != name:
-                    help_ = "keep the DistributedSampler in a variable, and begin the loop with its set_epoch(epoch)"
-                yield _finding(facts, name, loop.mark, message, help_)
+                    help_ = (
+                        "assign the DistributedSampler to a variable,"
+                        " and call its set_epoch(epoch) at the start of the loop"
+                    )
+                yield _problem(facts, name, loop.mark, message, help_)
                 return
 
 
@@ -335,18 +340,18 @@ def _epochs(facts: Facts, option: Option | None, written: int | None) -> float:
 
 
 @rule("SMDP450", "script.hyperparameters", "engine", severity=Severity.WARNING)
-def model_parallel_parameters(facts: Facts) -> Iterator[Finding]:
+def model_parallel_parameters(facts: Facts) -> Iterator[Problem]:
     if "mp_parameters" in facts.spec.script.hyperparameters:
         message = "mp_parameters belongs to AWS's model parallel library, which a data parallel job does not start"
-        yield Finding((*_HYPERPARAMETERS, "mp_parameters"), message, "leave it out", on_key=True)
+        yield Problem((*_HYPERPARAMETERS, "mp_parameters"), message, "remove it", on_key=True)
 
 
 @rule("SMDP450", "script.entry", "engine", severity=Severity.WARNING)
-def model_parallel_library(facts: Facts) -> Iterator[Finding]:
+def model_parallel_library(facts: Facts) -> Iterator[Problem]:
     for name, file in facts.program.files:
         for one in file.imports:
             if _is_of(one.name, "smdistributed.modelparallel") and one.certain:
                 message = "the script uses AWS's model parallel library, which a data parallel job does not start"
-                help_ = "use torch.distributed with the backend smddp; a model too large for one GPU fits with FSDP"
-                yield _finding(facts, name, one.mark, message, help_)
+                help_ = "use torch.distributed with the backend smddp; for a model too large for one GPU, use FSDP"
+                yield _problem(facts, name, one.mark, message, help_)
                 return

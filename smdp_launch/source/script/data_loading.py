@@ -1,4 +1,4 @@
-"""How a file divides its training data among the ranks: torch's data loaders, samplers, and division by hand."""
+"""How a file divides its training data among the ranks: torch's data loaders and samplers, or code of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from smdp_launch.source.script.ranks import Ranks
-from smdp_launch.source.script.scopes import tail
-from smdp_launch.source.script.syntax import Mark, Syntax, end, keywords, start, words
+from smdp_launch.source.syntax.scopes import tail
+from smdp_launch.source.syntax.tree import Mark, Syntax, end, keywords, start, words
 
 _LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
 _SAMPLERS = {"torch.utils.data.DistributedSampler", "torch.utils.data.distributed.DistributedSampler"}
@@ -19,20 +19,19 @@ _LOADER_SHUFFLE, _LOADER_SAMPLER, _SAMPLER_SHUFFLE = 2, 3, 3
 _HELD_OUT = re.compile(r"val|test|eval|dev(?!ice)|infer|predict|hold_?out|held|calib|query|gallery", re.IGNORECASE)
 _TRAINING = re.compile(r"train", re.IGNORECASE)
 _WORLD = re.compile(r"world|replicas|num_proc|n_?procs?$|^size$", re.IGNORECASE)
-#: Calls that may divide data, or draw other data, where they are given a rank.
+#: Names of calls that may divide data, or select other data, if they receive a rank.
 _DIVIDES = re.compile(r"data|load|shard|split|part|subset|chunk|seed|iter|^use$|batch", re.IGNORECASE)
 _OWN_ARGUMENTS = {"num_shards", "shard_id", "shard_index", "num_input_pipelines", "input_pipeline_id"}
 
 
 class Loader(NamedTuple):
-    """A DataLoader over training data that no argument restricts to one rank's share."""
+    """A DataLoader of training data without a sampler."""
 
     mark: Mark
 
 
 class Sampler(NamedTuple):
-    """torch's DistributedSampler over training data, with shuffling; ``name`` is the variable that holds it, or
-    empty."""
+    """A DistributedSampler of training data that shuffles; ``name`` is its variable, or empty."""
 
     mark: Mark
     name: str
@@ -58,12 +57,12 @@ def samplers(syntax: Syntax) -> Iterator[Sampler]:
 
 
 def passes_sampler(syntax: Syntax) -> bool:
-    """Does some call take a sampler, or arguments that cannot be seen?"""
+    """Whether a call receives a sampler, or arguments that cannot be determined."""
     return any(_takes_sampler(call) for call, name, _ in syntax.calls if _may_take_sampler(call, name))
 
 
 def shards(syntax: Syntax, ranks: Ranks) -> bool:
-    """Does the file give each rank a share of its own, by whatever means?"""
+    """Whether the file's own code gives each rank a share of the data."""
     indices = [one.slice for one in syntax.all(ast.Subscript) if not isinstance(one.slice, ast.Constant)]
     if any(ranks.spots.within(one) for one in indices):
         return True
@@ -71,9 +70,9 @@ def shards(syntax: Syntax, ranks: Ranks) -> bool:
         return True
     if any(one.arg in _OWN_ARGUMENTS for call, _, _ in syntax.calls for one in call.keywords):
         return True
-    # A class that is given a rank may take its share of the data by itself; a model takes a device of that rank.
-    given = [one for one in syntax.calls if len(one.node.args) + len(one.node.keywords) > 1]
-    if any(_has_rank_and_size(one.node, ranks) for one in given if one.full_name not in _SAMPLERS):
+    # A class that receives rank and world size may select its share. With the rank alone it may select a device.
+    several = [one for one in syntax.calls if len(one.node.args) + len(one.node.keywords) > 1]
+    if any(_has_rank_and_size(one.node, ranks) for one in several if one.full_name not in _SAMPLERS):
         return True
     dividing = {name for name in {one.name for one in syntax.calls} if _DIVIDES.search(name) and "arallel" not in name}
     return any(
@@ -97,10 +96,10 @@ def _may_take_sampler(call: ast.Call, name: str) -> bool:
 
 
 def _takes_sampler(call: ast.Call) -> bool:
-    given = keywords(call)
+    by_name = keywords(call)
     if any(one.arg is None for one in call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
         return True
-    named = [given[one] for one in ("sampler", "batch_sampler") if one in given]
+    named = [by_name[one] for one in ("sampler", "batch_sampler") if one in by_name]
     if tail(call.func) == "DataLoader":
         named += call.args[_LOADER_SAMPLER : _LOADER_SAMPLER + 2]
     return any(not (isinstance(one, ast.Constant) and one.value is None) for one in named)
@@ -116,7 +115,7 @@ def _is_training(about: set[str], shuffles: bool) -> bool:
 
 
 def _around(syntax: Syntax, call: ast.Call) -> set[str]:
-    """What the call's value is called, and the function that it stands in."""
+    """The names to which the call's value is assigned, and the name of the function around the call."""
     names: set[str] = set()
     for one in syntax.all(ast.Assign, ast.AnnAssign):
         if start(one) <= start(call) < end(one):
@@ -126,5 +125,7 @@ def _around(syntax: Syntax, call: ast.Call) -> set[str]:
 
 
 def _target(syntax: Syntax, call: ast.Call) -> str:
-    found = [one for one in syntax.all(ast.Assign) if start(one) <= start(call) < end(one) and len(one.targets) == 1]
-    return ast.unparse(found[-1].targets[0]) if found and tail(found[-1].targets[0]) else ""
+    assignments = [
+        one for one in syntax.all(ast.Assign) if start(one) <= start(call) < end(one) and len(one.targets) == 1
+    ]
+    return ast.unparse(assignments[-1].targets[0]) if assignments and tail(assignments[-1].targets[0]) else ""

@@ -1,12 +1,12 @@
-"""Whether a file puts anything on a device other than the CPU."""
+"""Whether a file moves anything to a device other than the CPU."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-from smdp_launch.source.script.scopes import dotted, tail
-from smdp_launch.source.script.syntax import Syntax, keywords
+from smdp_launch.source.syntax.scopes import dotted, tail
+from smdp_launch.source.syntax.tree import Syntax, keywords
 
 _SETTERS = {"cuda", "set_default_device", "set_default_tensor_type", "set_device", "xla_device", "current_accelerator"}
 _KEYWORDS = {"device", "device_map", "device_ids", "device_id"}
@@ -16,27 +16,31 @@ _NO_DEVICE = re.compile(
     r"|torch\.(channels_last|preserve_format|contiguous_format)"
 )
 _ABOUT_DEVICES = re.compile(r"cuda|gpu|xla|mps|npu|hpu|xpu|accelerat|neuron|rank_?device|get_device", re.IGNORECASE)
-_LONGEST = 40  # characters; a longer text is prose
+_LONGEST = 40  # characters of a device's name
 _VARIABLES = {"device", "dev", "self.device", "self._device", "self.dev"}
-#: Calls whose "cuda" says where to compute, and moves nothing.
+#: Calls whose argument "cuda" moves nothing.
 _CONTEXTS = {"autocast", "GradScaler", "SDPBackend"}
 
 
 def uses_other_devices(syntax: Syntax, *, variables: bool) -> bool:
-    """Args:
-    variables: count what is put on a variable called ``device``, which may hold any.
+    """Whether the file moves something to a device other than the CPU.
+
+    Args:
+        variables: count moves to a variable called ``device``, which may be any device.
     """
     on_cpu = _names_of_the_cpu(syntax) if variables else _names_of_the_cpu(syntax) | _VARIABLES
     return any(_moves(call, name, on_cpu) for call, name, _ in syntax.calls) or _names_a_device(syntax)
 
 
 def names_other_devices(syntax: Syntax) -> bool:
-    """Whether a name or a text of the file is about a device that is not the CPU. Without one in the whole program a
-    variable called ``device`` holds the CPU."""
+    """Whether a name or a text of the file is about a device other than the CPU.
+
+    If no file of a program has such a name, a variable called ``device`` is the CPU.
+    """
     if any(_ABOUT_DEVICES.search(name) for name in syntax.uses):
         return True
-    given = (node.value for node in syntax.all(ast.Assign) for one in node.targets if dotted(one) in _VARIABLES)
-    if any(not _is_cpu(one) for one in given):
+    values = (node.value for node in syntax.all(ast.Assign) for one in node.targets if dotted(one) in _VARIABLES)
+    if any(not _is_cpu(one) for one in values):
         return True  # such as a rank, which is the number of a GPU
     texts = (one.value for one in syntax.all(ast.Constant) if isinstance(one.value, str) and len(one.value) < _LONGEST)
     return any(_ABOUT_DEVICES.search(one) for one in texts)
@@ -59,7 +63,7 @@ def _may_be_device(node: ast.expr, on_cpu: set[str]) -> bool:
 
 
 def _names_of_the_cpu(syntax: Syntax) -> set[str]:
-    """Names that the file gives the CPU and nothing else. A parameter may be given anything."""
+    """Names to which the file assigns only the CPU, without parameters."""
     values: dict[str, list[bool]] = {}
     for node in syntax.all(ast.Assign):
         for target in node.targets:
@@ -84,9 +88,9 @@ def _names_a_device(syntax: Syntax) -> bool:
     if not texts:
         return False
     in_contexts = {
-        id(given)
+        id(argument)
         for call, name, _ in syntax.calls
         if name in _CONTEXTS
-        for given in (*call.args, *keywords(call).values())
+        for argument in (*call.args, *keywords(call).values())
     }
     return any(id(one) not in in_contexts for one in texts)

@@ -1,6 +1,6 @@
-"""Whether a file may exchange gradients with other ranks, through calls of its own in place of a wrapper.
+"""Whether a file may exchange gradients with other ranks by its own calls, without a wrapper.
 
-The sum of a metric over the ranks, as most evaluations have it, averages no gradient.
+Many scripts sum a metric over the ranks, which does not average gradients.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import re
 
-from smdp_launch.source.script.extents import Extents
-from smdp_launch.source.script.syntax import Call, Syntax, start, words
+from smdp_launch.source.syntax.extents import Extents
+from smdp_launch.source.syntax.tree import Call, Syntax, start, words
 
-#: Calls that sum or collect over ranks, as those of a metric do.
+#: Calls that sum or collect values over ranks. Scripts use them for metrics too.
 _SUMS = {"all_reduce", "allreduce", "oob_allreduce", "reduce", "all_gather", "allgather", "gather", "all_gather_object"}
 #: Calls that may carry gradients in another way.
 _OTHERS = {
@@ -29,7 +29,7 @@ _GRADIENT = re.compile(r"grad|param|weight|flat|bucket|state|model|buffer", re.I
 
 
 def may_exchange_gradients(syntax: Syntax, around: Extents) -> bool:
-    """False where every exchange is one of a metric, or there is none."""
+    """False if there are no exchanges, or only exchanges of metrics."""
     if not syntax.uses.keys().isdisjoint(_OTHERS):
         return True
     imported = [one for node in syntax.all(ast.ImportFrom) for one in node.names if one.name in _SUMS | _OTHERS]
@@ -37,7 +37,7 @@ def may_exchange_gradients(syntax: Syntax, around: Extents) -> bool:
         return True
     calls = [one for one in syntax.calls if one.name in _SUMS]
     used = sum(len(syntax.uses.get(name, ())) for name in _SUMS)
-    # One that is named without a call may be called by another name.
+    # A function that is used without a call may be called by another name.
     return used > len(calls) or any(not _is_of_a_metric(one, around) for one in calls)
 
 

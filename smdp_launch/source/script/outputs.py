@@ -1,4 +1,4 @@
-"""Folders that the script writes when it is run by hand in its own folder: they are no part of the source."""
+"""Folders to which the script writes when it runs outside a container. They are not part of the source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from smdp_launch.source.script.script import MAX_SCRIPT
 
-# A default beside the variable that SageMaker sets: in the container the script never writes there.
+# A default value for a variable that SageMaker sets. In the container the script does not use it.
 _DEFAULT = re.compile(
     rb"SM_(?:MODEL|OUTPUT|OUTPUT_DATA|CHECKPOINT)_DIR[\"']\s*(?:,|\]?\)?\s*or)\s*[\"']([A-Za-z0-9_][A-Za-z0-9._/-]*)[\"']"
 )
@@ -17,9 +17,9 @@ _SEARCHED = 10_000
 
 
 def output_folders(folder: Path, entry: str) -> frozenset[str]:
-    """The folders within ``folder``, relative to it, that the script ``entry`` names as the defaults of its outputs.
+    """The folders within ``folder``, relative to it, that the script ``entry`` uses as defaults for its outputs.
 
-    A folder with Python files in it is none of them: it may be a package.
+    Folders with Python files are omitted, because they may be packages.
     """
     if not entry.endswith(".py"):
         return frozenset()

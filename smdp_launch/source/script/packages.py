@@ -1,10 +1,10 @@
-"""Packages whose use in a training script is understood."""
+"""Packages with known effects in a training script."""
 
 from __future__ import annotations
 
 import sys
 
-#: Packages that start no process group, wrap no model, and make no data loader unless the script says so by name.
+#: Packages that start no process group, wrap no model and create no data loader unless the script calls them by name.
 PLAIN = frozenset(
     {
         *sys.stdlib_module_names,

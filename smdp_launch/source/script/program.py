@@ -8,10 +8,10 @@ from functools import cached_property
 from smdp_launch.source.script.modules import files_of
 from smdp_launch.source.script.packages import PLAIN
 from smdp_launch.source.script.script import Script
-from smdp_launch.source.script.syntax import Position
 from smdp_launch.source.script.training import Training
+from smdp_launch.source.syntax.tree import Position
 
-# Parts of these packages that do more.
+# Parts of these packages that may start a process group or wrap a model by themselves.
 _NOT_PLAIN = (
     *("smdistributed.modelparallel", "torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic"),
     "sagemaker.pytorch",
@@ -20,7 +20,7 @@ _MANAGED = ("Trainer", "TrainingArguments", "HfArgumentParser", "Accelerator")
 
 
 class Program:
-    """All files of one script, by their names in the source folder; the entry is the first."""
+    """All files of one script, by their names in the source folder; the entry point is the first."""
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
         self.scripts = scripts
@@ -41,37 +41,37 @@ class Program:
 
     @cached_property
     def is_understood(self) -> bool:
-        """Is everything read that could start a process group, wrap a model or divide data?
+        """Whether the files show everything that starts a process group, wraps a model or divides data.
 
-        False where a file could not be read, where code runs that no file shows, and where a package is imported that
-        may do so by itself.
+        False if a file cannot be read, if the program runs code that the files do not show, or if it imports a package
+        that may do these things by itself.
         """
         if not self.scripts or any(one.problem is not None or one.training.is_dynamic for one in self.scripts.values()):
             return False
         return all(self._is_plain(one.name, name) for name, file in self.files for one in file.imports)
 
     def is_run_by_all(self, name: str, at: Position) -> bool:
-        """Does every rank run what stands at ``at`` in the file ``name``? False where that cannot be known."""
-        waiting, seen, begins = [(self.scripts[name].training, at)], set[str](), False
+        """Whether every rank runs the code at ``at`` in the file ``name``; False if that cannot be determined."""
+        waiting, visited, starts = [(self.scripts[name].training, at)], set[str](), False
         while waiting:
             file, place = waiting.pop()
             if file.extents.is_guarded(place):
                 return False
             function = file.extents.function(place)
             if function is None:
-                begins = True
+                starts = True
                 continue
             called = function.called_as
             if called is None:
                 return False
-            if called in seen:
+            if called in visited:
                 continue
-            seen.add(called)
+            visited.add(called)
             calls = [(one, each) for _, one in self.files for each in one.calls.get(called, ())]
             if not calls:
                 return False
             waiting += calls
-        return begins
+        return starts
 
     def _is_plain(self, module: str, importer: str) -> bool:
         if any(one in self.scripts for one in files_of(module, importer, self._entry)):

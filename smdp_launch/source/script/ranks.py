@@ -1,7 +1,7 @@
 """Which parts of a file only some of the ranks run.
 
-A name counts as one that holds a rank if it is called like one, or is made from one. Where that is too generous a
-mistake goes unnoticed; where it were too strict, a sound script would get a warning.
+A name counts as a rank if it sounds like one, or if its value is computed from one. This accepts too many names: an
+error that is not reported does less harm than a false warning.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from smdp_launch.source.script.scopes import tail
-from smdp_launch.source.script.syntax import Extent, Spots, Syntax, end, start
+from smdp_launch.source.syntax.scopes import tail
+from smdp_launch.source.syntax.tree import Extent, Spots, Syntax, end, start
 
 _RANK = re.compile(
     r"rank|is_main|main_proc|master|chief|primary|leader|process_(index|idx|id)|proc_id|is_root|on_root|global_zero"
@@ -20,19 +20,19 @@ _RANK = re.compile(
 )
 _RANK_KEY = re.compile(r"(\w*_)?rank|is_(main|master|first|chief)\w*")
 _RANK_VARIABLE = re.compile(r"[A-Z_]*RANK")
-#: Calls that make a path, or text for one, of their arguments.
+#: Calls that make a path, or a part of one, from their arguments.
 _PATH_MAKERS = {"join", "format", "Path", "str", "replace", "with_name", "with_suffix", "with_stem", "open", "joinpath"}
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _EXITS = {"exit", "_exit", "quit"}
 _DECISIONS = (ast.Call, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Subscript)
 
 
-#: From a rank over names that are made of it, such as a flag made from a variable.
+#: The longest chain of names from a rank, such as a flag that is computed from another flag.
 _MOST_STEPS = 4
 
 
 class Ranks:
-    """The names of one file that hold a rank, or depend on one."""
+    """The names of one file that are a rank, or depend on one."""
 
     def __init__(self, syntax: Syntax) -> None:
         self._syntax = syntax
@@ -45,9 +45,9 @@ class Ranks:
         self.spots = self._spots(self._names)
         if not self.spots:
             return
-        given = list(self._given())
+        values = list(self._values())
         for _ in range(_MOST_STEPS):
-            flags = {name for name, value in given if name not in self._names and self._decides(value)}
+            flags = {name for name, value in values if name not in self._names and self._decides(value)}
             flags |= set(self._deciding_functions()) - self._names
             if not flags:
                 break
@@ -55,32 +55,32 @@ class Ranks:
             self.spots = self._spots(self._names)
 
     def paths(self) -> Spots:
-        """Names whose value depends on a rank, as the text of a path may."""
-        made = {
+        """Names whose value depends on a rank, including paths."""
+        paths = {
             name
             for name, value in self._syntax.assigned
             if (isinstance(value, (ast.JoinedStr, ast.BinOp)) or _makes_path(value)) and self.spots.within(value)
         }
-        return self._spots(self._names | made)
+        return self._spots(self._names | paths)
 
     def guards(self) -> list[Extent]:
         """Extents that only some of the ranks run."""
-        return [*self._conditions(), *self._behind_exits(), *self._decorated()] if self.spots else []
+        return [*self._conditions(), *self._after_exits(), *self._decorated()] if self.spots else []
 
     def _spots(self, names: set[str]) -> Spots:
         named = [node for name in names for node in self._syntax.uses.get(name, ())]
         return Spots([*named, *self._variables])
 
-    def _given(self) -> Iterator[tuple[str, ast.expr]]:
-        """Names with values that may say as much as a rank: ``first`` for ``first = get_rank() == 0``, ``me`` for
-        ``me = int(os.environ["RANK"])``, and the like. A model on the device of a rank does not."""
+    def _values(self) -> Iterator[tuple[str, ast.expr]]:
+        """Names with values that may depend on a rank, such as ``first`` for ``first = get_rank() == 0`` and ``me`` for
+        ``me = int(os.environ["RANK"])``. A model on the device of a rank is not one of them."""
         for name, value in self._syntax.assigned:
             if isinstance(value, _DECISIONS):
                 yield name, value
         for call, _, _ in self._syntax.calls:
-            for given in call.keywords:
-                if given.arg and isinstance(given.value, (ast.Compare, ast.BoolOp)):
-                    yield given.arg, given.value
+            for one in call.keywords:
+                if one.arg and isinstance(one.value, (ast.Compare, ast.BoolOp)):
+                    yield one.arg, one.value
         yield from self._parameters()
 
     def _decides(self, value: ast.expr) -> bool:
@@ -95,14 +95,15 @@ class Ranks:
                 yield function.name
 
     def _parameters(self) -> Iterator[tuple[str, ast.expr]]:
-        """``last`` of ``def save(state, last)`` that is called as ``save(state, rank == 0)``."""
+        """Parameters with their arguments, such as ``last`` for ``def save(state, last)`` and the call
+        ``save(state, rank == 0)``."""
         parameters = {one.name: [each.arg for each in one.args.args] for one in self._syntax.all(ast.FunctionDef)}
         for call, called, _ in self._syntax.calls:
             names = parameters.get(called, []) if call.args else []
             offset = 1 if names[:1] in (["self"], ["cls"]) else 0
-            for name, given in zip(names[offset:], call.args, strict=False):
-                if isinstance(given, (ast.Compare, ast.BoolOp, ast.IfExp)):
-                    yield name, given
+            for name, argument in zip(names[offset:], call.args, strict=False):
+                if isinstance(argument, (ast.Compare, ast.BoolOp, ast.IfExp)):
+                    yield name, argument
 
     def _conditions(self) -> Iterator[Extent]:
         for node in self._syntax.all(ast.If):
@@ -112,8 +113,8 @@ class Ranks:
             if self.spots.within(one):
                 yield start(one), end(one)
 
-    def _behind_exits(self) -> Iterator[Extent]:
-        """What follows ``if rank != 0: return`` in its function, and ``assert rank == 0``."""
+    def _after_exits(self) -> Iterator[Extent]:
+        """The rest of a function after ``if rank != 0: return`` or ``assert rank == 0``."""
         exits = [node for node in self._syntax.all(ast.If) if self.spots.within(node.test) and _leaves(node.body[-1])]
         asserted = [node for node in self._syntax.all(ast.Assert) if self.spots.within(node.test)]
         functions = self._syntax.all(ast.FunctionDef, ast.AsyncFunctionDef)

@@ -1,4 +1,4 @@
-"""What a training script says about itself, read without running it."""
+"""A Python file of a training script, read without running it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from smdp_launch.source.script.commandline import Declarations
-from smdp_launch.source.script.options import Option, constants, literal, options
-from smdp_launch.source.script.parsers import declarations
-from smdp_launch.source.script.scopes import Call, Nodes, Scope, dotted, is_main_guard
-from smdp_launch.source.script.training import CHANNEL_FOLDER, Training, read_training
+from smdp_launch.source.commandline.arguments import Declarations
+from smdp_launch.source.commandline.declarations import declarations
+from smdp_launch.source.commandline.options import Option, constants, literal, options
+from smdp_launch.source.script.channels import CHANNEL_FOLDER
+from smdp_launch.source.script.training import Training, read_training
+from smdp_launch.source.syntax.scopes import Call, Nodes, Scope, dotted, is_main_guard
 
-#: Bytes. Nobody writes a longer script by hand, and the worst one of this size takes about half a second.
+#: Bytes. Longer scripts are not read. The slowest script of this size takes about half a second.
 MAX_SCRIPT = 128 << 10
 
-#: Packages that a script of the framework imports.
+#: The framework that the import of a package shows.
 _FRAMEWORKS = {
     "torch": "pytorch",
     "torchvision": "pytorch",
@@ -41,30 +42,29 @@ _GENERATIONS: dict[str, Literal["module", "backend", "tensorflow"]] = {
 _ENVIRON = {"os.environ.get", "os.getenv", "environ.get", "getenv", "os.environ", "environ"}
 _PLATFORM_NAME = re.compile(r"(SM|SMDP|SAGEMAKER)_[A-Z0-9_.-]*[A-Z0-9]")
 
-
-#: What an entry point is to the container.
+#: How the container starts an entry point, or why it cannot.
 EntryKind = Literal["python", "executable", "shell", "crlf", "notebook", "unmarked python", "data"]
 
 
 class Mention(NamedTuple):
-    """Something a script names, and the first line where it does."""
+    """A name in a script, and its first line."""
 
     name: str
     line: int
 
 
 class ProcessGroup(NamedTuple):
-    """A call of ``init_process_group``. ``backend`` is None where it is left out or only known at run time."""
+    """A call of ``init_process_group``. ``backend`` is None if it is omitted or known only at run time."""
 
     line: int
     backend: str | None
 
 
 class ScriptProblem(NamedTuple):
-    """Why a script cannot be understood.
+    """The reason why a script cannot be read.
 
     Args:
-        line: None where no line can be named.
+        line: None if the problem is not in a line.
         column: counts from 1.
         source: the line's text.
         is_syntax: Python refuses the file; otherwise only this reader does.
@@ -78,18 +78,17 @@ class ScriptProblem(NamedTuple):
 
 
 class Script(NamedTuple):
-    """What one Python file says. Everything is empty if there is a ``problem``.
+    """The contents of one Python file. All other fields are empty if there is a ``problem``.
 
     Args:
-        imports: modules as they are imported, ``from a.b import c`` as ``a.b.c``; one from the file's own package
-            begins with as many dots as it is written with.
+        imports: modules as they are imported, ``from a.b import c`` as ``a.b.c``; relative imports keep their dots.
         library: how it uses AWS's data-parallel library: its own ``module`` for PyTorch (releases 1.0 to 1.2,
             deprecated since 1.4), the torch.distributed ``backend`` (1.4 and later), or ``tensorflow``.
-        environment: variables it reads.
-        literal_paths: paths below /opt/ml that stand in the code.
-        always_imported: the imports that are executed whenever the module is.
-        command_line: what it says of the command line that it accepts.
-        training: what it does about distributed training.
+        environment: the environment variables that it reads.
+        literal_paths: paths below /opt/ml in the code.
+        always_imported: the imports that every run of the module executes.
+        command_line: the command line that it declares.
+        training: its calls for distributed training.
         lines: its text, for excerpts.
     """
 
@@ -108,15 +107,15 @@ class Script(NamedTuple):
 
     @property
     def frameworks(self) -> list[str]:
-        """``pytorch`` and ``tensorflow`` as far as it imports them, the first import first."""
+        """``pytorch`` and ``tensorflow``, if it imports them, in the order of the imports."""
         tops = [one.name.partition(".")[0] for one in self.imports]
-        found = [_FRAMEWORKS[one] for one in tops if one in _FRAMEWORKS]
-        found += ["tensorflow" if self.library == "tensorflow" else "pytorch"] if self.library else []
+        frameworks = [_FRAMEWORKS[one] for one in tops if one in _FRAMEWORKS]
+        frameworks += ["tensorflow" if self.library == "tensorflow" else "pytorch"] if self.library else []
         if self.uses_transformers:
-            # Its classes for TensorFlow begin with TF; the others are PyTorch's or nobody's.
-            theirs = any(re.match(r"transformers\.(.+\.)?TF[A-Z]", one.name) for one in self.imports)
-            found.append("tensorflow" if theirs else "pytorch")
-        return list(dict.fromkeys(found))
+            # Its classes for TensorFlow begin with TF; the others are for PyTorch or for both.
+            is_tensorflow = any(re.match(r"transformers\.(.+\.)?TF[A-Z]", one.name) for one in self.imports)
+            frameworks.append("tensorflow" if is_tensorflow else "pytorch")
+        return list(dict.fromkeys(frameworks))
 
     @property
     def uses_transformers(self) -> bool:
@@ -124,27 +123,27 @@ class Script(NamedTuple):
 
     @property
     def channels(self) -> list[str]:
-        """The channels whose folders it asks for, in the order of the file."""
-        asked = [
+        """The channels whose folders it reads, in the order of the file."""
+        variables = [
             (one.line, one.name.removeprefix("SM_CHANNEL_").lower())
             for one in self.environment
             if one.name.startswith("SM_CHANNEL_")
         ]
         folders = [(one.line, match[1]) for one in self.literal_paths if (match := CHANNEL_FOLDER.fullmatch(one.name))]
-        return list(dict.fromkeys(name for _, name in sorted(asked + folders)))
+        return list(dict.fromkeys(name for _, name in sorted(variables + folders)))
 
     @property
     def keeps_checkpoints(self) -> bool:
-        """It names the folder that SageMaker keeps while a job runs."""
+        """Whether it names the folder whose checkpoints SageMaker uploads."""
         names = [one.name for one in (*self.environment, *self.literal_paths)]
         return any("CHECKPOINT" in name or name.startswith("/opt/ml/checkpoints") for name in names)
 
 
 def read_script(path: Path, python: tuple[int, int] | None = None) -> Script:
-    """Read the Python file at ``path``; what keeps it from being read is the script's ``problem``.
+    """Read the Python file at ``path``. If it cannot be read, the script's ``problem`` is the reason.
 
     Args:
-        python: the version that will run it; None if it is not known.
+        python: the version that runs it; None if it is not known.
     """
     try:
         with path.open("rb") as file:
@@ -157,13 +156,13 @@ def read_script(path: Path, python: tuple[int, int] | None = None) -> Script:
 
 
 def entry_kind(path: Path) -> EntryKind:
-    """What the container makes of an entry that is no ``.py`` file: it starts it as a shell script, unless its first
-    bytes name another interpreter or are those of a binary."""
+    """How the container starts an entry point that is not a ``.py`` file: as a shell script, unless its first bytes
+    name another interpreter or are those of a binary."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError:
-        return "shell"  # that it cannot be read is another rule's
+        return "shell"  # another rule reports files that cannot be read
     first = head.partition(b"\n")[0]
     if first.startswith(b"#!"):
         return "crlf" if first.endswith(b"\r") else "executable"
@@ -181,7 +180,7 @@ _SHELL_SUFFIXES = ("", ".sh", ".bash")
 
 
 def _imports_modules(head: bytes) -> bool:
-    """Whether the text is Python that imports something; no shell script is."""
+    """Whether the text is Python that imports something. A shell script never is."""
     try:
         tree = ast.parse(head)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -190,7 +189,7 @@ def _imports_modules(head: bytes) -> bool:
 
 
 def parse_script(raw: bytes, python: tuple[int, int] | None = None) -> Script:
-    """What the text of a script says; its encoding is found as Python finds it."""
+    """Read the text of a script. Its encoding is determined as Python does it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -198,19 +197,19 @@ def parse_script(raw: bytes, python: tuple[int, int] | None = None) -> Script:
     except SyntaxError as error:
         return Script(_syntax_problem(error, raw, python))
     except ValueError as error:
-        # A null byte: Python refuses the file, too.
+        # A null byte, which Python refuses too.
         return Script(ScriptProblem(1, f"not Python 3: {error}", is_syntax=True))
     except (RecursionError, MemoryError) as error:
         return Script(ScriptProblem(None, f"not Python 3: {str(error) or 'nested too deeply'}"))
     try:
         text = _decoded(raw)
-        return text if isinstance(text, Script) else _described(tree, text.split("\n"))
+        return text if isinstance(text, Script) else _script(tree, text.split("\n"))
     except RecursionError:
         return Script(ScriptProblem(None, "nested too deeply"))
 
 
 def _decoded(raw: bytes) -> str | Script:
-    """The text of what the parser accepts; it skips bytes of another encoding in comments, which Python refuses."""
+    """The text of a file that the parser accepts. Python refuses wrong bytes in comments, which the parser skips."""
     try:
         return importlib.util.decode_source(raw)
     except UnicodeDecodeError as error:
@@ -220,10 +219,10 @@ def _decoded(raw: bytes) -> str | Script:
         return Script(ScriptProblem(1, "not Python 3: it is not UTF-8, and names no other encoding", is_syntax=True))
 
 
-# The oldest grammar that Python's own parser can be asked for in every version that this package supports.
+# The oldest grammar that ``ast.parse`` supports in every Python version that this package supports.
 _OLDEST = (3, 7)
 
-#: What Python says of text that is wrong in every version, newer ones than the one that reads it here included.
+#: Error messages of Python for text that is wrong in every version of Python, newer versions included.
 _ALWAYS_WRONG = re.compile(
     r"was never closed|unmatched '|expected an indented block|unexpected indent|unindent does not match"
     r"|inconsistent use of|unterminated triple-quoted string|Missing parentheses in call to|cannot assign to"
@@ -232,7 +231,7 @@ _ALWAYS_WRONG = re.compile(
 
 
 def _features(python: tuple[int, int] | None) -> tuple[int, int] | None:
-    """The grammar to read with: that of the job's Python where it is older than the one that runs here."""
+    """The grammar to parse with: that of the job's Python, if it is older than the Python that runs this code."""
     if python is None or python >= sys.version_info[:2]:
         return None
     return max(python, _OLDEST)
@@ -240,7 +239,7 @@ def _features(python: tuple[int, int] | None) -> tuple[int, int] | None:
 
 def _syntax_problem(error: SyntaxError, raw: bytes, python: tuple[int, int] | None) -> ScriptProblem:
     is_newer = python is not None and python > sys.version_info[:2]
-    # The text that Python gives with an error is cut or missing for some of them.
+    # For some errors ``error.text`` is cut or missing.
     lines = raw.decode("utf-8", errors="replace").splitlines()
     number = error.lineno or None
     source = lines[number - 1] if number is not None and number <= len(lines) else ""
@@ -249,19 +248,19 @@ def _syntax_problem(error: SyntaxError, raw: bytes, python: tuple[int, int] | No
     return ScriptProblem(number, f"not Python 3: {error.msg}", column, source, is_syntax)
 
 
-def _described(tree: ast.Module, lines: list[str]) -> Script:
+def _script(tree: ast.Module, lines: list[str]) -> Script:
     nodes = Nodes(tree)
     known = constants(tree, nodes)
-    found = options(nodes, known)
-    prose = {id(one.value) for one in nodes.of(ast.Expr)}  # docstrings and the like
+    declared = options(nodes, known)
+    docstrings = {id(one.value) for one in nodes.of(ast.Expr)}
     texts = [
         Mention(one.value, one.lineno)
         for one in nodes.of(ast.Constant)
-        if isinstance(one.value, str) and id(one) not in prose
+        if isinstance(one.value, str) and id(one) not in docstrings
     ]
     imports = _first(_imports(nodes))
     always = _imports(nodes, always=True)
-    groups = tuple(_process_groups(nodes.called("init_process_group", "init_distributed"), found))
+    groups = tuple(_process_groups(nodes.called("init_process_group", "init_distributed"), declared))
     platform = [one for one in texts if _PLATFORM_NAME.fullmatch(one.name)]
     environment = sorted([*_variables(nodes), *platform], key=lambda one: one.line)
     return Script(
@@ -269,12 +268,12 @@ def _described(tree: ast.Module, lines: list[str]) -> Script:
         has_main=any(is_main_guard(node) for node in tree.body),
         library=_library([one.name for one in imports], groups),
         process_groups=groups,
-        options=tuple(found),
+        options=tuple(declared),
         environment=_first(environment),
         literal_paths=_first(one for one in texts if re.match(r"/opt/ml(/|$)", one.name)),
         always_imported=frozenset(one.name for one in always),
         command_line=declarations(nodes, {one.name for one in imports}, known),
-        training=read_training(nodes, found, known, lines),
+        training=read_training(nodes, declared, known, lines),
         lines=tuple(lines),
     )
 
@@ -284,13 +283,13 @@ def _first(mentions: Iterable[Mention]) -> tuple[Mention, ...]:
 
 
 def _imports(nodes: Nodes, *, always: bool = False) -> list[Mention]:
-    """What is imported, in the order of the lines.
+    """The imports, in the order of the lines.
 
     Args:
-        always: only what is imported in every run.
+        always: only the imports that every run executes.
     """
     placed: list[tuple[ast.Import | ast.ImportFrom, Scope]] = [*nodes.placed(ast.Import), *nodes.placed(ast.ImportFrom)]
-    found: list[Mention] = []
+    mentions: list[Mention] = []
     for node, scope in placed:
         if always and (scope.function is not None or scope.is_conditional):
             continue
@@ -298,8 +297,8 @@ def _imports(nodes: Nodes, *, always: bool = False) -> list[Mention]:
         if isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             module += "" if module.endswith(".") else "."
-        found += [Mention(f"{module}{one.name}", node.lineno) for one in node.names]
-    return sorted(found, key=lambda one: one.line)
+        mentions += [Mention(f"{module}{one.name}", node.lineno) for one in node.names]
+    return sorted(mentions, key=lambda one: one.line)
 
 
 def _library(
@@ -316,8 +315,8 @@ def _process_groups(calls: Iterable[Call], known: Iterable[Option]) -> Iterator[
     defaults = {one.name.replace("-", "_"): one.default for one in known}
     for node, _, _, path in calls:
         if path:
-            given = {one.arg: one.value for one in node.keywords}
-            backend = given.get("backend", given.get("dist_backend", node.args[0] if node.args else None))
+            by_name = {one.arg: one.value for one in node.keywords}
+            backend = by_name.get("backend", by_name.get("dist_backend", node.args[0] if node.args else None))
             value = literal(backend, {}) if backend is not None else None
             if isinstance(backend, ast.Attribute):
                 value = defaults.get(backend.attr)
@@ -325,7 +324,7 @@ def _process_groups(calls: Iterable[Call], known: Iterable[Option]) -> Iterator[
 
 
 def _variables(nodes: Nodes) -> Iterator[Mention]:
-    """Variables read through os.environ and os.getenv."""
+    """The variables that the script reads with os.environ and os.getenv."""
     calls = nodes.called("get", "getenv", "environ")
     names = [one.node.args[0] for one in calls if one.node.args and one.path in _ENVIRON]
     names += [

@@ -1,6 +1,6 @@
 """Where a file divides the number of workers by a constant, as in ``batch_size //= dist.get_world_size() // 8``.
 
-Such code is right for whole hosts of 8 GPUs; with fewer workers than the constant the quotient is 0.
+Such code assumes hosts of 8 GPUs. With fewer workers than the constant the quotient is 0.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from smdp_launch.source.script.scopes import dotted, tail
-from smdp_launch.source.script.syntax import Mark, Syntax
+from smdp_launch.source.syntax.scopes import dotted, tail
+from smdp_launch.source.syntax.tree import Mark, Syntax
 
 _CALLS = {"get_world_size", "get_num_processes"}
 _LIBRARIES = ("smdistributed.", "horovod.")
@@ -18,7 +18,7 @@ _NAMES = {"world_size", "WORLD_SIZE"}
 
 
 class Division(NamedTuple):
-    """``text`` is the expression, such as ``dist.get_world_size() // 8``; below ``divisor`` workers it is 0."""
+    """``text`` is the expression, such as ``dist.get_world_size() // 8``: 0 with fewer workers than ``divisor``."""
 
     mark: Mark
     text: str

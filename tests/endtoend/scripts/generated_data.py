@@ -1,4 +1,4 @@
-"""Fits a line to points that it makes itself, with PyTorch's DistributedDataParallel."""
+"""Fits a line to generated points, with PyTorch's DistributedDataParallel."""
 
 import argparse
 import os

@@ -1,20 +1,23 @@
-"""The command as a person runs it: exit codes, what goes to which stream, and what it may not need."""
+"""The command line as a user runs it: exit codes, output streams and requirements."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from smdp_launch.cli.main import COMMANDS
 from smdp_launch.errors import ExitCode
-from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
+from tests.conftest import JOB, LAUNCHER, ROOT, Command, clean_environment, write_job
 from tests.launcher.cli.test_json_documents import validator
+from tests.support.terminal import on_a_terminal
 
-FIVE_MISTAKES = (
+FIVE_ERRORS = (
     JOB.replace("name: small", "nme: small")
     .replace('version: "2.0.1"', "version: 2.0")
     .replace("entry: train.py", "entry: trian.py")
@@ -23,8 +26,8 @@ FIVE_MISTAKES = (
 )
 
 
-def test_five_mistakes_are_five_diagnostics_at_their_own_lines(smdp_launch: Command, job_folder: Path) -> None:
-    (job_folder / "job.yaml").write_text(FIVE_MISTAKES)
+def test_five_errors_give_five_diagnostics_with_their_lines(smdp_launch: Command, job_folder: Path) -> None:
+    (job_folder / "job.yaml").write_text(FIVE_ERRORS)
     ran = smdp_launch("validate")
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
     assert ran.stdout == ""
@@ -34,16 +37,16 @@ def test_five_mistakes_are_five_diagnostics_at_their_own_lines(smdp_launch: Comm
     assert not (job_folder / ".smdp").exists()
 
 
-def test_a_sound_file_is_said_to_be_sound(smdp_launch: Command) -> None:
+def test_valid_file_is_reported_as_valid(smdp_launch: Command) -> None:
     ran = smdp_launch("validate")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "job.yaml: sound\n", "next: smdp-launch plan\n")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "job.yaml: valid\n", "next: smdp-launch plan\n")
 
 
 @pytest.mark.parametrize("arguments", [["validate"], ["plan"], ["plan", "--json"], ["launch", "--local"], ["launch"]])
-def test_a_bad_file_is_refused_by_every_command_and_leaves_nothing(
+def test_every_command_refuses_an_invalid_file_and_writes_nothing(
     smdp_launch: Command, job_folder: Path, arguments: list[str]
 ) -> None:
-    (job_folder / "job.yaml").write_text(FIVE_MISTAKES)
+    (job_folder / "job.yaml").write_text(FIVE_ERRORS)
     ran = smdp_launch(*arguments)
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
     assert ran.stderr.count("error[SMDP") == 5
@@ -69,7 +72,7 @@ def test_usage_errors_have_their_own_exit_code(smdp_launch: Command, arguments: 
     assert "Error: " in ran.stderr
 
 
-def test_standard_output_is_the_document_alone(smdp_launch: Command) -> None:
+def test_json_option_prints_only_json_on_standard_output(smdp_launch: Command) -> None:
     plan = json.loads(smdp_launch("plan", "--json").stdout)
     request = json.loads(smdp_launch("plan", "--request").stdout)
     assert plan["plan"] == 2
@@ -78,8 +81,8 @@ def test_standard_output_is_the_document_alone(smdp_launch: Command) -> None:
     assert set(request) == set(plan["request"])
 
 
-def test_a_refused_plan_is_json_too(smdp_launch: Command, job_folder: Path) -> None:
-    (job_folder / "job.yaml").write_text(FIVE_MISTAKES)
+def test_refused_plan_is_printed_as_json(smdp_launch: Command, job_folder: Path) -> None:
+    (job_folder / "job.yaml").write_text(FIVE_ERRORS)
     ran = smdp_launch("plan", "--json")
     document = json.loads(ran.stdout)
     assert document["request"] is None
@@ -87,7 +90,7 @@ def test_a_refused_plan_is_json_too(smdp_launch: Command, job_folder: Path) -> N
     assert {"code", "severity", "message", "span", "text", "help", "edits"} == set(document["diagnostics"][0])
 
 
-def test_the_human_plan_keeps_values_whole_when_it_is_piped(smdp_launch: Command) -> None:
+def test_plan_in_a_pipe_has_unwrapped_values(smdp_launch: Command) -> None:
     ran = smdp_launch("launch", "--dry-run")
     assert ran.returncode == 0
     assert "\x1b" not in ran.stdout
@@ -95,7 +98,7 @@ def test_the_human_plan_keeps_values_whole_when_it_is_piped(smdp_launch: Command
     assert "algo-2: 8-15" in ran.stdout
 
 
-def test_a_launch_on_aws_refuses_placeholders(smdp_launch: Command, job_folder: Path) -> None:
+def test_launch_on_aws_refuses_placeholders(smdp_launch: Command, job_folder: Path) -> None:
     text = JOB.replace("123456789012", "000000000000").replace("us-east-1", "xx-placeholder-1")
     (job_folder / "job.yaml").write_text(text)
     assert smdp_launch("validate").returncode == 0
@@ -105,14 +108,14 @@ def test_a_launch_on_aws_refuses_placeholders(smdp_launch: Command, job_folder: 
     assert not (job_folder / ".smdp").exists()
 
 
-def test_a_launch_on_aws_does_not_start_unasked(smdp_launch: Command, job_folder: Path) -> None:
+def test_launch_on_aws_without_confirmation_is_refused(smdp_launch: Command, job_folder: Path) -> None:
     ran = smdp_launch("launch")
     assert ran.returncode == ExitCode.REFUSED
     assert "--yes" in ran.stderr
     assert not (job_folder / ".smdp").exists()
 
 
-def test_a_launch_on_aws_without_credentials_says_so(smdp_launch: Command, job_folder: Path) -> None:
+def test_launch_on_aws_without_credentials_gives_environment_error(smdp_launch: Command, job_folder: Path) -> None:
     environment = clean_environment(HOME=str(job_folder), AWS_EC2_METADATA_DISABLED="true")
     ran = smdp_launch("launch", "--yes", env=environment)
     assert ran.returncode == ExitCode.ENVIRONMENT
@@ -120,8 +123,9 @@ def test_a_launch_on_aws_without_credentials_says_so(smdp_launch: Command, job_f
     assert "Traceback" not in ran.stderr
 
 
-def test_a_reader_that_leaves_is_no_error(job_folder: Path) -> None:
-    shell = f"{LAUNCHER} plan --json | head -c 1"
+@pytest.mark.parametrize("arguments", ["plan", "plan --json"])
+def test_closed_pipe_is_no_error(job_folder: Path, arguments: str) -> None:
+    shell = f"{LAUNCHER} {arguments} | head -c 1"
     ran = subprocess.run(
         ["bash", "-o", "pipefail", "-c", shell], cwd=job_folder, capture_output=True, text=True, check=False
     )
@@ -129,7 +133,7 @@ def test_a_reader_that_leaves_is_no_error(job_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["validate"], ["plan", "--json"], ["--help"]])
-def test_checking_needs_no_network_no_home_and_no_heavy_imports(job_folder: Path, arguments: list[str]) -> None:
+def test_validation_needs_no_network_no_home_and_no_heavy_imports(job_folder: Path, arguments: list[str]) -> None:
     program = """
 import json, socket, sys
 def refuse(*_, **__):
@@ -153,7 +157,7 @@ except SystemExit as left:
     assert json.loads(ran.stderr.splitlines()[-1]) == [0, []]
 
 
-def test_help_and_version_are_quick_to_import(job_folder: Path) -> None:
+def test_help_imports_no_heavy_packages(job_folder: Path) -> None:
     program = "import sys; from smdp_launch.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", program, "--help"], cwd=job_folder, capture_output=True, text=True, check=True
@@ -162,7 +166,7 @@ def test_help_and_version_are_quick_to_import(job_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["validate"], ["validate", "--json"], ["launch", "--json"]])
-def test_an_unforeseen_exception_is_our_bug(job_folder: Path, arguments: list[str]) -> None:
+def test_unexpected_exception_is_reported_as_a_bug(job_folder: Path, arguments: list[str]) -> None:
     program = """
 import smdp_launch.checking.job as job
 job.check_job = lambda *_, **__: 1 / 0
@@ -177,11 +181,11 @@ main()
         document = json.loads(ran.stdout)
         validator("error").validate(document)
         assert document["exit_code"] == ExitCode.BUG
-        assert document["message"] == "a mistake in smdp-launch: ZeroDivisionError: division by zero"
+        assert document["message"] == "a bug in smdp-launch: ZeroDivisionError: division by zero"
         assert (ran.stdout.count("\n") == 1) == (arguments[0] == "launch")
     else:
         assert ran.stdout == ""
-    assert "mistake in smdp-launch" in ran.stderr
+    assert "bug in smdp-launch" in ran.stderr
     assert "ZeroDivisionError" in ran.stderr
 
 
@@ -192,7 +196,7 @@ def test_paths_in_a_job_file_are_relative_to_it(smdp_launch: Command, job_folder
     assert ran.returncode == 0
 
 
-def test_the_job_file_is_found_in_the_current_folder(smdp_launch: Command, job_folder: Path) -> None:
+def test_default_job_file_is_in_the_current_folder(smdp_launch: Command, job_folder: Path) -> None:
     write_job(job_folder)
     (job_folder / "job.yaml").rename(job_folder / "other.yaml")
     ran = smdp_launch("validate")
@@ -201,7 +205,7 @@ def test_the_job_file_is_found_in_the_current_folder(smdp_launch: Command, job_f
     assert smdp_launch("validate", "other.yaml").returncode == 0
 
 
-def test_a_full_disk_and_a_vanished_folder_are_no_mistakes_of_ours(job_folder: Path) -> None:
+def test_full_disk_and_deleted_folder_give_environment_error(job_folder: Path) -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
             [LAUNCHER, "plan"], cwd=job_folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -211,10 +215,10 @@ def test_a_full_disk_and_a_vanished_folder_are_no_mistakes_of_ours(job_folder: P
     gone = f"mkdir gone; cd gone; rmdir ../gone; {LAUNCHER} plan {job_folder}/job.yaml"
     ran = subprocess.run(["sh", "-c", gone], cwd=job_folder, capture_output=True, text=True, check=False)
     assert ran.returncode in {ExitCode.OK, ExitCode.ENVIRONMENT}
-    assert "mistake in smdp-launch" not in ran.stderr
+    assert "bug in smdp-launch" not in ran.stderr
 
 
-def test_a_folder_that_is_gone_is_told_to_a_program_too(job_folder: Path) -> None:
+def test_deleted_folder_gives_json_error(job_folder: Path) -> None:
     gone = f"mkdir gone; cd gone; rmdir ../gone; {LAUNCHER} launch --local --dry-run --json {job_folder}/job.yaml"
     ran = subprocess.run(["sh", "-c", gone], cwd=job_folder, capture_output=True, text=True, check=False)
     assert ran.returncode == ExitCode.ENVIRONMENT
@@ -224,22 +228,30 @@ def test_a_folder_that_is_gone_is_told_to_a_program_too(job_folder: Path) -> Non
     assert document["message"] in ran.stderr
 
 
-def test_a_reader_that_goes_away_is_no_mistake(job_folder: Path) -> None:
-    ran = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"{LAUNCHER} plan | head -c 1"],
-        cwd=job_folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-
-
-def test_control_characters_of_a_job_file_are_shown_not_obeyed(smdp_launch: Command, job_folder: Path) -> None:
+def test_control_characters_of_a_job_file_are_escaped(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "job.yaml").write_text(JOB.replace("name: small", 'name: "a\\e[31mb"'))
     assert "\x1b" not in smdp_launch("validate").stderr
 
 
-def test_help_keeps_its_examples_on_lines_of_their_own(smdp_launch: Command) -> None:
+@pytest.mark.parametrize("columns", [80, 140])
+def test_help_lists_every_command_with_its_summary_on_one_line(job_folder: Path, columns: int) -> None:
+    shown = on_a_terminal(job_folder, ["--help"], columns)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    for name, entry in COMMANDS.items():
+        assert f"  {name:<12}{entry.summary}" in lines
+    assert max(map(len, lines)) <= columns
+    assert "\x1b" in shown
+    assert "\x1b" not in on_a_terminal(job_folder, ["--help"], columns, NO_COLOR="1")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_names_its_page(smdp_launch: Command, name: str) -> None:
+    ran = smdp_launch(name, "--help")
+    pages = COMMANDS[name].page
+    assert ran.stdout.endswith(f"\n\n  Documentation: {pages}\n")
+    assert all((ROOT / page).is_file() for page in pages.split(", "))
+
+
+def test_help_prints_each_example_on_its_own_line(smdp_launch: Command) -> None:
     lines = smdp_launch("--help").stdout.splitlines()
-    assert any(line.strip().startswith("smdp-launch plan job.yaml  ") for line in lines)
+    assert any(line.strip().startswith("smdp-launch plan  ") for line in lines)

@@ -1,4 +1,4 @@
-"""Completion as the shells do it: what the Tab key puts there."""
+"""Shell completion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.rules.base.pages import codes, title
 from tests.conftest import LAUNCHER, ROOT, Command, clean_environment
 
-#: How each starts without the files of this machine's users.
+#: Options that start each shell without start-up files.
 SHELLS = {
     "bash": ["--norc", "--noprofile", "-i"],
     "zsh": ["-f", "-i"],
@@ -26,7 +26,7 @@ SHELLS = {
 
 
 def completed(folder: Path, *words: str) -> dict[str, str]:
-    """What is offered for the last word, with its help."""
+    """The completions of the last word, with their help."""
     environment = clean_environment(
         _SMDP_LAUNCH_COMPLETE="zsh_complete",
         COMP_WORDS=" ".join(["smdp-launch", *words]),
@@ -35,11 +35,11 @@ def completed(folder: Path, *words: str) -> dict[str, str]:
     ran = subprocess.run([LAUNCHER], cwd=folder, env=environment, capture_output=True, text=True, check=True)
     lines = ran.stdout.splitlines()
     kinds, values, helps = lines[::3], lines[1::3], lines[2::3]
-    return {value: told for kind, value, told in zip(kinds, values, helps, strict=True) if kind == "plain"}
+    return {value: help_ for kind, value, help_ in zip(kinds, values, helps, strict=True) if kind == "plain"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_tab_key_completes_a_command_in_a_real_shell(shell: str, tmp_path: Path) -> None:
+def test_tab_key_completes_a_command_in_a_real_shell(shell: str, tmp_path: Path) -> None:
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell} on this machine")
@@ -58,7 +58,7 @@ def test_the_tab_key_completes_a_command_in_a_real_shell(shell: str, tmp_path: P
         terminal.send("--js\t")
         terminal.expect_exact("--json ")
         terminal.sendline("")
-        terminal.expect_exact('"code": "SMDP101"')  # the completed command ran; there is no job file here
+        terminal.expect_exact('"code": "SMDP101"')  # the completed command runs; the folder has no job file
     finally:
         terminal.close(force=True)
 
@@ -69,37 +69,37 @@ def install_lines() -> list[str]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_line_of_the_help_stands_in_the_documents(shell: str) -> None:
+def test_install_line_of_the_help_is_in_the_documentation(shell: str) -> None:
     (line,) = [one for one in install_lines() if f"completion {shell}" in one]
-    assert line in (ROOT / "docs" / "completion.md").read_text()
+    assert line in (ROOT / "docs" / "how-to" / "completion.md").read_text()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_standard_output_is_the_script_alone(shell: str, smdp_launch: Command) -> None:
+def test_completion_prints_only_the_script(shell: str, smdp_launch: Command) -> None:
     ran = smdp_launch("completion", shell)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert f"_SMDP_LAUNCH_COMPLETE={shell}_complete" in ran.stdout
 
 
-def test_the_script_is_one_that_bash_takes(smdp_launch: Command) -> None:
+def test_bash_accepts_the_script(smdp_launch: Command) -> None:
     script = smdp_launch("completion", "bash").stdout
     checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_another_shell_is_a_usage_error(smdp_launch: Command) -> None:
+def test_unknown_shell_is_a_usage_error(smdp_launch: Command) -> None:
     ran = smdp_launch("completion", "zhs")
     assert ran.returncode == ExitCode.USAGE
     assert "'bash', 'zsh', 'fish'" in ran.stderr
 
 
-def test_every_command_is_offered_with_what_it_does(job_folder: Path) -> None:
-    offered = completed(job_folder, "")
-    assert list(offered) == list(COMMANDS)
-    assert all(offered.values())
+def test_all_commands_are_completed_with_their_summary(job_folder: Path) -> None:
+    completions = completed(job_folder, "")
+    assert list(completions) == list(COMMANDS)
+    assert all(completions.values())
 
 
-def test_job_files_and_saved_plans_are_offered_and_nothing_else(job_folder: Path) -> None:
+def test_only_job_files_and_saved_plans_are_completed(job_folder: Path) -> None:
     (job_folder / "plan.json").write_text(json.dumps({}))
     (job_folder / "notes.txt").write_text("")
     (job_folder / "jobs").mkdir()
@@ -110,13 +110,13 @@ def test_job_files_and_saved_plans_are_offered_and_nothing_else(job_folder: Path
     assert completed(job_folder, "plan", "nowhere/") == {}
 
 
-def test_codes_are_offered_with_their_titles(job_folder: Path) -> None:
+def test_codes_are_completed_with_their_titles(job_folder: Path) -> None:
     assert completed(job_folder, "explain", "") == {one: title(one) for one in codes()}
     assert set(completed(job_folder, "explain", "smdp30")) == {one for one in codes() if one.startswith("SMDP30")}
     assert set(completed(job_folder, "explain", "30")) == {one for one in codes() if one.startswith("SMDP30")}
 
 
-def test_the_catalogues_tables_and_words_are_offered(job_folder: Path) -> None:
+def test_catalogue_tables_and_values_are_completed(job_folder: Path) -> None:
     assert set(completed(job_folder, "catalog", "")) == {"instances", "frameworks", "images"}
     assert set(completed(job_folder, "catalog", "images", "--region", "")) == set(regions())
     assert set(completed(job_folder, "catalog", "instances", "--policy", "s")) == {"strict"}

@@ -1,4 +1,4 @@
-"""What is said when a job has ended and when its results are here, at 80 and 140 columns, with colours and without."""
+"""Output about a job and its results, at 80 and 140 columns, with and without colours."""
 
 from __future__ import annotations
 
@@ -12,34 +12,40 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from smdp_launch.checking.job import check_job
-from smdp_launch.cli.render.download import show_download
-from smdp_launch.cli.render.follow import FollowView, Shape
-from smdp_launch.cli.render.jobs import show_jobs
-from smdp_launch.cli.render.launch import Followed, show_detached, show_end, show_local_end, show_local_start
-from smdp_launch.cli.render.logs import show_lines
-from smdp_launch.cli.render.rehearse import show_verdict
-from smdp_launch.cli.render.resume import show_resumption
-from smdp_launch.cli.render.status import show_status, show_stopped
+from smdp_launch.cli.render.job.download import print_download
+from smdp_launch.cli.render.job.follow import FollowView, JobLayout
+from smdp_launch.cli.render.job.launch import (
+    FollowResult,
+    print_detached,
+    print_end,
+    print_local_end,
+    print_local_start,
+)
+from smdp_launch.cli.render.job.listing import print_jobs
+from smdp_launch.cli.render.job.logs import print_lines
+from smdp_launch.cli.render.job.resume import print_resumption
+from smdp_launch.cli.render.job.status import print_status, print_stopped
+from smdp_launch.cli.render.rehearse import print_verdict
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.errors import ServiceProblem
 from smdp_launch.jobs.checkpoints.listing import Checkpoints
 from smdp_launch.jobs.checkpoints.watch import CheckpointKept, CheckpointsStalled, CheckpointsUnseen
-from smdp_launch.jobs.follow import Reached, StatusChanged
+from smdp_launch.jobs.follow import ServiceRecovered, StatusChanged
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.logs.messages import LogLine
 from smdp_launch.jobs.records.outcome import Outcome, outcome
 from smdp_launch.jobs.resume import Resumption
-from smdp_launch.jobs.service.error_kinds import Trouble
+from smdp_launch.jobs.service.error_kinds import ErrorKind
 from smdp_launch.jobs.service.retry_policy import Waiting
 from smdp_launch.jobs.status.description import Description, description
-from smdp_launch.jobs.status.list_jobs import Listed
+from smdp_launch.jobs.status.list_jobs import ListedJob
 from smdp_launch.jobs.transfer.download import Download, Downloaded
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.prepare import make_plan
 from tests.conftest import JOB, write_job
 from tests.launcher.cli.test_views import stable
 from tests.launcher.planning.test_request import NOW
-from tests.support.rehearsals import KILL, SPOT, kill, spot, told
+from tests.support.rehearsals import KILL, SPOT, kill, report_of, spot
 
 MODEL = "s3://bucket/output/small-20261121000000-0000/output/model.tar.gz"
 COMPLETED: dict[str, Any] = {
@@ -89,18 +95,18 @@ def lines() -> list[LogLine]:
     return [LogLine("algo-1", None, "2 hosts", at), LogLine("algo-2", 9, "loss 0.5", at + 1234)]
 
 
-def listed() -> list[Listed]:
+def listed() -> list[ListedJob]:
     paid = {"hosts": 2, "billable_seconds": 4000, "usd": 72.84, "most_usd": 131.1}
     return [
-        Listed(NAME, "us-east-1", ZERO, "Completed", "completed", **paid),  # type: ignore[arg-type]
-        Listed("other-20261120000000-0000", "local", ZERO, "InProgress", "InProgress", 1),
-        Listed("third-20261119000000-0000", "eu-west-1", ZERO, None, "unknown", problem="no AWS credentials"),
+        ListedJob(NAME, "us-east-1", ZERO, "Completed", "completed", **paid),  # type: ignore[arg-type]
+        ListedJob("other-20261120000000-0000", "local", ZERO, "InProgress", "InProgress", 1),
+        ListedJob("third-20261119000000-0000", "eu-west-1", ZERO, None, "unknown", problem="no AWS credentials"),
     ]
 
 
 def followed_outage() -> None:
     with FollowView(
-        Shape(("algo-1", "algo-2"), 8), Console(highlight=False, soft_wrap=True, force_terminal=False)
+        JobLayout(("algo-1", "algo-2"), 8), Console(highlight=False, soft_wrap=True, force_terminal=False)
     ) as view:
         for one in (
             *(StatusChanged(status, message, int(ZERO.timestamp() + after) * 1000) for status, message, after in STEPS),
@@ -111,16 +117,16 @@ def followed_outage() -> None:
                 "ThrottlingException: Rate exceeded",
                 ZERO.timestamp() + 120,
                 8.0,
-                Trouble.TEMPORARY,
+                ErrorKind.TEMPORARY,
             ),
-            Reached(34.2),
+            ServiceRecovered(34.2),
         ):
             view.show(one)
 
 
 def followed_checkpoints() -> None:
     with FollowView(
-        Shape(("algo-1", "algo-2"), 8), Console(highlight=False, soft_wrap=True, force_terminal=False)
+        JobLayout(("algo-1", "algo-2"), 8), Console(highlight=False, soft_wrap=True, force_terminal=False)
     ) as view:
         where, at = f"s3://bucket/checkpoints/{NAME}", int(ZERO.timestamp() * 1000)
         for one in (
@@ -136,9 +142,9 @@ def followed_checkpoints() -> None:
 def status_checkpoints() -> None:
     where = f"s3://bucket/checkpoints/{NAME}"
     found = described(CheckpointConfig={"S3Uri": where})
-    show_status(job("us-east-1"), found, Checkpoints(where, 24, ZERO, "step-1200.pt", 12_345_678, 4000.0))
-    show_status(job("us-east-1"), found)
-    show_status(job("us-east-1"), found, ServiceProblem("the checkpoints cannot be listed: AccessDenied: no"))
+    print_status(job("us-east-1"), found, Checkpoints(where, 24, ZERO, "step-1200.pt", 12_345_678, 4000.0))
+    print_status(job("us-east-1"), found)
+    print_status(job("us-east-1"), found, ServiceProblem("the checkpoints cannot be listed: AccessDenied: no"))
 
 
 def resumption() -> Resumption:
@@ -161,38 +167,39 @@ def stored(_bucket: str, _key: str) -> Path:
 
 def local_start() -> None:
     data = {"train": Path("data")}
-    show_local_start(planned(LocalRun(2, 1, data, ("role training, region us-east-1, volumes of 30 GB",))))
+    print_local_start(planned(LocalRun(2, 1, data, ("role training, region us-east-1, volumes of 30 GB",))))
 
 
+TRACEBACK = (("algo-2", 3), ("Traceback",))
 VIEWS: dict[str, Callable[[], None]] = {
     "local-start": local_start,
-    "local-end": lambda: show_local_end(planned(), Followed(outcome(COMPLETED), {"accuracy": 0.98765}), stored),
-    "local-failed": lambda: show_local_end(planned(), Followed(outcome(FAILED)), stored),
-    "end": lambda: show_end(NAME, "us-east-1", Followed(outcome(COMPLETED))),
-    "failed": lambda: show_end(NAME, "us-east-1", Followed(outcome(FAILED))),
-    "stopped": lambda: show_end(NAME, "us-east-1", Followed(outcome({"TrainingJobStatus": "Stopped"}))),
-    "download": lambda: show_download(job("us-east-1"), fetched(outcome(COMPLETED), None)),
-    "status": lambda: show_status(job("us-east-1"), described()),
+    "local-end": lambda: print_local_end(planned(), FollowResult(outcome(COMPLETED), {"accuracy": 0.98765}), stored),
+    "local-failed": lambda: print_local_end(planned(), FollowResult(outcome(FAILED)), stored),
+    "end": lambda: print_end(NAME, "us-east-1", FollowResult(outcome(COMPLETED))),
+    "failed": lambda: print_end(NAME, "us-east-1", FollowResult(outcome(FAILED))),
+    "stopped": lambda: print_end(NAME, "us-east-1", FollowResult(outcome({"TrainingJobStatus": "Stopped"}))),
+    "download": lambda: print_download(job("us-east-1"), fetched(outcome(COMPLETED), None)),
+    "status": lambda: print_status(job("us-east-1"), described()),
     "status-checkpoints": status_checkpoints,
-    "status-failed": lambda: show_status(job("us-east-1"), described(**FAILED, BillableTimeInSeconds=61)),
-    "stopped-now": lambda: show_stopped(job("us-east-1"), "Stopping", described()),
-    "logs": lambda: show_lines(job("us-east-1"), described(), lines(), True),
-    "list": lambda: show_jobs(listed(), None),
-    "detached": lambda: show_detached(NAME),
-    "followed": lambda: show_end(NAME, "us-east-1", Followed(outcome(FAILED), {}, (("algo-2", 3), ("Traceback",)))),
+    "status-failed": lambda: print_status(job("us-east-1"), described(**FAILED, BillableTimeInSeconds=61)),
+    "stopped-now": lambda: print_stopped(job("us-east-1"), "Stopping", described()),
+    "logs": lambda: print_lines(job("us-east-1"), described(), lines(), True),
+    "list": lambda: print_jobs(listed(), None),
+    "detached": lambda: print_detached(NAME),
+    "followed": lambda: print_end(NAME, "us-east-1", FollowResult(outcome(FAILED), {}, TRACEBACK)),
     "outage": followed_outage,
     "checkpoints": followed_checkpoints,
-    "rehearsal": lambda: show_verdict(told(SPOT, spot()), Path("spot.html"), as_json=False),
-    "rehearsal-failed": lambda: show_verdict(told(KILL, kill("no rank is named")), as_json=False),
-    "resume": lambda: show_resumption(resumption(), "us-east-1"),
-    "download-unpacked": lambda: show_download(job("local"), fetched(outcome(COMPLETED), "model")),
+    "rehearsal": lambda: print_verdict(report_of(SPOT, spot()), Path("spot.html"), as_json=False),
+    "rehearsal-failed": lambda: print_verdict(report_of(KILL, kill("no rank is named")), as_json=False),
+    "resume": lambda: print_resumption(resumption(), "us-east-1"),
+    "download-unpacked": lambda: print_download(job("local"), fetched(outcome(COMPLETED), "model")),
 }
 
 
 @pytest.mark.parametrize("colour", ["colour", "plain"])
 @pytest.mark.parametrize("columns", [80, 140])
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_is_as_it_was(
+def test_output_matches_the_snapshot(
     view: str,
     columns: int,
     colour: str,

@@ -1,4 +1,4 @@
-"""Every ``--json`` document is as its published schema says and stands alone on standard output, an error's too."""
+"""The output of ``--json`` matches its published schema and is alone on standard output, for errors too."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.images.test_inspection import Server, server
 __all__ = ["server"]
 
 SCHEMAS = {path.name.removesuffix(".schema.json"): path for path in (ROOT / "docs" / "schemas").glob("*.schema.json")}
-MISTAKES = JOB.replace("name: small", "nme: small").replace("ml.p4d.24xlarge", "ml.p3.24xlarge")
+INVALID = JOB.replace("name: small", "nme: small").replace("ml.p4d.24xlarge", "ml.p3.24xlarge")
 
-#: Arguments, exit code, schema; what the job file says stands beside.
-SOUND = [
+#: Arguments and schema, for a valid job file.
+VALID = [
     (["validate"], "validate"),
     (["plan"], "plan"),
     (["plan", "--origins", "--set", "compute.max_run=700"], "plan"),
@@ -72,7 +72,7 @@ IMPOSSIBLE = [
 
 
 def sealed(node: Any) -> Any:
-    """The schema with no room for members that it does not name: ours all stand in it."""
+    """The schema with unknown fields forbidden."""
     if isinstance(node, list):
         return [sealed(one) for one in node]
     if not isinstance(node, dict):
@@ -90,7 +90,7 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def the_document(ran: subprocess.CompletedProcess[str], schema: str) -> Any:
-    """What standard output holds, if that is one document of the schema and standard error holds none."""
+    """Parse standard output. Require that it is one value of the schema and that standard error has no JSON."""
     document, end = json.JSONDecoder().raw_decode(ran.stdout)
     assert ran.stdout[end:] == "\n"
     assert not re.search(r"^\s*[{}\[\]]", ran.stderr, re.MULTILINE), ran.stderr
@@ -100,25 +100,25 @@ def the_document(ran: subprocess.CompletedProcess[str], schema: str) -> Any:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_is_one(name: str) -> None:
+def test_schema_is_valid_and_documented(name: str) -> None:
     text = json.loads(SCHEMAS[name].read_text())
     Draft202012Validator.check_schema(text)
     assert text["title"]
-    assert f"schemas/{name}.schema.json" in (ROOT / "docs" / "json.md").read_text()
+    assert f"schemas/{name}.schema.json" in (ROOT / "docs" / "reference" / "json.md").read_text()
 
 
-@pytest.mark.parametrize(("arguments", "schema"), SOUND)
-def test_a_document_is_as_its_schema_says(smdp_launch: Command, arguments: list[str], schema: str) -> None:
+@pytest.mark.parametrize(("arguments", "schema"), VALID)
+def test_json_output_matches_its_schema(smdp_launch: Command, arguments: list[str], schema: str) -> None:
     ran = smdp_launch(*arguments, "--json")
     assert (ran.returncode, ran.stderr) == (ExitCode.OK, "")
     the_document(ran, schema)
 
 
 @pytest.mark.parametrize(("arguments", "schema"), REFUSED)
-def test_a_refused_job_file_gives_the_commands_own_document(
+def test_invalid_job_file_gives_json_of_the_command(
     smdp_launch: Command, job_folder: Path, arguments: list[str], schema: str
 ) -> None:
-    (job_folder / "job.yaml").write_text(MISTAKES)
+    (job_folder / "job.yaml").write_text(INVALID)
     ran = smdp_launch(*arguments, "--json")
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
     document = the_document(ran, schema)
@@ -129,9 +129,7 @@ def test_a_refused_job_file_gives_the_commands_own_document(
 
 
 @pytest.mark.parametrize(("arguments", "code"), IMPOSSIBLE)
-def test_what_cannot_be_done_gives_the_document_of_an_error(
-    smdp_launch: Command, arguments: list[str], code: ExitCode
-) -> None:
+def test_other_errors_give_json_error(smdp_launch: Command, arguments: list[str], code: ExitCode) -> None:
     ran = smdp_launch(*arguments, "--json")
     assert ran.returncode == code
     document = the_document(ran, "error")
@@ -139,7 +137,7 @@ def test_what_cannot_be_done_gives_the_document_of_an_error(
     assert document["message"] in ran.stderr
 
 
-def test_placeholders_are_in_the_document_of_the_refusal(smdp_launch: Command, job_folder: Path) -> None:
+def test_refusal_for_placeholders_has_diagnostics_in_json(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "job.yaml").write_text(JOB.replace("123456789012", "000000000000"))
     ran = smdp_launch("plan", "--out", "plan.json", "--json")
     assert ran.returncode == ExitCode.REFUSED
@@ -147,7 +145,7 @@ def test_placeholders_are_in_the_document_of_the_refusal(smdp_launch: Command, j
     assert {one["code"] for one in document["diagnostics"]} == {"SMDP801"}
 
 
-def test_a_batch_and_other_layers_fit_the_plans_schema(smdp_launch: Command, job_folder: Path) -> None:
+def test_plan_with_batch_and_defaults_matches_its_schema(smdp_launch: Command, job_folder: Path) -> None:
     text = JOB.replace("epochs: 2}", "epochs: 2, lr: 0.2}").replace(
         "role: arn:aws:iam::123456789012:role/training\n", ""
     )
@@ -159,7 +157,7 @@ def test_a_batch_and_other_layers_fit_the_plans_schema(smdp_launch: Command, job
     assert {"job file", "project defaults", "built-in"} == {one["layer"] for one in document["origins"]}
 
 
-def test_an_inspection_is_as_its_schema_says(smdp_launch: Command, server: Server) -> None:
+def test_inspection_matches_its_schema(smdp_launch: Command, server: Server) -> None:
     for config in ({}, {"config": {"Env": ["CUDA_VERSION=11.8.0"], "Cmd": ["train"], "Labels": {"a": "b"}}}):
         ran = smdp_launch(
             "image", "inspect", server.put_image({"os": "linux", "architecture": "amd64", **config}), "--json"
@@ -179,7 +177,7 @@ time.sleep(60)
 """
 
 
-def test_the_event_lines_of_a_job_are_as_their_schema_says(smdp_launch: Command, job_folder: Path) -> None:
+def test_event_lines_of_a_job_match_their_schema(smdp_launch: Command, job_folder: Path) -> None:
     write_job(job_folder, script=FAILS)
     ran = smdp_launch("launch", "--local", "--hosts", "2", "--workers-per-host", "1")
     assert ran.returncode == ExitCode.JOB_FAILED
@@ -187,6 +185,6 @@ def test_the_event_lines_of_a_job_are_as_their_schema_says(smdp_launch: Command,
     messages = [json.loads(line)["message"] for log in logs for line in log.read_text().splitlines()]
     events = [json.loads(one[one.index("{") :]) for one in messages if '{"smdp_event":' in one]
     assert {one["event"] for one in events} == {"step", "workers_started", "worker_exit"}
-    schema = Draft202012Validator(json.loads(SCHEMAS["event"].read_text()))  # not sealed: metrics are the script's own
+    schema = Draft202012Validator(json.loads(SCHEMAS["event"].read_text()))  # not sealed: scripts add metrics
     for event in events:
         schema.validate(event)

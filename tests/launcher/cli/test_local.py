@@ -1,4 +1,4 @@
-"""`smdp-launch local`: a shell points any AWS client to the local cloud, and `launch --local` uses the same one."""
+"""`smdp-launch local`: any AWS client can use the local cloud, and `launch --local` uses the same one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
 
 @pytest.fixture
 def home(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home of the test's own; what was left up there or in the job's folder fails the test."""
+    """A home folder. A process left behind there or in the job's folder fails the test."""
     monkeypatch.setenv("HOME", str(job_folder))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     yield job_folder
@@ -55,29 +55,29 @@ print(boto3.client('sts').meta.endpoint_url, sorted(one['Name'] for one in s3.li
 
 
 @pytest.mark.parametrize("user", ["", " --user"])
-def test_a_shell_points_boto3_to_it(home: Path, user: str) -> None:
+def test_exports_make_boto3_use_the_local_cloud(home: Path, user: str) -> None:
     script = f'eval "$(smdp-launch local up{user})"\n{LISTS}smdp-launch local down{user}\n'
-    ran = shell(script, home, AWS_PROFILE="nobody", AWS_ENDPOINT_URL_S3="http://127.0.0.1:1")
+    ran = shell(script, home, AWS_PROFILE="unknown", AWS_ENDPOINT_URL_S3="http://127.0.0.1:1")
     assert ran.returncode == 0, ran.stderr
     assert re.fullmatch(
         r"http://127\.0\.0\.1:\d+ \['mine', 'sagemaker-us-east-1-000000000000'\]", ran.stdout.splitlines()[0]
     )
-    kept = home / (".local/state/smdp-launch/local" if user else ".smdp/local")
-    assert (kept / "s3" / "mine").is_dir()
+    state = home / (".local/state/smdp-launch/local" if user else ".smdp/local")
+    assert (state / "s3" / "mine").is_dir()
 
 
-def test_a_shell_that_points_to_one_that_is_down_is_told_how_to_leave_it(home: Path) -> None:
+def test_down_prints_how_to_unset_the_exports(home: Path) -> None:
     up = 'eval "$(smdp-launch local up)"'
     ran = shell(f"{up}\nsmdp-launch local down\nenv -u SMDP_LOCAL_STATE smdp-launch local down\n", home)
-    leaving, up_again = ran.stderr.splitlines()[-2:]
+    unset_line, up_again = ran.stderr.splitlines()[-2:]
     assert up_again == "next: smdp-launch local up"
-    unset = re.fullmatch(r"next: (unset .*) frees this shell, which still points there", leaving)
+    unset = re.fullmatch(r"next: (unset .*) \(this shell still uses the stopped local cloud\)", unset_line)
     assert unset is not None
-    left = shell(f"{up}\nsmdp-launch local down\n{unset[1]}\nenv\n", home).stdout
-    assert not re.findall(r"^(?:AWS|SAGEMAKER|SMDP)_.*", left, re.MULTILINE)
+    remaining = shell(f"{up}\nsmdp-launch local down\n{unset[1]}\nenv\n", home).stdout
+    assert not re.findall(r"^(?:AWS|SAGEMAKER|SMDP)_.*", remaining, re.MULTILINE)
 
 
-def test_the_exports_steer_local_runs_of_every_folder(home: Path, tmp_path: Path) -> None:
+def test_exports_apply_to_local_runs_of_every_folder(home: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_job(other)
     run = " ".join(["smdp-launch", *RUN])
@@ -88,7 +88,7 @@ def test_the_exports_steer_local_runs_of_every_folder(home: Path, tmp_path: Path
     assert len(list((home / ".local/state/smdp-launch/local/jobs").iterdir())) == 1
 
 
-def test_a_local_run_joins_the_one_that_is_up_and_leaves_it_up(smdp_launch: Command, home: Path) -> None:
+def test_local_run_uses_the_running_local_cloud(smdp_launch: Command, home: Path) -> None:
     up = json.loads(smdp_launch("local", "up", "--json").stdout)
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.OK, ran.stderr
@@ -98,23 +98,23 @@ def test_a_local_run_joins_the_one_that_is_up_and_leaves_it_up(smdp_launch: Comm
     assert (down["up"], down["environment"], down["ended"]) == (False, {}, 1)
 
 
-def test_only_up_gives_the_keys_away(smdp_launch: Command, home: Path) -> None:
-    given = json.loads(smdp_launch("local", "up", "--json").stdout)["environment"]
-    told = [smdp_launch("local", *one) for one in (["status", "--json"], ["status"], ["down", "--json"])]
-    for key in (given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"]):
-        assert not [one.args for one in told if key in one.stdout + one.stderr]
+def test_only_up_prints_the_keys(smdp_launch: Command, home: Path) -> None:
+    exports = json.loads(smdp_launch("local", "up", "--json").stdout)["environment"]
+    others = [smdp_launch("local", *one) for one in (["status", "--json"], ["status"], ["down", "--json"])]
+    for key in (exports["AWS_ACCESS_KEY_ID"], exports["AWS_SECRET_ACCESS_KEY"]):
+        assert not [one.args for one in others if key in one.stdout + one.stderr]
 
 
-def test_up_twice_is_the_same_one(smdp_launch: Command, home: Path) -> None:
+def test_second_up_prints_the_same_exports(smdp_launch: Command, home: Path) -> None:
     first = smdp_launch("local", "up")
     assert smdp_launch("local", "up").stdout == first.stdout
     assert all(re.fullmatch(r"(export \w+=\S+|unset \w+)", line) for line in first.stdout.splitlines())
-    assert smdp_launch("local", "down").stdout == "the local cloud is down\n"
-    assert smdp_launch("local", "down").stdout == "the local cloud was not up\n"
+    assert smdp_launch("local", "down").stdout == "the local cloud is stopped\n"
+    assert smdp_launch("local", "down").stdout == "the local cloud was not running\n"
 
 
 def with_aws(folder: Path, version: str) -> dict[str, str]:
-    """A PATH on which the first `aws` prints the version."""
+    """A PATH whose first `aws` prints the version."""
     program = folder / "bin" / "aws"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\necho '{version}'\n")
@@ -133,7 +133,7 @@ def with_aws(folder: Path, version: str) -> dict[str, str]:
         ("no version", "prints no version"),
     ],
 )
-def test_up_warns_of_an_aws_command_line_that_ignores_the_address(
+def test_up_warns_of_an_aws_cli_that_ignores_the_endpoint(
     smdp_launch: Command, home: Path, version: str, warned: str | None
 ) -> None:
     environment = clean_environment(HOME=str(home), **with_aws(home, version))
@@ -151,7 +151,7 @@ def test_up_warns_of_an_aws_command_line_that_ignores_the_address(
 
 
 @pytest.mark.parametrize("where", ["file", "environment"])
-def test_settings_that_ignore_the_address_are_overridden_and_reported(home: Path, where: str) -> None:
+def test_settings_that_ignore_the_endpoint_are_overridden_and_reported(home: Path, where: str) -> None:
     variables = {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
     if where == "file":
         (home / ".aws").mkdir()
@@ -166,13 +166,13 @@ def test_settings_that_ignore_the_address_are_overridden_and_reported(home: Path
     assert (str(home / ".aws/config") if where == "file" else "the environment has") in warning
 
 
-def test_up_reports_which_calls_it_cannot_redirect(smdp_launch: Command, home: Path) -> None:
+def test_up_reports_calls_that_it_cannot_redirect(smdp_launch: Command, home: Path) -> None:
     ran = smdp_launch("local", "up")
     smdp_launch("local", "down")
     assert "not redirected: get_execution_role() and Session.account_id()" in ran.stderr
 
 
-def test_a_folder_that_cannot_be_used_is_named(smdp_launch: Command, home: Path) -> None:
+def test_unusable_state_folder_is_named_in_the_error(smdp_launch: Command, home: Path) -> None:
     (home / "file").touch()
     ran = smdp_launch("local", "up", env=clean_environment(SMDP_LOCAL_STATE=str(home / "file" / "state")))
     assert ran.returncode == ExitCode.ENVIRONMENT
@@ -180,14 +180,16 @@ def test_a_folder_that_cannot_be_used_is_named(smdp_launch: Command, home: Path)
 
 
 @pytest.mark.parametrize("arguments", [("local", "status"), RUN, ("rehearse", "kill")])
-def test_a_home_folder_that_nobody_has_is_named(smdp_launch: Command, home: Path, arguments: tuple[str, ...]) -> None:
-    ran = smdp_launch(*arguments, env=clean_environment(SMDP_LOCAL_STATE="~nobody-of-that-name/state"))
+def test_unknown_home_folder_is_named_in_the_error(
+    smdp_launch: Command, home: Path, arguments: tuple[str, ...]
+) -> None:
+    ran = smdp_launch(*arguments, env=clean_environment(SMDP_LOCAL_STATE="~unknown-user/state"))
     assert ran.returncode == ExitCode.ENVIRONMENT
-    assert "SMDP_LOCAL_STATE is ~nobody-of-that-name/state, and nobody has that home folder" in ran.stderr
+    assert "SMDP_LOCAL_STATE is ~unknown-user/state, and there is no such user" in ran.stderr
 
 
 @pytest.mark.runs
-def test_a_job_is_found_in_the_cloud_that_it_was_launched_into(smdp_launch: Command, home: Path) -> None:
+def test_job_is_found_in_the_local_cloud_of_its_launch(smdp_launch: Command, home: Path) -> None:
     elsewhere = home / "elsewhere"
     assert smdp_launch(*RUN, env=clean_environment(SMDP_LOCAL_STATE=str(elsewhere))).returncode == ExitCode.OK
     status = the_document(smdp_launch("status", "--json"), "status")
@@ -201,7 +203,7 @@ def test_a_job_is_found_in_the_cloud_that_it_was_launched_into(smdp_launch: Comm
 
 
 @pytest.mark.runs
-def test_a_list_asks_every_cloud_for_its_own_jobs(smdp_launch: Command, home: Path) -> None:
+def test_list_queries_the_local_cloud_of_each_job(smdp_launch: Command, home: Path) -> None:
     for name in ("one", "two"):
         ran = smdp_launch(*RUN, "--detach", env=clean_environment(SMDP_LOCAL_STATE=str(home / name)))
         assert ran.returncode == ExitCode.OK
@@ -213,7 +215,7 @@ def test_a_list_asks_every_cloud_for_its_own_jobs(smdp_launch: Command, home: Pa
 
 
 @pytest.mark.runs
-def test_a_folder_takes_its_jobs_along(smdp_launch: Command, home: Path) -> None:
+def test_moved_folder_keeps_its_jobs(smdp_launch: Command, home: Path) -> None:
     assert smdp_launch(*RUN).returncode == ExitCode.OK
     moved = home.rename(home.with_name("moved"))
     status = the_document(smdp_launch("status", "--json", cwd=moved), "status")
@@ -222,14 +224,14 @@ def test_a_folder_takes_its_jobs_along(smdp_launch: Command, home: Path) -> None
 
 
 @pytest.mark.parametrize("columns", [80, 140])
-def test_the_standing_fits_the_terminal(smdp_launch: Command, home: Path, columns: int) -> None:
+def test_local_status_fits_the_terminal(smdp_launch: Command, home: Path, columns: int) -> None:
     smdp_launch("local", "up")
     try:
         shown = on_a_terminal(home, ["local", "status"], columns, NO_COLOR="1")
     finally:
         smdp_launch("local", "down")
     assert re.fullmatch(
-        r"local cloud  up until it is told to go\n"
+        r"local cloud  running until `local down`\n"
         r"address  http://127\.0\.0\.1:\d+\nprocess  \d+\nstate    \.smdp/local\n"
         r"running  no job\nended    0 jobs\nnext: smdp-launch local down\n",
         shown,

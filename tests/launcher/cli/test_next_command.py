@@ -1,4 +1,4 @@
-"""Nobody is left standing: each command names the next, a slip gets a guess, and plain output is plain."""
+"""Each command suggests the next one, typing errors get a suggestion, and NO_COLOR is respected."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from tests.support.waiting import wait_for
 
 __all__ = ["server"]
 
-MISTAKE = JOB.replace("name: small", "nme: small")
+INVALID = JOB.replace("name: small", "nme: small")
 WORKS = "import os\nopen(os.path.join(os.environ['SM_MODEL_DIR'], 'model.txt'), 'w').write('trained')\n"
 FAILS = "raise ValueError('no such luck')\n"
 HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
 RUNS = pytest.mark.runs
 SMALL_REHEARSAL = ["--hosts", "2", "--workers-per-host", "1"]
 
-#: Arguments, the job file, the script, and what is named in the last lines.
+#: Arguments, job file, script, and a part of the last lines.
 ENDS = [
     (["init", "src", "--output", "new.yaml", "--entry", "train.py"], JOB, "import torch\n", "next: smdp-launch "),
-    (["init"], JOB, WORKS, "--force overwrites it"),
+    (["init"], JOB, WORKS, "add --force to overwrite it"),
     (["validate"], JOB, WORKS, "next: smdp-launch plan"),
-    (["validate"], MISTAKE, WORKS, "smdp-launch explain SMDP"),
+    (["validate"], INVALID, WORKS, "smdp-launch explain SMDP"),
     (["plan"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
     (["plan"], JOB.replace("local: {channels: {train: data}}", ""), WORKS, " --local --data train=FOLDER, then"),
     (["plan"], JOB.replace("train: data}", "train: nowhere}"), WORKS, "next: smdp-launch launch\n"),
     (["plan", "--origins"], JOB, WORKS, "next: smdp-launch launch"),
     (["plan", "--out", "plan.json"], JOB, WORKS, "next: smdp-launch launch plan.json"),
-    (["plan"], MISTAKE, WORKS, "smdp-launch explain SMDP"),
+    (["plan"], INVALID, WORKS, "smdp-launch explain SMDP"),
     (
         ["scale", "--trace", "mask-rcnn", "--hosts", "1"],
         JOB,
         WORKS,
         "plan --set compute.instance_count=1\n",
     ),
-    (["scale"], JOB, WORKS, "give --step-time SECONDS"),
+    (["scale"], JOB, WORKS, "add --step-time SECONDS"),
     (["schema"], JOB, WORKS, "next: smdp-launch schema --output"),
     (["schema", "--output", "job.schema.json"], JOB, WORKS, "next: name it in a job file's first line"),
     (["launch", "--dry-run"], JOB, WORKS, "next: smdp-launch launch\n"),
@@ -58,7 +58,7 @@ ENDS = [
         for verb in ("follow", "status", "logs", "stop", "resume", "download")
     ],
     (["list"], JOB, WORKS, "next: smdp-launch launch --local, then without --local on AWS"),
-    (HERE, JOB, FAILS, "next    mend it, then: smdp-launch launch --local\n"),
+    (HERE, JOB, FAILS, "next    fix the cause, then: smdp-launch launch --local\n"),
     (["launch"], JOB, WORKS, "add --yes"),
     (["preflight", "--ignore", "SMDP300"], JOB, WORKS, "one of SMDP811"),
     (["local", "status"], JOB, WORKS, "next: smdp-launch local up\n"),
@@ -70,7 +70,7 @@ ENDS = [
     (["catalog", "frameworks"], JOB, WORKS, "next: smdp-launch catalog images"),
     (["catalog", "images", "--region", "us-east-1"], JOB, WORKS, "then: smdp-launch validate"),
 ]
-#: Other ends of local runs.
+#: Other outcomes of local runs.
 MORE_ENDS = [
     (HERE, JOB, "print('no model')\n", "next  smdp-launch launch\n"),
     (HERE, JOB.replace("123456789012", "0" * 12), "print(1)\n", "image, role in job.yaml, then: smdp-launch launch\n"),
@@ -79,7 +79,7 @@ MORE_ENDS = [
 
 
 def last_lines(ran: subprocess.CompletedProcess[str]) -> str:
-    """What stands last on the terminal, whichever stream it came through."""
+    """The last line of each output stream."""
     return "".join(text.splitlines(keepends=True)[-1] for text in (ran.stdout, ran.stderr) if text)
 
 
@@ -91,7 +91,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 @pytest.fixture
 def state(cloud: Cloud) -> dict[str, str]:
-    """For runs on this machine, each of which would start a local cloud of its own."""
+    """The variables that make local runs share one local cloud."""
     return {STATE: str(cloud.state_dir)}
 
 
@@ -100,7 +100,7 @@ def state(cloud: Cloud) -> dict[str, str]:
     [*ENDS, *(pytest.param(*one, marks=RUNS) for one in MORE_ENDS)],
     ids=range(len(ENDS) + len(MORE_ENDS)),
 )
-def test_a_command_ends_by_naming_the_next_and_is_plain_in_a_pipe(
+def test_command_suggests_the_next_and_prints_no_colours_in_a_pipe(
     smdp_launch: Command,
     job_folder: Path,
     state: dict[str, str],
@@ -110,34 +110,34 @@ def test_a_command_ends_by_naming_the_next_and_is_plain_in_a_pipe(
     named: str,
 ) -> None:
     write_job(job_folder, job, script)
-    given = {"TERM": "xterm-256color", "COLORTERM": "truecolor", **(state if "--local" in arguments else {})}
-    ran = smdp_launch(*arguments, env=clean_environment(**given))
+    variables = {"TERM": "xterm-256color", "COLORTERM": "truecolor", **(state if "--local" in arguments else {})}
+    ran = smdp_launch(*arguments, env=clean_environment(**variables))
     assert named in last_lines(ran)
     assert "\x1b" not in ran.stdout + ran.stderr
 
 
-def test_an_inspection_ends_by_naming_the_next(smdp_launch: Command, server: Server) -> None:
+def test_inspection_suggests_the_next_command(smdp_launch: Command, server: Server) -> None:
     ran = smdp_launch("image", "inspect", server.put_image())
     assert ran.returncode == ExitCode.OK, ran.stderr
-    assert last_lines(ran).endswith("next: write the URI as `image:` into job.yaml, then: smdp-launch validate\n")
+    assert last_lines(ran).endswith("next: set `image:` in job.yaml to the URI, then: smdp-launch validate\n")
 
 
 @pytest.mark.parametrize(
     ("script", "code"), [(WORKS, ExitCode.OK), pytest.param(FAILS, ExitCode.JOB_FAILED, marks=RUNS)]
 )
-def test_a_job_of_the_service_ends_by_naming_the_next(
+def test_job_on_aws_suggests_the_next_command(
     smdp_launch: Command, job_folder: Path, tmp_path: Path, cloud: Cloud, script: str, code: ExitCode
 ) -> None:
     write_job(job_folder, JOB.replace("instance_count: 2", "instance_count: 1"), script)
     ran = smdp_launch("launch", "--yes", env=as_the_service(cloud.endpoint, tmp_path))
     assert ran.returncode == code, ran.stderr
-    wanted = r"next +mend it, then: smdp-launch launch\n"
+    expected = r"next +fix the cause, then: smdp-launch launch\n"
     if code == ExitCode.OK:
-        wanted = r"next +smdp-launch download\n"
-    assert re.search(wanted + r"\Z", ran.stdout)
+        expected = r"next +smdp-launch download\n"
+    assert re.search(expected + r"\Z", ran.stdout)
 
 
-#: Ends once it may, also when it is to stop.
+#: Ignores SIGTERM, and exits when the file exists.
 STAYS = """\
 import signal, time
 from pathlib import Path
@@ -156,7 +156,7 @@ while not Path("/opt/ml/output/leave").exists():
     ],
     ids=["no checkpoints", "checkpoints"],
 )
-def test_after_a_stop_every_command_names_the_same_next(
+def test_all_commands_suggest_the_same_next_after_a_stop(
     smdp_launch: Command, job_folder: Path, state: dict[str, str], job: str, then: str
 ) -> None:
     write_job(job_folder, job, STAYS)
@@ -174,7 +174,7 @@ def test_after_a_stop_every_command_names_the_same_next(
         assert last_lines(smdp_launch(verb, env=environment)).endswith(f"next: {then}\n"), verb
 
 
-def test_every_command_is_among_those_that_name_the_next() -> None:
+def test_next_command_is_tested_for_every_command() -> None:
     tested = {arguments[0] for arguments, *_ in ENDS} | {"image"}  # which have their own tests
     assert tested == set(COMMANDS) - {"completion"}  # its next step is a line in a file: test_completion.py
 
@@ -200,7 +200,7 @@ def test_every_command_is_among_those_that_name_the_next() -> None:
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_a_slip_in_the_command_line_gets_a_guess(smdp_launch: Command, arguments: list[str], guess: str) -> None:
+def test_typing_error_gets_a_suggestion(smdp_launch: Command, arguments: list[str], guess: str) -> None:
     ran = smdp_launch(*arguments)
     assert ran.returncode == ExitCode.USAGE
     assert ran.stdout == ""
@@ -219,7 +219,7 @@ def test_a_slip_in_the_command_line_gets_a_guess(smdp_launch: Command, arguments
     ],
     ids=lambda one: " ".join(one)[:30],
 )
-def test_no_color_is_honoured_on_a_terminal(job_folder: Path, state: dict[str, str], arguments: list[str]) -> None:
-    write_job(job_folder, MISTAKE if arguments == ["validate"] else JOB, WORKS)
+def test_no_color_disables_colours_on_a_terminal(job_folder: Path, state: dict[str, str], arguments: list[str]) -> None:
+    write_job(job_folder, INVALID if arguments == ["validate"] else JOB, WORKS)
     assert "\x1b" in on_a_terminal(job_folder, arguments, **state)
     assert "\x1b" not in on_a_terminal(job_folder, arguments, NO_COLOR="1", **state)

@@ -1,4 +1,4 @@
-"""The notebook's template: executed, and written by ``init`` for the job file beside it."""
+"""The notebook template: executed, and written by ``init`` beside the job file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from smdp_launch.templates import template
 from tests.conftest import Command, write_job
 from tests.support.notebooks import executed
 
-# The kernel's own packages warn of what is coming in theirs.
+# The packages of the kernel print deprecation warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")
 SCRIPT = """\
 import os
@@ -23,8 +23,8 @@ open(os.path.join(os.environ["SM_MODEL_DIR"], "model.txt"), "w").write("trained"
 """
 
 
-def test_the_notebook_of_a_job_runs_to_its_model(job_folder: Path) -> None:
-    """But for the cells of the SageMaker SDK, which the clients' tier executes too."""
+def test_notebook_runs_up_to_the_model(job_folder: Path) -> None:
+    """Without the cells of the SageMaker SDK, which the tests in tests/clients execute."""
     write_job(job_folder, script=SCRIPT)
     (job_folder / "job.ipynb").write_text(template("notebooks/train.ipynb").read_text())
     shown = executed(job_folder / "job.ipynb", "sdk")
@@ -37,15 +37,13 @@ def test_the_notebook_of_a_job_runs_to_its_model(job_folder: Path) -> None:
     assert (job_folder / folder / "model.txt").read_text() == "trained"
 
 
-def test_init_writes_the_notebook_beside_the_job_file_and_out_of_the_source(
-    smdp_launch: Command, job_folder: Path
-) -> None:
+def test_init_writes_the_notebook_and_excludes_it_from_the_source(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "src" / "train.py").write_text("import torch\n")
     before = scan_source(job_folder / "src").sha256
     arguments = ["init", "src", "--output", "src/mine.yaml", "--notebook", "--yes"]
     ran = smdp_launch(*arguments)
     assert ran.returncode == ExitCode.OK, ran.stderr
-    assert "wrote src/mine.ipynb, which .smdpignore leaves out of the source\n" in ran.stdout
+    assert "wrote src/mine.ipynb; .smdpignore excludes it from the source\n" in ran.stdout
     notebook = json.loads((job_folder / "src" / "mine.ipynb").read_text())
     assert 'JOB = "mine.yaml"' in [line for cell in notebook["cells"] for line in cell["source"]]
     assert scan_source(job_folder / "src").sha256 != before  # the job file lies in it
@@ -57,13 +55,13 @@ def test_init_writes_the_notebook_beside_the_job_file_and_out_of_the_source(
     assert (job_folder / "src" / ".smdpignore").read_text() == "/mine.ipynb\n"
 
 
-def test_the_templates_are_found(job_folder: Path) -> None:
+def test_templates_are_found(job_folder: Path) -> None:
     assert check_job(template("jobs/mnist.yaml"), environ={}).facts is not None
     with pytest.raises(FileNotFoundError, match="no template notebooks/nothing"):
         template("notebooks/nothing.ipynb")
 
 
-def test_a_line_that_the_ignore_file_does_not_end_stays_a_line(smdp_launch: Command, job_folder: Path) -> None:
+def test_ignore_file_without_final_newline_keeps_its_last_line(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "src" / "train.py").write_text("import torch\n")
     (job_folder / "src" / ".smdpignore").write_text("data/")
     assert smdp_launch("init", "src", "--output", "src/mine.yaml", "--notebook", "--yes").returncode == ExitCode.OK

@@ -1,4 +1,4 @@
-"""The flag that handlers of signals set."""
+"""The flag that signal handlers set."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import time
 
 from smdp_launch.signal_flag import SignalFlag
 
-# Each signal hits the main thread at another place of the flag's code: a lock there would be held, or a wake-up lost.
-_STRUCK = """
+# Each signal interrupts the main thread at another statement: a lock could deadlock there, or a wake-up be lost.
+_PROGRAM = """
 import random, signal
 from smdp_launch.signal_flag import SignalFlag
 
-flag, struck, seen = SignalFlag(), 0, 0
+flag, signals, wakeups = SignalFlag(), 0, 0
 
-def strike(*_):
-    global struck
-    struck += 1
+def handle(*_):
+    global signals
+    signals += 1
     flag.set()
 
-signal.signal(signal.SIGALRM, strike)
+signal.signal(signal.SIGALRM, handle)
 for _ in range(20_000):
     signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 2e-4))
-    seen += flag.wait(1e-4)
+    wakeups += flag.wait(1e-4)
     flag.clear()
 signal.setitimer(signal.ITIMER_REAL, 0.01)
-print(flag.wait(60), struck > 1_000, seen > 1_000)
+print(flag.wait(60), signals > 1_000, wakeups > 1_000)
 """
 
 
-def test_a_signal_may_come_anywhere() -> None:
-    done = subprocess.run([sys.executable, "-c", _STRUCK], check=False, capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.stderr, done.returncode) == ("True True True\n", "", 0)
+def test_signal_at_any_time_is_not_lost() -> None:
+    ran = subprocess.run([sys.executable, "-c", _PROGRAM], check=False, capture_output=True, text=True, timeout=120)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("True True True\n", "", 0)
 
 
-def test_it_wakes_all_that_wait() -> None:
+def test_set_wakes_all_waiting_threads() -> None:
     flag, woken = SignalFlag(), []
     threads = [threading.Thread(target=lambda: woken.append(flag.wait(60))) for _ in range(3)]
     for thread in threads:
@@ -47,7 +47,7 @@ def test_it_wakes_all_that_wait() -> None:
     assert woken == [True, True, True]
 
 
-def test_what_was_set_before_it_was_cleared_wakes_nobody() -> None:
+def test_cleared_flag_wakes_no_thread() -> None:
     flag = SignalFlag()
     flag.set()
     assert flag.wait(60)

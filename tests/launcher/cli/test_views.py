@@ -1,15 +1,17 @@
-"""What a person sees, on terminals of 80 and 140 columns, with colours and without."""
+"""Output on terminals of 80 and 140 columns, with and without colours."""
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.conftest import JOB, write_job
-from tests.launcher.cli.test_command_line import FIVE_MISTAKES
+from tests.conftest import JOB, clean_environment, write_job
+from tests.launcher.cli.test_command_line import FIVE_ERRORS
 from tests.support.terminal import on_a_terminal
 
 SCRIPT = """\
@@ -30,7 +32,7 @@ FLOW = (
     "keep_alive: 600}\n"
 )
 VIEWS = {
-    "validate": ["validate", "mistakes.yaml"],
+    "validate": ["validate", "invalid.yaml"],
     "plan": ["plan"],
     "origins": ["plan", "--origins"],
     "dry-run": ["launch", "--dry-run"],
@@ -44,16 +46,16 @@ VIEWS = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a name that is the same in every run: short, and relative to nothing."""
+    """A folder with a job file, an invalid job file and a script to draft from."""
     write_job(tmp_path)
-    (tmp_path / "mistakes.yaml").write_text(FIVE_MISTAKES)
+    (tmp_path / "invalid.yaml").write_text(FIVE_ERRORS)
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "train.py").write_text(SCRIPT)
     return tmp_path
 
 
 def stable(text: str) -> str:
-    """With the same name, hash and time in every run, of the same width; escape sequences as something to read."""
+    """Replace names, hashes and times by constants of the same width, and make escape sequences readable."""
     text = re.sub(r"small-\d{14}-[0-9a-f]{4}", "small-20261121000000-0000", text)
     return re.sub(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", "0" * 64, text).replace("\x1b", "^[").replace("\r", "")
 
@@ -65,27 +67,29 @@ def plain(text: str) -> str:
 @pytest.mark.parametrize("colour", ["colour", "plain"])
 @pytest.mark.parametrize("columns", [80, 140])
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_is_as_it_was(folder: Path, view: str, columns: int, colour: str, snapshot: SnapshotAssertion) -> None:
+def test_output_matches_the_snapshot(
+    folder: Path, view: str, columns: int, colour: str, snapshot: SnapshotAssertion
+) -> None:
     environment = {"NO_COLOR": "1"} if colour == "plain" else {"COLORTERM": "truecolor"}
     assert stable(on_a_terminal(folder, VIEWS[view], columns, **environment)) == snapshot
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_no_line_is_longer_than_eighty_columns_but_for_an_address(folder: Path, view: str) -> None:
+def test_only_uris_are_wider_than_eighty_columns(folder: Path, view: str) -> None:
     lines = plain(on_a_terminal(folder, VIEWS[view], 80)).splitlines()
     long = [line for line in lines if len(line.rstrip()) > 80]
     assert [line for line in long if " " in line.strip()] == []
     assert [line for line in long if "amazonaws.com/" not in line] == []
 
 
-def test_the_draft_is_as_it_was_and_fits_eighty_columns(folder: Path, snapshot: SnapshotAssertion) -> None:
+def test_draft_matches_the_snapshot_and_fits_eighty_columns(folder: Path, snapshot: SnapshotAssertion) -> None:
     on_a_terminal(folder, VIEWS["init"])
     draft = (folder / "drafted.yaml").read_text()
     assert draft == snapshot
     assert [line.partition(":")[0] for line in draft.splitlines() if len(line) > 80] == ["image"]
 
 
-def test_the_marks_stand_under_the_place_of_a_long_line(folder: Path) -> None:
+def test_marks_are_below_the_error_in_a_long_line(folder: Path) -> None:
     start, end = JOB.index("compute:"), JOB.index("channels:")
     (folder / "job.yaml").write_text(JOB[:start] + FLOW + JOB[end:])
     lines = plain(on_a_terminal(folder, ["validate"], 80)).splitlines()
@@ -96,9 +100,22 @@ def test_the_marks_stand_under_the_place_of_a_long_line(folder: Path) -> None:
     assert len(lines[at - 1]) <= 80
 
 
-def test_long_reasons_are_wrapped_between_words(folder: Path) -> None:
+def test_long_messages_are_wrapped_between_words(folder: Path) -> None:
     (folder / "job.yaml").write_text(JOB + "batch: {global: 16, per_gpu: 1}\n")
     lines = plain(on_a_terminal(folder, ["validate"], 80)).splitlines()
-    assert lines[0].startswith("error[SMDP507]: batch says both `global` and `per_gpu`; the one follows")
+    assert lines[0].startswith("error[SMDP507]: batch sets both `global` and `per_gpu`; each follows")
     assert re.match(r"  [a-z]", lines[1])
     assert all(len(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize(("seconds", "is_shown"), [(0.0, False), (1.0, True)])
+def test_spinner_appears_only_for_long_work(tmp_path: Path, seconds: float, is_shown: bool) -> None:
+    program = (
+        "import time; from smdp_launch.cli.render.terminal import bars; bars.QUIET = 0.2\n"
+        f"with bars.busy('checking job.yaml'): time.sleep({seconds})\nprint('done')"
+    )
+    environment = clean_environment(TERM="xterm-256color")
+    ran = pexpect.spawn(sys.executable, ["-c", program], cwd=tmp_path, env=environment, encoding="utf-8", timeout=60)
+    ran.expect_exact("done")
+    assert ("checking job.yaml" in str(ran.before)) == is_shown
+    ran.close()

@@ -1,4 +1,4 @@
-"""Sound job files are passed in silence, and their requests are what the service takes."""
+"""Sound job files give no diagnostics, and the service accepts their requests."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from smdp_launch.checking.job import check_job
 from smdp_launch.jobfile.model import schema
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.spec import JobSpec
-from smdp_launch.jobfile.yaml.document import read
+from smdp_launch.jobfile.yaml.parser import read
 from tests.support.job_files.good_files import FILES, refused_by_service, request_of
 
 Leaf = tuple[str, ...]
 
 
-def test_there_are_twenty_five() -> None:
+def test_there_are_twenty_five_sound_files() -> None:
     assert len(FILES) == 25
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_nothing_is_told_about_a_sound_file(path: Path) -> None:
+def test_sound_file_gives_no_diagnostics(path: Path) -> None:
     job = check_job(path, environ={})
     assert job.diagnostics == ()
     assert refused_by_service(request_of(job)) == []
@@ -35,14 +35,14 @@ def test_every_field_of_the_schema_is_used() -> None:
     assert {leaf for leaf, _ in leaves(JobSpec)} - used == set()
 
 
-def test_every_word_of_the_schema_is_used() -> None:
+def test_every_literal_of_the_schema_is_used() -> None:
     used = {(leaf, value) for leaf, value in every_value() if isinstance(value, str)}
-    words = {(leaf, word) for leaf, annotation in leaves(JobSpec) for word in fixed_words(annotation)}
+    words = {(leaf, word) for leaf, annotation in leaves(JobSpec) for word in literals(annotation)}
     assert words - used == set()
 
 
 def leaves(model: type[BaseModel], at: Leaf = ()) -> Iterator[tuple[Leaf, Any]]:
-    """Each field a person may write, but for those that are there to be refused; ``*`` stands for a chosen name."""
+    """Each field of a job file except deprecated ones; ``*`` is a name that users choose."""
     for name, info in schema.fields(model).items():
         if not info.deprecated:
             yield from _leaves_of(info.annotation, (*at, name))
@@ -78,7 +78,7 @@ def _values_of(annotation: Any, value: Any, at: Leaf) -> Iterator[tuple[Leaf, An
         yield at, value
 
 
-def fixed_words(annotation: Any) -> tuple[str, ...]:
+def literals(annotation: Any) -> tuple[str, ...]:
     if get_origin(annotation) is Literal:
         return tuple(one for one in get_args(annotation) if isinstance(one, str))
-    return tuple(word for one in get_args(annotation) for word in fixed_words(one))
+    return tuple(word for one in get_args(annotation) for word in literals(one))

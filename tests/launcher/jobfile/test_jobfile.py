@@ -1,4 +1,4 @@
-"""What a job file may say, and what is told about one that says something else."""
+"""Valid job files give specs, and invalid ones give diagnostics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.load import Loaded, load
 from smdp_launch.jobfile.model.spec import JobSpec
-from smdp_launch.jobfile.yaml.document import MAX_BYTES, Document, parse, read
+from smdp_launch.jobfile.yaml.document import Document
+from smdp_launch.jobfile.yaml.parser import MAX_BYTES, parse, read
 from tests.conftest import JOB
 
 
@@ -22,7 +23,7 @@ def loaded(text: str) -> tuple[Loaded, list[Diagnostic]]:
     return result, found + more
 
 
-def told(text: str) -> list[tuple[str, int, str]]:
+def reported(text: str) -> list[tuple[str, int, str]]:
     """Code, line and offending text of each diagnostic."""
     return [(one.code, one.span.line if one.span else 0, one.text) for one in loaded(text)[1]]
 
@@ -66,10 +67,10 @@ def test_infinities_and_nan_are_read_and_refused_as_hyperparameters() -> None:
     document, _ = parse("a: -.inf\nb: .nan", Document("job.yaml", Path()))
     assert document.data["a"] == -math.inf
     assert math.isnan(document.data["b"])
-    assert told(JOB.replace("{epochs: 2}", "{epochs: .nan}")) == [("SMDP204", 9, ".nan")]
+    assert reported(JOB.replace("{epochs: 2}", "{epochs: .nan}")) == [("SMDP204", 9, ".nan")]
 
 
-def test_unquoted_numbers_that_are_text_ask_for_quotes() -> None:
+def test_number_in_a_text_field_needs_quotes() -> None:
     text = JOB.replace('"2.0.1"', "2.10").replace("arn:aws:iam::123456789012:role/training", "012345678901")
     _, found = loaded(text)
     assert [(one.code, one.text, one.help) for one in found] == [
@@ -78,23 +79,23 @@ def test_unquoted_numbers_that_are_text_ask_for_quotes() -> None:
     ]
 
 
-def test_a_misspelt_required_key_is_one_mistake() -> None:
+def test_misspelt_required_key_gives_one_error() -> None:
     _, found = loaded(JOB.replace("instance_type:", "instance_typ:"))
     assert [(one.code, one.help) for one in found] == [("SMDP201", 'did you mean "instance_type"?')]
 
 
-def test_a_key_unlike_any_other_lists_what_is_known() -> None:
+def test_unknown_key_without_similar_one_lists_known_keys() -> None:
     _, found = loaded(JOB.replace("max_run: 600", "wxyz: 600"))
     known = "instance_type, instance_count, fallback_types, volume_gb, max_run, max_pending, keep_alive, retries"
-    assert [one.help for one in found] == [f"known here: {known}"]
+    assert [one.help for one in found] == [f"known keys: {known}"]
 
 
-def test_a_missing_key_is_told_at_what_lacks_it() -> None:
-    assert told(JOB.replace("  entry: train.py\n", "")) == [("SMDP202", 6, "entry")]
-    assert told(JOB.replace("region: us-east-1\n", "")) == [("SMDP202", 1, "region")]
+def test_missing_key_is_reported_at_its_section() -> None:
+    assert reported(JOB.replace("  entry: train.py\n", "")) == [("SMDP202", 6, "entry")]
+    assert reported(JOB.replace("region: us-east-1\n", "")) == [("SMDP202", 1, "region")]
 
 
-def test_duplicate_keys_are_all_told_and_the_first_counts() -> None:
+def test_all_duplicate_keys_are_reported_and_the_first_counts() -> None:
     result, found = loaded(JOB + "region: eu-west-1\nrole: x\n")
     assert [(one.code, one.text) for one in found] == [("SMDP103", "region"), ("SMDP103", "role")]
     assert result.spec is not None
@@ -121,14 +122,14 @@ def test_duplicate_keys_are_all_told_and_the_first_counts() -> None:
         ("{epochs: 2}", "3", "SMDP203", "3"),
     ],
 )
-def test_wrong_values_are_told_with_their_text(before: str, after: str, code: str, text: str) -> None:
+def test_wrong_value_is_reported_with_its_text(before: str, after: str, code: str, text: str) -> None:
     assert before in JOB
-    found = told(JOB.replace(before, after))
+    found = reported(JOB.replace(before, after))
     assert [(one[0], one[2]) for one in found if one[0] == code] == [(code, text)]
 
 
-def test_a_section_that_is_no_mapping_hides_nothing_else() -> None:
-    found = told(JOB.replace("output: {s3:", "output: 3\nouput2: {s3:").replace("name: small", "name: 5"))
+def test_section_that_is_not_a_mapping_hides_no_other_error() -> None:
+    found = reported(JOB.replace("output: {s3:", "output: 3\nouput2: {s3:").replace("name: small", "name: 5"))
     assert {code for code, _, _ in found} == {"SMDP201", "SMDP203", "SMDP206"}
 
 
@@ -148,14 +149,14 @@ def test_a_section_that_is_no_mapping_hides_nothing_else() -> None:
         ("[" * 5000, "SMDP105"),
     ],
 )
-def test_what_is_no_job_file_is_refused_with_a_code(text: str, code: str) -> None:
-    assert code in [one[0] for one in told(text)]
+def test_text_that_is_not_a_job_file_is_refused_with_a_code(text: str, code: str) -> None:
+    assert code in [one[0] for one in reported(text)]
 
 
-def test_aliases_to_aliases_do_not_fill_the_memory() -> None:
+def test_nested_aliases_are_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12)]
-    assert [one[0] for one in told("\n".join(lines))] == ["SMDP105"]
+    assert [one[0] for one in reported("\n".join(lines))] == ["SMDP105"]
 
 
 def test_files_that_cannot_be_read_are_diagnostics(tmp_path: Path) -> None:
@@ -204,23 +205,23 @@ def place(text: str) -> tuple[str, int, int]:
     return one.code, one.span.line, one.span.column
 
 
-def test_a_value_that_is_missing_is_told_at_its_key() -> None:
+def test_missing_value_is_reported_at_its_key() -> None:
     assert place(JOB.replace("region: us-east-1\n", "region:\n")) == ("SMDP203", 18, 1)
 
 
-def test_a_merge_key_is_told_once_and_as_what_it_is() -> None:
+def test_merge_key_is_reported_once() -> None:
     assert place(JOB.replace("  max_run: 600", "  <<: {max_run: 600}")) == ("SMDP102", 13, 3)
 
 
-def test_a_schema_version_in_quotes_is_a_wrong_type() -> None:
+def test_schema_version_in_quotes_has_the_wrong_type() -> None:
     assert place(JOB.replace("schema: 1", 'schema: "1"')) == ("SMDP203", 1, 9)
 
 
-def test_a_character_that_yaml_forbids_is_told_where_it_stands() -> None:
+def test_character_that_yaml_forbids_is_reported_at_its_place() -> None:
     assert place(JOB.replace("name: small", "name: s\x00mall")) == ("SMDP102", 2, 8)
 
 
-def test_bytes_that_are_no_utf8_are_told_where_they_stand(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_reported_at_their_place(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_bytes(b"schema: 1\nname: \xff\n")
     (one,) = read(tmp_path / "job.yaml")[1]
     assert one.code == "SMDP101"

@@ -1,38 +1,30 @@
-"""An edit changes one entry of a YAML file as it was asked to, and every other character stays."""
+"""An edit changes one entry of a YAML file, and every other character stays."""
 
 from __future__ import annotations
 
-import copy
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from smdp_launch.diagnostics import Edit
 from smdp_launch.edits import apply_edits
-from smdp_launch.jobfile.yaml.document import Document, parse
-from smdp_launch.jobfile.yaml.text import written
-from smdp_launch.jobfile.yaml_fixes import with_edits
-from tests.support.properties import examples
+from smdp_launch.jobfile.syntax_fixes import add_edits
+from smdp_launch.jobfile.yaml.document import Document
+from smdp_launch.jobfile.yaml.parser import parse
 
 Location = tuple[str | int, ...]
 
 
 def document_of(text: str) -> Document:
-    found, problems = parse(text, Document("job.yaml", Path()))
+    document, problems = parse(text, Document("job.yaml", Path()))
     assert problems == []
-    return found
+    return document
 
 
-def made(text: str, edits: tuple[Edit, ...]) -> str | None:
+def edited(text: str, edits: tuple[Edit, ...]) -> str | None:
     return apply_edits(text, edits) if edits else None
 
-
-# -- one by one ------------------------------------------------------------------------------------------------------
 
 REPLACED = {
     "a: 1\n": "a: 2\n",
@@ -60,8 +52,8 @@ REPLACED = {
 
 
 @pytest.mark.parametrize(("text", "expected"), REPLACED.items())
-def test_a_value_is_replaced_where_it_begins_and_ends(text: str, expected: str | None) -> None:
-    assert made(text, document_of(text).replacing(("a",), "2")) == expected
+def test_only_the_value_is_replaced(text: str, expected: str | None) -> None:
+    assert edited(text, document_of(text).replacing(("a",), "2")) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,8 +74,8 @@ def test_a_value_is_replaced_where_it_begins_and_ends(text: str, expected: str |
         ("a: 'x'\n", "{b: 1}", "a: {b: 1}\n"),
     ],
 )
-def test_text_keeps_its_quotes_or_gets_those_that_it_needs(text: str, new: str, expected: str) -> None:
-    assert made(text, document_of(text).replacing(("a",), new)) == expected
+def test_text_keeps_its_quotes_or_gets_required_ones(text: str, new: str, expected: str) -> None:
+    assert edited(text, document_of(text).replacing(("a",), new)) == expected
 
 
 RENAMED = {
@@ -97,8 +89,8 @@ RENAMED = {
 
 
 @pytest.mark.parametrize(("text", "expected"), RENAMED.items())
-def test_a_key_is_renamed_unless_the_new_one_is_there(text: str, expected: str | None) -> None:
-    assert made(text, document_of(text).replacing(("a",), "z", on_key=True)) == expected
+def test_key_is_renamed_unless_the_new_one_exists(text: str, expected: str | None) -> None:
+    assert edited(text, document_of(text).replacing(("a",), "z", on_key=True)) == expected
 
 
 REMOVED = {
@@ -124,8 +116,8 @@ REMOVED = {
 
 
 @pytest.mark.parametrize(("text", "expected"), REMOVED.items())
-def test_an_entry_goes_with_its_lines_or_its_comma(text: str, expected: str | None) -> None:
-    assert made(text, document_of(text).removing(("a",))) == expected
+def test_entry_is_removed_with_its_lines_or_comma(text: str, expected: str | None) -> None:
+    assert edited(text, document_of(text).removing(("a",))) == expected
 
 
 ITEMS = {
@@ -138,8 +130,8 @@ ITEMS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), ITEMS.items())
-def test_an_item_goes_with_its_dash_or_its_comma(text: str, expected: str | None) -> None:
-    assert made(text, document_of(text).removing(("a", 1))) == expected
+def test_item_is_removed_with_its_dash_or_comma(text: str, expected: str | None) -> None:
+    assert edited(text, document_of(text).removing(("a", 1))) == expected
 
 
 @pytest.mark.parametrize(
@@ -152,8 +144,8 @@ def test_an_item_goes_with_its_dash_or_its_comma(text: str, expected: str | None
         ("a:\n- b: 1  # why\n  d: 2\nc: 2\n", ("a", 0, "b"), None),
     ],
 )
-def test_what_would_be_left_empty_goes_as_well(text: str, location: Location, expected: str | None) -> None:
-    assert made(text, document_of(text).removing(location)) == expected
+def test_parent_that_becomes_empty_is_removed(text: str, location: Location, expected: str | None) -> None:
+    assert edited(text, document_of(text).removing(location)) == expected
 
 
 ORDER = ["first", "b", "a", "last"]
@@ -182,8 +174,8 @@ ORDER = ["first", "b", "a", "last"]
         ("b: 1\n", ("b", "z"), None),
     ],
 )
-def test_a_new_entry_comes_where_it_is_usually_written(text: str, location: Location, expected: str | None) -> None:
-    assert made(text, document_of(text).writing(location, "9", ORDER)) == expected
+def test_new_entry_is_added_at_its_usual_place(text: str, location: Location, expected: str | None) -> None:
+    assert edited(text, document_of(text).writing(location, "9", ORDER)) == expected
 
 
 @pytest.mark.parametrize(
@@ -196,7 +188,7 @@ def test_a_new_entry_comes_where_it_is_usually_written(text: str, location: Loca
     ],
 )
 def test_a_file_in_json_stays_json(text: str, expected: str) -> None:
-    new = made(text, document_of(text).writing(("a",), "{s3: x, no: [1.0e-05, true, null]}", ORDER))
+    new = edited(text, document_of(text).writing(("a",), "{s3: x, no: [1.0e-05, true, null]}", ORDER))
     assert new == expected
     assert json.loads(expected)["a"]["no"] == [1e-05, True, None]
 
@@ -222,7 +214,7 @@ def test_a_file_in_json_stays_json(text: str, expected: str) -> None:
     ],
 )
 def test_json_gets_the_value_that_yaml_reads(new: str, value: object) -> None:
-    text = made('{"a": 1}', document_of('{"a": 1}').writing(("b",), new))
+    text = edited('{"a": 1}', document_of('{"a": 1}').writing(("b",), new))
     if value is None and new != "~":
         assert text is None
     else:
@@ -231,16 +223,16 @@ def test_json_gets_the_value_that_yaml_reads(new: str, value: object) -> None:
         assert "\\u" not in text
 
 
-def test_a_sign_of_a_comment_within_json_text_is_none() -> None:
-    assert made('{"a": {"b": "c #d"}}', document_of('{"a": {"b": "c #d"}}').replacing(("a",), "2")) == '{"a": 2}'
+def test_comment_sign_in_json_text_is_not_a_comment() -> None:
+    assert edited('{"a": {"b": "c #d"}}', document_of('{"a": {"b": "c #d"}}').replacing(("a",), "2")) == '{"a": 2}'
 
 
 @pytest.mark.parametrize("before", ["", " ", "\n", "\n  "])
 @pytest.mark.parametrize("behind", ["", " ", "\n"])
 @pytest.mark.parametrize("gone", ["a", "b", "c"])
-def test_json_without_an_entry_has_no_comma_too_many(before: str, behind: str, gone: str) -> None:
+def test_json_has_no_extra_comma_after_removal(before: str, behind: str, gone: str) -> None:
     text = "{" + f"{behind},".join(f'{before}"{one}": 1' for one in "abc") + "\n}"
-    new = made(text, document_of(text).removing((gone,)))
+    new = edited(text, document_of(text).removing((gone,)))
     assert new is not None
     assert list(json.loads(new)) == [one for one in "abc" if one != gone]
 
@@ -262,9 +254,9 @@ def test_json_without_an_entry_has_no_comma_too_many(before: str, behind: str, g
         ("a: b\n  c: d\n", None),
     ],
 )
-def test_text_that_is_no_yaml_is_fixed_where_that_is_certain(text: str, expected: str | None) -> None:
-    _, (problem,) = with_edits(parse(text, Document("job.yaml", Path())), {})
-    assert made(text, problem.edits) == expected
+def test_invalid_yaml_is_fixed_if_the_fix_is_certain(text: str, expected: str | None) -> None:
+    _, (problem,) = add_edits(parse(text, Document("job.yaml", Path())), {})
+    assert edited(text, problem.edits) == expected
 
 
 @pytest.mark.parametrize(
@@ -279,193 +271,6 @@ def test_text_that_is_no_yaml_is_fixed_where_that_is_certain(text: str, expected
         ("a: !secret x\n", "a: x\n"),
     ],
 )
-def test_what_the_reader_refuses_is_fixed_where_that_is_certain(text: str, expected: str | None) -> None:
+def test_parser_error_is_fixed_if_the_fix_is_certain(text: str, expected: str | None) -> None:
     _, problems = parse(text, Document("job.yaml", Path()))
-    assert made(text, problems[0].edits) == expected
-
-
-# -- any file --------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Styled:
-    """Data written as YAML in some style.
-
-    Args:
-        comments: each is there once, with the entry that it is about; those above an entry are the mapping's.
-    """
-
-    data: Any
-    text: str = ""
-    comments: dict[str, Location] = field(default_factory=dict)
-
-
-KEYS = st.sampled_from(["a", "b", "key", "größe", "x-1"])
-SCALARS = st.sampled_from([1, 2.5, True, None, "text", "a: b", "#x", "it's", "ä😀", "1.0", "", "a, b", "$${A}", "- x"])
-DATA = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, min_size=1, max_size=3) | st.dictionaries(KEYS, inner, min_size=1, max_size=3),
-)
-
-
-class _Writer:
-    def __init__(self, draw: st.DrawFn) -> None:
-        self.draw = draw
-        self.comments: dict[str, Location] = {}
-
-    def comment(self, at: Location) -> str:
-        """Nothing, or a comment about the entry at ``at``."""
-        if not self.draw(st.booleans()):
-            return ""
-        name = f"# c{len(self.comments)}."
-        self.comments[name] = at
-        return name
-
-    def block(self, value: Any, at: Location, indent: str) -> list[str]:
-        items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
-        lines = []
-        for key, one in items:
-            here = (*at, key)
-            above = self.comment(at)
-            lines += [indent + above] if above else []
-            head = f"{indent}{self.scalar(key)}:" if isinstance(value, dict) else f"{indent}-"
-            if isinstance(one, dict | list) and isinstance(value, dict) and self.draw(st.booleans()):
-                lines += [f"{head}  {self.comment(here)}".rstrip(), *self.block(one, here, f"{indent}  ")]
-            else:
-                lines += self.inline(head, one, here, indent)
-        return lines
-
-    def inline(self, head: str, value: Any, at: Location, indent: str) -> list[str]:
-        if isinstance(value, str) and "\n" not in value and value.isalpha() and self.draw(st.booleans()):
-            return [f"{head} >-", f"{indent}    {value}"]
-        *lines, last = self.flow(value, at, f"{indent}    ").split("\n")
-        comment = self.comment(at)
-        return f"{head} {chr(10).join([*lines, last])}{f'  {comment}' if comment else ''}".split("\n")
-
-    def flow(self, value: Any, at: Location, indent: str) -> str:
-        if not isinstance(value, dict | list):
-            return self.scalar(value)
-        is_mapping = isinstance(value, dict)
-        items = list(value.items()) if is_mapping else list(enumerate(value))
-        parts = [
-            f"{self.scalar(key)}: {self.flow(one, (*at, key), f'{indent}  ')}"
-            if is_mapping
-            else self.flow(one, (*at, key), f"{indent}  ")
-            for key, one in items
-        ]
-        first, last = "{}" if is_mapping else "[]"
-        if not self.draw(st.booleans()):
-            return f"{first}{', '.join(parts)}{self.draw(st.sampled_from(['', ',', ' ']))}{last}"
-        lines = [first]
-        for (key, _), part in zip(items, parts, strict=True):
-            comment = self.comment((*at, key))
-            lines.append(f"{indent}{part},{f'  {comment}' if comment else ''}")
-        return "\n".join([*lines, f"{indent}{last}"])
-
-    def scalar(self, value: Any) -> str:
-        if not isinstance(value, str):
-            return written(value)
-        plain = written(value).replace("$${", "${") if "${" in value else written(value)
-        plain = plain.replace("$$${", "$${")
-        styles = [plain, "'" + value.replace("'", "''") + "'"]
-        return str(self.draw(st.sampled_from(styles)))
-
-
-@st.composite
-def styled(draw: st.DrawFn) -> Styled:
-    data = draw(st.dictionaries(KEYS, DATA, min_size=1, max_size=4))
-    writer = _Writer(draw)
-    lines = writer.block(data, (), "") if draw(st.integers(0, 4)) else writer.flow(data, (), "  ").split("\n")
-    newline = draw(st.sampled_from(["\n", "\r\n"]))
-    text = newline.join([*lines, *([""] if draw(st.booleans()) else [])])
-    return Styled(data, text, writer.comments)
-
-
-def locations(value: Any, at: Location = ()) -> list[Location]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [where for key, one in items for where in ((*at, key), *locations(one, (*at, key)))]
-
-
-def at_place(data: Any, location: Location) -> Any:
-    for part in location:
-        data = data[part]
-    return data
-
-
-def with_value(data: Any, location: Location, value: Any) -> Any:
-    changed = copy.deepcopy(data)
-    at_place(changed, location[:-1])[location[-1]] = value
-    return changed
-
-
-def without(data: Any, location: Location) -> Any:
-    changed = copy.deepcopy(data)
-    del at_place(changed, location[:-1])[location[-1]]
-    return changed
-
-
-def data_of(text: str) -> Any:
-    return document_of(text).data
-
-
-#: Of what the text stands for; "$${" is read as text when no variables are given.
-NEW = [("2", 2), ('"1.0"', "1.0"), ("word", "word"), ('"a: b"', "a: b"), ("{k: [1]}", {"k": [1]})]
-
-
-@examples(300)
-@given(styled(), st.data())
-@example(Styled({"a": 1}, "a: 1\n"), None)
-def test_any_value_in_any_style_is_replaced_and_nothing_else(job: Styled, data: st.DataObject | None) -> None:
-    document = document_of(job.text)
-    for location in locations(job.data):
-        new, value = data.draw(st.sampled_from(NEW)) if data is not None else NEW[0]
-        text = made(job.text, document.replacing(location, new))
-        if text is not None:
-            assert data_of(text) == with_value(job.data, location, value)
-            assert all(one in text for one in job.comments)
-        else:  # a comment within the value, or nothing to replace
-            assert not isinstance(at_place(job.data, location), int)
-
-
-@examples(300)
-@given(styled())
-def test_any_entry_in_any_style_is_removed_and_nothing_else(job: Styled) -> None:
-    document = document_of(job.text)
-    for location in locations(job.data):
-        gone = location
-        while len(gone) > 1 and len(at_place(job.data, gone[:-1])) == 1:
-            gone = gone[:-1]
-        text = made(job.text, document.removing(location))
-        if text is None:
-            assert len(at_place(job.data, gone[:-1])) == 1 or "- " in job.text
-            continue
-        assert data_of(text) == without(job.data, gone)
-        assert all(one in text for one, owner in job.comments.items() if owner[: len(gone)] != gone)
-
-
-@examples(300)
-@given(styled(), st.booleans())
-def test_any_mapping_in_any_style_gets_an_entry_and_nothing_else(job: Styled, first: bool) -> None:
-    document = document_of(job.text)
-    for location in [(), *locations(job.data)]:
-        mapping = at_place(job.data, location)
-        if isinstance(mapping, dict):
-            order = ["new", *mapping] if first else []
-            text = made(job.text, document.writing((*location, "new"), "{k: [1]}", order))
-            assert text is not None
-            assert data_of(text) == with_value(job.data, (*location, "new"), {"k": [1]})
-            assert all(one in text for one in job.comments)
-
-
-@examples(200)
-@given(styled())
-def test_any_key_in_any_style_is_renamed_and_nothing_else(job: Styled) -> None:
-    document = document_of(job.text)
-    for location in locations(job.data):
-        if isinstance(location[-1], str):
-            text = made(job.text, document.replacing(location, "renamed", on_key=True))
-            assert text is not None
-            expected = with_value(
-                without(job.data, location), (*location[:-1], "renamed"), at_place(job.data, location)
-            )
-            assert data_of(text) == expected
+    assert edited(text, problems[0].edits) == expected

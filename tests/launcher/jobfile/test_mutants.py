@@ -1,4 +1,4 @@
-"""One small mistake anywhere in a sound job file is told where it is, or it is no mistake to the service.
+"""One small error anywhere in a sound job file is reported at its place, or the service accepts the result.
 
 The whole set takes minutes and runs with the soak tier; the fast tests take every fifteenth of it.
 """
@@ -19,9 +19,9 @@ from smdp_launch.jobfile.yaml.document import Document
 from tests.support.job_files.good_files import FILES, checked, refused_by_service, request_of, workshop
 from tests.support.job_files.mutation import OPERATORS, Mutant, mutants
 
-#: These break YAML itself: where it stops making sense is a line or more behind the slip.
+#: These break YAML itself, and the parser can fail a line or more after the change.
 STRUCTURAL = {"half_quoted", "shift", "no_colon", "unquote", "case_of_value", "typo_in_value"}
-SAMPLE, SMALL_SAMPLE = 15, 44  # of so many mistakes one is tried
+SAMPLE, SMALL_SAMPLE = 15, 44  # one of this many mutants is tested
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,10 @@ def judge(mutant: Mutant, path: Path, sound: dict[str, object]) -> Verdict:
         if refused:
             return Verdict("sent, and refused by the service", "; ".join(refused))
     if job.diagnostics:
-        told = any(in_place(one, mutant, job) for one in job.diagnostics)
-        return Verdict("diagnosed") if told else Verdict("told elsewhere", "\n".join(map(str, job.diagnostics)))
+        is_in_place = any(in_place(one, mutant, job) for one in job.diagnostics)
+        return (
+            Verdict("diagnosed") if is_in_place else Verdict("reported elsewhere", "\n".join(map(str, job.diagnostics)))
+        )
     return Verdict("unchanged" if request == sound else "accepted")
 
 
@@ -99,16 +101,16 @@ def show(table: Counter[tuple[str, str]]) -> None:
             how: sum(n for (name, is_), n in table.items() if operator in (name, "all") and is_ == how)
             for _, how in table
         }
-        told = [row.get(how, 0) for how in ("diagnosed", "accepted", "unchanged")]
-        print(f"{operator:<16}{sum(row.values()):>9}{told[0]:>11}{told[1]:>10}{told[2]:>11}")
+        counts = [row.get(how, 0) for how in ("diagnosed", "accepted", "unchanged")]
+        print(f"{operator:<16}{sum(row.values()):>9}{counts[0]:>11}{counts[1]:>10}{counts[2]:>11}")
 
 
 @pytest.mark.parametrize("every", [SMALL_SAMPLE, pytest.param(SAMPLE, marks=pytest.mark.runs)])
-def test_a_sample_of_small_mistakes_is_told_in_place_or_harmless(tmp_path: Path, every: int) -> None:
+def test_sample_of_small_errors_is_reported_in_place_or_harmless(tmp_path: Path, every: int) -> None:
     run(every, tmp_path)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_every_small_mistake_is_told_in_place_or_harmless(tmp_path: Path) -> None:
+def test_every_small_error_is_reported_in_place_or_harmless(tmp_path: Path) -> None:
     run(1, tmp_path)

@@ -1,4 +1,4 @@
-"""A job said in YAML, on the command line, in a mapping or as a JobSpec gives one request, field by field."""
+"""A job gives the same request, field by field, from YAML, flags, a mapping and a JobSpec."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AWS_LIBRARY = {"engine": "smdistributed", "image": None}
 MANIFEST = {"s3": "s3://bucket/train.manifest", "mode": "Pipe", "data_type": "AugmentedManifestFile"}
 AUGMENTED = MANIFEST | {"attributes": ["image-ref", "label"], "record_wrapping": "RecordIO"}
 
-#: Each field with what a job says for it, beside what the field cannot be said without. None takes a key away.
+#: Each field with values for it and for the fields that it needs. None removes a key.
 CASES: dict[str, Job] = {
     "schema": {"schema": 1},
     "name": {"name": "other"},
@@ -120,7 +120,7 @@ CASES: dict[str, Job] = {
     "local.channels.NAME": {"local": {"channels": {"train": "data/part-0"}}},
 }
 
-#: Fields that say something to the launcher alone, and the source, of which the request has the archive's address.
+#: Fields for the launcher only, and the source, of which the request has only the archive's location.
 NOT_IN_THE_REQUEST = {
     "schema",
     "script.source",
@@ -137,7 +137,7 @@ NOT_IN_THE_REQUEST = {
 
 
 def names(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Every field of the job file's form, as docs/job-file.md writes it."""
+    """Every field of the job file's form, as docs/reference/job-file.md writes it."""
     for name, info in fields(model).items():
         if info.deprecated:
             continue
@@ -176,7 +176,7 @@ def settings_of(said: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def same_name(request: Any) -> Any:
-    """The request as it would be under one name; the plan's tag tells of the name too."""
+    """The request with the same job name for every job, and without the plan's tag, which depends on the name."""
     text = re.sub(r'\b([a-z0-9-]+)-\d{14}-[0-9a-f]{4}(?=["/\\])', r"\1-NAME", json.dumps(request))
     made = json.loads(text)
     made["Tags"] = [one for one in made["Tags"] if one["Key"] != PLAN_TAG]
@@ -193,7 +193,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "prices.yaml").write_text(prices)
     for name in [one for one in os.environ if one.startswith(("AWS_", "SMDP_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nobody"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -204,12 +204,12 @@ def on_the_command_line(*arguments: str) -> Any:
     return same_name(json.loads(ran.stdout))
 
 
-def test_every_field_has_a_case_and_every_case_its_field() -> None:
-    assert set(CASES) == set(names(JobSpec)), "a new field wants its case here"
+def test_every_field_has_a_case() -> None:
+    assert set(CASES) == set(names(JobSpec)), "add a case for each new field"
 
 
 @pytest.mark.parametrize("field", CASES)
-def test_a_field_gives_one_request_however_it_is_said(field: str, folder: Path) -> None:
+def test_field_gives_the_same_request_from_every_source(field: str, folder: Path) -> None:
     said = CASES[field]
     job = merged(BASE, said)
     with (folder / "whole.yaml").open("w") as file:
@@ -229,14 +229,14 @@ def test_a_field_gives_one_request_however_it_is_said(field: str, folder: Path) 
     assert is_seen == (field not in NOT_IN_THE_REQUEST)
 
 
-def test_a_variable_says_what_a_flag_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_gives_the_same_request_as_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     by_flag = on_the_command_line("--set", "compute.max_run=3601", "--set", "tags.team=vision")
     monkeypatch.setenv("SMDP_JOB__COMPUTE__MAX_RUN", "3601")
     monkeypatch.setenv("SMDP_JOB__TAGS__TEAM", "vision")
     assert on_the_command_line() == by_flag
 
 
-def test_the_installed_command_takes_many_at_once(smdp_launch: Command, folder: Path) -> None:
+def test_installed_command_accepts_many_settings(smdp_launch: Command, folder: Path) -> None:
     together = [CASES[one] for one in ("compute.max_run", "tags.NAME", "environment.NAME", "network.subnets", "amp")]
     job = BASE
     for said in together:
@@ -248,6 +248,6 @@ def test_the_installed_command_takes_many_at_once(smdp_launch: Command, folder: 
     assert same_name(json.loads(ran.stdout)) == on_the_command_line("whole.yaml")
 
 
-def test_a_wrong_flag_is_told_with_its_place() -> None:
+def test_wrong_flag_is_reported_with_its_place() -> None:
     (found,) = smdp_launch.validate("job.yaml", settings=["compute.max_run=long"])
     assert (found.code, str(found.span)) == ("SMDP203", "--set:1:17")

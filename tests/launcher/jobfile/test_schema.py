@@ -1,4 +1,4 @@
-"""The schema that editors use is the one that the launcher reads with."""
+"""The schema for editors matches the schema of the launcher."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_schema_is_sound_draft_7() -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "templates" / "jobs").glob("*.yaml")), ids=lambda path: path.name)
-def test_the_templates_fit_the_schema_that_their_first_lines_name(path: Path) -> None:
+def test_template_matches_the_schema_in_its_first_line(path: Path) -> None:
     first = path.read_text().splitlines()[0]
     named = path.parent / first.removeprefix("# yaml-language-server: $schema=")
     assert json.loads(named.read_text()) == editor_schema()
@@ -58,14 +58,14 @@ def test_the_templates_fit_the_schema_that_their_first_lines_name(path: Path) ->
         ("local: {channels: {train: data}}", "local: {channels: {tr ain: data}}"),
     ],
 )
-def test_what_the_editor_marks_is_what_validate_tells(tmp_path: Path, before: str, after: str) -> None:
+def test_editor_schema_and_validate_report_the_same_errors(tmp_path: Path, before: str, after: str) -> None:
     text = JOB.replace(before, after)
     assert text != JOB
     assert list(VALIDATOR.iter_errors(values(text)))
     assert check_job(write_job(tmp_path, text)).diagnostics
 
 
-def test_variables_and_what_defaults_files_say_are_no_mistakes_in_the_editor() -> None:
+def test_editor_schema_accepts_variables_and_values_of_defaults_files() -> None:
     text = JOB.replace("max_run: 600", "max_run: ${LIMIT}").replace("bucket/output", "${BUCKET}/output")
     text = text.replace("region: us-east-1\n", "").replace("role: arn:aws:iam::123456789012:role/training\n", "")
     assert list(VALIDATOR.iter_errors(values(text))) == []
@@ -82,7 +82,7 @@ def test_the_command_prints_the_schema_or_writes_it(smdp_launch: Command, job_fo
     assert "cannot be written" in refused.stderr
 
 
-def test_validate_prints_one_document(smdp_launch: Command, job_folder: Path) -> None:
+def test_validate_json_is_one_object(smdp_launch: Command, job_folder: Path) -> None:
     sound = smdp_launch("validate", "--json")
     assert sound.returncode == 0
     assert json.loads(sound.stdout) == {

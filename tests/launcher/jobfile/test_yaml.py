@@ -1,4 +1,4 @@
-"""YAML 1.2 as a person writes it: what is text, where a tab may stand, and mistakes named at their own line."""
+"""YAML 1.2 in job files: scalars, tabs, and common errors that are reported at their own line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from smdp_launch.checking.job import check_job
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.jobfile.load import load
-from smdp_launch.jobfile.yaml.document import Document, Layer, parse
-from smdp_launch.jobfile.yaml.mistakes import named
+from smdp_launch.jobfile.yaml.common_errors import find
+from smdp_launch.jobfile.yaml.document import ConfigSource, Document
+from smdp_launch.jobfile.yaml.parser import parse
 from tests.conftest import JOB
 
 TEXTS = """2024_01_15 0b11 1_000 1__0 1_0.5 0X1F 0O17 -0x1F 0x 1:30 190:20:30 2024-01-15 2024-01-15T01:02:03Z
@@ -23,8 +24,8 @@ NUMBERS = {
 WORDS = {"~": None, "null": None, "Null": None, "NULL": None, "": None, "True": True, "TRUE": True, "false": False}
 
 
-def parsed(text: str, layer: Layer = Layer.JOB_FILE) -> tuple[Document, list[Diagnostic]]:
-    return parse(text, Document("job.yaml", Path(), layer))
+def parsed(text: str, source: ConfigSource = ConfigSource.JOB_FILE) -> tuple[Document, list[Diagnostic]]:
+    return parse(text, Document("job.yaml", Path(), source))
 
 
 def only(found: list[Diagnostic]) -> Diagnostic:
@@ -46,14 +47,14 @@ def fixed(text: str, found: list[Diagnostic]) -> str:
 
 
 @pytest.mark.parametrize("written", TEXTS.split())
-def test_what_the_core_schema_does_not_know_is_text(written: str) -> None:
+def test_scalar_outside_the_core_schema_is_text(written: str) -> None:
     document, found = parsed(f"script: {{hyperparameters: {{value: {written}}}}}\nlist:\n- {written}\n")
     assert found == []
     assert document.data == {"script": {"hyperparameters": {"value": written}}, "list": [written]}
 
 
 @pytest.mark.parametrize(("written", "value"), [*NUMBERS.items(), *WORDS.items()])
-def test_what_the_core_schema_knows_is_not(written: str, value: object) -> None:
+def test_scalar_of_the_core_schema_has_its_type(written: str, value: object) -> None:
     document, found = parsed(f"value: {written}\n")
     assert found == []
     assert document.data == {"value": value}
@@ -71,7 +72,7 @@ def test_a_tag_that_does_not_fit_is_an_error(written: str) -> None:
     assert (one.code, one.help) == ("SMDP102", "remove the tag")
 
 
-def test_a_variable_is_read_as_if_it_were_written_there() -> None:
+def test_value_of_a_variable_is_read_as_yaml() -> None:
     document, found = parse("a: ${A}\nb: ${B}\n", Document("job.yaml", Path()), {"A": "1_000", "B": "0x10"})
     assert found == []
     assert document.data == {"a": "1_000", "b": 16}
@@ -107,7 +108,7 @@ def test_underscores_in_a_number_field_are_removed_by_the_edit(written: str) -> 
         ('a: "one\ttwo"\n', {"a": "one\ttwo"}),
     ],
 )
-def test_a_tab_that_does_not_indent_is_a_blank(text: str, data: object) -> None:
+def test_tab_outside_indentation_is_a_space(text: str, data: object) -> None:
     document, found = parsed(text)
     assert found == []
     assert document.data == data
@@ -138,14 +139,14 @@ MISSING = {
 
 
 @pytest.mark.parametrize("case", MISSING)
-def test_a_missing_blank_is_named_at_its_line_and_its_edit_fixes_it(case: str) -> None:
+def test_missing_space_is_reported_at_its_line_with_an_edit(case: str) -> None:
     text, at = MISSING[case]
     _, found = parsed(text)
     assert lines(found) == [("SMDP108", line) for line in at]
     assert parsed(fixed(text, found))[1] == []
 
 
-def test_a_key_without_blank_in_one_line_hides_nothing_else(tmp_path: Path) -> None:
+def test_key_without_space_in_braces_hides_no_other_error(tmp_path: Path) -> None:
     document, found = parsed(JOB.replace("{epochs: 2}", "{epochs:2}").replace("name: pytorch", "name:pytorch"))
     result, more = load(document)
     assert [one.code for one in found] == ["SMDP108", "SMDP108"]
@@ -157,7 +158,7 @@ def test_a_key_without_blank_in_one_line_hides_nothing_else(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("section", "editable"), [("  s3:s3://b-1/x\n", True), ("  s3:s3://b-1/x\n  path:/y\n", False)]
 )
-def test_a_section_that_became_text_is_named_as_that(section: str, editable: bool) -> None:
+def test_section_that_yaml_reads_as_text_is_reported(section: str, editable: bool) -> None:
     document, found = parsed(f"{JOB}checkpoint:\n{section}")
     assert found == []
     one = only(load(document)[1])
@@ -168,23 +169,23 @@ def test_a_section_that_became_text_is_named_as_that(section: str, editable: boo
     "value",
     ["alpine:latest", "a:b", "arn:aws:iam::1:role/x", "s3://b/x", "k:v,k2:v2", "[a:b, c:d]", "10:30", "C:/d"],
 )
-def test_text_with_a_colon_is_no_mistake(value: str) -> None:
+def test_text_with_a_colon_is_valid(value: str) -> None:
     document, found = parsed(f"a: {value}\nb: 1\nc:\n- {value}\n")
     assert found == []
     assert document.data["b"] == 1
 
 
-def test_another_mistake_is_not_blamed_on_a_colon() -> None:
+def test_other_error_is_not_reported_as_missing_space() -> None:
     one = only(parsed("image: repo:tag\nlist:\n  - a:b\npurpose: trial: second\n")[1])
-    assert (one.code, one.help) == ("SMDP102", 'text that holds ": " needs quotes')
+    assert (one.code, one.help) == ("SMDP102", 'text that contains ": " needs quotes')
 
 
 def test_a_value_of_a_flag_has_no_edit() -> None:
-    _, found = parsed("{a:1}", Layer.FLAG)
+    _, found = parsed("{a:1}", ConfigSource.FLAG)
     assert [(one.code, one.edits) for one in found] == [("SMDP108", ())]
 
 
-def test_the_search_for_missing_blanks_parses_a_bounded_amount() -> None:
+def test_search_for_missing_spaces_parses_a_limited_amount() -> None:
     parsed_lengths: list[int] = []
 
     def fails_at(text: str) -> int | None:
@@ -192,7 +193,7 @@ def test_the_search_for_missing_blanks_parses_a_bounded_amount() -> None:
         return text.count("b: 2")
 
     text = "b:2\n" * 4_000 + "c: 3\n"
-    found = named("job.yaml", text, 0, fails_at)
+    found = find("job.yaml", text, 0, fails_at)
     assert [one.code for one in found[:2]] == ["SMDP108", "SMDP108"]
     assert 0 < sum(parsed_lengths) < 100_000
 
@@ -219,13 +220,13 @@ def test_merge_markers_are_one_error_with_all_lines(case: str) -> None:
     assert one.edits == ()
 
 
-def test_seven_signs_in_a_value_are_no_conflict() -> None:
+def test_conflict_marker_in_a_value_is_valid() -> None:
     document, found = parsed("a: |\n  <<<<<<< HEAD\n  =======\nb: '======='\n")
     assert found == []
     assert document.data["b"] == "======="
 
 
-def test_the_secret_of_a_line_without_blank_is_hidden(tmp_path: Path) -> None:
+def test_secret_in_a_line_without_space_is_hidden(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(f"{JOB}environment:\n  DB_PASSWORD:hunter2-and-more\n  OTHER: x\n")
     found = check_job(path).diagnostics

@@ -1,4 +1,4 @@
-"""A job that never stops writing: its lines so far have an end, and following it leaves the service in peace."""
+"""A job that never stops writing: `logs` ends, and the follower makes few calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from smdp_launch.jobs.follow import Follower
-from smdp_launch.jobs.logs.read import Wanted, read_lines
+from smdp_launch.jobs.logs.read import LogFilter, read_lines
 from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
 from tests.support.services.cloud import Cloud
 from tests.support.services.faults import Proxy
@@ -40,7 +40,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 class Growth:
-    """Lets a call for lines through once every stream has more of them than at the call before."""
+    """Delays a call for lines until every stream has more lines than at the previous call."""
 
     def __init__(self, cloud: Cloud) -> None:
         self._folder = cloud.state_dir / "jobs" / "busy" / "logs"
@@ -58,23 +58,23 @@ class Growth:
 
 
 @pytest.mark.timeout(120)
-def test_the_lines_so_far_are_those_of_the_moment_of_the_call(cloud: Cloud) -> None:
+def test_logs_end_at_the_time_of_the_call(cloud: Cloud) -> None:
     with Proxy(Growth(cloud)).running() as proxy:
-        lines = list(read_lines(clients_through(proxy, cloud), "busy", Wanted()))
+        lines = list(read_lines(clients_through(proxy, cloud), "busy", LogFilter()))
     read = time.time() * 1000
     assert {one.host for one in lines if one.text == "line"} == {"algo-1", "algo-2"}
     assert max(one.time_ms for one in lines) <= read
 
 
-def test_a_follower_that_has_caught_up_asks_once_for_each_stream_and_pauses(cloud: Cloud) -> None:
+def test_follower_at_the_end_makes_one_call_for_each_stream_and_pauses(cloud: Cloud) -> None:
     growth = Growth(cloud)
     with Proxy(growth).running() as proxy:
         clients = clients_through(proxy, cloud)
         follower = Follower(clients, "busy")
-        list(follower.look())
+        list(follower.poll())
         for _ in range(5):
             growth.calls = 0
-            list(follower.look())
+            list(follower.poll())
             assert growth.calls == HOSTS
             assert follower.pause == clients.poll
             time.sleep(follower.pause)

@@ -1,4 +1,4 @@
-"""Launch, follow and stop do the right thing once where calls fail before and after they have acted."""
+"""Launch, follow and stop take effect once although calls fail before or after they have acted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from smdp_launch import ServiceProblem
-from smdp_launch.cli.shared.following import Answer, Following
+from smdp_launch.cli.shared.follow_session import Answer, FollowSession
 from smdp_launch.errors import EnvironmentProblem, ExitCode
 from smdp_launch.jobs.records.history import STATE_FOLDER
 from smdp_launch.jobs.service import retry
 from smdp_launch.jobs.service.clients import local_cloud
-from smdp_launch.jobs.service.error_kinds import Trouble
-from smdp_launch.jobs.service.retry_policy import Patience
+from smdp_launch.jobs.service.error_kinds import ErrorKind
+from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from smdp_launch.jobs.status import list_jobs
 from smdp_launch.jobs.submit import create
 from tests.conftest import LAUNCHER, Command, clean_environment, write_job
@@ -42,7 +42,7 @@ SEEDS = 20
 
 
 def _tier(seed: int) -> list[pytest.MarkDecorator]:
-    """A job that completes and one that is stopped in `make test`, two more in `make test-runs`."""
+    """One job that completes and one that is stopped in `make test`; two more in `make test-runs`."""
     if seed < 2:
         return []
     return [pytest.mark.runs if seed < 4 else pytest.mark.soak]
@@ -55,10 +55,10 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 @pytest.mark.parametrize("seed", [pytest.param(one, marks=_tier(one)) for one in range(SEEDS)])
-def test_three_failing_calls_in_ten_change_nothing(cloud: Cloud, tmp_path: Path, seed: int) -> None:
-    told = run(cloud, tmp_path, seed)
-    assert told.outcome.exit_code is (ExitCode.JOB_STOPPED if seed % 2 else ExitCode.OK)
-    assert told.faults > 0
+def test_job_is_launched_once_when_three_of_ten_calls_fail(cloud: Cloud, tmp_path: Path, seed: int) -> None:
+    result = run(cloud, tmp_path, seed)
+    assert result.outcome.exit_code is (ExitCode.JOB_STOPPED if seed % 2 else ExitCode.OK)
+    assert result.faults > 0
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_three_failing_calls_in_ten_change_nothing(cloud: Cloud, tmp_path: Path,
     [pytest.param(one, marks=[] if one is Fault.RESET_AFTER else pytest.mark.runs) for one in Fault],
     ids=lambda one: one.name,
 )
-def test_every_call_may_have_to_be_made_twice(cloud: Cloud, tmp_path: Path, fault: Fault) -> None:
+def test_every_call_is_retried_once(cloud: Cloud, tmp_path: Path, fault: Fault) -> None:
     seed = 1001 + 2 * list(Fault).index(fault)
     assert run(cloud, tmp_path, seed, first_of_each_two(fault)).outcome.exit_code is ExitCode.JOB_STOPPED
 
 
-def test_a_name_that_another_job_has_is_no_job_of_ours(cloud: Cloud, tmp_path: Path) -> None:
+def test_name_in_use_by_another_job_is_an_error(cloud: Cloud, tmp_path: Path) -> None:
     plan = make(tmp_path, 2001, "print(1)\n", 1)
     with Proxy(lambda *_: None).running() as proxy:
         clients = clients_through(proxy, cloud)
@@ -82,7 +82,7 @@ def test_a_name_that_another_job_has_is_no_job_of_ours(cloud: Cloud, tmp_path: P
     cloud.wait(plan.job)
 
 
-def test_a_job_that_may_be_ours_is_told_where_its_tags_may_not_be_read(cloud: Cloud, tmp_path: Path) -> None:
+def test_existing_job_with_unreadable_tags_is_reported(cloud: Cloud, tmp_path: Path) -> None:
     def deny(**_: object) -> None:
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "ListTags")
 
@@ -90,14 +90,16 @@ def test_a_job_that_may_be_ours_is_told_where_its_tags_may_not_be_read(cloud: Cl
     with Proxy(first_of_each_two(Fault.RESET_AFTER)).running() as proxy:
         clients = clients_through(proxy, cloud)
         clients.sagemaker.meta.events.register("before-call.sagemaker.ListTags", deny)
-        told = rf"DeniedException: no\): smdp-launch status {plan.job} shows it, smdp-launch stop {plan.job} stops it"
-        with pytest.raises(ServiceProblem, match=told):
+        message = (
+            rf"DeniedException: no\): smdp-launch status {plan.job} shows it, smdp-launch stop {plan.job} stops it"
+        )
+        with pytest.raises(ServiceProblem, match=message):
             create(clients, plan.request)
         assert proxy.accepted["CreateTrainingJob"] == 1
     cloud.wait(plan.job)
 
 
-def test_a_stop_that_is_refused_for_now_is_asked_for_again_while_the_job_is_followed(cloud: Cloud) -> None:
+def test_throttled_stop_is_retried_while_the_job_is_followed(cloud: Cloud) -> None:
     refused = Counter[str]()
 
     def policy(operation: str, _: str) -> Fault | None:
@@ -107,18 +109,16 @@ def test_a_stop_that_is_refused_for_now_is_asked_for_again_while_the_job_is_foll
     cloud.start("stubborn", "import time\ntime.sleep(300)\n")
     with Proxy(policy).running() as proxy:
         clients = clients_through(proxy, cloud)
-        clients.patience = Patience(first=0.01, longest=0.05, credentials=2)
+        clients.retry_policy = RetryPolicy(first_gap=0.01, longest_gap=0.05, credential_tries=2)
         clients.interrupted.set()
-        followed = Following(clients, "stubborn", None, Answer.STOP).run()
+        followed = FollowSession(clients, "stubborn", None, Answer.STOP).run()
     assert followed is not None
     assert followed.outcome.exit_code is ExitCode.JOB_STOPPED
     assert proxy.accepted["StopTrainingJob"] == 1
 
 
 @pytest.mark.runs
-def test_jobs_that_are_older_than_the_launches_are_not_listed_for_them(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_does_not_read_jobs_older_than_the_launches(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud.run("older-1", "")
     cloud.run("older-2", "")
     monkeypatch.setattr(list_jobs, "_PAGE", 1)
@@ -130,7 +130,7 @@ def test_jobs_that_are_older_than_the_launches_are_not_listed_for_them(
 
 
 @pytest.mark.runs
-def test_a_connection_that_is_made_anew_lets_go_of_the_one_before(tmp_path: Path) -> None:
+def test_reconnection_releases_the_previous_connection(tmp_path: Path) -> None:
     def held() -> int:
         links = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
         return sum(str(one).startswith(str(tmp_path)) for one in links)
@@ -138,37 +138,41 @@ def test_a_connection_that_is_made_anew_lets_go_of_the_one_before(tmp_path: Path
     with local_cloud(tmp_path / "state")() as clients:
         first = held()
         for _ in range(3):
-            clients.renew(Trouble.TEMPORARY)
+            clients.renew(ErrorKind.TEMPORARY)
         assert held() == first > 0
         assert clients.s3.list_buckets()["Buckets"] == []
     assert_nothing_runs(str(tmp_path / "state"))
 
 
-def test_a_service_that_stays_away_is_given_up(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock on which each try lasts ten seconds, however long it takes here."""
+def test_service_that_does_not_recover_is_an_error(
+    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock on which each try lasts ten seconds."""
     plan = make(tmp_path, 2002, "print(1)\n", 1)
     with Proxy(lambda *_: Fault.RESET_BEFORE).running() as proxy:
         monkeypatch.setattr(retry, "time", SimpleNamespace(time=lambda: 10.0 * proxy.faults[Fault.RESET_BEFORE]))
         clients = clients_through(proxy, cloud)
-        clients.patience = Patience(first=0.01, longest=0.05, total=55)
-        with pytest.raises(ServiceProblem, match=r"not be created: .*6 tries in 60 s\); smdp-launch status seed2002-"):
+        clients.retry_policy = RetryPolicy(first_gap=0.01, longest_gap=0.05, total=55)
+        with pytest.raises(
+            ServiceProblem, match=r"not be created: .*6 tries in 60 s\); run smdp-launch status seed2002-"
+        ):
             create(clients, plan.request)
     assert proxy.faults[Fault.RESET_BEFORE] == 6
     assert plan.job not in [one.name for one in (cloud.state_dir / "jobs").iterdir()]
 
 
-def test_credentials_that_stay_expired_are_the_persons_to_renew(cloud: Cloud, tmp_path: Path) -> None:
+def test_expired_credentials_are_an_environment_problem(cloud: Cloud, tmp_path: Path) -> None:
     plan = make(tmp_path, 2003, "print(1)\n", 1)
     with Proxy(lambda *_: Fault.EXPIRED).running() as proxy:
         clients = clients_through(proxy, cloud)
-        clients.patience = Patience(first=0.01, longest=0.05, credentials=5)
+        clients.retry_policy = RetryPolicy(first_gap=0.01, longest_gap=0.05, credential_tries=5)
         with pytest.raises(EnvironmentProblem, match="renew your AWS credentials"):
             create(clients, plan.request)
     assert proxy.faults[Fault.EXPIRED] == 5
 
 
 def environment(cloud: Cloud, proxy: Proxy, home: Path, access_key: str) -> dict[str, str]:
-    """Somebody's whose credentials stand in a file, and whose AWS is ``cloud`` behind ``proxy``."""
+    """An environment with credentials in a file, and ``cloud`` behind ``proxy`` in place of AWS."""
     write_credentials(home, access_key, cloud.endpoint.secret_key)
     return clean_environment(
         HOME=str(home),
@@ -189,7 +193,7 @@ def write_credentials(home: Path, access_key: str, secret_key: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_the_command_line_launches_one_job_and_follows_it_to_its_end(
+def test_command_line_launches_one_job_and_follows_it_to_its_end(
     cloud: Cloud, job_folder: Path, smdp_launch: Command, seed: int
 ) -> None:
     write_job(job_folder, script="print('trained', flush=True)\n")
@@ -204,8 +208,8 @@ def test_the_command_line_launches_one_job_and_follows_it_to_its_end(
     assert len(re.findall(r"algo-\d:\d+ +\| trained$", ran.stdout, re.MULTILINE)) == 2
 
 
-def test_a_follower_waits_for_a_login_and_goes_on_where_it_was(cloud: Cloud, job_folder: Path) -> None:
-    """Its credentials expire; the line says so; a new login, and no line is lost or shown twice."""
+def test_follower_waits_for_login_and_continues(cloud: Cloud, job_folder: Path) -> None:
+    """The credentials expire and a line reports it; after a new login no line is lost or repeated."""
     expired = [False]
     old = "LOCALOLD"
 
@@ -244,7 +248,7 @@ def test_a_follower_waits_for_a_login_and_goes_on_where_it_was(cloud: Cloud, job
                     write_credentials(home, old, cloud.endpoint.secret_key)
                 elif line.startswith("waiting since"):
                     assert re.fullmatch(
-                        r"waiting since \d\d:\d\d:\d\d UTC, the log is here up to \d\d:\d\d:\d\d UTC:\n", line
+                        r"waiting since \d\d:\d\d:\d\d UTC; logs received up to \d\d:\d\d:\d\d UTC:\n", line
                     )
                     output += running.stdout.readline()
                     expired[0] = False
@@ -252,7 +256,7 @@ def test_a_follower_waits_for_a_login_and_goes_on_where_it_was(cloud: Cloud, job
                     write_credentials(home, cloud.endpoint.access_key, cloud.endpoint.secret_key)
             assert running.wait(60) == ExitCode.OK, output
     assert "ExpiredTokenException: made to fail" in output
-    assert "the service answers again, after " in output
+    assert "the service responds again after " in output
     texts = re.findall(r"^algo-1:0 +\| (.*)$", output, re.MULTILINE)
     assert texts == ["before", "after"]
     assert not (job_folder / STATE_FOLDER).exists()

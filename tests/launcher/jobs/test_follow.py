@@ -1,4 +1,4 @@
-"""What a follower makes of log lines, whatever a script may print."""
+"""The follower parses log lines, whatever a script prints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from smdp_launch.cli.render.follow import FollowView, Shape
+from smdp_launch.cli.render.job.follow import FollowView, JobLayout
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine, read_line
 from smdp_launch.jobs.records.outcome import outcome
 from smdp_launch.planning.plan import LocalRun
@@ -35,16 +35,16 @@ from tests.launcher.planning.test_request import plan_of
     ],
     ids=range(9),
 )
-def test_lines_are_read_as_their_writer_meant_them(message: str, rank: int | None, text: str) -> None:
+def test_prefix_of_line_gives_its_writer(message: str, rank: int | None, text: str) -> None:
     assert read_line("algo-1", message, 5) == LogLine("algo-1", rank, text, 5)
 
 
-def test_event_lines_become_events() -> None:
+def test_event_lines_are_parsed() -> None:
     line = {"smdp_event": 1, "event": "step", "step": 1, "steps": 2, "loss": 0.5}
     assert read_line("algo-2", f"[algo-2:0] {json.dumps(line)}", 5) == JobEvent("algo-2", "step", line, 5, worker=0)
 
 
-def test_what_json_and_utf_8_have_no_form_for_becomes_what_they_have() -> None:
+def test_values_without_json_or_utf_8_form_are_replaced() -> None:
     metrics = '"loss": NaN, "most": [1e999, -Infinity], "\\ud800x": "\\ud83d\\ude00 \\udc00"'
     seen = read_line("algo-1", f'{{"smdp_event": 1, "event": "step", {metrics}}}', 5)
     assert isinstance(seen, JobEvent)
@@ -53,16 +53,16 @@ def test_what_json_and_utf_8_have_no_form_for_becomes_what_they_have() -> None:
 
 
 @given(st.text())
-def test_any_line_is_a_line(message: str) -> None:
+def test_any_text_is_read_as_a_line(message: str) -> None:
     assert isinstance(read_line("algo-1", message, 0), LogLine | JobEvent)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("step", [True, -1, 10**400, 1.5, None, "3", [1]])
-def test_absurd_steps_are_not_drawn(tmp_path: Path, terminal: bool, step: object) -> None:
+def test_invalid_steps_are_not_shown(tmp_path: Path, terminal: bool, step: object) -> None:
     plan = plan_of(write_job(tmp_path), LocalRun(1, 1))
     screen = io.StringIO()
-    with FollowView(Shape.of_plan(plan), Console(file=screen, force_terminal=terminal, width=80)) as view:
+    with FollowView(JobLayout.of_plan(plan), Console(file=screen, force_terminal=terminal, width=80)) as view:
         for steps in (step, 10):
             view.show(JobEvent("algo-1", "step", {"step": step, "steps": steps}, 0))
         view.show(JobEvent("algo-9", "worker_exit", {"rank": {}, "error": None}, 0))
@@ -82,13 +82,14 @@ def test_absurd_steps_are_not_drawn(tmp_path: Path, terminal: bool, step: object
         ("Stopped", "Interrupted", 13),
     ],
 )
-def test_each_ending_has_its_code(status: str, secondary: str, code: int) -> None:
+def test_each_final_status_has_its_exit_code(status: str, secondary: str, code: int) -> None:
     assert outcome({"TrainingJobStatus": status, "SecondaryStatus": secondary}).exit_code == code
 
 
-def test_what_a_terminal_would_obey_does_not_reach_it(tmp_path: Path) -> None:
+def test_control_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
     drawn = io.StringIO()
-    view = FollowView(Shape.of_plan(plan_of(write_job(tmp_path))), Console(file=drawn, force_terminal=False, width=200))
+    layout = JobLayout.of_plan(plan_of(write_job(tmp_path)))
+    view = FollowView(layout, Console(file=drawn, force_terminal=False, width=200))
     for message in (
         "[algo-1:0] a\x1b]0;title\x07b\x1b[2Jc\x0ed\x9be\x1b[31mred\x1b[0m\x00\tf",
         '[algo-1:0] {"smdp_event": 1, "event": "step", "step": 1, "steps": 2, "note": "x\\u001b[2Jy"}',
@@ -101,13 +102,14 @@ def test_what_a_terminal_would_obey_does_not_reach_it(tmp_path: Path) -> None:
     assert lines[2] == "rank 0 on algo-1 ended"
 
 
-def test_without_a_terminal_a_long_way_is_told_by_tenths_and_by_minutes(
+def test_progress_without_terminal_is_printed_each_tenth_and_each_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("smdp_launch.cli.render.follow.time.monotonic", lambda: now)
+    monkeypatch.setattr("smdp_launch.cli.render.job.follow.time.monotonic", lambda: now)
     drawn = io.StringIO()
-    view = FollowView(Shape.of_plan(plan_of(write_job(tmp_path))), Console(file=drawn, force_terminal=False, width=200))
+    layout = JobLayout.of_plan(plan_of(write_job(tmp_path)))
+    view = FollowView(layout, Console(file=drawn, force_terminal=False, width=200))
     for step in range(1, 301):
         view.show(JobEvent("algo-1", "step", {"step": step, "steps": 1000}, 0))
         now += 1.0

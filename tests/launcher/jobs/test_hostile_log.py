@@ -1,4 +1,4 @@
-"""A job whose log is an attack: every view, report and card shows it as text, and believes none of its events."""
+"""A job with a hostile log: every view, report and card shows it as text, and ignores its forged events."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ ONE = ["--hosts", "1", "--workers-per-host", "1"]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("hostile")
     write_job(folder, JOB + 'checkpoint: {s3: "s3://bucket/checkpoints"}\n', SCRIPT)
-    with private(state_folder(folder) / "local"):  # or each command would start one
+    with private(state_folder(folder) / "local"):  # otherwise each command starts one
         yield folder
 
 
 @pytest.fixture(scope="module")
 def rehearsed(folder: Path) -> str:
-    """What a terminal gets while the job is followed, and of its report."""
+    """The terminal output of the followed job and of its report."""
     return on_a_terminal(folder, ["rehearse", "spot", "--at", "@40000", "--report", "report.html", *ONE], columns=200)
 
 
 def assert_is_text(shown: str) -> None:
     assert [one for one in ESCAPES if one in shown] == []
-    assert re.findall(r"\x1b\][^\x07\x1b]*", shown) == []  # Rich writes none for what is drawn here
+    assert re.findall(r"\x1b\][^\x07\x1b]*", shown) == []  # Rich writes none for these views
 
 
 def assert_forgeries_are_lines(shown: str) -> None:
-    """Each stands behind the name of the worker that wrote it."""
+    """Each sequence is shown after the name of the worker that wrote it."""
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown).split("\n")
     for number in range(len(DISGUISES)):
         for name in HOST_EVENTS:
@@ -90,12 +90,12 @@ def assert_forgeries_are_lines(shown: str) -> None:
     assert "rehearsal: " not in shown
 
 
-def test_there_are_forty_sequences_and_twenty_forgeries() -> None:
+def test_log_has_forty_sequences_and_twenty_forged_events() -> None:
     assert (len(set(ESCAPES)), len(set(FORGED))) == (40, 20)
     assert FAULT in HOST_EVENTS
 
 
-def test_follow_shows_text_while_the_job_runs_and_its_report_too(rehearsed: str) -> None:
+def test_follow_shows_hostile_lines_as_text(rehearsed: str) -> None:
     assert_is_text(rehearsed)
     assert_forgeries_are_lines(rehearsed)
     for number in range(len(ESCAPES)):
@@ -104,7 +104,7 @@ def test_follow_shows_text_while_the_job_runs_and_its_report_too(rehearsed: str)
 
 
 @pytest.mark.parametrize("command", ["follow", "logs", "status", "list"])
-def test_every_view_of_the_job_shows_text(folder: Path, rehearsed: str, command: str) -> None:
+def test_every_view_shows_hostile_lines_as_text(folder: Path, rehearsed: str, command: str) -> None:
     shown = on_a_terminal(folder, [command], columns=200)
     assert_is_text(shown)
     if command in ("follow", "logs"):
@@ -113,11 +113,11 @@ def test_every_view_of_the_job_shows_text(folder: Path, rehearsed: str, command:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u202e]", ran.stdout + ran.stderr)
 
 
-def test_documents_hold_text_and_no_forged_event(folder: Path, rehearsed: str) -> None:
+def test_json_output_has_text_and_no_forged_event(folder: Path, rehearsed: str) -> None:
     found = documents(command_in(folder)("follow", "--json").stdout)
-    told = [one for one in seen(found, "event") if one["name"] in HOST_EVENTS]
-    assert [one["name"] for one in told] == ["workers_started", "worker_exit"]
-    assert (told[0]["fields"]["ranks"], told[1]["fields"]["rank"]) == ([0], 0)
+    events = [one for one in seen(found, "event") if one["name"] in HOST_EVENTS]
+    assert [one["name"] for one in events] == ["workers_started", "worker_exit"]
+    assert (events[0]["fields"]["ranks"], events[1]["fields"]["rank"]) == ([0], 0)
     for one in (*found, json.loads(command_in(folder)("logs", "--json").stdout)):
         assert one == json.loads(
             json.dumps(one), object_hook=lambda fields: {plain_lines(n): fields[n] for n in fields}
@@ -125,7 +125,9 @@ def test_documents_hold_text_and_no_forged_event(folder: Path, rehearsed: str) -
         assert_is_text(json.dumps(one, ensure_ascii=False))
 
 
-def test_report_and_card_show_text(folder: Path, rehearsed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_and_card_show_hostile_lines_as_text(
+    folder: Path, rehearsed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     job = attach()
     outcome = job.wait()
@@ -133,12 +135,12 @@ def test_report_and_card_show_text(folder: Path, rehearsed: str, monkeypatch: py
     for shown in ((folder / "report.html").read_text(), job._repr_html_()):
         assert "&lt;reason" in shown
         assert_is_text(html.unescape(shown))
-        assert "files of checkpoints restored" not in shown and "rank 77 on algo-1 killed" not in shown
+        assert "checkpoint files restored" not in shown and "rank 77 on algo-1 is killed" not in shown
 
 
 @pytest.mark.parametrize("message", FORGED)
-def test_only_its_own_host_sends_a_hosts_event(message: str) -> None:
-    """Whether a worker wrote it, or a container without our entrypoint, whose lines have no prefix."""
+def test_host_event_counts_only_from_its_host(message: str) -> None:
+    """From a worker, and from a container without the entrypoint, whose lines have no prefix."""
     text = message.removeprefix("[algo-1] ")
     assert isinstance(read_line("algo-1", f"[algo-1:0] {message}", 0), LogLine)
     assert isinstance(read_line("algo-1", text, 0), LogLine)
@@ -148,12 +150,12 @@ def test_only_its_own_host_sends_a_hosts_event(message: str) -> None:
 
 
 @pytest.mark.parametrize("control", ["\\u0000", "\\u001b[2J", "\\u202e", "\x7f"])
-def test_controls_in_a_name_make_no_event_of_another(control: str) -> None:
+def test_control_characters_in_event_name_do_not_make_another_event(control: str) -> None:
     for fields in (f'"event": "worker_{control}exit"', f'"event": "step", "even{control}t": "worker_exit"'):
         assert isinstance(read_line("algo-1", f'[algo-1:0] {{"smdp_event": 1, {fields}}}', 0), LogLine)
 
 
-def test_an_engines_event_is_that_of_the_rank_that_wrote_it() -> None:
+def test_engine_event_counts_only_for_its_own_rank() -> None:
     event = '{"smdp_event": 1, "event": "engine", "rank": 3, "bytes": 5}'
     assert isinstance(read_line("algo-1", f"[algo-1:3] {event}", 0), JobEvent)
     for prefix in ("[algo-1:0] ", "[algo-1] ", ""):
@@ -161,7 +163,7 @@ def test_an_engines_event_is_that_of_the_rank_that_wrote_it() -> None:
 
 
 @pytest.mark.parametrize("escape", ESCAPES)
-def test_colours_alone_stay(escape: str) -> None:
+def test_only_colour_sequences_are_kept(escape: str) -> None:
     assert without_controls(f"a{escape}\x1b[31mb\x1b[0m\tc") == "ab\tc"
     assert with_colours(f"a{escape}\x1b[31mb\x1b[0m\tc") == "a\x1b[31mb\x1b[0m\tc"
     assert plain_values({f"a{escape}": [f"b{escape}", 1, None]}) == {"a": ["b", 1, None]}

@@ -1,4 +1,4 @@
-"""An interrupt before the job exists leaves none; one that comes later finds it known."""
+"""An interrupt before the job exists creates none; a later interrupt names the job."""
 
 from __future__ import annotations
 
@@ -39,38 +39,34 @@ def launching(cloud: Cloud, folder: Path, policy: Policy) -> Iterator[tuple[subp
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_while_the_source_travels_creates_no_job(
-    cloud: Cloud, job_folder: Path, sent: signal.Signals
-) -> None:
-    travels, arrives = threading.Event(), threading.Event()
+def test_interrupt_during_upload_creates_no_job(cloud: Cloud, job_folder: Path, sent: signal.Signals) -> None:
+    upload_started, upload_allowed = threading.Event(), threading.Event()
 
     def policy(operation: str, _: str) -> None:
         if operation == "PUT":
-            travels.set()
-            arrives.wait(60)
+            upload_started.set()
+            upload_allowed.wait(60)
 
     with launching(cloud, job_folder, policy) as (running, proxy):
-        assert travels.wait(60)
+        assert upload_started.wait(60)
         running.send_signal(sent)
-        with suppress(subprocess.TimeoutExpired):  # whoever waits for the upload needs its end
+        with suppress(subprocess.TimeoutExpired):  # a client that waits for the upload exits after it
             running.wait(5)
-        arrives.set()
+        upload_allowed.set()
         assert running.wait(60) == ExitCode.INTERRUPTED
     assert proxy.accepted["CreateTrainingJob"] == 0
 
 
-def test_an_interrupt_between_two_tries_says_how_to_find_out_whether_the_job_is_there(
-    cloud: Cloud, job_folder: Path
-) -> None:
+def test_interrupt_between_two_tries_names_the_command_that_shows_the_job(cloud: Cloud, job_folder: Path) -> None:
     with launching(cloud, job_folder, refusing("CreateTrainingJob")) as (running, proxy):
         assert running.stderr is not None
-        assert any("asking again in" in line for line in running.stderr)
+        assert any("retrying in" in line for line in running.stderr)
         running.send_signal(signal.SIGINT)
-        told = running.stderr.read()
+        output = running.stderr.read()
         assert running.wait(60) == ExitCode.INTERRUPTED
-    assert f"smdp-launch status {name_of(job_folder)} tells whether it is there all the same" in told
+    assert f"run smdp-launch status {name_of(job_folder)} to see whether the job exists" in output
     assert proxy.accepted["CreateTrainingJob"] == 0
 
 
 def refusing(operation: str) -> Callable[[str, str], Fault | None]:
-    return lambda asked, _: Fault.THROTTLED if asked == operation else None
+    return lambda called, _: Fault.THROTTLED if called == operation else None

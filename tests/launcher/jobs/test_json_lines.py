@@ -1,4 +1,4 @@
-"""`launch`, `follow` and `resume` with `--json`: a document a line, as the published schema says, the outcome last."""
+"""`launch`, `follow` and `resume` with `--json`: one object a line, valid for the schema; the outcome is last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.records.history import LOCAL, remember, state_folder
+from smdp_launch.jobs.records.history import LOCAL, record_launch, state_folder
 from smdp_launch.localcloud.client.connect import private
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
 from tests.launcher.cli.test_json_documents import validator
@@ -35,12 +35,12 @@ WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
 
 @pytest.fixture
 def here(job_folder: Path) -> Iterator[Path]:
-    with private(state_folder(job_folder) / "local"):  # or each command would start one
+    with private(state_folder(job_folder) / "local"):  # otherwise each command starts one
         yield job_folder
 
 
 def documents(output: str) -> list[dict[str, Any]]:
-    """Each line of it, held against the schema of what it is."""
+    """The lines of the output, each validated with its schema."""
     found = [json.loads(line, parse_constant=pytest.fail) for line in output.removesuffix("\n").split("\n")]
     for one in found:
         validator("error" if "error" in one else "follow").validate(one)
@@ -51,7 +51,7 @@ def seen(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [one for one in found if one.get("seen") == kind]
 
 
-def test_a_job_is_told_from_its_name_to_its_outcome(here: Path, smdp_launch: Command) -> None:
+def test_follow_json_begins_with_the_job_and_ends_with_its_outcome(here: Path, smdp_launch: Command) -> None:
     write_job(here, script=FAILS)
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.JOB_FAILED
@@ -78,11 +78,9 @@ def test_a_job_is_told_from_its_name_to_its_outcome(here: Path, smdp_launch: Com
     assert (quiet[0], quiet[-1]) == (found[0], last)
 
 
-def test_a_job_that_the_service_does_not_know_is_not_said_to_be_there(
-    here: Path, smdp_launch: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_job_gives_no_job_line(here: Path, smdp_launch: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
-    remember("never-1", LOCAL, "job.yaml", "0" * 64, datetime.now(timezone.utc))
+    record_launch("never-1", LOCAL, "job.yaml", "0" * 64, datetime.now(timezone.utc))
     ran = smdp_launch("follow", "--json")
     assert ran.returncode == ExitCode.SERVICE
     (document,) = documents(ran.stdout)
@@ -90,7 +88,7 @@ def test_a_job_that_the_service_does_not_know_is_not_said_to_be_there(
 
 
 @pytest.mark.runs
-def test_a_job_that_is_left_to_itself_gives_its_name_alone(here: Path, smdp_launch: Command) -> None:
+def test_detached_launch_gives_only_the_job_line(here: Path, smdp_launch: Command) -> None:
     ran = smdp_launch(*RUN, "--detach")
     assert ran.returncode == ExitCode.OK
     assert documents(ran.stdout) == [{"follow": 1, "seen": "job", "job": name_of(here), "where": "local"}]
@@ -100,7 +98,7 @@ def test_a_job_that_is_left_to_itself_gives_its_name_alone(here: Path, smdp_laun
     assert documents(smdp_launch("follow", "--json").stdout)[-1]["outcome"]["summary"] == "completed"
 
 
-def test_an_interrupt_is_told_and_asks_nothing(here: Path) -> None:
+def test_interrupt_with_json_asks_no_question(here: Path) -> None:
     write_job(here, script=WAITS)
     command = [LAUNCHER, *RUN]
     with subprocess.Popen(command, cwd=here, env=clean_environment(), stdout=subprocess.PIPE, text=True) as running:
@@ -117,7 +115,7 @@ def test_an_interrupt_is_told_and_asks_nothing(here: Path) -> None:
 
 
 @pytest.mark.runs
-def test_what_is_resumed_comes_first(here: Path, smdp_launch: Command) -> None:
+def test_resume_json_begins_with_the_resumption(here: Path, smdp_launch: Command) -> None:
     write_job(here, CHECKPOINT, COUNTS)
     assert smdp_launch(*RUN, "--detach").returncode == ExitCode.OK
     old = name_of(here)
@@ -134,7 +132,7 @@ def test_what_is_resumed_comes_first(here: Path, smdp_launch: Command) -> None:
     assert found[-1]["seen"] == "ended"
 
 
-def test_a_refusal_is_one_line(smdp_launch: Command, job_folder: Path) -> None:
+def test_refusal_is_one_json_line(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "job.yaml").write_text(JOB.replace("name: small", "nme: small"))
     for arguments, code in (
         (RUN, ExitCode.JOB_FILE_REFUSED),
@@ -149,14 +147,14 @@ def test_a_refusal_is_one_line(smdp_launch: Command, job_folder: Path) -> None:
         assert bool(document["diagnostics"]) == (code == ExitCode.JOB_FILE_REFUSED)
 
 
-def test_a_launch_that_costs_money_is_never_asked_about(smdp_launch: Command) -> None:
+def test_json_launch_on_aws_asks_no_question(smdp_launch: Command) -> None:
     ran = smdp_launch("launch", "--json")
     assert ran.returncode == ExitCode.REFUSED
     (document,) = documents(ran.stdout)
     assert "add --yes" in document["message"]
 
 
-def test_a_dry_run_gives_the_plan(smdp_launch: Command) -> None:
+def test_json_dry_run_prints_the_plan(smdp_launch: Command) -> None:
     for arguments in (["launch", "--dry-run", "--json"], [*RUN, "--dry-run"]):
         ran = smdp_launch(*arguments)
         assert ran.returncode == ExitCode.OK

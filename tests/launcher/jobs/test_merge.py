@@ -1,4 +1,4 @@
-"""Lines of many hosts come in the order of their times; what is late is marked, and nothing is lost or doubled."""
+"""Lines of many hosts are sorted by time; late lines are marked, and no line is lost or repeated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_a_line_waits_for_one_that_is_two_seconds_later(clock: Clock) -> None:
+def test_line_is_delayed_until_a_line_two_seconds_later(clock: Clock) -> None:
     merge: Merge[LogLine] = Merge(clock=clock)
     merge.add("a", [line("a", 10_000), line("a", 11_000)])
     merge.add("b", [line("b", 10_500)])
@@ -42,7 +42,7 @@ def test_a_line_waits_for_one_that_is_two_seconds_later(clock: Clock) -> None:
     assert times(list(merge.take())) == [("a", 10_000, False), ("b", 10_500, False)]
 
 
-def test_where_nothing_comes_a_line_is_held_for_two_seconds_at_most(clock: Clock) -> None:
+def test_line_is_delayed_by_at_most_two_seconds(clock: Clock) -> None:
     merge: Merge[LogLine] = Merge(clock=clock)
     merge.add("a", [line("a", 10_000)])
     clock.now = 1.9
@@ -51,7 +51,7 @@ def test_where_nothing_comes_a_line_is_held_for_two_seconds_at_most(clock: Clock
     assert times(list(merge.take())) == [("a", 10_000, False)]
 
 
-def test_a_stream_of_which_more_is_to_come_is_not_overtaken(clock: Clock) -> None:
+def test_line_does_not_overtake_an_unread_stream(clock: Clock) -> None:
     merge: Merge[LogLine] = Merge(clock=clock)
     merge.add("a", [line("a", 10_000)])
     merge.add("b", [line("b", 60_000)])
@@ -61,7 +61,7 @@ def test_a_stream_of_which_more_is_to_come_is_not_overtaken(clock: Clock) -> Non
     assert times(list(merge.take())) == [("a", 30_000, False), ("b", 60_000, False)]
 
 
-def test_a_late_line_is_let_through_at_once_and_marked(clock: Clock) -> None:
+def test_late_line_is_released_at_once_and_marked(clock: Clock) -> None:
     merge: Merge[LogLine] = Merge(clock=clock)
     merge.add("a", [line("a", 10_000), line("a", 20_000)])
     assert times(list(merge.take())) == [("a", 10_000, False)]
@@ -69,13 +69,13 @@ def test_a_late_line_is_let_through_at_once_and_marked(clock: Clock) -> None:
     assert times(list(merge.take())) == [("b", 9_000, True)]
 
 
-def test_a_clock_that_goes_back_does_not_change_the_order_within_a_stream(clock: Clock) -> None:
+def test_clock_going_back_keeps_the_order_of_a_stream(clock: Clock) -> None:
     merge: Merge[LogLine] = Merge(clock=clock)
     merge.add("a", [line("a", 10_000, "first"), line("a", 5_000, "second"), line("a", 30_000)])
     assert [one.text for one in merge.take()] == ["first", "second"]
 
 
-def test_a_change_of_status_stands_among_the_lines_but_waits_for_none(clock: Clock) -> None:
+def test_status_change_is_sorted_but_not_delayed(clock: Clock) -> None:
     merge: Merge[LogLine | StatusChanged] = Merge(clock=clock)
     changed = StatusChanged("Training", "", 10_000)
     merge.note(changed)
@@ -87,14 +87,12 @@ def test_a_change_of_status_stands_among_the_lines_but_waits_for_none(clock: Clo
     assert list(merge.rest()) == [line("a", 11_000), later]
 
 
-#: How far each line's clock goes on (or back), and after how many seconds it arrives.
+#: By how much each line's clock advances (or goes back), and after how many seconds the line arrives.
 STREAM = st.lists(st.tuples(st.integers(-500, 3_000), st.floats(0, 3)), max_size=20)
 
 
 @given(st.lists(STREAM, min_size=1, max_size=4))
-def test_whatever_comes_whenever_none_is_lost_none_doubled_and_each_stream_keeps_its_order(
-    streams: list[list[tuple[int, float]]],
-) -> None:
+def test_any_arrival_order_keeps_every_line_once_and_in_stream_order(streams: list[list[tuple[int, float]]]) -> None:
     clock = Clock()
     merge: Merge[LogLine] = Merge(clock=clock)
     arrivals = []
@@ -115,7 +113,7 @@ def test_whatever_comes_whenever_none_is_lost_none_doubled_and_each_stream_keeps
 
 
 def assert_in_order(taken: Sequence[LogLine]) -> None:
-    """But for those that are marked; a line counts as no earlier than the one before it in its stream."""
+    """Ignores marked lines. A line counts as no earlier than the line before it in its stream."""
     counted: dict[str, int] = {}
     latest = 0
     for one in taken:

@@ -1,4 +1,4 @@
-"""`preflight`, and what `launch` asks before it uploads: told with a fix, ignored by code, never refused unasked."""
+"""`preflight`, and the checks of `launch` before its upload: every problem has a fix and can be ignored by its code."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.support.services.faulty_service import first_of_each_two
 from tests.support.terminal import on_a_terminal
 
 NET = "network: {subnets: [subnet-00000000000000001], security_groups: [sg-00000000000000001]}\n"
-NOBODY = "roles: {}\n"
-NO_IMAGE = "images: []\n"  # unlike a role that is not there, CreateTrainingJob of the local cloud does not refuse it
+NO_ROLES = "roles: {}\n"
+NO_IMAGE = "images: []\n"  # the local cloud's CreateTrainingJob does not refuse it, unlike a missing role
 Ran = subprocess.CompletedProcess[str]
 
 
@@ -52,7 +52,7 @@ def shared_cloud() -> Iterator[LocalCloud]:
 
 @pytest.fixture
 def cloud(request: pytest.FixtureRequest, shared_cloud: LocalCloud, job_folder: Path) -> Iterator[LocalCloud]:
-    """The account that the file's tests share, or one of the test's own."""
+    """The account that the tests of this file share, or one for this test only."""
     if getattr(request, "param", "") == "its own":
         with ready() as made:
             yield made
@@ -66,7 +66,7 @@ launches = pytest.mark.parametrize("cloud", ["its own"], indirect=True)
 
 @pytest.fixture
 def run(cloud: LocalCloud, job_folder: Path) -> Callable[..., Ran]:
-    """The command as it meets that account."""
+    """Run the command with that account."""
 
     def on_account(*arguments: str, account: str = "", job: str = JOB) -> Ran:
         write_job(job_folder, job)
@@ -84,7 +84,7 @@ def notes(document: dict[str, Any]) -> dict[str, str]:
     return {one["subject"]: one["note"] for one in document["checks"]}
 
 
-def test_an_account_that_is_ready(run: Callable[..., Ran]) -> None:
+def test_ready_account_passes_every_check(run: Callable[..., Ran]) -> None:
     ran = run("preflight", "--json", job=JOB + NET)
     assert ran.returncode == ExitCode.OK, ran.stderr
     document = the_document(ran, "preflight")
@@ -96,22 +96,22 @@ def test_an_account_that_is_ready(run: Callable[..., Ran]) -> None:
     assert states(document) == wanted | {"image": "not checked", "FSx": "not checked", "EFS": "not checked"}
 
 
-def test_every_problem_comes_at_once_with_a_fix(run: Callable[..., Ran]) -> None:
-    account = f"{NOBODY}quotas: {{ml.p4d.24xlarge: 1}}\nimages: []\nsecurity_groups: {{sg-00000000000000001: {{}}}}\n"
+def test_all_problems_are_reported_at_once_with_a_fix(run: Callable[..., Ran]) -> None:
+    account = f"{NO_ROLES}quotas: {{ml.p4d.24xlarge: 1}}\nimages: []\nsecurity_groups: {{sg-00000000000000001: {{}}}}\n"
     account += "subnets: {subnet-00000000000000001: {s3: false, addresses: 1}}\n"
     ran = run("preflight", account=account, job=JOB.replace("s3://bucket/", "s3://elsewhere/") + NET)
     assert ran.returncode == ExitCode.REFUSED
-    told = re.findall(r"^error\[(SMDP\d+)\]", ran.stderr, re.MULTILINE)
-    assert told == ["SMDP812", "SMDP813", "SMDP814", "SMDP816", "SMDP817", "SMDP818", "SMDP821"]
-    assert len(re.findall(r"= help: ", ran.stderr)) == len(told)
+    codes = re.findall(r"^error\[(SMDP\d+)\]", ran.stderr, re.MULTILINE)
+    assert codes == ["SMDP812", "SMDP813", "SMDP814", "SMDP816", "SMDP817", "SMDP818", "SMDP821"]
+    assert len(re.findall(r"= help: ", ran.stderr)) == len(codes)
     assert "7 problems" in ran.stdout
 
 
 @pytest.mark.parametrize(
     ("kind", "state"), [("ml.p3.16xlarge", "ok"), ("ml.p4d.24xlarge", "problem")], ids=["without EFA", "with EFA"]
 )
-def test_a_vpcs_default_group_lets_hosts_talk_but_for_efa(run: Callable[..., Ran], kind: str, state: str) -> None:
-    """Inbound all from itself, outbound everything to every address: what AWS gives each new VPC."""
+def test_default_security_group_is_enough_except_for_efa(run: Callable[..., Ran], kind: str, state: str) -> None:
+    """The default group of a new VPC: inbound all from itself, outbound all to every address."""
     account = "security_groups: {sg-00000000000000001: {inbound: [{ports: all, peer: sg-00000000000000001}]}}\n"
     ran = run("preflight", "--json", account=account, job=JOB.replace("ml.p4d.24xlarge", kind) + NET)
     assert states(the_document(ran, "preflight"))["hosts together"] == state
@@ -119,20 +119,20 @@ def test_a_vpcs_default_group_lets_hosts_talk_but_for_efa(run: Callable[..., Ran
 
 @pytest.mark.runs
 @launches
-def test_what_may_not_be_asked_is_noted_and_refuses_nothing(run: Callable[..., Ran]) -> None:
+def test_denied_call_is_a_note_and_no_error(run: Callable[..., Ran]) -> None:
     denied = "denied: ['iam:*', 'ecr:*', 'servicequotas:*', 'ec2:*', 'sts:*']"
     ran = run("preflight", "--json", account=denied, job=JOB + NET)
     document = the_document(ran, "preflight")
     assert ran.returncode == ExitCode.OK
     assert {one for one, state in states(document).items() if state == "ok"} == {"buckets", "data"}
     assert notes(document)["network"] == "no permission for DescribeSubnets"
-    assert notes(document)["role"] == "who you are is not known"
+    assert notes(document)["role"] == "the account of your credentials is not known"
     assert run("launch", "--yes", account=denied).returncode == ExitCode.OK
 
 
-def test_a_check_is_left_out_by_its_code(run: Callable[..., Ran]) -> None:
-    assert run("preflight", account=NOBODY).returncode == ExitCode.REFUSED
-    ran = run("preflight", "--ignore", "smdp812", "--json", account=NOBODY)
+def test_ignored_check_is_skipped(run: Callable[..., Ran]) -> None:
+    assert run("preflight", account=NO_ROLES).returncode == ExitCode.REFUSED
+    ran = run("preflight", "--ignore", "smdp812", "--json", account=NO_ROLES)
     assert ran.returncode == ExitCode.OK
     assert states(the_document(ran, "preflight"))["role"] == "ignored"
 
@@ -140,13 +140,13 @@ def test_a_check_is_left_out_by_its_code(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("account", "job", "code"),
     [
-        (NOBODY, JOB, "SMDP812"),
+        (NO_ROLES, JOB, "SMDP812"),
         ("roles: {training: {trusts: [ec2.amazonaws.com]}}", JOB, "SMDP812"),
         ("images: []", JOB, "SMDP814"),
         ("", JOB.replace("s3://bucket/output", "s3://nowhere/output"), "SMDP813"),
     ],
 )
-def test_a_launch_is_refused_before_anything_is_uploaded(
+def test_launch_is_refused_before_the_upload(
     run: Callable[..., Ran], cloud: LocalCloud, account: str, job: str, code: str
 ) -> None:
     before = objects(cloud)
@@ -163,7 +163,7 @@ def objects(cloud: LocalCloud) -> set[str]:
 
 
 @launches
-def test_a_launch_goes_on_where_the_check_is_ignored(run: Callable[..., Ran]) -> None:
+def test_launch_continues_with_ignored_check(run: Callable[..., Ran]) -> None:
     ran = run("launch", "--yes", "--ignore", "SMDP814", account=NO_IMAGE)
     assert ran.returncode == ExitCode.OK, ran.stderr
 
@@ -182,28 +182,28 @@ def test_from_python(cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.Mo
     assert library.launch(plan, ignore=["SMDP814"]).wait(timeout=60).status == "Completed"
 
 
-def test_an_account_that_cannot_be_reached_is_told_so(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_account_is_a_service_problem(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     ran = run("preflight", "--json")
     assert ran.returncode == ExitCode.SERVICE
-    assert "the account cannot be asked: Could not connect" in the_document(ran, "error")["message"]
+    assert "the account cannot be checked: Could not connect" in the_document(ran, "error")["message"]
 
 
 @pytest.mark.runs
 @launches
-def test_running_jobs_count_against_the_quota(
+def test_running_jobs_count_towards_the_quota(
     run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(job_folder)
     (job_folder / "src" / "train.py").write_text("import time\ntime.sleep(600)\n")
     library.launch(library.plan(job_folder / "job.yaml"))
     ran = run("preflight", account="quotas: {ml.p4d.24xlarge: 3}")
-    assert "no room for 2 x ml.p4d.24xlarge: limit 3, in use 2, needed 2" in ran.stderr
+    assert "the quota is too small for 2 x ml.p4d.24xlarge: limit 3, in use 2, needed 2" in ran.stderr
 
 
 @pytest.mark.parametrize(
-    ("denied", "told", "place"),
+    ("denied", "message", "place"),
     [
         ("s3:Get*", "may not s3:GetObject on arn:aws:s3:::bucket/train/part-0", "s3://bucket/train"),
         ("s3:List*", "may not s3:ListBucket on arn:aws:s3:::bucket", "s3://bucket/train"),
@@ -226,8 +226,8 @@ def test_running_jobs_count_against_the_quota(
     ],
     ids=["read", "list", "write", "pull", "logs"],
 )
-def test_what_the_role_may_not_do_is_told_by_action_and_resource(
-    run: Callable[..., Ran], denied: str, told: str, place: str
+def test_missing_permission_names_action_and_resource(
+    run: Callable[..., Ran], denied: str, message: str, place: str
 ) -> None:
     ran = run("preflight", "--json", account=f"roles: {{training: {{denied: ['{denied}']}}}}")
     assert ran.returncode == ExitCode.REFUSED
@@ -235,14 +235,14 @@ def test_what_the_role_may_not_do_is_told_by_action_and_resource(
     assert states(document)["permissions"] == "problem"
     assert notes(document)["permissions"] == ""
     messages = [re.sub(r"small-\d{14}-[0-9a-f]{4}", "JOB", one["message"]) for one in document["diagnostics"]]
-    assert f"the role training {told}" in messages
-    found = document["diagnostics"][messages.index(f"the role training {told}")]
+    assert f"the role training {message}" in messages
+    found = document["diagnostics"][messages.index(f"the role training {message}")]
     assert found["code"] == "SMDP822"
     assert place in found["text"]
     assert found["help"].startswith("allow ")
 
 
-def test_permissions_that_may_not_be_asked_are_no_refusal(run: Callable[..., Ran]) -> None:
+def test_denied_permission_check_is_no_error(run: Callable[..., Ran]) -> None:
     account = "denied: ['iam:SimulatePrincipalPolicy']\nroles: {training: {denied: ['s3:*']}}"
     ran = run("preflight", "--json", account=account)
     assert ran.returncode == ExitCode.OK
@@ -260,12 +260,12 @@ REGISTRY = "123456789012.dkr.ecr.us-east-1.amazonaws.com/"
     ("job", "note"),
     [
         (JOB, "reads the data, writes the output, pulls the image, writes logs"),
-        (JOB + CHECKPOINT, "reads the data, writes the output, keeps checkpoints, pulls the image, writes logs"),
+        (JOB + CHECKPOINT, "reads the data, writes the output, saves checkpoints, pulls the image, writes logs"),
         (JOB.replace(REGISTRY, "ghcr.io/someone/") + IN_VPC, "reads the data, writes the output, writes logs"),
     ],
     ids=["ECR", "checkpoints", "elsewhere"],
 )
-def test_what_the_role_may_do_is_what_was_asked_about(run: Callable[..., Ran], job: str, note: str) -> None:
+def test_permission_check_covers_the_calls_of_the_job(run: Callable[..., Ran], job: str, note: str) -> None:
     document = the_document(run("preflight", "--json", job=job), "preflight")
     assert states(document)["permissions"] == "ok"
     assert notes(document)["permissions"] == note
@@ -288,15 +288,14 @@ DECISION = """\
 
 
 class Iam(BaseHTTPRequestHandler):
-    """IAM of an account with policies that the local cloud's are too simple for. It answers as IAM's reference shows
-    it: asked about resources, the context keys that it misses stand there."""
+    """IAM with policies that the local cloud does not support. Resource results have the missing context keys."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        (resource,) = asked["ResourceArns.member.1"]
-        actions = [one for name, (one,) in asked.items() if name.startswith("ActionNames.member.")]
+        query = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        (resource,) = query["ResourceArns.member.1"]
+        actions = [one for name, (one,) in query.items() if name.startswith("ActionNames.member.")]
         members = "".join(self.decision(action, resource) for action in actions)
         answer = (
             '<SimulatePrincipalPolicyResponse xmlns="https://iam.amazonaws.com/doc/2010-05-08/">'
@@ -312,12 +311,11 @@ class Iam(BaseHTTPRequestHandler):
     def decision(self, action: str, resource: str) -> str:
         raise NotImplementedError
 
-    def log_message(self, *_: object) -> None:
-        pass
+    def log_message(self, *_: object) -> None: ...
 
 
 class ConditionalIam(Iam):
-    """A condition decides over reading, and writing is denied."""
+    """Reading depends on a condition, and writing is denied."""
 
     def decision(self, action: str, resource: str) -> str:
         decision = {"s3:GetObject": "implicitDeny", "s3:PutObject": "explicitDeny"}.get(action, "allowed")
@@ -326,7 +324,7 @@ class ConditionalIam(Iam):
 
 
 class NarrowIam(Iam):
-    """The role may write below names that begin as the job's does, and no more than it needs elsewhere."""
+    """The role may write only below names with the prefix of the job, and has only the other permissions it needs."""
 
     ALLOWED = (
         "arn:aws:s3:::bucket",
@@ -356,7 +354,7 @@ def iam(request: pytest.FixtureRequest, cloud: LocalCloud, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("iam", [NarrowIam], indirect=True)
 @pytest.mark.usefixtures("iam")
-def test_a_policy_for_jobs_of_this_name_is_enough(run: Callable[..., Ran]) -> None:
+def test_policy_for_the_job_name_is_enough(run: Callable[..., Ran]) -> None:
     ran = run("preflight", "--json", "--ignore", "SMDP812", job=JOB + CHECKPOINT)
     assert ran.returncode == ExitCode.OK, ran.stderr
     assert states(the_document(ran, "preflight"))["permissions"] == "ok"
@@ -364,17 +362,15 @@ def test_a_policy_for_jobs_of_this_name_is_enough(run: Callable[..., Ran]) -> No
 
 @pytest.mark.parametrize("iam", [ConditionalIam], indirect=True)
 @pytest.mark.usefixtures("iam")
-def test_a_condition_that_only_the_job_meets_is_noted(run: Callable[..., Ran]) -> None:
+def test_condition_with_unknown_value_is_a_note(run: Callable[..., Ran]) -> None:
     ran = run("preflight", "--json", "--ignore", "SMDP812")
     document = the_document(ran, "preflight")
     (found,) = document["diagnostics"]
     assert found["message"].startswith("the role training may not s3:PutObject on ")
-    assert notes(document)["permissions"] == "not checked, conditions decide: s3:GetObject"
+    assert notes(document)["permissions"] == "not checked, they depend on conditions: s3:GetObject"
 
 
-def test_each_question_is_put_again_where_the_service_throttles(
-    cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_throttled_checks_are_retried(cloud: LocalCloud, job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = library.plan(job_folder / "job.yaml")
     with Proxy(first_of_each_two(Fault.THROTTLED)).running() as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
@@ -386,21 +382,19 @@ def test_each_question_is_put_again_where_the_service_throttles(
     assert all(results[one].checked for one in ("identity", "role", "buckets", "data", "quota", "permissions"))
 
 
-def test_the_guide_has_every_check() -> None:
-    page = (ROOT / "docs" / "preflight.md").read_text()
+def test_guide_lists_every_check() -> None:
+    page = (ROOT / "docs" / "how-to" / "preflight.md").read_text()
     assert re.findall(r"\| \[(SMDP\d+)\]", page) == [one.code for one in CHECKS]
     assert json.loads((ROOT / "docs" / "schemas" / "preflight.schema.json").read_text())
 
 
 @pytest.mark.parametrize("columns", [80, 140])
-def test_the_checks_fit_the_terminal(
-    run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path, columns: int
-) -> None:
-    run("validate", account=NOBODY)
+def test_output_fits_the_terminal(run: Callable[..., Ran], cloud: LocalCloud, job_folder: Path, columns: int) -> None:
+    run("validate", account=NO_ROLES)
     kept = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     shown = on_a_terminal(job_folder, ["preflight"], columns, NO_COLOR="1", **kept)
     assert re.search(r"^ 1 SMDP811 identity +ok: arn:aws:iam::", shown, re.MULTILINE)
     assert re.search(r"^ 2 SMDP812 role +problem: there is no role training", shown, re.MULTILINE)
     assert re.search(r"^ 7 SMDP817 network +not checked: ", shown, re.MULTILINE)
-    assert shown.splitlines()[-1] == "next: mend that, then: smdp-launch preflight"
+    assert shown.splitlines()[-1] == "next: fix the problems, then: smdp-launch preflight"
     assert all(len(line) <= columns for line in shown.splitlines())

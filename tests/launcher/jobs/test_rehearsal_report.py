@@ -1,4 +1,4 @@
-"""The report of a rehearsal: what stands in it, in the terminal, in a browser and beside a plan."""
+"""The report of a rehearsal: its content, in the terminal, in a browser and in a plan."""
 
 from __future__ import annotations
 
@@ -13,125 +13,119 @@ from xml.etree import ElementTree
 
 import pytest
 
-from smdp_launch.cli.render.plots.rehearsal_page import page
+from smdp_launch.cli.render.plots.rehearsal_page import html_page
 from smdp_launch.cli.render.plots.rehearsal_plot import LEFT, RIGHT, WIDTH
 from smdp_launch.cli.render.plots.timeline import drawn, legend, ticks
-from smdp_launch.cli.render.rehearse import show_verdict
+from smdp_launch.cli.render.rehearse import print_verdict
 from smdp_launch.errors import ExitCode
-from smdp_launch.jobs.follow import Ended, Seen
+from smdp_launch.jobs.follow import Ended, FollowEvent
 from smdp_launch.jobs.records.history import state_folder
 from smdp_launch.jobs.records.outcome import outcome
 from smdp_launch.localcloud.client.connect import private
 from smdp_launch.rehearsals.report import Timeline, timeline
-from smdp_launch.rehearsals.saved import remember_rehearsal, with_rehearsals, write_whole
+from smdp_launch.rehearsals.saved import replace_file, save_report, with_rehearsals
 from tests.conftest import JOB, Command, write_job
 from tests.launcher.cli.test_json_documents import the_document, validator
 from tests.localcloud.runs.test_rehearsed_faults import COUNTS
-from tests.support.rehearsals import KILL, NOT_HONOURED, SPOT, kill, planned, seen, spot, status, step, told
+from tests.support.rehearsals import KILL, NOT_APPLIED, SPOT, kill, planned, rehearsal_of, report_of, spot, status, step
 from tests.support.terminal import on_a_terminal
 
 KEPT = JOB + 'checkpoint: {s3: "s3://bucket/checkpoints"}\n'
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "</title><script>alert(1)</script>\" onload='x' ]]> <!-- & \x1b[2J \u202e \ud800 token=ghp_" + "a" * 36
 
-#: What standard output can carry: its codec knows no half of a pair.
-TELLABLE = HOSTILE.replace("\ud800", "")
+#: Without the half of a surrogate pair, which standard output cannot encode.
+PRINTABLE = HOSTILE.replace("\ud800", "")
 
 
 @pytest.fixture
 def here(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The job's folder, with a file that says where checkpoints are kept."""
+    """The folder of a job with checkpoints."""
     write_job(job_folder, KEPT, COUNTS)
     monkeypatch.chdir(job_folder)
     return job_folder
 
 
-# ----------------------------------------------------------------------------------------------------------- the data
-
-
-def test_the_timeline_is_what_the_follower_saw() -> None:
-    found = timeline(seen(SPOT, spot()))
+def test_timeline_has_the_events_of_the_follower() -> None:
+    found = timeline(rehearsal_of(SPOT, spot()))
     assert [[(one.name, one.start_ms, one.end_ms) for one in statuses] for statuses in found.attempts] == [
         [("Pending", 0, 889), ("Downloading", 889, 1566), ("Training", 1566, 4019), ("Interrupted", 4019, 6138)],
         [("Starting", 6138, 6143), ("Downloading", 6143, 6680), ("Training", 6680, 9317), ("Uploading", 9317, 9484),
          ("Completed", 9484, 9484)],
     ]  # fmt: skip
     assert found.attempts[0][-1].message == "its spot capacity was taken away"
-    assert [(one.at_ms, one.text) for one in found.strikes] == [(3837, "SIGTERM to all hosts, 120 s to end")]
+    assert [(one.at_ms, one.text) for one in found.faults] == [(3837, "SIGTERM to all hosts, 120 s to exit")]
     assert [(one.at_ms, one.host) for one in found.restored] == [(6708, "algo-1"), (6708, "algo-2")]
     assert found.steps == tuple((2600 + 200 * one if one < 7 else 6600 + 200 * one, one) for one in range(1, 13))
     assert (found.length_ms, f"{found.began:%H:%M:%S}") == (9484, "10:07:35")
 
 
-def test_a_long_run_keeps_some_of_the_steps_that_were_reported_and_the_last() -> None:
+def test_long_run_has_a_sample_of_steps_and_the_last() -> None:
     steps = [step(number, 100 * number) for number in range(1, 5001)]
-    found = timeline(seen(KILL, [status("Training", 0), *steps])).steps
+    found = timeline(rehearsal_of(KILL, [status("Training", 0), *steps])).steps
     assert 500 < len(found) <= 601
     assert set(found) <= {(100 * number, number) for number in range(1, 5001)}
     assert (found[0], found[-1]) == ((100, 1), (500_000, 5000))
 
 
-def test_a_job_that_never_trained_has_put_its_request_alone_to_the_test(here: Path) -> None:
-    all_of_it = [one for one in kill() if getattr(one, "status", "") != "Training"]
-    assert [name for name, _ in told(KILL, all_of_it).honoured] == ["request"]
+def test_job_that_never_trained_applied_only_its_request(here: Path) -> None:
+    events = [one for one in kill() if getattr(one, "status", "") != "Training"]
+    assert [name for name, _ in report_of(KILL, events).applied] == ["request"]
 
 
-def test_what_was_in_force_is_told_and_nothing_else(here: Path) -> None:
-    found = told(SPOT, spot())
-    assert dict(found.honoured) == {
-        "request": "9 of its 10 members as on AWS; changed for this machine: Environment",
+def test_report_lists_exactly_the_applied_settings(here: Path) -> None:
+    found = report_of(SPOT, spot())
+    assert dict(found.applied) == {
+        "request": "9 of its 10 fields as on AWS; changed for the local run: Environment",
         "script": "train.py --epochs 2",
         "entrypoint": "smdp-entrypoint",
         "channels": "train: files under data",
-        "checkpoints": "/opt/ml/checkpoints is kept in the local cloud's S3 while the job trains",
+        "checkpoints": "/opt/ml/checkpoints is uploaded to the local cloud's S3 while the job trains",
         "max_run": "the job would have been stopped after 10 min of training",
     }
-    assert found.not_honoured == NOT_HONOURED
+    assert found.not_applied == NOT_APPLIED
     adds = dict(found.adds)
     assert adds["instances"] == "2 x ml.p4d.24xlarge: 16 x A100, 40 GB each"
     assert adds["cost"] == "0.33 instance-hours at most"
     write_job(here, KEPT + "spot: {max_wait: 1200}\n", COUNTS)
-    interrupted = dict(told(SPOT, spot()).honoured)
+    interrupted = dict(report_of(SPOT, spot()).applied)
     assert interrupted["spot"].startswith("one interruption") and interrupted["max_wait"].endswith(
         "after the job began"
     )
     write_job(here, JOB + "metrics: {loss: 'loss (.*)'}\nenvironment: {DEBUG: '1'}\n", COUNTS)
-    more = dict(told(SPOT, spot()).honoured)
+    more = dict(report_of(SPOT, spot()).applied)
     assert more["metrics"].startswith("loss: ") and more["environment"] == "DEBUG" and "checkpoints" not in more
 
 
-def test_the_document_is_as_its_schema_says(here: Path) -> None:
-    for found in (told(SPOT, spot()), told(KILL, kill())):
+def test_json_output_matches_the_schema(here: Path) -> None:
+    for found in (report_of(SPOT, spot()), report_of(KILL, kill())):
         document = json.loads(json.dumps(found.to_json(), allow_nan=False))
         validator("rehearsal").validate(document)
         assert (document["rehearsal"], document["version"], document["passed"]) == (1, "1.2.3", True)
 
 
-def test_a_script_that_reports_no_step_is_named_as_the_cause(here: Path) -> None:
+def test_script_without_steps_is_named_as_the_cause(here: Path) -> None:
     ended = Ended(outcome({"TrainingJobStatus": "Completed", "TrainingTimeInSeconds": 4}))
-    found = told(KILL, [status("Pending", 0), status("Training", 1000), status("Completed", 5000), ended])
+    found = report_of(KILL, [status("Pending", 0), status("Training", 1000), status("Completed", 5000), ended])
     assert found.verdict == "INCONCLUSIVE"
     assert found.reason == (
         "the fault was not injected: the job completed after 4 s of training, and its script reported no step"
-        " (docs/events.md); report steps, or name a moment with --after SECONDS"
+        " (docs/reference/events.md); report steps, or set a time with --after SECONDS"
     )
-    assert '<p class="verdict open"><strong>INCONCLUSIVE</strong>' in page(found)
+    assert '<p class="verdict open"><strong>INCONCLUSIVE</strong>' in html_page(found)
 
 
-def test_a_secret_stands_in_no_form_of_the_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_form_of_the_report_has_a_secret(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     secret = "ghp_" + "a" * 36
-    found = told(KILL, kill(f"AlgorithmError: rank 3 : {secret} is no key"))
-    show_verdict(found, as_json=False)
-    for shown in (json.dumps(found.to_json()), page(found), capsys.readouterr().out):
+    found = report_of(KILL, kill(f"AlgorithmError: rank 3 : {secret} is no key"))
+    print_verdict(found, as_json=False)
+    for shown in (json.dumps(found.to_json()), html_page(found), capsys.readouterr().out):
         assert "ghp_" not in shown and "*" * 40 in shown
 
 
-# ------------------------------------------------------------------------------------------------------- the terminal
-
-
 @pytest.mark.parametrize("columns", [30, 65, 105])
-def test_a_bar_is_as_long_as_what_it_stands_for(columns: int) -> None:
-    found = timeline(seen(SPOT, spot()))
+def test_length_of_bar_is_the_duration(columns: int) -> None:
+    found = timeline(rehearsal_of(SPOT, spot()))
     rows = dict(drawn(found, columns))
     column = 9484 / columns
     assert all(len(line) <= columns for line in rows.values())
@@ -140,46 +134,45 @@ def test_a_bar_is_as_long_as_what_it_stands_for(columns: int) -> None:
         bar = rows[f"attempt {number}"]
         assert abs(bar.count(letter) * column - (one.end_ms - one.start_ms)) <= column
         assert abs(bar.index(letter) * column - one.start_ms) <= column
-    assert rows["struck"].index("^") == int(3837 / column)
+    assert rows["fault"].index("^") == int(3837 / column)
     for label in re.finditer(r"\d+", rows["seconds"]):
         assert label.start() == int(float(label[0]) * 1000 / column + 1e-9)
     assert dict(legend(found))["attempt 2"].startswith("S=Starting 0.0 s, D=Downloading 0.5 s, T=Training 2.6 s")
 
 
-def test_ticks_are_round_and_not_too_many() -> None:
+def test_ticks_are_round_and_few() -> None:
     for length in (0.004, 0.9, 1, 7, 9.484, 10, 59, 61, 3600, 86400.5):
         found = ticks(length, 8)
         assert 3 <= len(found) <= 9 and found[0] == 0 and found[-1] <= length
         assert re.fullmatch(r"[125]0*|0\.0*[125]", f"{found[1]:g}")
 
 
-def test_an_empty_timeline_is_drawn_as_nothing() -> None:
-    nothing = timeline(seen(KILL, ()))
+def test_empty_timeline_has_only_an_axis() -> None:
+    nothing = timeline(rehearsal_of(KILL, ()))
     assert nothing.length_ms == 0
     assert [line for _, line in drawn(nothing, 60)] == ["0"]
 
 
 @pytest.mark.parametrize("columns", [80, 140])
-def test_the_page_fits_the_terminal(
+def test_report_fits_the_terminal(
     here: Path, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
-    show_verdict(told(KILL, kill(f"AlgorithmError: rank 3 on algo-2: {TELLABLE}")), Path("kill.html"), as_json=False)
+    print_verdict(
+        report_of(KILL, kill(f"AlgorithmError: rank 3 on algo-2: {PRINTABLE}")), Path("kill.html"), as_json=False
+    )
     lines = capsys.readouterr().out.splitlines()
     long = [line for line in lines if len(line) > columns]
     assert all(len(line.split()) <= 2 and re.search(r"/|[0-9a-f]{64}|\*{30}", line) for line in long), long
     assert not any("\x1b" in line for line in lines)
     titles = [line for line in lines if re.match(r"[A-Z]", line)]
     assert [one.partition(" (")[0] for one in titles[1:]] == [
-        "What was rehearsed", "On the platform", "What was seen", "When", "Honoured here", "Not honoured here",
-        "What the real run adds", "The same for a browser",
+        "Rehearsal", "On SageMaker", "Evidence", "Timeline", "Simulated locally", "Not simulated locally",
+        "Differences on SageMaker", "HTML report",
     ]  # fmt: skip
     assert titles[0] == "PASS  the job ended by itself, and its FailureReason names rank 3"
-
-
-# -------------------------------------------------------------------------------------------------------- the browser
 
 
 def parsed(text: str) -> ElementTree.Element:
@@ -195,9 +188,9 @@ def milliseconds(found: Timeline, x: float) -> float:
     return (x - LEFT) * found.length_ms / (WIDTH - LEFT - RIGHT)
 
 
-def test_the_plot_is_what_was_measured(here: Path) -> None:
-    report = told(SPOT, spot())
-    found, tree = report.timeline, parsed(page(report))
+def test_plot_has_the_measured_values(here: Path) -> None:
+    report = report_of(SPOT, spot())
+    found, tree = report.timeline, parsed(html_page(report))
     close = found.length_ms / (WIDTH - LEFT - RIGHT) / 50  # x are rounded to a hundredth
     bands = [one for statuses in found.attempts for one in statuses if one.end_ms > one.start_ms]
     drawn_bands = [one for one in tree.iter(f"{SVG}rect") if list(one)]  # the legend's have no title
@@ -213,19 +206,19 @@ def test_the_plot_is_what_was_measured(here: Path) -> None:
     heights = [(points[0][1] - y) / (points[0][1] - points[-1][1]) * 11 + 1 for _, y in points]
     assert heights == pytest.approx([number for _, number in found.steps], abs=0.01)
     lines = [one.attrib["points"].split() for one in tree.iter(f"{SVG}polyline")]
-    assert [len(one) for one in lines] == [6, 6]  # none joins the attempts
+    assert [len(one) for one in lines] == [6, 6]  # no line joins the attempts
     assert [tuple(map(float, one.split(","))) for line in lines for one in line] == points
-    (strike,) = (one for one in tree.iter(f"{SVG}line") if one.attrib["class"] == "strike")
-    assert milliseconds(found, float(strike.attrib["x1"])) == pytest.approx(3837, abs=close)
+    (line,) = (one for one in tree.iter(f"{SVG}line") if one.attrib["class"] == "fault")
+    assert milliseconds(found, float(line.attrib["x1"])) == pytest.approx(3837, abs=close)
     seconds = [one for one in tree.iter(f"{SVG}text") if "second" in one.attrib["class"].split()]
     for tick in seconds:
         assert milliseconds(found, float(tick.attrib["x"])) == pytest.approx(float(tick.text or "") * 1000, abs=close)
 
 
-def test_every_number_of_the_page_stands_in_the_document(here: Path) -> None:
-    """But for those of the axes and of the drawing itself, and the seconds of a length in milliseconds."""
-    report = told(SPOT, spot())
-    tree = parsed(page(report))
+def test_every_number_of_the_page_is_in_the_json_output(here: Path) -> None:
+    """Except those of the axes and of the drawing, and durations, which the output has in milliseconds."""
+    report = report_of(SPOT, spot())
+    tree = parsed(html_page(report))
     for svg in list(tree.iter()):
         for child in [one for one in svg if one.tag in (f"{SVG}svg", "style", "head")]:
             svg.remove(child)
@@ -239,19 +232,19 @@ def test_every_number_of_the_page_stands_in_the_document(here: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["reason", "line", "name", "job file"])
-def test_what_strangers_wrote_is_shown_and_not_obeyed(here: Path, where: str) -> None:
-    all_of_it: Iterator[Seen] = kill()
+def test_hostile_text_in_page_is_escaped(here: Path, where: str) -> None:
+    events: Iterator[FollowEvent] = kill()
     job_file = Path("job.yaml")
     if where == "reason":
-        all_of_it = kill(f"rank 3 {HOSTILE}")
+        events = kill(f"rank 3 {HOSTILE}")
     elif where == "line":
-        all_of_it = kill(line=HOSTILE)
+        events = kill(line=HOSTILE)
     elif where == "name":
         write_job(here, KEPT.replace("epochs: 2", 'note: "</dd><script>alert(1)</script>"'), COUNTS)
     else:
         job_file = here / "<img src=x onerror=alert(1)>.yaml"
         job_file.write_text(KEPT)
-    text = page(told(KILL, all_of_it, job_file))
+    text = html_page(report_of(KILL, events, job_file))
     tree = parsed(text)
     tags = {one.tag.removeprefix(SVG) for one in tree.iter()}
     assert not tags & {"script", "img", "link", "iframe", "object", "image", "use", "a", "foreignObject"}
@@ -263,8 +256,8 @@ def test_what_strangers_wrote_is_shown_and_not_obeyed(here: Path, where: str) ->
     assert ("alert(1)" in shown) == (where != "line")
 
 
-def test_both_grounds_and_paper_are_thought_of(here: Path) -> None:
-    text = page(told(SPOT, spot()))
+def test_page_has_styles_for_light_dark_and_print(here: Path) -> None:
+    text = html_page(report_of(SPOT, spot()))
     assert text.count("@media (prefers-color-scheme:dark)") == text.count("@media print") == 2
     names = set(re.findall(r"var\((--[a-z]+)\)", text))
     for block in re.findall(r"(?:--[a-z]+:#[0-9a-f]+;?\s*){5,}", text):
@@ -273,29 +266,26 @@ def test_both_grounds_and_paper_are_thought_of(here: Path) -> None:
     assert names == set(re.findall(r"(--[a-z]+):#", text))
 
 
-def test_a_page_replaces_what_was_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_page_is_replaced_in_one_step(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text("old")
     with pytest.raises(UnicodeEncodeError):
-        write_whole(file, "new \ud800")
+        replace_file(file, "new \ud800")
     assert file.read_text() == "old"
-    write_whole(file, "new")
+    replace_file(file, "new")
     assert file.read_text() == "new" and stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
 
 
-# ------------------------------------------------------------------------------------------------------ beside a plan
-
-
-def test_a_plan_tells_the_newest_rehearsal_of_each_kind_of_its_job(here: Path, smdp_launch: Command) -> None:
-    remember_rehearsal(told(KILL, kill("no rank is named")))
-    remember_rehearsal(told(KILL, kill()))
-    remember_rehearsal(told(SPOT, spot()))
+def test_plan_shows_the_newest_rehearsal_of_each_kind(here: Path, smdp_launch: Command) -> None:
+    save_report(report_of(KILL, kill("no rank is named")))
+    save_report(report_of(KILL, kill()))
+    save_report(report_of(SPOT, spot()))
     rows = [line for line in smdp_launch("plan").stdout.splitlines() if "PASS" in line or "FAIL" in line]
     assert [re.sub(r"^rehearsed", "", one).strip() for one in sorted(rows, key=lambda one: "spot" in one)] == [
         "kill PASS 2026-11-22 10:07 UTC, 2 hosts x 2 workers: the job ended by itself, and its FailureReason names"
         " rank 3",
-        "spot PASS 2026-11-22 10:07 UTC, 2 hosts x 2 workers: the job came back, went on at step 7 and completed",
+        "spot PASS 2026-11-22 10:07 UTC, 2 hosts x 2 workers: the job restarted, continued at step 7 and completed",
     ]
     document = the_document(smdp_launch("plan", "--json"), "plan")
     assert [(one["kind"], one["passed"], one["same_source"]) for one in document["rehearsals"]] == [
@@ -304,16 +294,16 @@ def test_a_plan_tells_the_newest_rehearsal_of_each_kind_of_its_job(here: Path, s
     assert "rehearsed" in smdp_launch("launch", "--dry-run").stdout
 
 
-def test_a_rehearsal_of_an_earlier_source_says_so(here: Path, smdp_launch: Command) -> None:
-    remember_rehearsal(told(SPOT, spot()))
+def test_rehearsal_of_earlier_source_is_marked(here: Path, smdp_launch: Command) -> None:
+    save_report(report_of(SPOT, spot()))
     write_job(here, KEPT, COUNTS + "# changed\n")
-    assert ", of an earlier source: the job came back" in smdp_launch("plan").stdout
+    assert ", of an earlier source: the job restarted" in smdp_launch("plan").stdout
     (one,) = the_document(smdp_launch("plan", "--json"), "plan")["rehearsals"]
     assert one["same_source"] is False
 
 
 @pytest.mark.parametrize(
-    ("setting", "is_told"),
+    ("setting", "is_shown"),
     [
         ("name=other", True),
         ("role=arn:aws:iam::123456789012:role/another", True),
@@ -322,15 +312,15 @@ def test_a_rehearsal_of_an_earlier_source_says_so(here: Path, smdp_launch: Comma
         ("engine=smdistributed", False),
     ],
 )
-def test_a_rehearsal_speaks_for_jobs_that_say_the_same(
-    here: Path, smdp_launch: Command, setting: str, is_told: bool
+def test_rehearsal_is_shown_for_jobs_with_the_same_settings(
+    here: Path, smdp_launch: Command, setting: str, is_shown: bool
 ) -> None:
-    remember_rehearsal(told(SPOT, spot()))
-    assert ("spot PASS" in smdp_launch("plan", "--set", setting).stdout) == is_told
+    save_report(report_of(SPOT, spot()))
+    assert ("spot PASS" in smdp_launch("plan", "--set", setting).stdout) == is_shown
 
 
-def test_what_is_no_report_is_passed_over(here: Path, smdp_launch: Command) -> None:
-    remember_rehearsal(told(SPOT, spot()))
+def test_invalid_report_file_is_skipped(here: Path, smdp_launch: Command) -> None:
+    save_report(report_of(SPOT, spot()))
     (file,) = (here / ".smdp" / "rehearsals").iterdir()
     document = json.loads(file.read_text())
     changes: list[Any] = [b"", b"{", b"[" * 100_000, b"[1]", {"rehearsal": 2}, {"made": "now"}, {"passed": "yes"}]
@@ -341,8 +331,8 @@ def test_what_is_no_report_is_passed_over(here: Path, smdp_launch: Command) -> N
         assert "rehearsed" not in ran.stdout
 
 
-def test_a_saved_plan_keeps_what_it_was_told(here: Path, smdp_launch: Command) -> None:
-    remember_rehearsal(told(SPOT, spot()))
+def test_saved_plan_keeps_its_rehearsals(here: Path, smdp_launch: Command) -> None:
+    save_report(report_of(SPOT, spot()))
     assert smdp_launch("plan", "--out", "plan.json").returncode == ExitCode.OK
     (here / ".smdp").rename(here / "elsewhere")
     assert "spot PASS" in smdp_launch("launch", "plan.json", "--dry-run").stdout
@@ -352,19 +342,16 @@ def test_a_saved_plan_keeps_what_it_was_told(here: Path, smdp_launch: Command) -
         assert smdp_launch("launch", "plan.json", "--dry-run").returncode == ExitCode.REFUSED
 
 
-def test_a_folder_in_which_nothing_was_rehearsed_is_left_as_it_is(here: Path) -> None:
+def test_folder_without_rehearsals_is_not_changed(here: Path) -> None:
     plan = planned(SPOT)
     assert with_rehearsals(plan) == plan
     assert not (here / ".smdp").exists()
 
 
-# -------------------------------------------------------------------------------------------------------- all of it
-
-
 RUN = ["--hosts", "2", "--workers-per-host", "1", "--report"]
 
 
-def test_a_rehearsal_leaves_its_report(here: Path, smdp_launch: Command) -> None:
+def test_rehearsal_writes_its_report(here: Path, smdp_launch: Command) -> None:
     (here / "spot.html").write_text("old")
     with private(state_folder(here) / "local"):
         ran = smdp_launch("rehearse", "spot", *RUN, "spot.html", "--json", "--at", "@4", "--for", "1")
@@ -377,8 +364,8 @@ def test_a_rehearsal_leaves_its_report(here: Path, smdp_launch: Command) -> None
     assert (last["kind"], last["passed"], len(last["timeline"]["attempts"])) == ("spot", True, 2)
     statuses = [name for name, _ in groupby(one["status"] for one in lines if one.get("seen") == "status")]
     assert [one["name"] for attempt in last["timeline"]["attempts"] for one in attempt] == statuses
-    (restored, *_), (strike,) = last["timeline"]["restored"], last["timeline"]["strikes"]
-    assert restored["at_ms"] >= strike["at_ms"] + 1000
+    (restored, *_), (fault,) = last["timeline"]["restored"], last["timeline"]["strikes"]
+    assert restored["at_ms"] >= fault["at_ms"] + 1000
     tree = parsed((here / "spot.html").read_text())
     assert "".join(tree.itertext()).count("PASS") == 1
     assert len(list(tree.iter(f"{SVG}circle"))) == len(last["timeline"]["steps"])
@@ -389,19 +376,19 @@ def test_a_rehearsal_leaves_its_report(here: Path, smdp_launch: Command) -> None
     assert "spot PASS" in plan and "kill PASS" in plan
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_the_job_runs(smdp_launch: Command, here: Path) -> None:
+def test_unwritable_report_is_refused_before_the_job_runs(smdp_launch: Command, here: Path) -> None:
     ran = smdp_launch("rehearse", "spot", *RUN, "nowhere/spot.html")
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert "nowhere/spot.html cannot be written" in ran.stderr and not (here / ".smdp").exists()
 
 
-def test_a_report_replaces_no_device(smdp_launch: Command) -> None:
+def test_report_does_not_replace_a_device(smdp_launch: Command) -> None:
     ran = smdp_launch("rehearse", "spot", *RUN, "/dev/null")
     assert ran.returncode == ExitCode.ENVIRONMENT
-    assert "/dev/null is no file" in ran.stderr and Path("/dev/null").is_char_device()
+    assert "/dev/null exists and is not a regular file" in ran.stderr and Path("/dev/null").is_char_device()
 
 
-def test_a_link_to_a_report_stays_a_link(here: Path) -> None:
+def test_symbolic_link_to_report_is_kept(here: Path) -> None:
     (here / "link.html").symlink_to("real.html")
-    write_whole((here / "link.html").resolve(), "new")
+    replace_file((here / "link.html").resolve(), "new")
     assert (here / "link.html").is_symlink() and (here / "real.html").read_text() == "new"

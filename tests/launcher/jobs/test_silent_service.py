@@ -1,4 +1,4 @@
-"""A service that takes a call and never answers is left at the time that was asked for."""
+"""A service that accepts calls and never answers: timeouts and interrupts still apply."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from smdp_launch import ServiceProblem
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.service import retry
 from smdp_launch.jobs.service.clients import Clients, connect_endpoint
-from smdp_launch.jobs.service.retry import ask
-from smdp_launch.jobs.service.retry_policy import Patience
+from smdp_launch.jobs.service.retry import call_with_retries
+from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from tests.conftest import LAUNCHER, Command, clean_environment
 
 
 class Silent:
-    """Takes every connection and says nothing; ``asked`` is set by the first."""
+    """A server that accepts every connection and never answers. The first connection sets ``asked``."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -63,14 +63,14 @@ def environment(silent: Silent) -> dict[str, str]:
     return clean_environment(AWS_ENDPOINT_URL=silent.url, AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret")
 
 
-def test_following_ends_at_its_timeout(silent: Silent, smdp_launch: Command) -> None:
+def test_follow_timeout_ends_follower(silent: Silent, smdp_launch: Command) -> None:
     ran = smdp_launch("follow", "job-1", "--timeout", "10", "--region", "us-east-1", env=environment(silent))
     assert ran.returncode == ExitCode.WAIT_TIMED_OUT, ran.stderr
-    assert "job-1 has not ended within 10 s; it goes on" in ran.stderr
+    assert "job-1 has not ended within 10 s; it continues" in ran.stderr
     assert silent.calls == 1
 
 
-def test_an_interrupt_ends_the_following(silent: Silent) -> None:
+def test_interrupt_ends_follower(silent: Silent) -> None:
     with subprocess.Popen(
         [LAUNCHER, "follow", "job-1", "--region", "us-east-1"],
         env=environment(silent),
@@ -84,10 +84,10 @@ def test_an_interrupt_ends_the_following(silent: Silent) -> None:
     assert silent.calls == 1
 
 
-def test_a_question_is_given_up_when_its_tries_together_have_lasted_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first try counts: it may have been the longest."""
+def test_call_fails_when_all_tries_exceed_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time limit includes the first try, which may be the longest."""
     clients = clients_of("http://127.0.0.1:1")
-    clients.patience = Patience(first=0.01, longest=0.01, total=0.2)
+    clients.retry_policy = RetryPolicy(first_gap=0.01, longest_gap=0.01, total=0.2)
     tries: list[None] = []
     monkeypatch.setattr(retry, "time", SimpleNamespace(time=lambda: 0.3 * len(tries)))
 
@@ -96,10 +96,10 @@ def test_a_question_is_given_up_when_its_tries_together_have_lasted_too_long(mon
         raise ReadTimeoutError(endpoint_url="http://127.0.0.1:1")
 
     with pytest.raises(ServiceProblem, match=r"\(1 tries in 0 s\)"):
-        ask(clients, "it is not known", hangs)
+        call_with_retries(clients, "it is not known", hangs)
     tries.clear()
     with pytest.raises(ServiceProblem, match=r"\(2 tries in 0 s\)"):
-        ask(clients, "it is not there", hangs, is_transfer=True)
+        call_with_retries(clients, "it is not there", hangs, is_transfer=True)
     assert len(tries) == 2
 
 

@@ -1,4 +1,4 @@
-"""A job is followed, asked, read and stopped by its name alone, here and as one of the service."""
+"""follow, status, logs, list and stop find a job by its name, locally and on AWS."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ for step in range(1, 4):
 if os.environ["RANK"] == "0":
     progress.step(3, 3, loss=0.5)
 """
-#: Rank 0 speaks no sooner than it is let go.
+#: Rank 0 prints only after the file ``go`` exists.
 SPEAKS_WHEN_ASKED = f"""\
 import os, time
 while os.environ["RANK"] == "0" and not os.path.exists(os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], "go")):
@@ -59,7 +59,7 @@ def name_of(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Finished:
-    """A job that was launched from ``folder``, left, and followed to its end.
+    """A job that was launched from ``folder``, detached, and followed to its end.
 
     Args:
         run: the command line there.
@@ -76,7 +76,7 @@ class Finished:
 
 
 def let_go(cloud: Endpoint, job: str) -> None:
-    """What waits on the first host for a file ``go`` among its output waits no longer."""
+    """Create the file ``go`` in the output folder of the first host, for which the script waits."""
     output = cloud.state_dir / "jobs" / job / "hosts" / "algo-1" / "ml" / "output" / "data"
     wait_for(output.is_dir, f"the first host of {job}")
     (output / "go").touch()
@@ -98,7 +98,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
 @pytest.fixture(scope="module")
 def cloud_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     state = tmp_path_factory.mktemp("local") / "state"
-    with private(state):  # or each command would start one
+    with private(state):  # otherwise each command starts one
         yield state
 
 
@@ -106,7 +106,7 @@ def cloud_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def launched(
     job_folder: Path, smdp_launch: Command, cloud_of_all: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], str]]:
-    """Launches a script on two hosts and leaves it; gives the job's name. What still runs at the end is stopped."""
+    """Launches a script on two hosts, detached, and returns the job's name. Stops the job after the test."""
     monkeypatch.setenv(STATE, str(cloud_of_all))
 
     def launch(script: str) -> str:
@@ -120,7 +120,7 @@ def launched(
     smdp_launch("follow", "--quiet")
 
 
-def test_a_job_that_was_left_is_followed_to_its_end(finished: Finished) -> None:
+def test_detached_job_is_followed_to_its_end(finished: Finished) -> None:
     ran = finished.followed
     assert ran.returncode == ExitCode.OK, ran.stderr
     for host, rank in (("algo-1", 0), ("algo-2", 1)):
@@ -133,7 +133,7 @@ def test_a_job_that_was_left_is_followed_to_its_end(finished: Finished) -> None:
     assert f"{finished.job} completed" in ran.stdout
 
 
-def test_a_quiet_follower_shows_status_and_progress_alone(finished: Finished) -> None:
+def test_quiet_follow_shows_only_status_and_progress(finished: Finished) -> None:
     ran = finished.run("follow", "--quiet")
     assert ran.returncode == ExitCode.OK, ran.stderr
     assert "algo-" not in ran.stdout
@@ -141,16 +141,16 @@ def test_a_quiet_follower_shows_status_and_progress_alone(finished: Finished) ->
 
 
 @pytest.mark.runs
-def test_a_job_is_waited_for_no_longer_than_was_asked(launched: Callable[[str], str], smdp_launch: Command) -> None:
+def test_follow_timeout_leaves_the_job_running(launched: Callable[[str], str], smdp_launch: Command) -> None:
     job = launched(WAITS)
     wait_for(lambda: smdp_launch("logs", job).stdout.count("waiting") == 2, "the script on both hosts")
     ran = smdp_launch("follow", "--timeout", "1")
     assert ran.returncode == ExitCode.WAIT_TIMED_OUT
-    assert ran.stderr == (f"next: smdp-launch follow\nsmdp-launch: {job} has not ended within 1 s; it goes on\n")
+    assert ran.stderr == (f"next: smdp-launch follow\nsmdp-launch: {job} has not ended within 1 s; it continues\n")
     assert smdp_launch("status", job).stdout.startswith(f"{job}  Training\n")
 
 
-def test_a_job_is_stopped_and_its_follower_leaves_with_the_code_of_that(
+def test_follower_of_stopped_job_exits_with_its_code(
     launched: Callable[[str], str], smdp_launch: Command, cloud_of_all: Path
 ) -> None:
     job = launched(STAYS)
@@ -163,11 +163,11 @@ def test_a_job_is_stopped_and_its_follower_leaves_with_the_code_of_that(
     followed = smdp_launch("follow")
     assert followed.returncode == ExitCode.JOB_STOPPED
     again = smdp_launch("stop")
-    assert (again.returncode, again.stdout) == (ExitCode.OK, f"{job}  Stopped: has ended already\n")
-    assert smdp_launch("list").stdout.startswith(f"{job}  stopped, here, ")
+    assert (again.returncode, again.stdout) == (ExitCode.OK, f"{job}  Stopped: the job has ended already\n")
+    assert smdp_launch("list").stdout.splitlines()[1].startswith(f"{job}  Stopped  local ")
 
 
-def test_status_tells_the_reason_whole_and_the_follower_the_traceback_that_the_service_cuts(
+def test_status_shows_whole_reason_and_follow_shows_whole_traceback(
     launched: Callable[[str], str], smdp_launch: Command
 ) -> None:
     launched(FAILS)
@@ -178,13 +178,13 @@ def test_status_tells_the_reason_whole_and_the_follower_the_traceback_that_the_s
     assert "KeyError: 'first'" in end
     assert "The above exception was the direct cause" in end
     assert f"ValueError: no such luck {2000 * 'x'}" in end
-    told = smdp_launch("status")
-    assert told.returncode == ExitCode.OK
-    assert re.search(r"^reason +AlgorithmError: ValueError: no such luck", told.stdout, re.MULTILINE)
-    assert told.stderr == "next: smdp-launch logs\n"
+    ran = smdp_launch("status")
+    assert ran.returncode == ExitCode.OK
+    assert re.search(r"^reason +AlgorithmError: ValueError: no such luck", ran.stdout, re.MULTILINE)
+    assert ran.stderr == "next: smdp-launch logs\n"
 
 
-def test_the_documents_are_as_their_schemas_say(finished: Finished) -> None:
+def test_json_outputs_match_their_schemas(finished: Finished) -> None:
     job, run = finished.job, finished.run
     assert the_document(finished.early, "status")["outcome"] is None
     status = the_document(run("status", "--json"), "status")
@@ -198,7 +198,7 @@ def test_the_documents_are_as_their_schemas_say(finished: Finished) -> None:
     assert [one["text"] for one in logs["lines"]] == [f"step {step} of rank 1" for step in (1, 2, 3)]
 
 
-def test_lines_are_chosen(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_select_lines(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(finished.folder)
 
     def texts(*arguments: str) -> list[str]:
@@ -220,26 +220,27 @@ def test_lines_are_chosen(finished: Finished, monkeypatch: pytest.MonkeyPatch) -
     shown = finished.run("logs", "--tail", "1", "--utc").stdout
     assert abs(datetime.fromisoformat(shown[:23] + "+00:00") - finished.launched).total_seconds() < 120
     environment = clean_environment(TZ="Asia/Kolkata")
-    assert "+0530 algo-" in finished.run("logs", "--tail", "1", "--local", env=environment).stdout
+    for option in ("--local-time", "--local"):  # the former name
+        assert "+0530 algo-" in finished.run("logs", "--tail", "1", option, env=environment).stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        (["logs", "--since", "yesterday"], "is neither a time"),
-        (["logs", "--grep", "("], "is no pattern"),
+        (["logs", "--since", "yesterday"], "is no time"),
+        (["logs", "--grep", "("], "is no regular expression"),
         (["follow", "--timeout", "-1"], "--timeout"),
         (["list", "--limit", "0"], "--limit"),
     ],
 )
-def test_what_cannot_be_asked_is_a_usage_error(smdp_launch: Command, arguments: list[str], told: str) -> None:
+def test_invalid_option_is_a_usage_error(smdp_launch: Command, arguments: list[str], message: str) -> None:
     ran = smdp_launch(*arguments)
     assert ran.returncode == ExitCode.USAGE
-    assert told in ran.stderr
+    assert message in ran.stderr
 
 
 def await_end(cloud: Endpoint, job: str) -> None:
-    """Of a job of ``service``, without a follower's gaps between its looks."""
+    """Lines of a job of ``service``, without the gaps of a follower."""
     state = cloud.state_dir / "jobs" / job / "state.json"
     wait_for(lambda: json.loads(state.read_text())["status"] in ENDED, f"the end of {job}")
 
@@ -255,11 +256,11 @@ def service_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint
 
 @pytest.fixture
 def service(service_cloud: Endpoint, tmp_path: Path) -> dict[str, str]:
-    """The environment of somebody whose AWS is a local cloud."""
+    """An environment in which a local cloud takes the place of AWS."""
     return as_the_service(service_cloud, tmp_path)
 
 
-def test_a_job_of_the_service_is_found_by_its_name_from_any_folder(
+def test_job_on_aws_is_found_by_name_from_any_folder(
     smdp_launch: Command, job_folder: Path, tmp_path: Path, service: dict[str, str]
 ) -> None:
     write_job(job_folder, script=SPEAKS)
@@ -276,22 +277,20 @@ def test_a_job_of_the_service_is_found_by_its_name_from_any_folder(
     assert asked("status", job).stdout.startswith(f"{job}  completed\nwhere    us-east-1, 2 hosts")
     assert "of rank 1" in asked("logs", job, "--tail", "40").stdout
     assert asked("stop", job).returncode == ExitCode.OK
-    assert asked("list").stdout.startswith(f"{job}  Completed, us-east-1, ")
+    assert asked("list").stdout.splitlines()[1].startswith(f"{job}  Completed  us-east-1 ")
     assert last_lines(asked("logs", job)).endswith(f"next: smdp-launch status {job} --region us-east-1\n")
     assert not (elsewhere / STATE_FOLDER).exists()
-    assert smdp_launch("list", env=service).stdout.startswith(f"{job}  completed, us-east-1, ")
+    assert smdp_launch("list", env=service).stdout.splitlines()[1].startswith(f"{job}  Completed  us-east-1 ")
 
 
 @pytest.mark.parametrize("verb", ["follow", "status", "logs", "stop"])
-def test_a_job_that_the_service_does_not_know_is_a_problem_of_the_service(
-    smdp_launch: Command, service: dict[str, str], verb: str
-) -> None:
-    ran = smdp_launch(verb, "nobody", "--region", "us-east-1", env=service)
+def test_unknown_job_is_a_service_problem(smdp_launch: Command, service: dict[str, str], verb: str) -> None:
+    ran = smdp_launch(verb, "unknown", "--region", "us-east-1", env=service)
     assert ran.returncode == ExitCode.SERVICE
     assert "Requested resource not found." in ran.stderr
 
 
-def test_a_job_that_nobody_can_be_asked_about_is_listed_all_the_same(
+def test_job_of_unreachable_service_is_listed_as_unknown(
     smdp_launch: Command, job_folder: Path, service_cloud: Endpoint, service: dict[str, str]
 ) -> None:
     write_job(job_folder, script=SPEAKS)
@@ -299,13 +298,13 @@ def test_a_job_that_nobody_can_be_asked_about_is_listed_all_the_same(
     environment = clean_environment(HOME=str(job_folder), AWS_EC2_METADATA_DISABLED="true")
     ran = smdp_launch("list", env=environment)
     assert ran.returncode == ExitCode.OK
-    assert ran.stdout.startswith(f"{name_of(job_folder)}  unknown, us-east-1, ")
+    assert ran.stdout.splitlines()[1].startswith(f"{name_of(job_folder)}  Unknown  us-east-1 ")
     assert "unknown: no AWS credentials were found" in ran.stderr
     await_end(service_cloud, name_of(job_folder))
 
 
 def following(folder: Path) -> subprocess.Popen[str]:
-    """The last job of ``folder``, by a process that nobody can be asked by."""
+    """Follow the last job of ``folder`` in a process without a terminal."""
     return subprocess.Popen(
         [LAUNCHER, "follow"],
         cwd=folder,
@@ -317,7 +316,7 @@ def following(folder: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.runs
-def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
+def test_ctrl_c_without_terminal_detaches_follower(
     launched: Callable[[str], str], job_folder: Path, smdp_launch: Command
 ) -> None:
     launched(WAITS)
@@ -325,16 +324,16 @@ def test_ctrl_c_where_nobody_can_be_asked_leaves_a_followed_job(
         assert running.stdout is not None
         assert any("waiting" in line for line in running.stdout)
         running.terminate()
-        assert "which goes on" in running.stdout.read()
+        assert "which continues to run" in running.stdout.read()
         assert running.wait(60) == ExitCode.INTERRUPTED
     assert "InProgress" in smdp_launch("list").stdout
 
 
 @pytest.mark.runs
-def test_a_follower_outlives_the_local_cloud(
+def test_follower_survives_death_of_local_cloud(
     launched: Callable[[str], str], job_folder: Path, cloud_of_all: Path
 ) -> None:
-    """It starts another, under which the job goes on; no line is lost or shown twice."""
+    """The follower starts another local cloud, in which the job continues. No line is lost or repeated."""
     launched("import time\nfor number in range(60):\n    print('line', number, flush=True)\n    time.sleep(0.1)\n")
     with following(job_folder) as running:
         assert running.stdout is not None
@@ -346,13 +345,13 @@ def test_a_follower_outlives_the_local_cloud(
                 kill(int(record["pid"]))
         assert running.wait(60) == ExitCode.OK, shown
     for rank in (0, 1):
-        # What comes late, as it may on a busy machine, says so before its text.
+        # On a busy machine a line may be late and marked.
         lines = [one.rpartition("| ")[2] for one in shown if re.match(rf"algo-\d:{rank} ", one)]
         assert lines == [f"line {number}\n" for number in range(60)]
 
 
 @pytest.mark.runs
-def test_the_python_job_has_the_same(
+def test_python_job_has_the_same_methods(
     launched: Callable[[str], str], job_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(job_folder)
@@ -374,29 +373,27 @@ def test_the_python_job_has_the_same(
     assert job.logs(grep="nothing of this kind") == []
 
 
-def test_stopping_a_job_that_is_not_there_is_a_problem_not_a_success(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_of_unknown_job_is_a_service_problem(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(finished.folder)
     found = attach()
-    found.name = "nobody"
+    found.name = "unknown"
     with pytest.raises(ServiceProblem, match="not found"):
         found.stop()
 
 
-def test_a_follower_tells_the_end_once(finished: Finished) -> None:
+def test_follower_reports_the_end_once(finished: Finished) -> None:
     assert finished.run("follow", "--quiet").returncode == ExitCode.OK
     assert finished.run("status").returncode == ExitCode.OK
     lines = [json.loads(one) for one in (finished.folder / STATE_FOLDER / "history.jsonl").read_text().splitlines()]
     assert [set(one) & {"where", "ended"} for one in lines] == [{"where"}, {"ended"}]
 
 
-def test_a_local_run_is_neither_billed_nor_on_instances(finished: Finished) -> None:
-    told = finished.run("status").stdout
-    assert "where    here, 2 simulated hosts x 1 worker\n" in told
-    assert re.search(r"^ran      \S.* x 2 hosts, not billed$", told, re.MULTILINE)
+def test_local_run_is_shown_without_bill_and_instances(finished: Finished) -> None:
+    status = finished.run("status").stdout
+    assert "where    this machine, 2 simulated hosts x 1 worker\n" in status
+    assert re.search(r"^runtime  \S.* x 2 hosts, not billed$", status, re.MULTILINE)
     listed = finished.run("list").stdout
     assert "not billed" in listed
-    for view in (told, listed, finished.followed.stdout):
+    for view in (status, listed, finished.followed.stdout):
         assert "ml.p4d" not in view
         assert not re.search(r"(?<!not )billed", view)

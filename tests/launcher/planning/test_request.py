@@ -1,4 +1,4 @@
-"""The exact request, its names, its encoding and its archive."""
+"""The exact request of a job: names, encoding and archive."""
 
 from __future__ import annotations
 
@@ -49,33 +49,33 @@ def stable(plan: Plan, folder: Path) -> dict[str, Any]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def assert_service_takes(request: dict[str, Any]) -> None:
+def assert_service_accepts(request: dict[str, Any]) -> None:
     shape = Session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
     report = ParamValidator().validate(request, shape)
     assert not report.has_errors(), report.generate_report()
 
 
-def test_a_job_with_fallback_types_does_not_say_which_type_its_hosts_are(tmp_path: Path) -> None:
+def test_request_with_fallback_types_has_no_instance_type_hyperparameter(tmp_path: Path) -> None:
     one_type = plan_of(write_job(tmp_path)).request
     fallback = JOB.replace("  max_run: 600\n", "  max_run: 600\n  fallback_types: [ml.p3dn.24xlarge]\n")
     several = plan_of(write_job(tmp_path, fallback)).request
     assert one_type["HyperParameters"]["sagemaker_instance_type"] == '"ml.p4d.24xlarge"'
     left_out = {"sagemaker_instance_type", "sagemaker_submit_directory", "sagemaker_job_name"}
     assert several["HyperParameters"].keys() == one_type["HyperParameters"].keys() - {"sagemaker_instance_type"}
-    kept = several["HyperParameters"].keys() - left_out
-    assert {name: several["HyperParameters"][name] for name in kept} == {
-        name: one_type["HyperParameters"][name] for name in kept
+    common = several["HyperParameters"].keys() - left_out
+    assert {name: several["HyperParameters"][name] for name in common} == {
+        name: one_type["HyperParameters"][name] for name in common
     }
-    assert_service_takes(several)
+    assert_service_accepts(several)
 
 
-def test_the_plan_of_a_small_job(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_plan_of_a_small_job_matches_snapshot(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     plan = plan_of(write_job(tmp_path))
     assert stable(plan, tmp_path) == snapshot(extension_class=JSONSnapshotExtension)
-    assert_service_takes(plan.request)
+    assert_service_accepts(plan.request)
 
 
-def test_the_hash_is_of_what_was_decided_without_name_and_time(tmp_path: Path) -> None:
+def test_plan_hash_does_not_depend_on_name_and_time(tmp_path: Path) -> None:
     text = JOB + 'checkpoint: {s3: "s3://bucket/checkpoints"}\n'  # the job's name stands in the location, too
     path = write_job(tmp_path, text)
     first = plan_of(path)
@@ -92,15 +92,15 @@ def test_the_hash_is_of_what_was_decided_without_name_and_time(tmp_path: Path) -
     assert plan_of(write_job(tmp_path, text, "print('another script')\n")).hash != first.hash
 
 
-def test_the_plan_of_a_local_run_changes_hosts_and_environment_only(tmp_path: Path) -> None:
+def test_plan_of_a_local_run_changes_only_hosts_and_environment(tmp_path: Path) -> None:
     path = write_job(tmp_path)
-    there = plan_of(path).request
-    here = plan_of(path, LocalRun(hosts=3, workers_per_host=2)).request
-    changed = {key for key in here if here[key] != there.get(key)}
+    on_aws = plan_of(path).request
+    local = plan_of(path, LocalRun(hosts=3, workers_per_host=2)).request
+    changed = {key for key in local if local[key] != on_aws.get(key)}
     assert changed == {"ResourceConfig", "Environment", "Tags"}
-    assert here["ResourceConfig"]["InstanceCount"] == 3
-    assert here["Environment"] == {"SMDP_ENGINE": "native", "SMDP_WORKERS_PER_HOST": "2"}
-    assert_service_takes(here)
+    assert local["ResourceConfig"]["InstanceCount"] == 3
+    assert local["Environment"] == {"SMDP_ENGINE": "native", "SMDP_WORKERS_PER_HOST": "2"}
+    assert_service_accepts(local)
 
 
 def test_aws_images_and_checkpoints_are_in_the_request(tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ def test_aws_images_and_checkpoints_are_in_the_request(tmp_path: Path) -> None:
         "S3Uri": f"s3://bucket/ck/{plan.job}",
         "LocalPath": "/opt/ml/checkpoints",
     }
-    assert_service_takes(plan.request)
+    assert_service_accepts(plan.request)
 
 
-def test_the_hash_follows_the_request_and_the_source(tmp_path: Path) -> None:
+def test_plan_hash_depends_on_request_and_source(tmp_path: Path) -> None:
     path = write_job(tmp_path)
     first = plan_of(path).hash
     assert plan_of(path).hash == first
@@ -125,7 +125,7 @@ def test_the_hash_follows_the_request_and_the_source(tmp_path: Path) -> None:
     assert len({first, second, plan_of(path).hash}) == 3
 
 
-def test_the_templates_have_plans_the_service_takes() -> None:
+def test_templates_have_no_diagnostics() -> None:
     jobs = sorted((ROOT / "templates" / "jobs").glob("*.yaml"))
     assert jobs
     for path in jobs:
@@ -133,15 +133,15 @@ def test_the_templates_have_plans_the_service_takes() -> None:
         assert [one.code for one in checked.diagnostics if one.code not in {"SMDP404"}] == []
 
 
-def test_a_local_run_fits_the_machine_unless_told_otherwise(tmp_path: Path) -> None:
+def test_local_run_fits_the_machine_by_default(tmp_path: Path) -> None:
     job = check_job(write_job(tmp_path, JOB.replace("instance_count: 2", "instance_count: 32")))
     small = local_run(job, LocalRequest(), cores=2)
     assert (small.hosts, small.workers_per_host) == (4, 1)
     large = local_run(job, LocalRequest(), cores=128)
     assert (large.hosts, large.workers_per_host) == (4, 8)
-    told = local_run(job, LocalRequest(hosts=3, workers_per_host=5), cores=2)
-    assert (told.hosts, told.workers_per_host) == (3, 5)
-    assert any("ml.p4d.24xlarge" in one for one in told.not_honoured)
+    explicit = local_run(job, LocalRequest(hosts=3, workers_per_host=5), cores=2)
+    assert (explicit.hosts, explicit.workers_per_host) == (3, 5)
+    assert any("ml.p4d.24xlarge" in one for one in explicit.not_simulated)
 
 
 @given(st.text(alphabet="abcXYZ019", min_size=1, max_size=43), st.integers(0, 0xFFFF))
@@ -152,12 +152,12 @@ def test_job_names_fit_the_service(base: str, suffix: int) -> None:
 
 
 @pytest.mark.parametrize("suffix", [-1, 1 << 16])
-def test_a_suffix_out_of_range_is_our_mistake(suffix: int) -> None:
+def test_suffix_out_of_range_raises_value_error(suffix: int) -> None:
     with pytest.raises(ValueError, match="65535"):
         job_name("a", NOW, suffix)
 
 
-def test_ranks_follow_the_platforms_order_of_hosts() -> None:
+def test_ranks_follow_the_platform_order_of_hosts() -> None:
     assert hosts(11) == ["algo-1", "algo-10", "algo-11", *[f"algo-{n}" for n in range(2, 10)]]
     ranks = rank_map(11, 8)
     assert [one.rank for one in ranks] == list(range(88))
@@ -165,14 +165,14 @@ def test_ranks_follow_the_platforms_order_of_hosts() -> None:
 
 
 @given(st.dictionaries(st.text(min_size=1), json_values))
-def test_hyperparameters_arrive_as_they_were_written(values: dict[str, Any]) -> None:
+def test_decoded_hyperparameters_equal_the_job_file(values: dict[str, Any]) -> None:
     sent = encode(values)
     assert {name: json.loads(value) for name, value in sent.items()} == values
     assert not any("\n" in value for value in sent.values())
 
 
 @given(st.dictionaries(st.text(min_size=1), json_values))
-def test_the_script_sees_one_argument_a_value(values: dict[str, Any]) -> None:
+def test_script_gets_one_argument_for_each_value(values: dict[str, Any]) -> None:
     arguments = script_arguments(values)
     assert len(arguments) == 2 * len(values)
     for name, shown in zip(arguments[::2], arguments[1::2], strict=True):
@@ -183,7 +183,7 @@ def test_the_script_sees_one_argument_a_value(values: dict[str, Any]) -> None:
             assert shown == value
 
 
-def test_the_script_sees_values_as_the_toolkit_renders_them() -> None:
+def test_script_arguments_match_the_toolkit() -> None:
     values = {"lr": 0.1, "n": 3, "flag": True, "none": None, "list": [1, "a"], "map": {"b": 2, "a": "x"}, "s": "a b"}
     assert script_arguments(values) == [
         *("--flag", "True"),
@@ -205,7 +205,7 @@ def test_the_script_sees_values_as_the_toolkit_renders_them() -> None:
         ("s3://b/p/", ("x",), "s3://b/p/x"),
     ],
 )
-def test_locations_join_without_doubled_slashes(uri: str, parts: tuple[str, ...], joined: str) -> None:
+def test_joined_locations_have_no_double_slashes(uri: str, parts: tuple[str, ...], joined: str) -> None:
     assert str(S3Location.parse(uri).join(*parts)) == joined
 
 
@@ -215,7 +215,7 @@ def packed(folder: Path) -> bytes:
     return file.getvalue()
 
 
-def test_the_archive_depends_on_names_modes_and_contents_alone(tmp_path: Path) -> None:
+def test_archive_depends_only_on_names_modes_and_contents(tmp_path: Path) -> None:
     for name in ("one", "two"):
         folder = tmp_path / name
         (folder / "pkg").mkdir(parents=True)
@@ -237,7 +237,7 @@ def test_the_archive_depends_on_names_modes_and_contents_alone(tmp_path: Path) -
     }
 
 
-def test_a_file_that_shrinks_while_it_is_packed_is_an_error(tmp_path: Path) -> None:
+def test_file_that_shrinks_during_packing_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("long enough")
     tree = scan_source(tmp_path)
     (tmp_path / "a.py").write_text("")

@@ -1,4 +1,4 @@
-"""A saved plan is submitted as it was made, or not at all."""
+"""A saved plan is submitted byte for byte, or refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def saved(folder: Path, text: str = JOB) -> Path:
     return path
 
 
-def test_a_saved_plan_comes_back_with_the_same_request(tmp_path: Path) -> None:
+def test_loaded_plan_equals_the_saved_plan(tmp_path: Path) -> None:
     made = plan_of(write_job(tmp_path, JOB + BATCH))
     save(made, tmp_path / "plan.json")
     read = load(tmp_path / "plan.json")
@@ -50,20 +50,20 @@ def test_a_plan_can_be_launched_from_another_folder(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda folder: (folder / "src" / "train.py").write_text("print(2)\n"), "train.py"),
         (lambda folder: (folder / "src" / "train.py").write_text("print('trainee')\n"), "the content or mode"),
         (lambda folder: (folder / "src" / "more.py").write_text(""), "more.py"),
         (lambda folder: (folder / "src" / "train.py").chmod(0o755), "the content or mode"),
-        (lambda folder: (folder / "src").rename(folder / "moved"), "is gone"),
+        (lambda folder: (folder / "src").rename(folder / "moved"), "does not exist any more"),
     ],
     ids=["size", "content", "new", "mode", "gone"],
 )
-def test_a_changed_source_is_refused(tmp_path: Path, change: Callable[[Path], Any], told: str) -> None:
+def test_plan_with_changed_source_is_refused(tmp_path: Path, change: Callable[[Path], Any], message: str) -> None:
     path = saved(tmp_path)
     change(tmp_path)
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(Refused, match=message):
         load(path)
 
 
@@ -87,13 +87,13 @@ def test_a_changed_plan_is_refused(tmp_path: Path, before: str, after: str) -> N
 
 
 @pytest.mark.parametrize("text", ["{}", "[", '{"plan": 2}', '{"plan": 2, "request": {}, "spec": {}}', "{" * 100_000])
-def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
+def test_file_that_is_not_a_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(Refused):
         load(tmp_path / "plan.json")
 
 
-def test_placeholders_are_not_saved_for_a_launch(smdp_launch: Command, job_folder: Path) -> None:
+def test_plan_with_placeholders_is_not_saved(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "job.yaml").write_text(JOB.replace("us-east-1\n", "xx-placeholder-1\n"))
     ran = smdp_launch("plan", "--out", "plan.json")
     assert ran.returncode == ExitCode.REFUSED
@@ -104,10 +104,10 @@ def test_a_saved_plan_takes_no_settings(smdp_launch: Command, job_folder: Path) 
     assert smdp_launch("plan", "--out", "plan.json").returncode == 0
     assert smdp_launch("launch", "plan.json", "--local").returncode == ExitCode.USAGE
     assert smdp_launch("launch", "plan.json", "--set", "name=other").returncode == ExitCode.USAGE
-    assert smdp_launch("launch", "plan.json").returncode == ExitCode.REFUSED  # nobody is here to ask
+    assert smdp_launch("launch", "plan.json").returncode == ExitCode.REFUSED  # there is no terminal to confirm on
 
 
-def test_the_service_gets_the_saved_request_as_it_was_and_none_of_changed_sources(
+def test_service_gets_the_saved_request_and_changed_sources_are_refused(
     smdp_launch: Command, job_folder: Path, tmp_path: Path
 ) -> None:
     write_job(job_folder, JOB.replace("instance_count: 2", "instance_count: 1"))
@@ -130,7 +130,7 @@ def test_the_service_gets_the_saved_request_as_it_was_and_none_of_changed_source
     assert [one["TrainingJobName"] for one in jobs] == [saved["TrainingJobName"]]
 
 
-def test_the_plan_tells_batch_cost_and_origins(smdp_launch: Command, job_folder: Path) -> None:
+def test_plan_json_has_batch_cost_and_origins(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "job.yaml").write_text(JOB + BATCH)
     plan = json.loads(smdp_launch("plan", "--json", "--set", "compute.max_pending=3600").stdout)
     assert plan["batch"] == {

@@ -1,4 +1,4 @@
-"""What a job may cost is held against a ceiling, wherever that was set, before anything is launched."""
+"""The cost of a job is compared with its budget before a launch, independent of where the budget is set."""
 
 from __future__ import annotations
 
@@ -33,19 +33,17 @@ def codes(path: Path, *settings: str, local: LocalRequest | None = None) -> list
     return [one.code for one in check_job(path, local, settings=settings, environ={}).diagnostics]
 
 
-def test_the_plan_tells_the_money_with_its_source_and_the_ceiling(priced: Path, smdp_launch: Command) -> None:
+def test_plan_shows_cost_price_source_and_budget(priced: Path, smdp_launch: Command) -> None:
     ran = smdp_launch("plan", "--set", "budget.max_usd=5")
     bill = (
-        "0.33 instance-hours at most: 4.17 USD at 12.5 an hour (our contract, 2026, 2026-11-01); 5.00 USD are allowed"
+        "0.33 instance-hours at most: 4.17 USD at 12.5 an hour (our contract, 2026, 2026-11-01); the budget is 5.00 USD"
     )
     assert f"cost       {bill}\n" in ran.stdout
     billing = json.loads(smdp_launch("plan", "--json").stdout)["billing"]
     assert (billing["usd"], billing["ceiling_usd"]) == (pytest.approx(12.5 / 3), None)
 
 
-def test_a_ceiling_of_the_defaults_file_stops_plan_and_launch_at_its_own_line(
-    priced: Path, smdp_launch: Command
-) -> None:
+def test_budget_in_defaults_file_stops_plan_and_launch_at_its_line(priced: Path, smdp_launch: Command) -> None:
     (priced.parent / "smdp-defaults.yaml").write_text("# the project's\nbudget:\n  max_usd: 4\n")
     for command in ("validate", "plan", "launch"):
         ran = smdp_launch(command)
@@ -72,18 +70,16 @@ def test_a_ceiling_of_the_defaults_file_stops_plan_and_launch_at_its_own_line(
         (["budget.max_usd=0"], ["SMDP204"]),
     ],
 )
-def test_the_bound_is_that_of_the_limits_and_the_dearest_type(
-    priced: Path, settings: list[str], wanted: list[str]
-) -> None:
+def test_cost_limit_uses_max_run_and_most_expensive_type(priced: Path, settings: list[str], wanted: list[str]) -> None:
     assert [one for one in codes(priced, *settings) if one.startswith(("SMDP80", "SMDP2"))] == wanted
 
 
-def test_a_run_on_this_machine_costs_nothing(priced: Path) -> None:
+def test_local_run_ignores_the_budget(priced: Path) -> None:
     assert codes(priced, "budget.max_usd=1", local=LocalRequest()) == []
     assert codes(priced, "budget.max_usd=1", "budget.prices=null", local=LocalRequest()) == []
 
 
-def test_a_saved_plan_keeps_the_price_that_it_was_made_with(priced: Path, tmp_path: Path) -> None:
+def test_saved_plan_keeps_its_price(priced: Path, tmp_path: Path) -> None:
     made = plan_of(priced)
     save(made, tmp_path / "plan.json")
     (tmp_path / "prices.yaml").unlink()
@@ -91,7 +87,7 @@ def test_a_saved_plan_keeps_the_price_that_it_was_made_with(priced: Path, tmp_pa
     assert made.billing.usd == pytest.approx(12.5 / 3)
 
 
-def test_a_drafted_region_needs_no_price(priced: Path, smdp_launch: Command) -> None:
+def test_placeholder_region_needs_no_price(priced: Path, smdp_launch: Command) -> None:
     """A launch waits until it is filled in."""
     settings = ("budget.max_usd=5", f"region={REGION}")
     assert codes(priced, *settings) == []

@@ -1,4 +1,4 @@
-"""The pages of the codes: each example is told as its page says, and ``explain`` shows them from the wheel too."""
+"""The pages of the codes: each wrong example gives its code, and ``explain`` shows the pages, also from a wheel."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from smdp_launch.diagnostics import Severity
 from smdp_launch.errors import ExitCode
 from smdp_launch.rules.base.pages import codes, page, title
 from tests.conftest import LAUNCHER, ROOT, Command, clean_environment
-from tests.support.job_files.examples import PAGES, block, script, tell
+from tests.support.job_files.examples import PAGES, block, diagnostics_of, script
 from tests.support.services.cloud import Cloud
 from tests.support.services.faulty_service import cloud_with_data
 
-#: Told of something that no line of the job file stands for.
+#: Codes of problems that are not in a line of the job file.
 ELSEWHERE = {"SMDP101": "job.yaml", "SMDP207": "--set", "SMDP208": "smdp-defaults.yaml", "SMDP410": "src/.smdpignore"}
 ELSEWHERE |= {"SMDP430": "src/train.py"}
 ELSEWHERE |= {f"SMDP{number}": "src/train.py" for number in range(440, 449)} | {"SMDP449": "src/requirements.txt"}
@@ -36,31 +36,31 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 @pytest.fixture
 def account(request: pytest.FixtureRequest) -> Callable[[], Cloud]:
-    """One for all, started for the first that asks it: few examples do."""
+    """One account for all examples, started by the first example that needs it."""
     return lambda: request.getfixturevalue("cloud")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_the_wrong_example_is_told_and_nothing_else(
+def test_wrong_example_gives_only_its_code(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]
 ) -> None:
-    told = tell(tmp_path, block(path, "Wrong"), monkeypatch, account, python=script(path, "Wrong"))
-    assert [one.code for one in told] == [path.stem], told
-    (one,) = told
+    diagnostics = diagnostics_of(tmp_path, block(path, "Wrong"), monkeypatch, account, python=script(path, "Wrong"))
+    assert [one.code for one in diagnostics] == [path.stem], diagnostics
+    (one,) = diagnostics
     assert one.help
     assert one.span is not None
     assert one.span.file == ELSEWHERE.get(path.stem, one.span.file if path.stem == "SMDP209" else "job.yaml")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_the_right_example_is_sound(
+def test_right_example_gives_no_diagnostic(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Callable[[], Cloud]
 ) -> None:
-    assert tell(tmp_path, block(path, "Right"), monkeypatch, account, python=script(path, "Right")) == []
+    assert diagnostics_of(tmp_path, block(path, "Right"), monkeypatch, account, python=script(path, "Right")) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_begins_with_its_code_and_says_why(path: Path) -> None:
+def test_page_starts_with_code_and_reason(path: Path) -> None:
     first, empty, *rest = path.read_text().splitlines()
     assert first.startswith(f"# {path.stem}: ")
     assert empty == ""
@@ -72,25 +72,25 @@ def test_every_rule_has_a_page() -> None:
     assert {one.code for one in every_rule()} <= set(codes())
 
 
-def test_the_index_is_that_of_the_pages() -> None:
+def test_index_matches_the_pages() -> None:
     ran = subprocess.run(
         [sys.executable, ROOT / "tools" / "error_index.py", "--check"], capture_output=True, text=True, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "")
 
 
-def test_a_code_is_explained_as_it_is_written(smdp_launch: Command) -> None:
+def test_explain_accepts_code_in_any_case(smdp_launch: Command) -> None:
     ran = smdp_launch("explain", "SMDP301")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, page("SMDP301"), "next: smdp-launch validate\n")
     assert smdp_launch("explain", "smdp301").stdout == smdp_launch("explain", "301").stdout == ran.stdout
 
 
-def test_a_code_is_explained_to_programs(smdp_launch: Command) -> None:
+def test_explain_json_has_page(smdp_launch: Command) -> None:
     document = json.loads(smdp_launch("explain", "SMDP301", "--json").stdout)
     assert document == {"explain": 1, "code": "SMDP301", "title": title("SMDP301"), "page": page("SMDP301")}
 
 
-def test_a_terminal_gets_the_page_drawn(job_folder: Path) -> None:
+def test_explain_renders_page_in_terminal(job_folder: Path) -> None:
     ours, theirs = pty.openpty()
     ran = subprocess.Popen(
         [LAUNCHER, "explain", "SMDP301"],
@@ -114,26 +114,26 @@ def test_a_terminal_gets_the_page_drawn(job_folder: Path) -> None:
     assert "```" not in text
 
 
-def test_without_a_code_all_are_listed(smdp_launch: Command) -> None:
+def test_explain_without_code_lists_all_codes(smdp_launch: Command) -> None:
     lines = smdp_launch("explain").stdout.splitlines()
     assert lines == [f"{one}  {title(one)}" for one in codes()]
     listed = json.loads(smdp_launch("explain", "--json").stdout)["codes"]
     assert [one["code"] for one in listed] == list(codes())
 
 
-@pytest.mark.parametrize(("wrong", "hint"), [("SMPD301", "did you mean SMDP301?"), ("E501", "lists them all")])
-def test_a_wrong_code_is_a_usage_error(smdp_launch: Command, wrong: str, hint: str) -> None:
+@pytest.mark.parametrize(("wrong", "hint"), [("SMPD301", "did you mean SMDP301?"), ("E501", "lists all codes")])
+def test_explain_unknown_code_is_usage_error(smdp_launch: Command, wrong: str, hint: str) -> None:
     ran = smdp_launch("explain", wrong)
     assert ran.returncode == ExitCode.USAGE
     assert hint in ran.stderr
 
 
-def test_diagnostics_end_with_the_command_for_the_first_code(smdp_launch: Command) -> None:
+def test_diagnostics_end_with_explain_command(smdp_launch: Command) -> None:
     ran = smdp_launch("validate", "nowhere.yaml")
-    assert ran.stderr.splitlines()[-1] == "1 error; smdp-launch explain SMDP101 tells more"
+    assert ran.stderr.splitlines()[-1] == "1 error; for details: smdp-launch explain SMDP101"
 
 
-def test_the_pages_travel_in_the_wheel(tmp_path: Path) -> None:
+def test_wheel_contains_the_pages(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -156,7 +156,7 @@ def test_the_pages_travel_in_the_wheel(tmp_path: Path) -> None:
     assert shipped == set(codes())
 
 
-def test_warnings_say_that_they_can_be_silenced_only_where_they_can() -> None:
+def test_only_pages_of_warnings_mention_silence() -> None:
     warnings = {one.code for one in every_rule() if one.severity is Severity.WARNING}
-    told = {one for one in codes() if f"silence: [{one}]" in page(one)}
-    assert told <= warnings
+    mentioned = {one for one in codes() if f"silence: [{one}]" in page(one)}
+    assert mentioned <= warnings

@@ -1,4 +1,4 @@
-"""The walk along the service's limits: what it lets through botocore takes too, and whatever is planted it finds."""
+"""The check of SageMaker's limits: botocore accepts what it accepts, and it reports every injected violation."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ INPUT = ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sag
 
 NAMED = json.loads(FILE.read_text())["botocore"]
 
-#: Another botocore has other limits; then tools/distill_limits.py tells them, and nothing is held against the file.
+#: Another version of botocore has other limits. tools/distill_limits.py prints the differences, and the file passes.
 same_botocore = pytest.mark.skipif(
     botocore.__version__ != NAMED, reason=f"the limits are of botocore {NAMED}, {botocore.__version__} is installed"
 )
 
-#: Texts that match each pattern which a repeated letter does not.
+#: A matching text for each pattern that a repeated letter does not match.
 FITTING = {
     "S3Uri": "s3://bucket/key",
     "FileSystemId": "fs-0123456789abcdef0",
@@ -54,7 +54,7 @@ FITTING = {
 
 
 def good(of: Shape) -> Any:
-    """A value with every member that the shape has."""
+    """A value with every field of the shape."""
     if of.kind == "structure":
         return {name: good(shape(one)) for name, one in of.members.items()}
     if of.kind == "list":
@@ -108,12 +108,12 @@ def accepted_by_botocore(request: Any) -> bool:
     return not ParamValidator().validate(request, INPUT.input_shape).has_errors()
 
 
-def told(found: Iterator[Violation]) -> list[tuple[Path, str]]:
+def paths_and_kinds(found: Iterator[Violation]) -> list[tuple[Path, str]]:
     return [(one.path, one.kind) for one in found]
 
 
 @same_botocore
-def test_a_request_with_every_member_passes() -> None:
+def test_request_with_every_field_passes() -> None:
     assert list(walk(GOOD)) == []
     assert accepted_by_botocore(GOOD)
     assert len(PLACES) > 150
@@ -143,7 +143,7 @@ def too_large(path: Path, of: Shape) -> Any:
 
 
 def unmatched(_: Path, of: Shape) -> Any:
-    """A text within the bounds that the pattern refuses."""
+    """A text of an allowed length that does not match the pattern."""
     if of.pattern is None:
         return None
     length = max(2, of.minimum or 0)
@@ -169,19 +169,19 @@ PLANTS: dict[str, Callable[[Path, Shape], Any]] = {
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-def test_every_violation_planted_in_every_member_is_found_at_its_place_alone(kind: str) -> None:
+def test_every_injected_violation_is_reported_only_at_its_field(kind: str) -> None:
     planted = 0
     for path, of in PLACES[1:]:
         value = PLANTS[kind](path, of)
         if value is None:
             continue
         planted += 1
-        assert told(walk(put(path, value))) == [(path, kind)], path
-        assert told(check_value(path, value)) == [(path, kind)], path
+        assert paths_and_kinds(walk(put(path, value))) == [(path, kind)], path
+        assert paths_and_kinds(check_value(path, value)) == [(path, kind)], path
     assert planted >= {"min": 40, "max": 100, "pattern": 60, "enum": 15, "type": 150}[kind]
 
 
-def test_every_missing_member_is_found() -> None:
+def test_every_missing_field_is_reported() -> None:
     planted = 0
     for path, of in PLACES:
         for name in of.required:
@@ -195,7 +195,7 @@ def test_every_missing_member_is_found() -> None:
     assert planted >= 30
 
 
-def test_unknown_members_are_found_with_the_one_that_was_meant() -> None:
+def test_unknown_field_is_reported_with_suggestion() -> None:
     for path, of in PLACES:
         if of.kind == "structure" and path:
             (found,) = walk(put((*path, "Bananas"), 1))
@@ -207,52 +207,54 @@ def test_unknown_members_are_found_with_the_one_that_was_meant() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("TrainingJobName",), "a" * 64, "64 characters, 63 at most"),
-        (("TrainingJobName",), "my_job", "has to be made of letters, digits and inner hyphens"),
-        (("HyperParameters", "*"), "x" * 2501, "2501 characters, 2500 at most"),
-        (("HyperParameters", "lr"), "1\n2", "has to be one line of text"),
-        (("Environment", "*"), 1, "a whole number where text is needed"),
-        (("ResourceConfig", "InstanceCount"), 0, "0, 1 at least"),
-        (("ResourceConfig", "InstanceCount"), True, "true or false where a whole number is needed"),
-        (("ResourceConfig", "VolumeSizeInGB"), 100000, "100000, 16384 at most"),
-        (("StoppingCondition", "MaxRuntimeInSeconds"), 60 * 86400, "5184000, 2419200 at most"),
+        (("TrainingJobName",), "a" * 64, "64 characters, at most 63 allowed"),
+        (("TrainingJobName",), "my_job", "must be made of letters, digits and inner hyphens"),
+        (("HyperParameters", "*"), "x" * 2501, "2501 characters, at most 2500 allowed"),
+        (("HyperParameters", "lr"), "1\n2", "must be one line of text"),
+        (("Environment", "*"), 1, "must be text, not a whole number"),
+        (("ResourceConfig", "InstanceCount"), 0, "0, at least 1 required"),
+        (("ResourceConfig", "InstanceCount"), True, "must be a whole number, not true or false"),
+        (("ResourceConfig", "VolumeSizeInGB"), 100000, "100000, at most 16384 allowed"),
+        (("StoppingCondition", "MaxRuntimeInSeconds"), 60 * 86400, "5184000, at most 2419200 allowed"),
         (("AlgorithmSpecification", "TrainingInputMode"), "Fast", "not one of Pipe, File, FastFile"),
         (("InputDataConfig", 3, "DataSource", "FileSystemDataSource", "DirectoryPath"), "/" * 4097, "4097 char"),
-        (("OutputDataConfig", "S3OutputPath"), "/tmp", "has to be s3://BUCKET/KEY or https://HOST/PATH"),
-        (("VpcConfig", "Subnets"), [], "0 entries, 1 at least"),
-        (("RoleArn",), "arn:aws:iam::1:role/xxx", "has to be arn:aws:iam::ACCOUNT:role/NAME"),
-        (("RoleArn",), "arn:aws:iam::\u0661" + "1" * 11 + ":role/x", "has to be arn:aws:iam::ACCOUNT:role/NAME"),
+        (("OutputDataConfig", "S3OutputPath"), "/tmp", "must be s3://BUCKET/KEY or https://HOST/PATH"),
+        (("VpcConfig", "Subnets"), [], "0 entries, at least 1 required"),
+        (("RoleArn",), "arn:aws:iam::1:role/xxx", "must be arn:aws:iam::ACCOUNT:role/NAME"),
+        (("RoleArn",), "arn:aws:iam::\u0661" + "1" * 11 + ":role/x", "must be arn:aws:iam::ACCOUNT:role/NAME"),
         (("Tags", 0, "Key"), "caf\u00e9 + \u00a0-", ""),
-        (("Tags", 0, "Key"), "a#b", "has to be made of letters"),
-        (("Tags",), None, "nothing where a list is needed"),
+        (("Tags", 0, "Key"), "a#b", "must be made of letters"),
+        (("Tags",), None, "must be a list, not nothing"),
     ],
 )
-def test_single_values_are_checked_by_their_place(path: Path, value: Any, message: str) -> None:
+def test_single_value_is_checked_with_its_field(path: Path, value: Any, message: str) -> None:
     found = [one.message for one in check_value(path, value)]
     assert len(found) == (1 if message else 0)
     assert all(one.startswith(message) for one in found)
 
 
-def test_names_in_maps_are_checked_as_names() -> None:
+def test_map_keys_are_checked() -> None:
     (found,) = check_key(("Environment",), "1 A!")
     assert (found.path, found.kind) == (("Environment", "1 A!"), "pattern")
-    assert found.message == "the name: has to be made of letters, digits and underscores, not a digit first"
-    assert told(walk({**GOOD, "HyperParameters": {"k" * 257: "v"}})) == [(("HyperParameters", "k" * 257), "max")]
+    assert found.message == "the name: must be made of letters, digits and underscores, not a digit first"
+    assert paths_and_kinds(walk({**GOOD, "HyperParameters": {"k" * 257: "v"}})) == [
+        (("HyperParameters", "k" * 257), "max")
+    ]
 
 
-def test_a_slip_in_an_instance_type_names_the_type() -> None:
+def test_misspelt_instance_type_gives_suggestion() -> None:
     (found,) = check_value(("ResourceConfig", "InstanceType"), "ml.p4d.24xlarg")
     assert found.help == "did you mean ml.p4d.24xlarge?"
-    assert found.message == f"not one of the {len(known_instance_types())} values known"
+    assert found.message == f"not one of the {len(known_instance_types())} known values"
 
 
 @pytest.mark.parametrize("path", [("Nothing",), ("InputDataConfig", "name"), ("RoleArn", "x"), ("Tags", 0, "Nme")])
-def test_a_place_that_no_request_has_is_refused(path: Path) -> None:
+def test_path_that_no_request_has_is_refused(path: Path) -> None:
     with pytest.raises(KeyError):
         list(check_value(path, "x"))
 
 
-def test_messages_never_hold_a_text_of_the_request() -> None:
+def test_messages_never_contain_text_of_the_request() -> None:
     secret = "hunter2" * 400 + "\n"
     for path, of in PLACES[1:]:
         if of.kind in ("string", "structure", "list", "integer"):
@@ -275,7 +277,7 @@ ODD = st.one_of(
 @same_botocore
 @examples(600)
 @given(st.lists(st.tuples(st.sampled_from(PLACES[1:]), ODD, st.booleans()), min_size=1, max_size=4))
-def test_what_the_walk_accepts_botocore_accepts(mutations: list[tuple[tuple[Path, Shape], Any, bool]]) -> None:
+def test_botocore_accepts_what_the_walk_accepts(mutations: list[tuple[tuple[Path, Shape], Any, bool]]) -> None:
     request = copy.deepcopy(GOOD)
     for (path, _), value, delete in mutations:
         inner: Any = request
@@ -287,13 +289,13 @@ def test_what_the_walk_accepts_botocore_accepts(mutations: list[tuple[tuple[Path
             else:
                 inner[path[-1]] = value
         except (KeyError, IndexError, TypeError):
-            continue  # an earlier mutation took the place away
+            continue  # an earlier mutation removed the place
     if not list(walk(request)):
         assert accepted_by_botocore(request)
 
 
-def test_the_translated_classes_are_those_of_java() -> None:
-    """Against the categories of every character: tag names may hold letters, numbers and separators."""
+def test_translated_classes_equal_those_of_java() -> None:
+    """Compare all characters by category: tag names may contain letters, numbers and separators."""
     pattern = compiled(str(shape("TagKey").pattern))
     for code in range(sys.maxunicode + 1):
         char = chr(code)
@@ -305,13 +307,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, TOOL, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_the_file_corresponds_to_the_botocore_it_names() -> None:
+def test_limits_file_matches_its_botocore_version() -> None:
     ran = run("--check")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     if botocore.__version__ == NAMED:
-        assert ran.stdout == f"nothing is stale against botocore {NAMED}\n"
+        assert ran.stdout == f"the file matches botocore {NAMED}\n"
     else:
-        print(ran.stdout)  # told, not held against the file
+        print(ran.stdout)  # for information; not an error
 
 
 @pytest.mark.parametrize(
@@ -328,9 +330,7 @@ def test_the_file_corresponds_to_the_botocore_it_names() -> None:
         ('"S3OutputPath": "S3Uri"', '"S3OutputPath": "KmsKeyId"', "S3OutputPath: KmsKeyId is now S3Uri"),
     ],
 )
-def test_what_is_stale_is_said_and_fails_for_the_same_botocore_only(
-    tmp_path: Any, old: str, new: str, line: str
-) -> None:
+def test_stale_limits_file_fails_only_for_the_same_botocore(tmp_path: Any, old: str, new: str, line: str) -> None:
     file = tmp_path / "limits.json"
     text = re.sub(r'"botocore": "[^"]*"', f'"botocore": "{botocore.__version__}"', FILE.read_text())
     assert old in text

@@ -1,4 +1,4 @@
-"""Local data matters only where it is read: a local run is refused without it, and no other command is."""
+"""A local run needs local data; other commands do not."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
-from smdp_launch.cli.render.diagnostics import told
+from smdp_launch.cli.render.diagnostics import diagnostics_text
 from smdp_launch.diagnostics import Diagnostics, Severity
 from smdp_launch.errors import ExitCode
-from smdp_launch.source.scan import glance_at_data
+from smdp_launch.source.scan import sample_data
 from tests.conftest import JOB, Command, write_job
 
 MANY = 5_000
@@ -47,7 +47,7 @@ def without_data(request: pytest.FixtureRequest, job_folder: Path) -> Path:
     return job_folder
 
 
-def test_a_job_is_checked_planned_and_launched_without_its_local_data(without_data: Path, smdp_launch: Command) -> None:
+def test_aws_commands_work_without_local_data(without_data: Path, smdp_launch: Command) -> None:
     for command in (["validate"], ["plan"], ["launch", "--dry-run"]):
         ran = smdp_launch(*command)
         assert ran.returncode == ExitCode.OK, (command, ran.stderr)
@@ -58,14 +58,14 @@ def test_a_job_is_checked_planned_and_launched_without_its_local_data(without_da
 
 
 @pytest.mark.parametrize("command", [["launch", "--local"], ["launch", "--local", "--dry-run"], ["rehearse", "kill"]])
-def test_a_local_run_is_refused_without_its_data(without_data: Path, smdp_launch: Command, command: list[str]) -> None:
+def test_local_run_without_data_is_refused(without_data: Path, smdp_launch: Command, command: list[str]) -> None:
     ran = smdp_launch(*command)
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
     assert "error[SMDP40" in ran.stderr
     assert not (without_data / ".smdp").exists()
 
 
-def test_no_command_but_a_local_run_goes_through_the_data(tmp_path: Path) -> None:
+def test_only_local_run_reads_all_data(tmp_path: Path) -> None:
     path = write_job(tmp_path)
     for number in range(MANY):
         (tmp_path / "data" / f"part-{number}").touch()
@@ -77,25 +77,25 @@ def test_no_command_but_a_local_run_goes_through_the_data(tmp_path: Path) -> Non
     assert read.local_data["train"].files == MANY
 
 
-def test_a_tree_of_folders_is_not_gone_through_either(tmp_path: Path) -> None:
+def test_deep_folder_tree_is_not_read_completely(tmp_path: Path) -> None:
     for number in range(1_000):
         (tmp_path / f"class-{number}" / "images").mkdir(parents=True)
-    found = glance_at_data(tmp_path)
+    found = sample_data(tmp_path)
     assert (found.complete, found.problem) == (False, None)
 
 
-def test_folders_that_hold_each_other_end_the_glance(tmp_path: Path) -> None:
+def test_folder_cycle_ends_the_check(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(tmp_path)
-    assert glance_at_data(tmp_path).exists
+    assert sample_data(tmp_path).exists
 
 
-def test_a_single_file_is_data(tmp_path: Path) -> None:
+def test_single_file_is_data(tmp_path: Path) -> None:
     (tmp_path / "part").write_text("0123456789")
-    found = glance_at_data(tmp_path / "part")
+    found = sample_data(tmp_path / "part")
     assert (found.exists, found.files, found.size, found.problem, found.complete) == (True, 1, 10, None, True)
 
 
-def test_twenty_channels_without_local_data_are_one_note(tmp_path: Path) -> None:
+def test_twenty_channels_without_local_data_give_one_note(tmp_path: Path) -> None:
     channels = "\n".join(f"  {name}: {{s3: s3://bucket/{name}}}" for name in TWENTY)
     local = "\n".join(f"    {name}: away/{name}" for name in TWENTY)
     text = JOB.replace('channels:\n  train: {s3: "s3://bucket/train"}', f"channels:\n{channels}")
@@ -111,8 +111,8 @@ def test_notes_are_not_counted(tmp_path: Path) -> None:
     text = JOB.replace("train: data}", "train: away}").replace("instance_count: 2", "instance_count: 1")
     found = Diagnostics(check_job(write_job(tmp_path, text)).diagnostics)
     assert [one.severity for one in found] == [Severity.WARNING, Severity.NOTE]
-    assert told(found).plain.endswith("\n1 warning; smdp-launch explain SMDP312 tells more")
+    assert diagnostics_text(found).plain.endswith("\n1 warning; for details: smdp-launch explain SMDP312")
     assert ">1 warning<" in found._repr_html_()
     notes = Diagnostics(one for one in found if one.severity is Severity.NOTE)
-    assert told(notes).plain.endswith("\nsmdp-launch explain SMDP404 tells more")
+    assert diagnostics_text(notes).plain.endswith("\nfor details: smdp-launch explain SMDP404")
     assert "smdp-note" in notes._repr_html_()

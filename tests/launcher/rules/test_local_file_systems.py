@@ -1,4 +1,4 @@
-"""`launch --local` of a job whose channels are FSx and EFS: folders that the person names."""
+"""`launch --local` of a job with FSx and EFS channels, which are simulated by folders that the user names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.errors import ExitCode
-from smdp_launch.source.scan import LocalData, look_at_folder, scan_data
+from smdp_launch.source.scan import LocalData, check_folder, scan_data
 from tests.conftest import JOB, Command, clean_environment, write_job
 
 RUN = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
@@ -50,14 +50,14 @@ def name_folders(folder: Path, lustre: str) -> None:
 
 
 @pytest.mark.runs
-def test_folders_that_are_named_for_the_channels(folder: Path, smdp_launch: Command) -> None:
+def test_folders_named_for_channels_are_mounted(folder: Path, smdp_launch: Command) -> None:
     ran = smdp_launch(*RUN, "--data", "train=lustre/images", "--data", "notes=nfs")
     assert ran.returncode == ExitCode.OK, ran.stderr
     assert ran.stdout.count("train ['one']") == 2
     assert {one.name for one in (folder / "nfs").iterdir()} == {"algo-1", "algo-2"}
 
 
-def test_folders_that_are_named_for_the_file_systems(folder: Path, smdp_launch: Command) -> None:
+def test_folders_named_for_file_systems_are_mounted(folder: Path, smdp_launch: Command) -> None:
     name_folders(folder, "../../lustre")
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.OK, ran.stderr
@@ -65,46 +65,47 @@ def test_folders_that_are_named_for_the_file_systems(folder: Path, smdp_launch: 
     assert {one.name for one in (folder / "nfs").iterdir()} == {"algo-1", "algo-2"}
 
 
-def test_nothing_named_is_told_for_each_channel(folder: Path, smdp_launch: Command) -> None:
+def test_each_channel_without_folder_is_reported(folder: Path, smdp_launch: Command) -> None:
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
     assert ran.stderr.count("error[SMDP407]") == 2
 
 
-def test_a_folder_that_is_missing_is_told_at_the_channels_path(folder: Path, smdp_launch: Command) -> None:
+def test_missing_folder_is_reported_at_channel_path(folder: Path, smdp_launch: Command) -> None:
     name_folders(folder, f"{folder}/elsewhere")
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
-    told = f"error[SMDP404]: local data of channel train, {folder}/elsewhere/images: it does not exist"
-    assert told in ran.stderr.replace("\n", "")
+    message = f"error[SMDP404]: local data of channel train, {folder}/elsewhere/images: it does not exist"
+    assert message in ran.stderr.replace("\n", "")
     lines = (folder / "job.yaml").read_text().splitlines()
     (number,) = (number for number, line in enumerate(lines, 1) if "/abcd1234/images" in line)
     assert f"job.yaml:{number}:" in ran.stderr
     assert "/abcd1234/images" in ran.stderr
 
 
-def test_another_mount_name_than_that_of_the_local_cloud_is_told_before_anything_is_made(
-    folder: Path, smdp_launch: Command
-) -> None:
+def test_wrong_mount_name_is_reported_before_the_job_is_created(folder: Path, smdp_launch: Command) -> None:
     name_folders(folder, "../../lustre")
     account = folder / ".smdp/local/account.yaml"
     account.write_text(account.read_text().replace("abcd1234", "other"))
     ran = smdp_launch(*RUN, "--dry-run")
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED
     assert "error[SMDP412]" in ran.stderr
-    assert 'has the mount name "other" in the local cloud, and the path begins with "abcd1234"' in ran.stderr
+    assert 'has the mount name "other" in the local cloud, but the path begins with "abcd1234"' in ran.stderr
     assert "mount_name: abcd1234" in ran.stderr
     assert "/abcd1234/images" in ran.stderr
-    # A folder that is named for the channel needs no file system.
+    # With --data the channel needs no file system.
     ran = smdp_launch(*RUN, "--dry-run", "--data", "train=lustre/images")
     assert ran.returncode == ExitCode.OK, ran.stderr
 
 
 @pytest.mark.parametrize(
     ("path", "problem"),
-    [("/abcd1234/images/../images", "has no `..`"), ("/abcd1234/out", "a link in it leads out of")],
+    [
+        ("/abcd1234/images/../images", "cannot contain `..`"),
+        ("/abcd1234/out", "a symbolic link in the path leads out of"),
+    ],
 )
-def test_a_path_that_the_local_cloud_would_refuse_is_told_before_anything_is_made(
+def test_path_refused_by_local_cloud_is_reported_before_the_job_is_created(
     folder: Path, smdp_launch: Command, path: str, problem: str
 ) -> None:
     name_folders(folder, f"{folder}/lustre")
@@ -118,7 +119,7 @@ def test_a_path_that_the_local_cloud_would_refuse_is_told_before_anything_is_mad
 
 
 @pytest.mark.runs
-def test_a_path_may_begin_with_two_slashes(folder: Path, smdp_launch: Command) -> None:
+def test_path_may_start_with_two_slashes(folder: Path, smdp_launch: Command) -> None:
     name_folders(folder, "../../lustre")
     job = folder / "job.yaml"
     job.write_text(job.read_text().replace("/abcd1234/images", "//abcd1234/images"))
@@ -128,7 +129,7 @@ def test_a_path_may_begin_with_two_slashes(folder: Path, smdp_launch: Command) -
 
 
 @pytest.mark.runs
-def test_this_machine_needs_no_entry(folder: Path, smdp_launch: Command) -> None:
+def test_this_machine_needs_no_account_entry(folder: Path, smdp_launch: Command) -> None:
     job = folder / "job.yaml"
     written = job.read_text().replace("fs-0123456789abcdef0", "fs-00000000000000000").replace("/abcd1234", "/LUSTRE")
     written = written.replace("fs-0fedcba987654321f, path: /", f"fs-00000000000000000, path: {folder}/nfs")
@@ -139,7 +140,7 @@ def test_this_machine_needs_no_entry(folder: Path, smdp_launch: Command) -> None
     assert {one.name for one in (folder / "nfs").iterdir()} == {"algo-1", "algo-2"}
 
 
-def test_the_first_folder_of_this_machine_is_no_mount_name(folder: Path, smdp_launch: Command) -> None:
+def test_path_on_this_machine_has_no_mount_name(folder: Path, smdp_launch: Command) -> None:
     job = folder / "job.yaml"
     job.write_text(
         job.read_text().replace("fs-0123456789abcdef0, path: /", "fs-00000000000000000, path: /not-there-at-all/")
@@ -151,17 +152,17 @@ def test_the_first_folder_of_this_machine_is_no_mount_name(folder: Path, smdp_la
 
 
 @pytest.mark.parametrize("kind", ["fsx", "efs"])
-def test_this_machine_may_have_no_entry(folder: Path, smdp_launch: Command, kind: str) -> None:
+def test_account_entry_for_this_machine_is_refused(folder: Path, smdp_launch: Command, kind: str) -> None:
     state = folder / ".smdp/local"
     state.mkdir(parents=True)
     (state / "account.yaml").write_text(f"{kind}: {{fs-00000000000000000: {{folder: {folder}/nfs}}}}\n")
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert f"account.yaml cannot be used: {kind}.fs-00000000000000000" in ran.stderr
-    assert "it is this machine itself" in ran.stderr
+    assert "this id means this machine's own files" in ran.stderr
 
 
-def test_fsx_and_efs_of_one_id_are_two_file_systems(folder: Path, smdp_launch: Command) -> None:
+def test_fsx_and_efs_with_same_id_are_two_file_systems(folder: Path, smdp_launch: Command) -> None:
     name_folders(folder, "../../lustre")
     account = folder / ".smdp/local/account.yaml"
     account.write_text(account.read_text().replace("fs-0fedcba987654321f", "fs-0123456789abcdef0"))
@@ -171,10 +172,8 @@ def test_fsx_and_efs_of_one_id_are_two_file_systems(folder: Path, smdp_launch: C
     assert ran.returncode == ExitCode.OK, ran.stderr
 
 
-@pytest.mark.parametrize(("data", "reason"), [("train/data", "Not a directory"), ("empty", "there is nothing in it")])
-def test_only_a_folder_with_something_in_it_plays_a_file_system(
-    folder: Path, smdp_launch: Command, data: str, reason: str
-) -> None:
+@pytest.mark.parametrize(("data", "reason"), [("train/data", "Not a directory"), ("empty", "it is empty")])
+def test_empty_folder_as_file_system_is_refused(folder: Path, smdp_launch: Command, data: str, reason: str) -> None:
     (folder / "train").mkdir()
     (folder / "train/data").touch()
     (folder / "empty").mkdir()
@@ -184,33 +183,33 @@ def test_only_a_folder_with_something_in_it_plays_a_file_system(
     assert reason in ran.stderr
 
 
-def test_hosts_without_namespaces_say_that_they_could_write(folder: Path, smdp_launch: Command) -> None:
+def test_hosts_without_namespaces_warn_that_data_is_writable(folder: Path, smdp_launch: Command) -> None:
     ran = smdp_launch(
         *RUN,
         *("--data", "train=lustre/images", "--data", "notes=nfs", "--dry-run"),
         env=clean_environment(SMDP_LOCAL_ISOLATION="tree", HOME=os.environ["HOME"], COLUMNS="200"),
     )
     assert ran.returncode == ExitCode.OK, ran.stderr
-    assert "access of train: such hosts can write to the folders" in ran.stdout
+    assert "access of train: the hosts can write to the folders" in ran.stdout
 
 
-def test_a_mistake_in_the_account_is_told(folder: Path, smdp_launch: Command) -> None:
+def test_error_in_account_is_reported(folder: Path, smdp_launch: Command) -> None:
     name_folders(folder, "[]")
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert "account.yaml cannot be used: fsx.fs-0123456789abcdef0.folder" in ran.stderr
 
 
-def test_a_home_that_nobody_has_is_a_mistake_in_the_account(folder: Path, smdp_launch: Command) -> None:
+def test_unknown_home_folder_in_account_is_reported(folder: Path, smdp_launch: Command) -> None:
     name_folders(folder, "~nosuchperson/lustre")
     ran = smdp_launch(*RUN)
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert "account.yaml cannot be used: fsx.fs-0123456789abcdef0.folder" in ran.stderr
-    assert "nobody's home folder is known as ~nosuchperson" in ran.stderr
+    assert "~nosuchperson is not the home folder of a known user" in ran.stderr
 
 
 @pytest.mark.parametrize("named", ["flag", "account"])
-def test_a_path_that_is_too_long_is_told(folder: Path, smdp_launch: Command, named: str) -> None:
+def test_too_long_path_is_reported(folder: Path, smdp_launch: Command, named: str) -> None:
     name_folders(folder, "x" * 300 if named == "account" else "../../lustre")
     ran = smdp_launch(*RUN, *(["--data", f"train={'x' * 300}"] if named == "flag" else []))
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED, ran.stderr
@@ -218,14 +217,14 @@ def test_a_path_that_is_too_long_is_told(folder: Path, smdp_launch: Command, nam
     assert "File name too long" in ran.stderr.replace("\n", "")
 
 
-def test_data_from_s3_whose_path_is_too_long_is_told(job_folder: Path, smdp_launch: Command) -> None:
+def test_too_long_path_of_s3_channel_is_reported(job_folder: Path, smdp_launch: Command) -> None:
     write_job(job_folder, JOB, SCRIPT)
     ran = smdp_launch(*RUN, "--data", f"train={'x' * 300}")
     assert ran.returncode == ExitCode.JOB_FILE_REFUSED, ran.stderr
     assert "File name too long" in ran.stderr.replace("\n", "")
 
 
-def test_a_folder_of_a_file_system_whose_name_is_not_utf_8_is_told(folder: Path, smdp_launch: Command) -> None:
+def test_file_system_folder_with_non_utf8_name_is_reported(folder: Path, smdp_launch: Command) -> None:
     odd = folder / os.fsdecode(b"\xff/data")
     odd.mkdir(parents=True)
     (odd / "one").touch()
@@ -238,8 +237,8 @@ def test_a_folder_of_a_file_system_whose_name_is_not_utf_8_is_told(folder: Path,
 
 
 @contextmanager
-def nobodys(folder: Path) -> Iterator[None]:
-    """A folder that may not be searched, by a user to whom that matters."""
+def unsearchable(folder: Path) -> Iterator[None]:
+    """Make the folder unsearchable, and run as a user to whom this applies."""
     user = os.geteuid()
     folder.chmod(0)
     if user == 0:
@@ -251,11 +250,9 @@ def nobodys(folder: Path) -> Iterator[None]:
         folder.chmod(0o700)
 
 
-@pytest.mark.parametrize("look", [scan_data, partial(look_at_folder, may_be_empty=True)])
-def test_a_folder_below_one_that_may_not_be_searched_cannot_be_used(
-    folder: Path, look: Callable[[Path], LocalData]
-) -> None:
+@pytest.mark.parametrize("look", [scan_data, partial(check_folder, may_be_empty=True)])
+def test_folder_below_unsearchable_folder_is_unusable(folder: Path, look: Callable[[Path], LocalData]) -> None:
     (folder / "closed/data").mkdir(parents=True)
-    with nobodys(folder / "closed"):
+    with unsearchable(folder / "closed"):
         found = look(folder / "closed/data")
     assert (found.exists, found.problem) == (True, "Permission denied")

@@ -1,4 +1,4 @@
-"""A new rule is one function, one page and one wrong file, as CONTRIBUTING says: its own example is tried on a copy."""
+"""A new rule is one function, one page and one wrong file: CONTRIBUTING's example works in a copy of the project."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.conftest import ROOT, clean_environment
 CODE = "SMDP699"
 COPIED = ("smdp_launch", "tests", "tools", "docs", "templates", "pyproject.toml", "README.md", "CONTRIBUTING.md")
 WRITTEN = {
-    "smdp_launch/rules/naming.py": r"^```python\n(\"\"\".*?)^```$",
+    "smdp_launch/rules/request/naming.py": r"^```python\n(\"\"\"Rules about the name.*?)^```$",
     f"docs/errors/{CODE}.md": r"^````markdown\n(.*?)^````$",
-    "tests/launcher/golden/wrong/name-that-tells-nothing/job.yaml": r"^```yaml\n(schema: 1\n.*?)^```$",
+    "tests/launcher/golden/wrong/name-without-meaning/job.yaml": r"^```yaml\n(schema: 1\n.*?)^```$",
 }
-#: Written by the commands that CONTRIBUTING names.
-MADE = {
-    "docs/errors.md",
-    "tests/launcher/golden/wrong/name-that-tells-nothing/expected.json",
-    "tests/launcher/golden/wrong/name-that-tells-nothing/expected.txt",
+#: Files that the commands in CONTRIBUTING write.
+GENERATED = {
+    "docs/reference/errors.md",
+    "tests/launcher/golden/wrong/name-without-meaning/expected.json",
+    "tests/launcher/golden/wrong/name-without-meaning/expected.txt",
 }
 
 
@@ -52,7 +52,7 @@ def run(copy: Path, *arguments: str) -> str:
     return ran.stdout
 
 
-def test_a_new_rule_touches_nothing_else(copy: Path) -> None:
+def test_new_rule_changes_only_its_own_files(copy: Path) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     for path, pattern in WRITTEN.items():
         (content,) = re.findall(pattern, text, re.MULTILINE | re.DOTALL)
@@ -60,12 +60,12 @@ def test_a_new_rule_touches_nothing_else(copy: Path) -> None:
         (copy / path).write_text(content)
     run(copy, "tools/error_index.py")
     run(copy, "-m", "tests.support.job_files.wrong_files")
-    assert f"warning[{CODE}]" in (copy / "tests/launcher/golden/wrong/name-that-tells-nothing/expected.txt").read_text()
+    assert f"warning[{CODE}]" in (copy / "tests/launcher/golden/wrong/name-without-meaning/expected.txt").read_text()
     checks = ["tests/launcher/rules/test_explain.py", "tests/launcher/jobfile/test_golden.py", "tests/test_docs.py"]
-    which = f"{CODE} or name-that-tells or every_rule or index or page_and_every"
+    which = f"{CODE} or name-without-meaning or every_rule or index or page_and_every"
     out = run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *checks, "-k", which)
     assert int(re.findall(r"(\d+) passed", out)[0]) >= 9
-    assert {str(one.relative_to(copy)) for one in changed(copy)} == {*WRITTEN, *MADE}
+    assert {str(one.relative_to(copy)) for one in changed(copy)} == {*WRITTEN, *GENERATED}
 
 
 def changed(copy: Path) -> list[Path]:

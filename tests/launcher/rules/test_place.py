@@ -1,4 +1,4 @@
-"""Where a job's resources are and which versions serve them: buckets, partitions, hosts of registries, disks, types."""
+"""Rules about places and versions: buckets, partitions, registry hosts, disks, tags and library versions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY = "arn:{}:kms:{}:123456789012:key/0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 IMAGE = next(line for line in JOB.splitlines() if line.startswith("image:"))
 SMDDP = (("engine: native", "engine: smdistributed\npolicy: extended"), (f"{IMAGE}\n", ""))
 
-#: The alphabet of names, and what a reserved one is made of.
+#: The characters of names, and the parts of reserved names.
 PIECES = st.sampled_from(
     [*"abz019.-", "..", "xn--", "sthree-", "amzn-s3-demo-", "-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"]
 )
@@ -55,7 +55,7 @@ def add(text: str) -> tuple[str, str]:
 
 
 @given(st.lists(PIECES, max_size=70).map("".join))
-def test_a_bucket_name_is_refused_as_s3_refuses_it(name: str) -> None:
+def test_invalid_bucket_name_is_refused_as_in_s3(name: str) -> None:
     allowed = (
         3 <= len(name) <= 63
         and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")
@@ -66,7 +66,7 @@ def test_a_bucket_name_is_refused_as_s3_refuses_it(name: str) -> None:
         and not name.startswith(("xn--", "sthree-", "amzn-s3-demo-"))
         and not name.endswith(("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"))
     )
-    assert (buckets.objection(name) is None) == allowed or _made_by_aws(name)
+    assert (buckets.name_problem(name) is None) == allowed or _made_by_aws(name)
 
 
 def _made_by_aws(name: str) -> bool:
@@ -74,13 +74,13 @@ def _made_by_aws(name: str) -> bool:
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_a_bucket_name_or_is_none(name: str) -> None:
-    assert buckets.objection(name) is not None or re.fullmatch(r"[a-z0-9][a-z0-9.-]+[a-z0-9]", name, re.ASCII)
+def test_any_text_is_valid_or_refused_as_bucket_name(name: str) -> None:
+    assert buckets.name_problem(name) is not None or re.fullmatch(r"[a-z0-9][a-z0-9.-]+[a-z0-9]", name, re.ASCII)
 
 
 @given(st.tuples(*[st.integers(0, 255)] * 4))
-def test_an_address_is_no_bucket_name(address: tuple[int, ...]) -> None:
-    assert buckets.objection(".".join(map(str, address))) == "it has the form of an IP address"
+def test_ip_address_as_bucket_name_is_refused(address: tuple[int, ...]) -> None:
+    assert buckets.name_problem(".".join(map(str, address))) == "it has the form of an IP address"
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_an_address_is_no_bucket_name(address: tuple[int, ...]) -> None:
         "my-points-hrzrlukc5m36ft7okagglf3gmwluquse1b-s3alias",
     ],
 )
-def test_names_that_s3_has_are_accepted(name: str) -> None:
+def test_valid_bucket_names_are_accepted(name: str) -> None:
     name = name.removesuffix("-amzn-s3-demo-")
-    assert buckets.objection(name) is None
+    assert buckets.name_problem(name) is None
 
 
 @pytest.mark.parametrize("name", ["ab", "a" * 64, "imagenet--x-s3", "points-s3alias", "two..dots", "-data", "data-"])
-def test_names_that_s3_refuses_have_a_reason(name: str) -> None:
-    assert buckets.objection(name)
+def test_refused_bucket_names_have_a_reason(name: str) -> None:
+    assert buckets.name_problem(name)
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_names_that_s3_refuses_have_a_reason(name: str) -> None:
         ("imagenet-use1-az4", None),
     ],
 )
-def test_the_zone_of_a_directory_bucket_names_its_region(name: str, region: str | None) -> None:
+def test_zone_in_directory_bucket_name_gives_region(name: str, region: str | None) -> None:
     assert buckets.region(name) == region
 
 
-def test_one_bucket_of_several_fields_is_one_diagnostic(tmp_path: Path) -> None:
+def test_same_bucket_in_several_fields_gives_one_diagnostic(tmp_path: Path) -> None:
     (one,) = found(tmp_path, ("s3://bucket/", "s3://amzn-s3-demo-bucket/"))
     assert (one.code, len(one.also)) == ("SMDP424", 1)
 
@@ -147,7 +147,7 @@ def test_one_bucket_of_several_fields_is_one_diagnostic(tmp_path: Path) -> None:
         ("s3:/bucket/train", "s3://bucket/train"),
     ],
 )
-def test_what_a_location_was_meant_to_be_is_an_edit(tmp_path: Path, written: str, meant: str) -> None:
+def test_unambiguous_location_fix_is_an_edit(tmp_path: Path, written: str, meant: str) -> None:
     job = write_job(tmp_path, JOB.replace('"s3://bucket/train"', written))
     (before,) = check_job(job, environ={}).diagnostics
     assert before.edits
@@ -172,12 +172,12 @@ def test_what_a_location_was_meant_to_be_is_an_edit(tmp_path: Path, written: str
         ("s3://Bucket/train", "SMDP204"),
     ],
 )
-def test_what_a_location_may_have_been_meant_to_be_is_no_edit(tmp_path: Path, written: str, code: str) -> None:
+def test_ambiguous_location_fix_is_not_an_edit(tmp_path: Path, written: str, code: str) -> None:
     (one,) = found(tmp_path, ('"s3://bucket/train"', f'"{written}"'))
     assert (one.code, one.edits) == (code, ())
 
 
-def test_a_location_with_a_variable_has_no_edit(tmp_path: Path) -> None:
+def test_location_with_variable_has_no_edit(tmp_path: Path) -> None:
     job = write_job(tmp_path, JOB.replace('"s3://bucket/train"', '"s3://bucket/${FOLDER}/*"'))
     (one,) = check_job(job, environ={"FOLDER": "train"}).diagnostics
     assert (one.code, one.edits) == ("SMDP426", ())
@@ -196,14 +196,14 @@ def test_a_location_with_a_variable_has_no_edit(tmp_path: Path) -> None:
         ("xx-nowhere-1", "aws"),
     ],
 )
-def test_the_prefix_of_a_region_that_is_not_known_decides_its_partition(region: str, expected: str) -> None:
+def test_prefix_of_unknown_region_gives_partition(region: str, expected: str) -> None:
     assert region not in regions()
     assert partition(region) == expected
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "cn-north-1", "us-gov-west-1"])
 @pytest.mark.parametrize("other", ["us-east-1", "eu-west-1", "cn-north-1", "us-gov-west-1"])
-def test_roles_agree_in_partition_and_keys_in_region_too(tmp_path: Path, region: str, other: str) -> None:
+def test_role_must_match_partition_and_key_must_match_region(tmp_path: Path, region: str, other: str) -> None:
     host = f"123456789012.dkr.ecr.{region}.{'amazonaws.com.cn' if region == 'cn-north-1' else 'amazonaws.com'}"
     changes = [
         ("123456789012.dkr.ecr.us-east-1.amazonaws.com", host),
@@ -220,18 +220,18 @@ def test_roles_agree_in_partition_and_keys_in_region_too(tmp_path: Path, region:
     assert codes(found(tmp_path, *changes, role)) == ([] if partition(region) == partition(other) else ["SMDP609"])
 
 
-def test_a_key_by_its_id_or_alias_has_no_place(tmp_path: Path) -> None:
+def test_key_id_or_alias_has_no_region(tmp_path: Path) -> None:
     for key in ("alias/results", "mrk-0123456789abcdef0123456789abcdef", "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"):
         assert found(tmp_path, add(f"encryption: {{output_key: {key}}}")) == []
 
 
-def test_an_arn_in_the_overlay_is_compared_where_its_service_is_regional(tmp_path: Path) -> None:
+def test_overlay_arn_of_regional_service_is_compared(tmp_path: Path) -> None:
     plan = "overlay: {{ResourceConfig: {{TrainingPlanArn: 'arn:aws:sagemaker:{}:123456789012:training-plan/x'}}}}"
     assert found(tmp_path, add(plan.format("us-east-1"))) == []
     assert codes(found(tmp_path, add(plan.format("us-west-2")))) == ["SMDP609"]
 
 
-def test_placeholders_are_nowhere(tmp_path: Path) -> None:
+def test_placeholder_arns_are_not_compared(tmp_path: Path) -> None:
     change = ("123456789012.dkr.ecr.us-east-1", "000000000000.dkr.ecr.xx-placeholder-1")
     assert found(tmp_path, change, ("region: us-east-1", "region: xx-placeholder-1")) == []
     region = ("region: us-east-1", "region: cn-north-1")
@@ -254,13 +254,13 @@ def test_placeholders_are_nowhere(tmp_path: Path) -> None:
         ("localhost:5000", ["SMDP318"]),
     ],
 )
-def test_hosts_of_registries(tmp_path: Path, host: str, expected: list[str]) -> None:
+def test_registry_host_must_have_suffix_of_region(tmp_path: Path, host: str, expected: list[str]) -> None:
     change = ("123456789012.dkr.ecr.us-east-1.amazonaws.com", host)
     assert codes(found(tmp_path, change)) == expected
     assert "SMDP318" not in codes(found(tmp_path, change, local=LocalRequest()))
 
 
-def test_a_registry_in_the_vpc_is_named_in_the_overlay_as_the_help_says(tmp_path: Path) -> None:
+def test_overlay_from_help_allows_registry_in_vpc(tmp_path: Path) -> None:
     change = ("123456789012.dkr.ecr.us-east-1.amazonaws.com", "registry.example.com")
     (one,) = found(tmp_path, change)
     (overlay,) = re.findall(r"`(overlay: .*)`", one.help)
@@ -272,7 +272,7 @@ def test_a_registry_in_the_vpc_is_named_in_the_overlay_as_the_help_says(tmp_path
 
 
 @pytest.mark.parametrize("one", supported_instances("extended", "native"))
-def test_a_key_for_volumes_needs_volumes(tmp_path: Path, one: str) -> None:
+def test_volume_key_needs_ebs_volumes(tmp_path: Path, one: str) -> None:
     known = instance(one)
     assert known is not None
     changes = (
@@ -280,11 +280,11 @@ def test_a_key_for_volumes_needs_volumes(tmp_path: Path, one: str) -> None:
         ("engine: native", "engine: native\npolicy: extended"),
         (":2.0.1-cu118", ":2.0.1"),
     )
-    told = codes(found(tmp_path, *changes, add("encryption: {volume_key: alias/volumes}")))
-    assert ("SMDP322" in told) == bool(known.local_nvme_gb)
+    reported = codes(found(tmp_path, *changes, add("encryption: {volume_key: alias/volumes}")))
+    assert ("SMDP322" in reported) == bool(known.local_nvme_gb)
 
 
-def test_the_smallest_disks_of_the_types_that_a_job_may_get_count(tmp_path: Path) -> None:
+def test_smallest_disks_of_all_types_limit_the_volume(tmp_path: Path) -> None:
     volume = ("  max_run: 600\n", "  max_run: 600\n  volume_gb: 4000\n")
     fallback = ("  max_run: 600\n", "  max_run: 600\n  fallback_types: [ml.p3dn.24xlarge, ml.p3.16xlarge]\n")
     assert found(tmp_path, volume) == []
@@ -297,27 +297,27 @@ def test_the_smallest_disks_of_the_types_that_a_job_may_get_count(tmp_path: Path
 
 
 @pytest.mark.parametrize("key", ["aws:team", "AWS:team", "Aws:"])
-def test_keys_of_aws_are_refused(tmp_path: Path, key: str) -> None:
+def test_reserved_tag_keys_are_refused(tmp_path: Path, key: str) -> None:
     (one,) = found(tmp_path, add(f"tags: {{'{key}': x}}"))
     assert (one.code, one.text) == ("SMDP608", key)
 
 
 @pytest.mark.parametrize("key", ["aws", "aws-team", "my:aws:team"])
-def test_other_keys_with_aws_in_them_are_not(tmp_path: Path, key: str) -> None:
+def test_other_tag_keys_with_aws_are_accepted(tmp_path: Path, key: str) -> None:
     assert found(tmp_path, add(f"tags: {{'{key}': x}}")) == []
 
 
 # -- versions of the library ------------------------------------------------------------------------------------------
 
 
-def test_every_type_is_in_the_order_of_suggestions_once() -> None:
+def test_suggestion_order_has_every_type_once() -> None:
     for policy, engine in (("strict", "native"), ("extended", "native"), ("extended", "smdistributed")):
         assert sorted(suggested_instances(policy, engine)) == sorted(supported_instances(policy, engine))
     assert suggested_instances("extended", "smdistributed")[-1] == "ml.p3.16xlarge"
     assert {one.name for one in instances()} == set(suggested_instances("extended", "native"))
 
 
-def test_the_last_version_of_the_library_is_that_of_an_image() -> None:
+def test_last_library_version_is_in_an_image() -> None:
     versions = {one.smddp for name in frameworks() for one in builds(name) if one.smddp}
     assert last_library_version() in versions
     assert all(parts(one) <= parts(last_library_version()) for one in versions)
@@ -336,44 +336,44 @@ def test_the_last_version_of_the_library_is_that_of_an_image() -> None:
         ("ml.p4d.24xlarge", "1.0.0", True),
     ],
 )
-def test_a_version_of_the_library_serves_a_type_or_does_not(type_: str, version: str, served: bool) -> None:
+def test_library_version_supports_type(type_: str, version: str, served: bool) -> None:
     assert library_versions(type_).include(version) == served
 
 
 @pytest.mark.parametrize("type_", supported_instances("extended", "smdistributed"))
 @pytest.mark.parametrize("version", [one.version for one in builds("pytorch") if one.smddp])
-def test_the_image_decides_whether_the_type_is_served(tmp_path: Path, version: str, type_: str) -> None:
+def test_image_determines_supported_types(tmp_path: Path, version: str, type_: str) -> None:
     (of,) = [one for one in builds("pytorch") if one.version == version]
-    told = found(tmp_path, *SMDDP, ('"2.0.1"', f'"{version}"'), ("ml.p4d.24xlarge", type_))
+    diagnostics = found(tmp_path, *SMDDP, ('"2.0.1"', f'"{version}"'), ("ml.p4d.24xlarge", type_))
     served = library_versions(type_).include(str(of.smddp))
-    assert [one for one in codes(told) if one == "SMDP324"] == ([] if served else ["SMDP324"])
-    for one in told:
+    assert [one for one in codes(diagnostics) if one == "SMDP324"] == ([] if served else ["SMDP324"])
+    for one in diagnostics:
         if one.code == "SMDP324":
             assert str(of.smddp) in one.message
             other = re.findall(r'PyTorch "([\d.]+)"', one.help)[-1]
             assert codes(found(tmp_path, *SMDDP, ('"2.0.1"', f'"{other}"'), ("ml.p4d.24xlarge", type_))) == []
 
 
-def test_no_version_of_tensorflows_library_serves_p4de(tmp_path: Path) -> None:
+def test_no_tensorflow_library_supports_p4de(tmp_path: Path) -> None:
     framework = ('{name: pytorch, version: "2.0.1"}', '{name: tensorflow, version: "2.11.0"}')
     (one,) = found(tmp_path, *SMDDP, framework, ("ml.p4d.24xlarge", "ml.p4de.24xlarge"))
     assert one.code == "SMDP324"
-    assert one.help == "take ml.p4d.24xlarge, ml.p3dn.24xlarge, ml.p3.16xlarge"
+    assert one.help == "use ml.p4d.24xlarge, ml.p3dn.24xlarge, ml.p3.16xlarge"
 
 
-def test_an_image_of_ones_own_may_hold_any_version(tmp_path: Path) -> None:
+def test_own_image_may_contain_any_library_version(tmp_path: Path) -> None:
     own = (f"{IMAGE}\n", "image: 123456789012.dkr.ecr.us-east-1.amazonaws.com/ours:1\n")
     changes = own, SMDDP[0], ('"2.0.1"', '"1.12.0"'), ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
     assert found(tmp_path, *changes) == []
 
 
-def test_policy_strict_is_reported_before_the_library(tmp_path: Path) -> None:
+def test_policy_is_reported_before_library_version(tmp_path: Path) -> None:
     changes = SMDDP[1], ("engine: native", "engine: smdistributed"), ('"2.0.1"', '"2.3.0"')
     assert codes(found(tmp_path, *changes, ("ml.p4d.24xlarge", "ml.p3.16xlarge"))) == ["SMDP303"]
 
 
-def test_suggestions_go_with_the_cuda_of_the_image(tmp_path: Path) -> None:
+def test_suggested_types_fit_cuda_of_image(tmp_path: Path) -> None:
     (one,) = found(tmp_path, ("engine: native", "engine: native\npolicy: extended"), ("ml.p4d.24xlarge", "ml.m5.large"))
-    assert one.help.startswith("one of ml.p5en.48xlarge, ml.p5e.48xlarge, ml.p5.48xlarge, ml.p4d.24xlarge")
+    assert one.help.startswith("write one of ml.p5en.48xlarge, ml.p5e.48xlarge, ml.p5.48xlarge, ml.p4d.24xlarge")
     assert "ml.p6" not in one.help
     assert one.help.endswith("ml.p3dn.24xlarge, ml.p3.16xlarge")

@@ -1,5 +1,5 @@
-"""Placeholders are one idea: what a draft, a template or an example leaves to fill in is listed by `validate` and
-`plan`, refused by `launch` with the same list, and taken as it is by a local run."""
+"""Placeholders in drafts, templates and examples: `validate` and `plan` list them, `launch` refuses them with the same
+list, and local runs accept them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from smdp_launch import load, plan
 from smdp_launch.catalog import placeholders
 from smdp_launch.catalog.placeholders import is_placeholder
 from smdp_launch.checking.inputs import LocalRequest
-from smdp_launch.checking.job import CheckedJob, check_job, check_mapping, launch_problems
+from smdp_launch.checking.job import CheckedJob, check_job, check_mapping
 from smdp_launch.errors import ExitCode
 from tests.conftest import JOB, ROOT, Command, write_job
 from tests.support.job_files.good_files import FILES
@@ -33,30 +33,30 @@ def fields(job: CheckedJob) -> list[str]:
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
-def test_a_template_lists_every_value_to_fill_in(path: Path, smdp_launch: Command) -> None:
+def test_template_lists_all_placeholders(path: Path, smdp_launch: Command) -> None:
     checkpoint = ["checkpoint.s3"] if "checkpoint:" in path.read_text() else []
     wanted = ["image", "role", "region", *BUCKETS, *checkpoint]
     said = smdp_launch("validate", str(path)).stdout
-    assert said == f"{path}: sound; {len(wanted)} values to fill in before AWS: {', '.join(wanted)}\n"
+    assert said == f"{path}: valid; {len(wanted)} values to fill in before AWS: {', '.join(wanted)}\n"
 
 
 @pytest.mark.parametrize("engine", ["native", "smdistributed"])
-def test_a_draft_lists_every_value_to_fill_in(engine: str, smdp_launch: Command) -> None:
+def test_draft_lists_all_placeholders(engine: str, smdp_launch: Command) -> None:
     drafted = smdp_launch("init", "src", "--entry", "train.py", "--engine", engine, "--output", "draft.yaml", "--yes")
     assert drafted.returncode == ExitCode.OK, drafted.stderr
     wanted = [*(["image"] if engine == "native" else []), "role", "region", "channels.train.s3", "output.s3"]
     said = smdp_launch("validate", "draft.yaml").stdout
-    assert said == f"draft.yaml: sound; {len(wanted)} values to fill in before AWS: {', '.join(wanted)}\n"
+    assert said == f"draft.yaml: valid; {len(wanted)} values to fill in before AWS: {', '.join(wanted)}\n"
     assert f"to fill in {', '.join(wanted)}\n" in drafted.stdout
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_real_value_is_no_placeholder(path: Path) -> None:
+def test_real_value_is_not_a_placeholder(path: Path) -> None:
     assert fields(check_job(path, environ={"TEAM": "vision"})) == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/howto-ddp.md", "docs/howto-smdistributed.md"])
-def test_every_own_value_of_a_documented_job_is_a_placeholder(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/ddp.md", "docs/how-to/smdistributed.md"])
+def test_documented_jobs_have_placeholders_for_account_values(page: str, tmp_path: Path) -> None:
     text = blocks(page, "yaml")[0]
     (tmp_path / "job.yaml").write_text(text)
     found = fields(check_job(tmp_path / "job.yaml"))
@@ -85,7 +85,7 @@ def test_every_own_value_of_a_documented_job_is_a_placeholder(page: str, tmp_pat
         "sg-00000000000000000",
     ],
 )
-def test_a_value_with_a_placeholder_in_it_is_to_be_filled_in(value: str) -> None:
+def test_value_containing_placeholder_is_listed(value: str) -> None:
     assert is_placeholder(value)
 
 
@@ -102,19 +102,19 @@ def test_a_value_with_a_placeholder_in_it_is_to_be_filled_in(value: str) -> None
         "alias/your-keys",
     ],
 )
-def test_a_name_that_only_resembles_a_placeholder_is_taken(value: str) -> None:
+def test_name_similar_to_placeholder_is_accepted(value: str) -> None:
     assert not is_placeholder(value)
 
 
 def test_keys_and_networks_can_be_placeholders(tmp_path: Path) -> None:
     job = check_job(write_job(tmp_path, JOB + ENCRYPTED))
     assert fields(job) == ["network.subnets.1", "network.security_groups.0", "encryption.volume_key"]
-    assert len(launch_problems(job)) == 3
+    assert len(job.launch_problems) == 3
 
 
-def test_buckets_to_fill_in_are_one_refusal_with_all_places(tmp_path: Path) -> None:
+def test_placeholder_buckets_give_one_diagnostic_with_all_places(tmp_path: Path) -> None:
     text = JOB.replace("s3://bucket", placeholders.BUCKET)
-    (one,) = launch_problems(check_job(write_job(tmp_path, text)))
+    (one,) = check_job(write_job(tmp_path, text)).launch_problems
     assert one.message == "channels.train.s3 and output.s3 are placeholders"
     assert one.span is not None
     assert [place.line for place in (one.span, *one.also)] == [
@@ -122,7 +122,7 @@ def test_buckets_to_fill_in_are_one_refusal_with_all_places(tmp_path: Path) -> N
     ]
 
 
-def test_the_document_lists_them(smdp_launch: Command, job_folder: Path) -> None:
+def test_json_output_lists_placeholders(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "job.yaml").write_text(MANY)
     document = json.loads(smdp_launch("validate", "--json").stdout)
     assert document["sound"] is True
@@ -132,7 +132,7 @@ def test_the_document_lists_them(smdp_launch: Command, job_folder: Path) -> None
     assert json.loads(smdp_launch("plan", "--json").stdout)["to_fill_in"] == document["to_fill_in"]
 
 
-def test_plan_and_launch_give_the_same_list(smdp_launch: Command, job_folder: Path) -> None:
+def test_plan_and_launch_list_the_same_placeholders(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "job.yaml").write_text(MANY)
     listed = "3 values to fill in before AWS: image, role, region"
     planned = smdp_launch("plan")
@@ -144,7 +144,7 @@ def test_plan_and_launch_give_the_same_list(smdp_launch: Command, job_folder: Pa
     assert smdp_launch("launch", "--dry-run").returncode == ExitCode.OK
 
 
-def test_a_local_plan_takes_them_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_plan_accepts_placeholders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_job(tmp_path, MANY)
     monkeypatch.chdir(tmp_path)
     assert [one.field for one in plan("job.yaml").placeholders] == ["image", "role", "region"]
@@ -153,7 +153,7 @@ def test_a_local_plan_takes_them_as_they_are(tmp_path: Path, monkeypatch: pytest
     assert job.diagnostics == ()
 
 
-def test_a_placeholder_of_a_mapping_has_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placeholder_from_python_mapping_has_no_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_job(tmp_path)
     monkeypatch.chdir(tmp_path)
     data = load("job.yaml").to_mapping() | {"region": placeholders.REGION}
@@ -161,8 +161,8 @@ def test_a_placeholder_of_a_mapping_has_no_place(tmp_path: Path, monkeypatch: py
     assert (one.field, one.text, one.span) == ("region", placeholders.REGION, None)
 
 
-def test_a_variable_is_listed_by_its_name(tmp_path: Path) -> None:
+def test_placeholder_variable_is_listed_by_name(tmp_path: Path) -> None:
     path = write_job(tmp_path, JOB.replace("us-east-1\n", "${PLACE}\n"))
     job = check_job(path, environ={"PLACE": placeholders.REGION})
     assert [one.text for one in job.placeholders] == ["${PLACE}"]
-    assert placeholders.REGION not in str(launch_problems(job))
+    assert placeholders.REGION not in str(job.launch_problems)

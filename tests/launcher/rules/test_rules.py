@@ -1,4 +1,4 @@
-"""What relations between fields, and the folders they name, are refused, and what is said instead."""
+"""The rules about fields that depend on each other, and about the folders that they name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.checking.inputs import LocalRequest
-from smdp_launch.checking.job import check_job, launch_problems
+from smdp_launch.checking.job import check_job
 from smdp_launch.diagnostics import Diagnostic, Severity
 from smdp_launch.request.build import training_request
 from smdp_launch.rules.request.limits import LAUNCH_HYPERPARAMETERS, request_within_limits
@@ -41,7 +41,7 @@ def only(diagnostics: list[Diagnostic]) -> Diagnostic:
         ("extended", "smdistributed", "ml.p5.48xlarge", "ml.p"),
     ],
 )
-def test_instance_types_out_of_policy_name_the_closest(
+def test_unsupported_instance_type_gives_closest_type(
     tmp_path: Path, policy: str, engine: str, instance_type: str, help_: str
 ) -> None:
     one = only(
@@ -57,7 +57,7 @@ def test_instance_types_out_of_policy_name_the_closest(
 
 
 @pytest.mark.parametrize("instance_type", ["ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge"])
-def test_the_documented_instance_types_are_allowed(tmp_path: Path, instance_type: str) -> None:
+def test_documented_instance_types_are_allowed(tmp_path: Path, instance_type: str) -> None:
     assert found(tmp_path, ("ml.p4d.24xlarge", instance_type)) == []
 
 
@@ -68,27 +68,27 @@ def test_the_documented_instance_types_are_allowed(tmp_path: Path, instance_type
         ('{name: tensorflow, version: "1.15.2"}', "SMDP302", "TensorFlow 2.3.0 or later"),
         ('{name: tensorflow, version: "2.2"}', "SMDP302", "2.3.0 or later"),
         ('{name: pytorch, version: "1.13.0"}', "SMDP302", 'such as "2.0.1"'),
-        ('{name: pytorch, version: "2.1.0"}', "SMDP303", 'the newest with CUDA 11 is "2.0.1"'),
+        ('{name: pytorch, version: "2.1.0"}', "SMDP303", 'write "2.0.1", the newest version with CUDA 11'),
     ],
 )
-def test_framework_versions_are_checked(tmp_path: Path, framework: str, code: str, help_: str) -> None:
+def test_unsupported_framework_version_is_reported(tmp_path: Path, framework: str, code: str, help_: str) -> None:
     one = only(found(tmp_path, ('{name: pytorch, version: "2.0.1"}', framework)))
     assert one.code == code
     assert help_ in one.help
 
 
-def test_a_short_version_means_the_newest_patch(tmp_path: Path) -> None:
+def test_short_version_means_newest_patch(tmp_path: Path) -> None:
     assert found(tmp_path, ('"2.0.1"', '"2.0"')) == []
 
 
 @pytest.mark.parametrize("version", ["2.11.1", "2.11", "2.14.1", "2.14"])
-def test_the_native_engine_runs_with_the_cuda_of_its_own_image(tmp_path: Path, version: str) -> None:
+def test_native_engine_uses_cuda_of_its_image(tmp_path: Path, version: str) -> None:
     """AWS has no image of TensorFlow 2.11.1."""
     framework = f'{{name: tensorflow, version: "{version}"}}'
     assert found(tmp_path, ('{name: pytorch, version: "2.0.1"}', framework)) == []
 
 
-def test_extended_allows_cuda_12(tmp_path: Path) -> None:
+def test_policy_extended_allows_cuda_12(tmp_path: Path) -> None:
     changes = ("engine: native", "engine: smdistributed\npolicy: extended"), (IMAGE, "")
     assert [one.code for one in found(tmp_path, ('"2.0.1"', '"2.1.0"'), changes[1], ("native", "smdistributed"))] == [
         "SMDP303"
@@ -96,12 +96,12 @@ def test_extended_allows_cuda_12(tmp_path: Path) -> None:
     assert found(tmp_path, ('"2.0.1"', '"2.1.0"'), *changes) == []
 
 
-def test_the_native_engine_needs_an_image(tmp_path: Path) -> None:
+def test_native_engine_needs_an_image(tmp_path: Path) -> None:
     assert only(found(tmp_path, (IMAGE, ""))).code == "SMDP305"
     assert found(tmp_path, (IMAGE, ""), ("engine: native", "engine: smdistributed")) == []
 
 
-def test_aws_images_are_checked_for_python_and_the_library(tmp_path: Path) -> None:
+def test_aws_image_is_checked_for_python_and_library(tmp_path: Path) -> None:
     aws = [(IMAGE, ""), ("engine: native", "engine: smdistributed\npolicy: extended")]
     python = found(tmp_path, *aws, ('version: "2.0.1"', 'version: "2.0.1", python: "3.8"'))
     assert (only(python).code, only(python).text) == ("SMDP304", "3.8")
@@ -121,7 +121,9 @@ def test_aws_images_are_checked_for_python_and_the_library(tmp_path: Path) -> No
         ("channels: {train: data}", "channels: {trian: data}", "SMDP406", 'did you mean "train"?'),
     ],
 )
-def test_folders_and_files_must_be_there(tmp_path: Path, before: str, after: str, code: str, help_: str) -> None:
+def test_missing_folder_or_entry_point_is_reported(
+    tmp_path: Path, before: str, after: str, code: str, help_: str
+) -> None:
     (tmp_path / "empty").mkdir()
     one = only(found(tmp_path, (before, after)))
     assert one.code == code
@@ -130,11 +132,11 @@ def test_folders_and_files_must_be_there(tmp_path: Path, before: str, after: str
     assert help_ in one.help
 
 
-def test_an_entry_may_be_written_with_dots(tmp_path: Path) -> None:
+def test_entry_point_may_contain_dot_segments(tmp_path: Path) -> None:
     assert found(tmp_path, ("entry: train.py", "entry: ./train.py")) == []
 
 
-def test_a_local_run_needs_data_for_each_channel(tmp_path: Path) -> None:
+def test_local_run_needs_data_for_each_channel(tmp_path: Path) -> None:
     change = ("local: {channels: {train: data}}\n", "")
     assert found(tmp_path, change) == []
     assert only(found(tmp_path, change, local=LocalRequest())).code == "SMDP407"
@@ -148,7 +150,7 @@ def test_data_flags_are_checked_like_the_file(tmp_path: Path) -> None:
     assert [(one.code, one.span) for one in missing] == [("SMDP404", None)]
 
 
-def test_files_that_cannot_be_packed_are_named(tmp_path: Path) -> None:
+def test_files_that_cannot_be_packed_are_reported(tmp_path: Path) -> None:
     write_job(tmp_path)
     os.mkfifo(tmp_path / "src" / "pipe")
     (tmp_path / "src" / "dangling").symlink_to("nowhere")
@@ -162,7 +164,7 @@ def test_files_that_cannot_be_packed_are_named(tmp_path: Path) -> None:
     ]
 
 
-def test_data_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_unreadable_data_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gone").symlink_to("nowhere")
     one = only(found(tmp_path, local=LocalRequest()))
@@ -171,9 +173,7 @@ def test_data_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("data", "code"), [("dat", "SMDP404"), ("empty", "SMDP405"), ("dead", "SMDP405")])
-def test_data_that_a_local_run_cannot_read_is_an_error_there_and_a_note_elsewhere(
-    tmp_path: Path, data: str, code: str
-) -> None:
+def test_unreadable_data_is_error_for_local_run_and_note_for_others(tmp_path: Path, data: str, code: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "dead").mkdir()
     (tmp_path / "dead" / "gone").symlink_to("nowhere")
@@ -185,44 +185,44 @@ def test_data_that_a_local_run_cannot_read_is_an_error_there_and_a_note_elsewher
     assert "readable" in refused.help
 
 
-def test_a_note_cannot_be_silenced(tmp_path: Path) -> None:
+def test_note_cannot_be_silenced(tmp_path: Path) -> None:
     silenced = ("channels: {train: data}}", "channels: {train: dat}}\nsilence: [SMDP404]")
     codes = [(one.code, one.severity) for one in found(tmp_path, silenced)]
     assert codes == [("SMDP404", Severity.NOTE), ("SMDP210", Severity.ERROR)]
 
 
-def test_a_rule_is_silent_where_the_schema_has_spoken(tmp_path: Path) -> None:
+def test_rule_does_not_run_after_schema_error(tmp_path: Path) -> None:
     diagnostics = found(tmp_path, ("ml.p4d.24xlarge", "p4d"), ('"2.0.1"', "2.0"), ("source: src", "source: 3"))
     assert [one.code for one in diagnostics] == ["SMDP206", "SMDP206", "SMDP204"]
 
 
-def test_schema_errors_do_not_hide_what_rules_find(tmp_path: Path) -> None:
+def test_schema_errors_do_not_hide_other_diagnostics(tmp_path: Path) -> None:
     diagnostics = found(
         tmp_path, ("max_run: 600", "max_run: long"), ("ml.p4d.24xlarge", "ml.p9.large"), ("train.py", "no.py")
     )
     assert [one.code for one in diagnostics] == ["SMDP402", "SMDP301", "SMDP203"]
 
 
-def test_placeholders_pass_the_check_and_are_found_before_a_launch(tmp_path: Path) -> None:
+def test_placeholders_are_refused_only_before_launch(tmp_path: Path) -> None:
     text = JOB.replace("123456789012", "000000000000").replace("us-east-1", "xx-placeholder-1")
     job = check_job(write_job(tmp_path, text))
     assert job.diagnostics == ()
-    assert [one.text for one in launch_problems(job)] == [
+    assert [one.text for one in job.launch_problems] == [
         "000000000000.dkr.ecr.xx-placeholder-1.amazonaws.com/smdp-pytorch:2.0.1-cu118",
         "arn:aws:iam::000000000000:role/training",
         "xx-placeholder-1",
     ]
-    assert launch_problems(check_job(write_job(tmp_path))) == []
+    assert check_job(write_job(tmp_path)).launch_problems == ()
 
 
-def test_the_launch_takes_as_many_hyperparameters_as_is_said(tmp_path: Path) -> None:
+def test_launch_accepts_the_stated_number_of_hyperparameters(tmp_path: Path) -> None:
     job = check_job(write_job(tmp_path))
     spec, source = job.require()
     names = training_request(spec, source, "job")["HyperParameters"]
     assert sum(name.startswith("sagemaker_") for name in names) == LAUNCH_HYPERPARAMETERS
 
 
-def test_a_job_with_fallback_types_may_have_one_hyperparameter_more(tmp_path: Path) -> None:
+def test_fallback_types_allow_one_more_hyperparameter(tmp_path: Path) -> None:
     given = "{" + ", ".join(f"x{number}: 1" for number in range(93)) + "}"
     many = ("hyperparameters: {epochs: 2}", f"hyperparameters: {given}")
     fallback = ("  max_run: 600\n", "  max_run: 600\n  fallback_types: [ml.p3dn.24xlarge]\n")
@@ -230,7 +230,7 @@ def test_a_job_with_fallback_types_may_have_one_hyperparameter_more(tmp_path: Pa
     assert found(tmp_path, many, fallback) == []
 
 
-def test_the_request_as_a_whole_is_the_last_guard(tmp_path: Path) -> None:
+def test_whole_request_is_checked_last(tmp_path: Path) -> None:
     job = check_job(write_job(tmp_path, JOB + "tags: {team: vision}\n"))
     assert job.facts is not None
     spec = job.facts.spec
@@ -247,7 +247,7 @@ def test_the_request_as_a_whole_is_the_last_guard(tmp_path: Path) -> None:
         assert one.span in (entry.key, entry.value)
 
 
-def test_warnings_are_silenced_and_errors_are_not(tmp_path: Path) -> None:
+def test_silence_hides_warnings_but_not_errors(tmp_path: Path) -> None:
     one_host = ("instance_count: 2", "instance_count: 1")
     silent = ("region: us-east-1\n", "region: us-east-1\nsilence: [SMDP312]\n")
     assert [one.code for one in found(tmp_path, one_host)] == ["SMDP312"]
@@ -264,11 +264,11 @@ def test_warnings_are_silenced_and_errors_are_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "codes"),
     [
-        # An unknown type says nothing of GPUs, CUDA, regions and batches.
+        # For an unknown type, GPUs, CUDA, regions and batches are not checked.
         ([("ml.p4d.24xlarge", "ml.p4d.24xlarg"), ("region:", "amp: bf16\nbatch: {global: 99}\nregion:")], ["SMDP301"]),
-        # A version that does not exist has no CUDA, Python or build.
+        # For a version that does not exist, CUDA, Python and build are not checked.
         ([('"2.0.1"', '"9.9.9"'), ("framework: {", 'framework: {python: "3.8", ')], ["SMDP302"]),
-        # Half a VPC is the reason why the file system is out of reach.
+        # The incomplete VPC is the cause of the unreachable file system.
         (
             [
                 ("train: {s3: \"s3://bucket/train\"}", "train: {fsx: fs-0123456789abcdef0, path: /abcdefgh/data}"),
@@ -276,13 +276,13 @@ def test_warnings_are_silenced_and_errors_are_not(tmp_path: Path) -> None:
             ],
             ["SMDP419"],
         ),
-        # A misspelt limit is not a missing one.
+        # A misspelt limit is not also missing.
         ([("region:", 'spot: {maxwait: 700}\ncheckpoint: {s3: "s3://bucket/c"}\nregion:')], ["SMDP201"]),
-        # A variable that is not set has no value that could be wrong.
+        # A variable that is not set has no value to check.
         ([("ml.p4d.24xlarge", "${NO_SUCH_VARIABLE_HERE}")], ["SMDP106"]),
     ],
 )  # fmt: skip
-def test_a_cause_is_told_without_its_consequences(
+def test_cause_is_reported_without_its_consequences(
     tmp_path: Path, changes: list[tuple[str, str]], codes: list[str]
 ) -> None:
     assert [one.code for one in found(tmp_path, *changes)] == codes

@@ -1,4 +1,4 @@
-"""Secrets are found whatever else is wrong with a file, and stand in no output."""
+"""Secrets are reported also in files with other errors, and are in no output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.checking.job import check_job
-from smdp_launch.cli.render.diagnostics import told
+from smdp_launch.cli.render.diagnostics import diagnostics_text
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.secret_forms import named_secrets, says_secret, starred
 from tests.conftest import JOB, Command, write_job
@@ -29,26 +29,26 @@ FORMS = {
 }
 
 
-def told_about(folder: Path, more: str, **environ: str) -> list[Diagnostic]:
+def diagnostics_of(folder: Path, more: str, **environ: str) -> list[Diagnostic]:
     return list(check_job(write_job(folder, JOB + more), environ=environ).diagnostics)
 
 
 def everything(found: list[Diagnostic]) -> str:
     spans = " ".join(repr(one.span) for one in found)
-    return f"{told(found).plain if found else ''} {json.dumps([one.to_json() for one in found])} {spans}"
+    return f"{diagnostics_text(found).plain if found else ''} {json.dumps([one.to_json() for one in found])} {spans}"
 
 
 @pytest.mark.parametrize(("secret", "what"), FORMS.items(), ids=FORMS.values())
-def test_known_forms_are_found_and_not_shown(tmp_path: Path, secret: str, what: str) -> None:
-    (one,) = told_about(tmp_path, f"environment:\n  SETTING: {secret}\n")
+def test_known_secret_forms_are_reported_but_not_shown(tmp_path: Path, secret: str, what: str) -> None:
+    (one,) = diagnostics_of(tmp_path, f"environment:\n  SETTING: {secret}\n")
     assert (one.code, one.span and one.span.line) == ("SMDP701", JOB.count("\n") + 2)
     assert what in one.message
     hidden = "correct-horse" if "address" in what else secret
     assert hidden not in everything([one])
 
 
-def test_a_private_key_is_one_mistake_and_no_part_of_it_is_shown(tmp_path: Path) -> None:
-    found = told_about(tmp_path, f'environment:\n  SETTING: "{KEY}"\n')
+def test_private_key_gives_one_error_and_is_not_shown(tmp_path: Path) -> None:
+    found = diagnostics_of(tmp_path, f'environment:\n  SETTING: "{KEY}"\n')
     assert [one.code for one in found] == ["SMDP701"]
     assert "MIIE" not in everything(found)
 
@@ -56,8 +56,8 @@ def test_a_private_key_is_one_mistake_and_no_part_of_it_is_shown(tmp_path: Path)
 @pytest.mark.parametrize(
     "place", ["tags: {DB_PASSWORD: %s}", "overlay: {Nested: [{apiKey: %s}]}", "nothing: {hfToken: %s}"]
 )
-def test_names_give_secrets_away_wherever_they_stand(tmp_path: Path, place: str) -> None:
-    found = told_about(tmp_path, f"{place % 'correct-horse-battery'}\n")
+def test_secret_names_are_reported_in_every_section(tmp_path: Path, place: str) -> None:
+    found = diagnostics_of(tmp_path, f"{place % 'correct-horse-battery'}\n")
     assert "SMDP702" in [one.code for one in found]
     assert "correct-horse" not in everything(found)
 
@@ -78,7 +78,7 @@ def test_names_give_secrets_away_wherever_they_stand(tmp_path: Path, place: str)
         *("aws_secret_access_key", "privateKey", "credentials", "client_secret", "apikey"),
     ],
 )
-def test_names_that_say_secret(name: str) -> None:
+def test_names_of_secrets_are_recognised(name: str) -> None:
     assert says_secret(name)
 
 
@@ -89,15 +89,15 @@ def test_names_that_say_secret(name: str) -> None:
         *("num_tokens", "keyboard", "monkey", "secretary", "token_type", "sort_key", "key", "partition_key"),
     ],
 )
-def test_names_that_do_not(name: str) -> None:
+def test_other_names_are_not_secrets(name: str) -> None:
     assert not says_secret(name)
 
 
 @pytest.mark.parametrize(
     "value", ["/run/secrets/db", "arn:aws:secretsmanager:us-east-1:123456789012:secret:db", "short"]
 )
-def test_paths_arns_and_short_values_are_no_secrets(tmp_path: Path, value: str) -> None:
-    assert told_about(tmp_path, f"environment:\n  DB_PASSWORD: {value}\n") == []
+def test_paths_arns_and_short_values_are_not_secrets(tmp_path: Path, value: str) -> None:
+    assert diagnostics_of(tmp_path, f"environment:\n  DB_PASSWORD: {value}\n") == []
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_paths_arns_and_short_values_are_no_secrets(tmp_path: Path, value: str) 
         "engine_options: {custom_mpi_options: 'PASSWORD=correct-horse-battery -x A'}",
     ],
 )
-def test_whatever_else_is_wrong_no_secret_is_shown(tmp_path: Path, line: str) -> None:
-    text = everything(told_about(tmp_path, f"{line}\n"))
+def test_other_errors_do_not_show_secrets(tmp_path: Path, line: str) -> None:
+    text = everything(diagnostics_of(tmp_path, f"{line}\n"))
     assert "error[" in text
     assert "correct-horse" not in text
     assert "ghp_abcdefgh" not in text
 
 
-def test_variables_are_told_by_their_names(tmp_path: Path) -> None:
+def test_variables_are_reported_by_name(tmp_path: Path) -> None:
     job = JOB.replace("ml.p4d.24xlarge", "${KIND}").replace("instance_count: 2", "instance_count: ${COUNT}")
     (folder := tmp_path / "run-7").mkdir()  # the path holds a variable's value
     path = write_job(folder, job.replace("train.py", "${SCRIPT}") + "environment: {DB_PASSWORD: '${PASSWORD}'}\n")
@@ -138,7 +138,7 @@ def test_variables_are_told_by_their_names(tmp_path: Path) -> None:
     assert "no instance type ${KIND}" in text
 
 
-def test_a_secret_that_yaml_reads_as_a_number_is_not_shown(tmp_path: Path) -> None:
+def test_numeric_secret_is_not_shown(tmp_path: Path) -> None:
     found = list(
         check_job(write_job(tmp_path, JOB + "environment: {DB_PASSWORD: 1234567890}\n"), environ={}).diagnostics
     )
@@ -158,8 +158,8 @@ def test_a_secret_that_yaml_reads_as_a_number_is_not_shown(tmp_path: Path) -> No
     ],
 )
 @pytest.mark.parametrize("secret", ["9081726354", "90817263.54", "correct-horse-battery"])
-def test_a_number_and_what_stands_below_a_secrets_name_are_secret(tmp_path: Path, place: str, secret: str) -> None:
-    found = told_about(tmp_path, f"{place % secret}\n")
+def test_numbers_and_nested_values_below_secret_names_are_secrets(tmp_path: Path, place: str, secret: str) -> None:
+    found = diagnostics_of(tmp_path, f"{place % secret}\n")
     assert "SMDP702" in [one.code for one in found]
     assert secret not in everything(found)
 
@@ -174,7 +174,7 @@ def test_a_number_and_what_stands_below_a_secrets_name_are_secret(tmp_path: Path
         {"pin": {"secret": [[12345678]]}},
     ],
 )
-def test_numbers_and_nested_values_are_starred(value: dict[str, object]) -> None:
+def test_numbers_and_nested_values_are_masked(value: dict[str, object]) -> None:
     def leaves(one: object) -> list[str]:
         if isinstance(one, dict | list):
             return [leaf for each in (one.values() if isinstance(one, dict) else one) for leaf in leaves(each)]
@@ -182,23 +182,23 @@ def test_numbers_and_nested_values_are_starred(value: dict[str, object]) -> None
 
     assert named_secrets(value) == set(leaves(value))
     assert set(leaves(starred(value, set()))) == {"********"}
-    text = starred({"told": json.dumps(value), "more": [*leaves(value), 5, True]}, named_secrets(value))
+    text = starred({"text": json.dumps(value), "more": [*leaves(value), 5, True]}, named_secrets(value))
     assert not any(leaf in json.dumps(text) for leaf in leaves(value))
 
 
-def test_numbers_that_are_no_secrets_stay() -> None:
+def test_numbers_that_are_not_secrets_are_not_masked() -> None:
     value = {"steps": 1234567890, "pad_token": 12345678, "use_password": True, "password": None, "max_tokens": 512}
     assert named_secrets(value) == set()
     assert starred(value, set()) == value
 
 
-def test_a_secret_in_a_flag_is_not_shown(smdp_launch: Command) -> None:
+def test_secret_in_flag_is_not_shown(smdp_launch: Command) -> None:
     ran = smdp_launch("validate", "--set", "environment.DB_PASSWORD=correct-horse-battery", "--set", "amp=fp8")
     assert ran.stderr.count("error[") == 2
     assert "correct-horse" not in ran.stdout + ran.stderr
 
 
-def test_a_secret_is_in_no_json_either(smdp_launch: Command, job_folder: Path) -> None:
+def test_json_output_contains_no_secret(smdp_launch: Command, job_folder: Path) -> None:
     (job_folder / "job.yaml").write_text(JOB + "environment: {DB_PASSWORD: correct-horse-battery}\n")
     for arguments in (["validate", "--json"], ["plan", "--json"], ["plan", "--request"], ["launch", "--local"]):
         ran = smdp_launch(*arguments)

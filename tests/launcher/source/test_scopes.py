@@ -1,4 +1,4 @@
-"""The nodes of a syntax tree: all of them, once, in the order of the file, each with its scope."""
+"""The nodes of a syntax tree: each once, in the order of the file, with its scope."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.source.script.scopes import Nodes, Scope
+from smdp_launch.source.syntax.scopes import Nodes, Scope
 
-#: Kinds that say nothing to a reader: contexts, operators, names of imports and handlers, ignored type comments.
+#: Kinds that no reader needs: contexts, operators, names of imports and handlers, ignored type comments.
 LEFT_OUT = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.alias, ast.type_ignore)
-#: Of the standard library: large files with every statement and expression of Python.
+#: Files of the standard library with all statements and expressions of Python.
 FILES = sorted(Path(ast.__file__).parent.glob("*.py"))[::6]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_node_is_found_once(path: Path) -> None:
+def test_every_node_is_listed_once(path: Path) -> None:
     tree = ast.parse(path.read_bytes())
     expected = Counter(type(one) for one in ast.walk(tree) if not isinstance(one, LEFT_OUT))
     nodes = Nodes(tree)
@@ -26,7 +26,7 @@ def test_every_node_is_found_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_calls_come_in_the_order_of_the_file(path: Path) -> None:
+def test_calls_are_in_file_order(path: Path) -> None:
     nodes = Nodes(ast.parse(path.read_bytes()))
     names = {one.name for one in nodes.calls}
     assert nodes.called(*names) == nodes.calls
@@ -34,7 +34,7 @@ def test_calls_come_in_the_order_of_the_file(path: Path) -> None:
     assert statements == sorted(statements)
 
 
-def test_scopes_end_where_their_statement_does() -> None:
+def test_scope_ends_with_its_statement() -> None:
     tree = ast.parse(
         "a()\n"
         "def f():\n    b()\n    if x:\n        c()\n    d()\n"
@@ -43,10 +43,10 @@ def test_scopes_end_where_their_statement_does() -> None:
         "k()\n"
     )
 
-    def told(scope: Scope) -> tuple[str | None, bool, bool]:
+    def values(scope: Scope) -> tuple[str | None, bool, bool]:
         return scope.function.name if scope.function else None, scope.is_conditional, scope.is_main
 
-    assert {one.name: told(one.scope) for one in Nodes(tree).calls} == {
+    assert {one.name: values(one.scope) for one in Nodes(tree).calls} == {
         "a": (None, False, False),
         "b": ("f", False, False),
         "c": ("f", True, False),
@@ -58,7 +58,7 @@ def test_scopes_end_where_their_statement_does() -> None:
     }
 
 
-def test_a_field_of_a_newer_python_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_field_of_newer_python_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ast.Return, "_fields", ("value", "is_lazy"))
     tree = ast.parse("def f():\n    return g()\n")
     for one in ast.walk(tree):

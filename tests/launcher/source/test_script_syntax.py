@@ -1,4 +1,4 @@
-"""The entry point as a file: what Python or the kernel refuses is reported at its line, and nothing else."""
+"""The entry point as a file: what Python or the kernel refuses is reported at its line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from smdp_launch.checking.job import check_mapping
 from smdp_launch.diagnostics import Diagnostic
 from smdp_launch.source.script.script import MAX_SCRIPT, parse_script
 from tests.conftest import ROOT
-from tests.launcher.source.test_script_arguments import job
+from tests.launcher.source.command_lines import job
 from tests.support import command
 
 
 def found(folder: Path, entry: str = "train.py", version: str = "2.0.1", **files: bytes) -> list[Diagnostic]:
-    """What is reported of the entry; ``files`` are named with ``__`` for a dot."""
+    """The diagnostics about the entry point. In the names of ``files``, ``__`` means a dot."""
     (folder / "src").mkdir(exist_ok=True)
     for name, content in files.items():
         (folder / "src" / name.replace("__", ".")).write_bytes(content)
@@ -28,7 +28,7 @@ def found(folder: Path, entry: str = "train.py", version: str = "2.0.1", **files
     return [one for one in check_mapping(data, folder, environ={}).diagnostics if one.code in ("SMDP430", "SMDP431")]
 
 
-def test_a_syntax_error_in_a_module_is_reported_at_its_own_line(tmp_path: Path) -> None:
+def test_syntax_error_in_module_is_reported_at_its_line(tmp_path: Path) -> None:
     (one,) = found(tmp_path, train__py=b"import torch\nimport model\n", model__py=b"LAYERS = 3\nWIDTH = [1, 2\n")
     assert one.code == "SMDP430"
     assert one.message == "model.py has a syntax error: '[' was never closed"
@@ -45,7 +45,7 @@ def test_a_syntax_error_in_a_module_is_reported_at_its_own_line(tmp_path: Path) 
         b"if 0:\n    import model\n",
     ],
 )
-def test_a_module_that_may_never_be_imported_is_left_alone(tmp_path: Path, imports: bytes) -> None:
+def test_conditionally_imported_module_is_not_checked(tmp_path: Path, imports: bytes) -> None:
     assert found(tmp_path, train__py=imports, model__py=b"WIDTH = [1, 2\n") == []
 
 
@@ -59,14 +59,14 @@ def test_a_module_that_may_never_be_imported_is_left_alone(tmp_path: Path, impor
         ("2.0.1", b"try:\n    pass\nexcept* ValueError:\n    pass\n", True),  # Python 3.10
     ],
 )
-def test_the_grammar_is_that_of_the_jobs_python(tmp_path: Path, version: str, script: bytes, is_wrong: bool) -> None:
+def test_grammar_is_that_of_the_jobs_python(tmp_path: Path, version: str, script: bytes, is_wrong: bool) -> None:
     assert [one.code for one in found(tmp_path, version=version, train__py=script)] == ["SMDP430"] * is_wrong
 
 
 @pytest.mark.parametrize(
     ("script", "is_syntax"), [(b"type Pair = tuple[int, int]\n", False), (b"x = [1\n", True), (b"print 'x'\n", True)]
 )
-def test_what_a_newer_python_may_accept_is_left_alone(script: bytes, is_syntax: bool) -> None:
+def test_syntax_of_newer_python_is_not_checked(script: bytes, is_syntax: bool) -> None:
     problem = parse_script(script, (3, 99)).problem
     if problem is not None or is_syntax:
         assert problem is not None
@@ -107,7 +107,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("script", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_scripts_end_in_a_finding_or_in_silence(tmp_path: Path, script: bytes) -> None:
+def test_hostile_script_gives_diagnostic_or_none(tmp_path: Path, script: bytes) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_bytes(script)
     (tmp_path / "job.yaml").write_text((ROOT / "tests/launcher/golden/wrong/argument-missing/job.yaml").read_text())
@@ -116,7 +116,7 @@ def test_hostile_scripts_end_in_a_finding_or_in_silence(tmp_path: Path, script: 
     assert ran.returncode in (0, 3), ran.stderr
     assert "Traceback" not in ran.stderr
     if len(script) > MAX_SCRIPT or script.startswith(b"x = (("):
-        assert "note[SMDP430]: train.py is not read" in ran.stderr
+        assert "note[SMDP430]: train.py is not checked" in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -124,11 +124,11 @@ def test_hostile_scripts_end_in_a_finding_or_in_silence(tmp_path: Path, script: 
     [
         ("train.ipynb", b"{}", "is a notebook"),
         ("train.yaml", b"epochs: 3\n", "is neither Python nor a shell script"),
-        ("train", b"import torch\n", "is Python, and without the suffix .py"),
-        ("train.sh", b"#!/bin/bash\r\n", "ends its first line with a carriage return"),
+        ("train", b"import torch\n", "is Python, but without the suffix .py"),
+        ("train.sh", b"#!/bin/bash\r\n", "has a carriage return at the end of its first line"),
     ],
 )
-def test_an_entry_that_the_container_cannot_start_is_reported(
+def test_entry_point_that_container_cannot_start_is_reported(
     tmp_path: Path, entry: str, content: bytes, said: str
 ) -> None:
     (one,) = found(tmp_path, entry, **{entry.replace(".", "__"): content})
@@ -147,9 +147,9 @@ def test_an_entry_that_the_container_cannot_start_is_reported(
         ("train.pl", b"#!/usr/bin/perl\n"),
     ],
 )
-def test_an_entry_that_the_container_starts_is_accepted(tmp_path: Path, entry: str, content: bytes) -> None:
+def test_entry_point_that_container_starts_is_accepted(tmp_path: Path, entry: str, content: bytes) -> None:
     assert found(tmp_path, entry, **{entry.replace(".", "__"): content}) == []
 
 
-def test_a_file_of_a_package_is_left_alone(tmp_path: Path) -> None:
+def test_file_of_package_is_not_checked(tmp_path: Path) -> None:
     assert found(tmp_path, "trainer", setup__py=b"", trainer=b"import torch\n") == []

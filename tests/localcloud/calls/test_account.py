@@ -1,4 +1,4 @@
-"""What the account has: a file in the state folder that the services answer from, for clients of every protocol."""
+"""The account: services answer from a file in the state folder, for clients of every protocol."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refused(call: Callable[..., Any], **parameters: Any) -> str:
     return str(caught.value.response["Error"]["Code"])
 
 
-def test_without_the_file_there_is_one_network_fit_for_everything(shared_cloud: Cloud) -> None:
+def test_without_account_file_one_default_network_exists(shared_cloud: Cloud) -> None:
     (shared_cloud.state_dir / "account.yaml").unlink(missing_ok=True)
     ec2 = client_of(shared_cloud.endpoint, "ec2")
     assert [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]] == [SUBNET]
@@ -64,28 +64,28 @@ def test_without_the_file_there_is_one_network_fit_for_everything(shared_cloud: 
     assert client_of(shared_cloud.endpoint, "fsx").describe_file_systems()["FileSystems"] == []
 
 
-def test_who_calls(client: Client) -> None:
+def test_caller_identity_is_that_of_the_account_file(client: Client) -> None:
     known = client("sts").get_caller_identity()
     assert (known["Account"], known["Arn"]) == ("000000000000", "arn:aws:iam::000000000000:role/engineer")
 
 
-def test_a_role_and_whom_it_trusts(client: Client) -> None:
+def test_role_has_its_trusted_services(client: Client) -> None:
     role = client("iam").get_role(RoleName="lambda")["Role"]
     (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
     assert statement["Principal"]["Service"] == ["lambda.amazonaws.com"]
     assert role["Arn"] == "arn:aws:iam::000000000000:role/lambda"
-    assert refused(client("iam").get_role, RoleName="nobody") == "NoSuchEntity"
+    assert refused(client("iam").get_role, RoleName="unknown") == "NoSuchEntity"
 
 
-def test_what_a_role_may_do(cloud: Cloud, client: Client) -> None:
+def test_policy_simulation_returns_denied_actions_of_role(cloud: Cloud, client: Client) -> None:
     (cloud.state_dir / "account.yaml").write_text(ACCOUNT.replace(", iam:Sim*", ""))
-    asked = {"PolicySourceArn": "arn:aws:iam::000000000000:role/training", "ResourceArns": ["arn:aws:s3:::mine/a"]}
-    answer = client("iam").simulate_principal_policy(ActionNames=["s3:GetObject", "s3:PutObject"], **asked)
-    told = {one["EvalActionName"]: one["EvalDecision"] for one in answer["EvaluationResults"]}
-    assert told == {"s3:GetObject": "allowed", "s3:PutObject": "explicitDeny"}
+    source = {"PolicySourceArn": "arn:aws:iam::000000000000:role/training", "ResourceArns": ["arn:aws:s3:::mine/a"]}
+    answer = client("iam").simulate_principal_policy(ActionNames=["s3:GetObject", "s3:PutObject"], **source)
+    decisions = {one["EvalActionName"]: one["EvalDecision"] for one in answer["EvaluationResults"]}
+    assert decisions == {"s3:GetObject": "allowed", "s3:PutObject": "explicitDeny"}
 
 
-def test_the_network(client: Client) -> None:
+def test_network_of_account_file_is_described(client: Client) -> None:
     ec2 = client("ec2")
     (subnet,) = ec2.describe_subnets(SubnetIds=["subnet-0a"])["Subnets"]
     assert (subnet["VpcId"], subnet["AvailabilityZone"]) == ("vpc-0a", "us-east-1b")
@@ -98,7 +98,7 @@ def test_the_network(client: Client) -> None:
     assert refused(ec2.describe_security_groups, GroupIds=["sg-0b"]) == "InvalidGroup.NotFound"
 
 
-def test_file_systems(client: Client) -> None:
+def test_file_systems_of_account_file_are_described(client: Client) -> None:
     (lustre,) = client("fsx").describe_file_systems(FileSystemIds=["fs-0123456789abcdef0"])["FileSystems"]
     assert (lustre["SubnetIds"], lustre["LustreConfiguration"]["MountName"]) == (["subnet-0a"], "abcd")
     efs = client("efs")
@@ -112,7 +112,7 @@ def test_file_systems(client: Client) -> None:
     assert refused(client("fsx").describe_file_systems, FileSystemIds=["fs-00000000000000000"]) == "FileSystemNotFound"
 
 
-def test_quotas_by_name_and_by_code(client: Client) -> None:
+def test_quotas_are_listed_by_name_and_read_by_code(client: Client) -> None:
     quotas = client("service-quotas")
     listing = quotas.get_paginator("list_service_quotas")
     pages = listing.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 7})
@@ -124,7 +124,7 @@ def test_quotas_by_name_and_by_code(client: Client) -> None:
     assert refused(quotas.get_service_quota, ServiceCode="sagemaker", QuotaCode="L-0") == "NoSuchResourceException"
 
 
-def test_a_job_above_the_quota_is_refused_in_the_services_words(cloud: Cloud) -> None:
+def test_job_above_quota_is_refused_with_the_service_message(cloud: Cloud) -> None:
     with pytest.raises(ClientError) as caught:
         cloud.sagemaker.create_training_job(**cloud.request("too-many", hosts=3))
     error = caught.value.response["Error"]
@@ -136,14 +136,14 @@ def test_a_job_above_the_quota_is_refused_in_the_services_words(cloud: Cloud) ->
     assert not (cloud.state_dir / "jobs" / "too-many").exists()
 
 
-def test_the_quota_counts_what_runs(cloud: Cloud) -> None:
+def test_quota_counts_running_jobs(cloud: Cloud) -> None:
     cloud.start("first", "import time; time.sleep(600)", hosts=2)
     assert refused(cloud.sagemaker.create_training_job, **cloud.request("second")) == "ResourceLimitExceeded"
-    # A retry of a request whose answer was lost is told of its own job, not of the quota that this uses.
+    # A retry of a request whose answer was lost reports the existing job, not the quota that this job uses.
     assert refused(cloud.sagemaker.create_training_job, **cloud.request("first", hosts=2)) == "ResourceInUse"
     cloud.sagemaker.stop_training_job(TrainingJobName="first")
     cloud.wait("first")
-    assert cloud.run("second", "print('there was room')")["TrainingJobStatus"] == "Completed"
+    assert cloud.run("second", "print('within the quota')")["TrainingJobStatus"] == "Completed"
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_the_quota_counts_what_runs(cloud: Cloud) -> None:
         ("sagemaker", "list_training_jobs", "AccessDeniedException"),
     ],
 )
-def test_what_the_caller_may_not_do(cloud: Cloud, client: Client, service: str, call: str, code: str) -> None:
+def test_action_denied_to_caller_is_refused(cloud: Cloud, client: Client, service: str, call: str, code: str) -> None:
     denied = "denied: [ec2:DescribeRouteTables, sts:*, fsx:*, elasticfilesystem:*, cloudwatch:*, sagemaker:List*]"
     (cloud.state_dir / "account.yaml").write_text(denied)
     assert refused(getattr(client(service), call)) == code
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("quotas: {ml.p4d.24xlarge: two}", "quotas.ml.p4d.24xlarge: Input should be a valid integer"),
         ("rolls: {}", "rolls: Extra inputs are not permitted"),
@@ -173,31 +173,33 @@ def test_what_the_caller_may_not_do(cloud: Cloud, client: Client, service: str, 
         ("- 1", "account.yaml cannot be used"),
     ],
 )
-def test_a_mistake_in_the_file_is_told_to_every_client(cloud: Cloud, text: str, told: str) -> None:
+def test_error_in_account_file_is_returned_to_every_client(cloud: Cloud, text: str, message: str) -> None:
     (cloud.state_dir / "account.yaml").write_text(text)
     with pytest.raises(ClientError, match="InternalFailure") as caught:
         cloud.sagemaker.list_training_jobs()
-    assert told in caught.value.response["Error"]["Message"]
+    assert message in caught.value.response["Error"]["Message"]
     (cloud.state_dir / "account.yaml").unlink()
     cloud.sagemaker.list_training_jobs()
 
 
-def test_what_a_service_does_not_have_is_said_in_its_own_form(client: Client) -> None:
+def test_unknown_call_is_refused_in_the_form_of_its_service(client: Client) -> None:
     assert refused(client("ec2").describe_vpcs) == "UnknownOperationException"
     assert refused(client("efs").describe_access_points) == "UnknownOperationException"
     assert refused(client("iam").list_users) == "UnknownOperationException"
     assert refused(client("cloudwatch").list_dashboards) == "UnknownOperationException"
 
 
-def test_strings_of_the_file_reach_clients_as_they_are(cloud: Cloud, client: Client) -> None:
+def test_strings_of_account_file_reach_clients_unchanged(cloud: Cloud, client: Client) -> None:
     odd = "subnet-<&\"'>"
     (cloud.state_dir / "account.yaml").write_text(json.dumps({"subnets": {odd: {"vpc": "a&b"}}}))
     (subnet,) = client("ec2").describe_subnets(SubnetIds=[odd])["Subnets"]
     assert (subnet["SubnetId"], subnet["VpcId"]) == (odd, "a&b")
 
 
-def test_the_guides_account_can_be_used(cloud: Cloud, client: Client) -> None:
-    (text,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/local-cloud.md").read_text(), re.MULTILINE | re.DOTALL)
+def test_account_file_in_guide_is_valid(cloud: Cloud, client: Client) -> None:
+    (text,) = re.findall(
+        r"^```yaml\n(.*?)^```", (ROOT / "docs/how-to/local-cloud.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     (cloud.state_dir / "account.yaml").write_text(text)
     assert client("sts").get_caller_identity()["Arn"] == "arn:aws:iam::000000000000:user/ana"
     assert refused(client("fsx").describe_file_systems) == "AccessDeniedException"

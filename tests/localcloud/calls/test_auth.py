@@ -1,4 +1,4 @@
-"""Only who holds the generated credentials gets in, and only with the request that was signed."""
+"""The server accepts only requests that are signed with its credentials and not changed afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TARGET = {"X-Amz-Target": "SageMaker.StopTrainingJob", "Content-Type": "applicat
 
 
 class Wire:
-    """Signs requests with botocore and sends them by hand, so that a test can change anything in between."""
+    """Signs requests with botocore and sends them itself, so that a test can change anything in between."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
@@ -53,7 +53,7 @@ class Wire:
         return status, body
 
     def send_for_headers(self) -> tuple[int, dict[str, str], bytes]:
-        """As `send`, with the answer's headers, whose names are in lower case."""
+        """As `send`, but also return the answer's headers, with names in lower case."""
         connection = http.client.HTTPConnection(self.netloc, timeout=30)
         connection.putrequest(self.method, self.path, skip_host=True, skip_accept_encoding=True)
         length = {} if "Transfer-Encoding" in self.headers else {"Content-Length": str(len(self.body))}
@@ -176,7 +176,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__.strip("_"))
-def test_a_request_changed_after_signing_is_refused_and_does_nothing(
+def test_request_changed_after_signing_is_refused_without_effect(
     wire: Wire, change: Callable[[Wire], None], unchanged: None
 ) -> None:
     change(wire.sign())
@@ -197,26 +197,26 @@ def test_a_json_target_changed_after_signing_is_refused(json_wire: Wire, unchang
 
 
 @pytest.mark.parametrize("age", [timedelta(minutes=16), timedelta(minutes=-16), timedelta(days=365)])
-def test_a_date_that_is_not_now_is_refused(wire: Wire, age: timedelta, unchanged: None) -> None:
+def test_request_signed_at_another_time_is_refused(wire: Wire, age: timedelta, unchanged: None) -> None:
     status, body = wire.sign(now=datetime.now(timezone.utc) - age).send()
     assert (status, b"RequestTimeTooSkewed" in body) == (403, True)
 
 
 def test_a_wrong_secret_is_refused(shared_cloud: Cloud, unchanged: None) -> None:
-    stranger = client_of(shared_cloud.endpoint, "s3", aws_secret_access_key="guessed")
+    client = client_of(shared_cloud.endpoint, "s3", aws_secret_access_key="guessed")
     with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
-        stranger.put_object(Bucket=BUCKET, Key="object", Body=b"x" * 100_000)
+        client.put_object(Bucket=BUCKET, Key="object", Body=b"x" * 100_000)
 
 
 @pytest.mark.parametrize(("service", "code"), [("s3", "InvalidAccessKeyId"), ("sagemaker", "InvalidClientTokenId")])
 def test_an_unknown_access_key_is_refused(shared_cloud: Cloud, service: str, code: str, unchanged: None) -> None:
-    stranger = client_of(shared_cloud.endpoint, service, aws_access_key_id="AKIAUNKNOWN")
-    call: Any = stranger.list_buckets if service == "s3" else stranger.list_training_jobs
+    client = client_of(shared_cloud.endpoint, service, aws_access_key_id="AKIAUNKNOWN")
+    call: Any = client.list_buckets if service == "s3" else client.list_training_jobs
     with pytest.raises(ClientError, match=code):
         call()
 
 
-def test_an_unknown_service_is_named(shared_cloud: Cloud) -> None:
+def test_error_for_unknown_service_lists_known_services(shared_cloud: Cloud) -> None:
     with pytest.raises(
         ClientError,
         match="has ec2, ecr, elasticfilesystem, fsx, iam, logs, monitoring, s3, sagemaker, servicequotas, sts,",
@@ -224,32 +224,32 @@ def test_an_unknown_service_is_named(shared_cloud: Cloud) -> None:
         client_of(shared_cloud.endpoint, "sqs").list_queues()
 
 
-def test_an_unknown_action_is_named(shared_cloud: Cloud) -> None:
+def test_error_for_unknown_action_names_it(shared_cloud: Cloud) -> None:
     with pytest.raises(ClientError, match="does not have sagemaker 'ListModels'"):
         shared_cloud.sagemaker.list_models()
 
 
-def test_a_json_body_may_not_be_huge(json_wire: Wire) -> None:
+def test_json_body_above_the_limit_is_refused(json_wire: Wire) -> None:
     json_wire.body = json.dumps({"TrainingJobName": "x" * (4 * 1024 * 1024)}).encode()
     status, _ = json_wire.sign().send()
     assert status == 413
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff\xfe", b'{"TrainingJobName": 1}', b'{"a":' * 100_000])
-def test_a_malformed_json_body_gets_an_answer(json_wire: Wire, body: bytes) -> None:
+def test_malformed_json_body_is_refused_without_traceback(json_wire: Wire, body: bytes) -> None:
     json_wire.body = body
     status, answer = json_wire.sign().send()
     assert (status, b"Traceback" in answer) == (400, False)
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "-1", "1_0", "\u0661"])
-def test_an_impossible_length_gets_an_answer(wire: Wire, length: str, unchanged: None) -> None:
+def test_invalid_content_length_is_refused(wire: Wire, length: str, unchanged: None) -> None:
     wire.sign()
     wire.headers["Content-Length"] = length.encode().decode("latin-1")
     assert wire.send()[0] == 400
 
 
-def test_the_credentials_lie_in_a_file_for_the_user_only(shared_cloud: Cloud) -> None:
+def test_credentials_file_is_private_to_the_user(shared_cloud: Cloud) -> None:
     assert (shared_cloud.state_dir / "server.json").stat().st_mode & 0o777 == 0o600
     assert shared_cloud.state_dir.stat().st_mode & 0o777 == 0o700
     assert (shared_cloud.state_dir / ".gitignore").read_text() == "*\n"

@@ -1,4 +1,4 @@
-"""The calls around a job: lists, tags, updates, filtered logs and metrics, as AWS's own clients make them."""
+"""The calls about jobs: lists, tags, updates, filtered logs and metrics, with AWS's own clients."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def listed(cloud: Cloud, **filters: Any) -> list[str]:
         ({"MaxResults": 2}, ["a-1", "a-2"]),
     ],
 )
-def test_the_list_filters_and_sorts(ran: Cloud, filters: dict[str, Any], names: list[str]) -> None:
+def test_job_list_filters_and_sorts(ran: Cloud, filters: dict[str, Any], names: list[str]) -> None:
     assert listed(ran, **filters) == names
 
 
 @pytest.mark.parametrize("kind", ["CreationTime", "LastModifiedTime"])
 @pytest.mark.parametrize("name", ["a-1", "a-2", "b-1"])
-def test_the_list_knows_times(ran: Cloud, kind: str, name: str) -> None:
+def test_job_list_filters_by_time(ran: Cloud, kind: str, name: str) -> None:
     times = {one["TrainingJobName"]: one[kind] for one in ran.sagemaker.list_training_jobs()["TrainingJobSummaries"]}
     bound = times[name].replace(microsecond=0)  # clients send whole seconds
     assert listed(ran, **{f"{kind}After": bound}) == [one for one, time in times.items() if time > bound]
@@ -79,7 +79,7 @@ def test_the_list_knows_times(ran: Cloud, kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["Ascending", "Descending"])
-def test_pages_lose_and_double_nothing_when_jobs_come_in_between(ran: Cloud, order: str) -> None:
+def test_pages_stay_complete_when_jobs_are_created_in_between(ran: Cloud, order: str) -> None:
     first = ran.sagemaker.list_training_jobs(MaxResults=1, SortOrder=order, SortBy="CreationTime")
     new = f"between-{order.lower()}"
     ran.run(new, "print(1)")
@@ -90,7 +90,7 @@ def test_pages_lose_and_double_nothing_when_jobs_come_in_between(ran: Cloud, ord
     assert (new in names) == (order == "Ascending")
 
 
-def test_a_page_has_ten_jobs_unless_more_are_asked_for(ran: Cloud) -> None:
+def test_page_has_ten_jobs_without_max_results(ran: Cloud) -> None:
     jobs = ran.state_dir / "jobs"
     copies = [shutil.copytree(jobs / "a-1", jobs / f"copy-{number}") for number in range(12)]
     try:
@@ -103,29 +103,29 @@ def test_a_page_has_ten_jobs_unless_more_are_asked_for(ran: Cloud) -> None:
             shutil.rmtree(one)
 
 
-def test_the_paginator_goes_through_all(ran: Cloud) -> None:
+def test_paginator_returns_all_jobs(ran: Cloud) -> None:
     pages = ran.sagemaker.get_paginator("list_training_jobs").paginate(PaginationConfig={"PageSize": 1})
     names = [one["TrainingJobName"] for page in pages for one in page["TrainingJobSummaries"]]
     assert names == listed(ran)
 
 
-def test_a_tag_that_was_deleted_is_gone_and_may_come_back(ran: Cloud) -> None:
+def test_deleted_tag_can_be_added_again(ran: Cloud) -> None:
     arn = ran.describe("b-1")["TrainingJobArn"]
     ran.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "team", "Value": "vision"}, {"Key": "cost", "Value": "1"}])
-    ran.sagemaker.delete_tags(ResourceArn=arn, TagKeys=["team", "nobody"])
+    ran.sagemaker.delete_tags(ResourceArn=arn, TagKeys=["team", "unknown"])
     assert ran.sagemaker.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "cost", "Value": "1"}]
     ran.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "team", "Value": "text"}])
     assert {"Key": "team", "Value": "text"} in ran.sagemaker.list_tags(ResourceArn=arn)["Tags"]
 
 
-def test_a_tag_of_the_request_can_be_deleted(ran: Cloud) -> None:
+def test_tag_of_create_request_can_be_deleted(ran: Cloud) -> None:
     ran.run("tagged", "print(1)", Tags=[{"Key": "a", "Value": "1"}])
     arn = ran.describe("tagged")["TrainingJobArn"]
     ran.sagemaker.delete_tags(ResourceArn=arn, TagKeys=["a"])
     assert ran.sagemaker.list_tags(ResourceArn=arn)["Tags"] == []
 
 
-def test_an_update_shows_in_the_description(ran: Cloud) -> None:
+def test_update_changes_the_description(ran: Cloud) -> None:
     answer = ran.sagemaker.update_training_job(TrainingJobName="a-1", ResourceConfig={"KeepAlivePeriodInSeconds": 60})
     assert answer["TrainingJobArn"] == ran.describe("a-1")["TrainingJobArn"]
     assert ran.describe("a-1")["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 60
@@ -133,16 +133,16 @@ def test_an_update_shows_in_the_description(ran: Cloud) -> None:
     with pytest.raises(ClientError, match="in status Completed"):
         ran.sagemaker.update_training_job(TrainingJobName="a-1", RemoteDebugConfig={"EnableRemoteDebug": True})
     with pytest.raises(ClientError, match=r"\(ResourceNotFound\)"):
-        ran.sagemaker.update_training_job(TrainingJobName="nobody")
+        ran.sagemaker.update_training_job(TrainingJobName="unknown")
 
 
-def test_a_stop_of_what_has_ended_is_refused(ran: Cloud) -> None:
+def test_stop_of_ended_job_is_refused(ran: Cloud) -> None:
     with pytest.raises(ClientError, match=r"\(ValidationException\).*in status Failed"):
         ran.sagemaker.stop_training_job(TrainingJobName="b-1")
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"StatusEquals": "Done"}, "'statusEquals' failed to satisfy constraint: Member must satisfy enum value set"),
         ({"MaxResults": 101}, "'maxResults' failed to satisfy constraint: Member must have value less than or equal"),
@@ -151,14 +151,14 @@ def test_a_stop_of_what_has_ended_is_refused(ran: Cloud) -> None:
         ({"NextToken": "x"}, "Invalid NextToken"),
     ],
 )
-def test_requests_are_held_against_the_services_model(ran: Cloud, changes: dict[str, Any], told: str) -> None:
+def test_request_that_violates_the_service_model_is_refused(ran: Cloud, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ClientError, match="ValidationException") as caught:
         ran.sagemaker.list_training_jobs(**changes)
-    assert told in caught.value.response["Error"]["Message"]
+    assert message in caught.value.response["Error"]["Message"]
 
 
 def sent(cloud: Cloud, body: dict[str, Any]) -> list[str]:
-    """The jobs that are listed for a body which no client of AWS's would make."""
+    """The jobs that are listed for a body that no AWS client would send."""
     sagemaker = client_of(cloud.endpoint, "sagemaker")
     encoded = json.dumps(body).encode()
     sagemaker.meta.events.register(
@@ -167,7 +167,7 @@ def sent(cloud: Cloud, body: dict[str, Any]) -> list[str]:
     return [one["TrainingJobName"] for one in sagemaker.list_training_jobs()["TrainingJobSummaries"]]
 
 
-def test_a_time_may_be_a_text(ran: Cloud) -> None:
+def test_time_may_be_sent_as_text(ran: Cloud) -> None:
     first, second = (ran.describe(name)["CreationTime"] for name in ("a-1", "a-2"))
     between = first + (second - first) / 2
     assert sent(ran, {"CreationTimeBefore": between.isoformat()}) == ["a-1"]
@@ -194,20 +194,20 @@ def token(value: object) -> str:
     ],
     ids=range(10),
 )
-def test_times_and_tokens_that_cannot_be_are_refused(ran: Cloud, body: dict[str, Any]) -> None:
+def test_invalid_times_and_tokens_are_refused(ran: Cloud, body: dict[str, Any]) -> None:
     with pytest.raises(ClientError, match="ValidationException"):
         sent(ran, body)
 
 
-def test_events_of_all_streams_come_in_order_of_time_and_once(ran: Cloud) -> None:
+def test_filtered_events_come_once_in_time_order(ran: Cloud) -> None:
     pages = ran.logs.get_paginator("filter_log_events").paginate(
         logGroupName=GROUP, logStreamNamePrefix="a-1/", PaginationConfig={"PageSize": 3}
     )
     events = [one for page in pages for one in page["events"]]
     assert [one["timestamp"] for one in events] == sorted(one["timestamp"] for one in events)
     assert len({one["eventId"] for one in events}) == len(events)
-    told = [one["message"] for one in events if "noise" in one["message"]]
-    assert sorted(told) == sorted(f"[algo-{host}:{host - 1}] noise {step}" for host in (1, 2) for step in range(4))
+    messages = [one["message"] for one in events if "noise" in one["message"]]
+    assert sorted(messages) == sorted(f"[algo-{host}:{host - 1}] noise {step}" for host in (1, 2) for step in range(4))
     assert {one["logStreamName"].partition("/")[0] for one in events} == {"a-1"}
 
 
@@ -223,13 +223,13 @@ def test_events_of_all_streams_come_in_order_of_time_and_once(ran: Cloud) -> Non
         ("algo-1 loss", 4),
     ],
 )
-def test_events_are_filtered(ran: Cloud, pattern: str, count: int) -> None:
+def test_filter_pattern_selects_events(ran: Cloud, pattern: str, count: int) -> None:
     found = ran.logs.filter_log_events(logGroupName=GROUP, logStreamNamePrefix="a-2/", filterPattern=pattern)["events"]
     wanted = [one for one in found if any(word in one["message"] for word in ("noise", "loss", "the end"))]
     assert len(wanted) == count, found
 
 
-def test_events_are_of_a_span(ran: Cloud) -> None:
+def test_time_range_selects_events(ran: Cloud) -> None:
     whole = ran.logs.filter_log_events(logGroupName=GROUP, logStreamNamePrefix="a-1/")["events"]
     middle = whole[len(whole) // 2]["timestamp"]
     before = ran.logs.filter_log_events(logGroupName=GROUP, logStreamNamePrefix="a-1/", endTime=middle - 1)["events"]
@@ -237,11 +237,11 @@ def test_events_are_of_a_span(ran: Cloud) -> None:
     assert [*before, *after] == whole
 
 
-def test_a_follower_sees_every_line_once(ran: Cloud) -> None:
-    """As `aws logs tail --follow` asks: again and again from the newest time, and knows events by their ids."""
+def test_follower_gets_every_line_once(ran: Cloud) -> None:
+    """As `aws logs tail --follow` does: poll from the newest time, and recognise events by their ids."""
     script = "import time\nfor step in range(30):\n    print('step', step, flush=True)\n    time.sleep(0.02)\n"
     ran.start("followed", script)
-    since, seen, told = 0, set(), []
+    since, seen, messages = 0, set(), []
     while True:
         over = ran.describe("followed")["TrainingJobStatus"] == "Completed"
         pages = ran.logs.get_paginator("filter_log_events").paginate(
@@ -251,10 +251,10 @@ def test_a_follower_sees_every_line_once(ran: Cloud) -> None:
             since = max(since, event["timestamp"])
             if event["eventId"] not in seen:
                 seen.add(event["eventId"])
-                told.append(event["message"])
+                messages.append(event["message"])
         if over:
             break
-    assert [one for one in told if " step " in one] == [f"[algo-1:0] step {step}" for step in range(30)]
+    assert [one for one in messages if " step " in one] == [f"[algo-1:0] step {step}" for step in range(30)]
 
 
 def place_token(text: bytes) -> str:
@@ -262,7 +262,7 @@ def place_token(text: bytes) -> str:
 
 
 @pytest.mark.parametrize("place", [-1, 3, 10**6, 10**30])
-def test_a_page_goes_on_at_a_lines_beginning_alone(ran: Cloud, place: int) -> None:
+def test_token_inside_a_line_is_refused(ran: Cloud, place: int) -> None:
     stream = ran.logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix="a-1/")["logStreams"][0]
     token = place_token(json.dumps({stream["logStreamName"]: place}).encode())
     with pytest.raises(ClientError, match=r"\(InvalidParameterException\).*nextToken is invalid"):
@@ -281,7 +281,7 @@ def test_a_page_goes_on_at_a_lines_beginning_alone(ran: Cloud, place: int) -> No
         ("", "anything", True),
     ],
 )
-def test_a_pattern_is_of_words_and_of_what_double_quotes_hold(text: str, message: str, fits: bool) -> None:
+def test_pattern_matches_words_and_double_quoted_phrases(text: str, message: str, fits: bool) -> None:
     assert pattern(text)(message) == fits
 
 
@@ -289,7 +289,7 @@ def test_a_pattern_is_of_words_and_of_what_double_quotes_hold(text: str, message
     ("request_", "code"),
     [
         ({"logGroupName": "/aws/other"}, "ResourceNotFoundException"),
-        ({"logGroupName": GROUP, "logStreamNames": ["nobody"]}, "ResourceNotFoundException"),
+        ({"logGroupName": GROUP, "logStreamNames": ["unknown"]}, "ResourceNotFoundException"),
         ({"logGroupName": GROUP, "filterPattern": "{ $.a = 1 }"}, "InvalidParameterException"),
         ({"logGroupName": GROUP, "filterPattern": "%(%"}, "InvalidParameterException"),
         ({"logGroupName": GROUP, "filterPattern": '"open'}, "InvalidParameterException"),
@@ -299,13 +299,13 @@ def test_a_pattern_is_of_words_and_of_what_double_quotes_hold(text: str, message
     ],
     ids=range(8),
 )
-def test_a_filter_that_cannot_be_is_refused(ran: Cloud, request_: dict[str, Any], code: str) -> None:
+def test_invalid_filter_request_is_refused(ran: Cloud, request_: dict[str, Any], code: str) -> None:
     with pytest.raises(ClientError) as caught:
         ran.logs.filter_log_events(**request_)
     assert caught.value.response["Error"]["Code"] == code
 
 
-def test_the_log_group_is_listed(ran: Cloud) -> None:
+def test_log_group_is_listed_with_its_streams(ran: Cloud) -> None:
     (group,) = ran.logs.describe_log_groups(logGroupNamePrefix="/aws/sagemaker")["logGroups"]
     assert group["logGroupName"] == GROUP
     assert ran.logs.describe_log_groups(logGroupNamePrefix="/aws/lambda")["logGroups"] == []
@@ -313,7 +313,7 @@ def test_the_log_group_is_listed(ran: Cloud) -> None:
     assert len(streams["logStreams"]) == 2
 
 
-def test_the_last_value_of_each_metric_is_described(ran: Cloud) -> None:
+def test_describe_returns_last_value_of_each_metric(ran: Cloud) -> None:
     values = {one["MetricName"]: one["Value"] for one in ran.describe("a-1")["FinalMetricDataList"]}
     assert values == {"loss": 0.25, "rate": 0.001}
     assert "FinalMetricDataList" not in ran.describe("b-1")
@@ -324,14 +324,14 @@ def measured(*more: dict[str, str]) -> dict[str, Any]:
     return {"AlgorithmSpecification": algorithm}
 
 
-def test_the_last_values_are_found_once_at_the_end(ran: Cloud) -> None:
+def test_final_metrics_do_not_need_the_logs(ran: Cloud) -> None:
     before = ran.run("measured", LOSSES, **measured())["FinalMetricDataList"]
     for stream in (ran.state_dir / "jobs/measured/logs").iterdir():
         stream.unlink()
     assert ran.describe("measured")["FinalMetricDataList"] == before
 
 
-def test_an_expression_without_end_costs_its_own_metric_alone(ran: Cloud) -> None:
+def test_endless_metric_expression_loses_only_its_own_metric(ran: Cloud) -> None:
     endless = {"Name": "endless", "Regex": "(a+)+$"}
     script = "print('loss=2', flush=True)\nprint('a' * 100 + '!', flush=True)\nprint('loss=1', flush=True)\n"
     answer = ran.run("endless", script, **measured(endless))
@@ -339,7 +339,7 @@ def test_an_expression_without_end_costs_its_own_metric_alone(ran: Cloud) -> Non
     assert {one["MetricName"]: one["Value"] for one in answer["FinalMetricDataList"]} == {"loss": 1.0}
 
 
-def test_metrics_of_a_running_job_are_read(ran: Cloud) -> None:
+def test_metrics_of_running_job_are_listed(ran: Cloud) -> None:
     cloudwatch = client_of(ran.endpoint, "cloudwatch")
     ran.start("running", "import time\nprint('loss=2', flush=True)\ntime.sleep(600)\n", **measured())
     dimensions = [{"Name": "TrainingJobName", "Value": "running"}]
@@ -361,21 +361,21 @@ def test_metrics_are_listed_and_read(ran: Cloud) -> None:
         assert sum(result["Values"]) == value or statistic != "SampleCount"
         assert value in result["Values"] or statistic == "SampleCount"
         assert all(one.tzinfo is not None for one in result["Timestamps"])
-    told = cloudwatch.get_metric_statistics(**metric, **span, Period=86400, Statistics=["Average", "Sum"])
-    assert sum(one["Sum"] for one in told["Datapoints"]) == pytest.approx(2 * (1 + 0.5 + 0.333 + 0.25))
+    statistics = cloudwatch.get_metric_statistics(**metric, **span, Period=86400, Statistics=["Average", "Sum"])
+    assert sum(one["Sum"] for one in statistics["Datapoints"]) == pytest.approx(2 * (1 + 0.5 + 0.333 + 0.25))
     assert cloudwatch.get_metric_data(MetricDataQueries=[], **span)["MetricDataResults"] == []
 
 
-@pytest.mark.parametrize(("kind", "sound"), [("ml.p4d.24xlarge", True), ("ml.p3.24xlarge", False)])
-def test_instance_types_are_those_of_the_model_and_of_the_catalogue(kind: str, sound: bool) -> None:
+@pytest.mark.parametrize(("kind", "is_valid"), [("ml.p4d.24xlarge", True), ("ml.p3.24xlarge", False)])
+def test_instance_types_of_model_and_catalogue_are_accepted(kind: str, is_valid: bool) -> None:
     shape = service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
-    broken = list(violations(shape.members["ResourceConfig"], {"InstanceType": kind}))
-    assert (broken == []) == sound
-    # As an older model would have it, which lacks the type.
+    found = list(violations(shape.members["ResourceConfig"], {"InstanceType": kind}))
+    assert (found == []) == is_valid
+    # As with an older model, which does not have the type.
     member = shape.members["ResourceConfig"].members["InstanceType"]
     known = member.metadata["enum"]
     try:
         member.metadata["enum"] = [one for one in known if one != kind]
-        assert (list(violations(member, kind, "type")) == []) == sound
+        assert (list(violations(member, kind, "type")) == []) == is_valid
     finally:
         member.metadata["enum"] = known

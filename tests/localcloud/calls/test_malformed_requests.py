@@ -1,4 +1,4 @@
-"""A request that is signed and malformed is refused as such; it is no failure of the server."""
+"""A signed but malformed request is refused as such; it is not an error of the server."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def answered(wire: Wire, method: str, path: str, body: bytes = b"", headers: dic
     [f"/{BUCKET}?max-keys=", f"/{BUCKET}?list-type=2&max-keys=", "/?max-buckets=", f"/{BUCKET}?uploads&max-uploads=",
      f"{OBJECT}?partNumber="],
 )  # fmt: skip
-def test_a_parameter_that_is_no_number(wire: Wire, path: str, value: str) -> None:
+def test_parameter_that_is_not_a_number_is_refused(wire: Wire, path: str, value: str) -> None:
     assert answered(wire, "GET", path + value) == 400
 
 
 @pytest.mark.parametrize("number", [*NUMBERS, "0", "10001"])
-def test_a_part_of_no_number(wire: Wire, number: str) -> None:
+def test_part_with_invalid_number_is_refused(wire: Wire, number: str) -> None:
     upload = wire.cloud.s3.create_multipart_upload(Bucket=BUCKET, Key="object")["UploadId"]
     path = f"{OBJECT}?uploadId={upload}&partNumber={number}"
     assert [answered(wire, "PUT", path, b"part"), answered(wire, "PUT", path, headers=COPY)] == [400, 400]
@@ -68,19 +68,19 @@ def test_a_part_of_no_number(wire: Wire, number: str) -> None:
 
 
 @pytest.mark.parametrize("body", DELETES)
-def test_a_deletion_that_names_no_keys(wire: Wire, body: bytes) -> None:
+def test_deletion_without_keys_is_refused(wire: Wire, body: bytes) -> None:
     assert answered(wire, "POST", f"/{BUCKET}?delete", body) == 400
     assert wire.cloud.object("object") == b"content"
 
 
 @pytest.mark.parametrize("body", COMPLETIONS)
-def test_a_completion_that_names_no_parts(wire: Wire, body: bytes) -> None:
+def test_completion_without_parts_is_refused(wire: Wire, body: bytes) -> None:
     upload = wire.cloud.s3.create_multipart_upload(Bucket=BUCKET, Key="object")["UploadId"]
     assert answered(wire, "POST", f"{OBJECT}?uploadId={upload}", body) == 400
     wire.cloud.s3.abort_multipart_upload(Bucket=BUCKET, Key="object", UploadId=upload)
 
 
-def test_an_upload_that_does_not_exist(wire: Wire) -> None:
+def test_unknown_upload_is_not_found(wire: Wire) -> None:
     parts = PARTS.format("<Part><PartNumber>1</PartNumber><ETag>a</ETag></Part>").encode()
     path = f"{OBJECT}?uploadId=none"
     assert answered(wire, "POST", path, parts) == 404
@@ -92,17 +92,17 @@ def test_an_upload_that_does_not_exist(wire: Wire) -> None:
 @pytest.mark.parametrize(
     "path", [OBJECT, f"/{BUCKET}", "/", f"{OBJECT}?uploads&uploadId=x", f"/{BUCKET}?uploads&delete"]
 )
-def test_a_post_that_asks_for_nothing(wire: Wire, path: str) -> None:
+def test_post_without_operation_is_refused(wire: Wire, path: str) -> None:
     assert answered(wire, "POST", path, b"x") == 400
 
 
 @pytest.mark.parametrize("source", ["", "/", "//", BUCKET, f"/{BUCKET}/", "%ff%fe"])
-def test_a_copy_of_nothing(wire: Wire, source: str) -> None:
+def test_copy_with_invalid_source_is_refused(wire: Wire, source: str) -> None:
     assert answered(wire, "PUT", f"/{BUCKET}/copy", headers={"x-amz-copy-source": source}) == 400
 
 
 @pytest.mark.parametrize("body", [b"<", b"x" * 100, b"\xff", b"<a><b/></a>", b"<CreateBucketConfiguration/>"])
-def test_a_bucket_with_a_malformed_configuration(wire: Wire, body: bytes) -> None:
+def test_bucket_with_malformed_configuration_is_refused(wire: Wire, body: bytes) -> None:
     assert answered(wire, "PUT", "/another-bucket", body) == 400
 
 
@@ -121,7 +121,9 @@ def test_a_bucket_with_a_malformed_configuration(wire: Wire, body: bytes) -> Non
         ("GET", OBJECT, {"Range": f"bytes={'9' * 5000}-"}, 200),
     ],
 )
-def test_a_malformed_detail(wire: Wire, method: str, path: str, headers: dict[str, str], status: int) -> None:
+def test_malformed_header_or_parameter_gives_its_status(
+    wire: Wire, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
     assert answered(wire, method, path, headers=headers) == status
 
 
@@ -136,19 +138,19 @@ def signed(wire: Wire, service: str, method: str, path: str, body: bytes, header
 
 
 @pytest.mark.parametrize("action", ["DescribeRouteTables", "DescribeVpcEndpoints"])
-def test_a_filter_without_a_name(wire: Wire, action: str) -> None:
+def test_filter_without_name_is_refused(wire: Wire, action: str) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     status, body = signed(wire, "ec2", "POST", "/", f"Action={action}&Filter.1.Value.1=x".encode(), form)
     assert (status, b"InvalidParameterValue" in body) == (400, True)
 
 
-def test_a_number_of_thousands_of_digits_in_a_path(wire: Wire) -> None:
+def test_number_of_thousands_of_digits_is_refused(wire: Wire) -> None:
     path = f"/2015-02-01/file-systems?MaxItems={'9' * 5000}"
     assert signed(wire, "elasticfilesystem", "GET", path, b"", {})[0] == 400
 
 
 @pytest.mark.parametrize("body", [b"\x7f\x41a\xff", b"\x5f\x61a\xff"])
-def test_cbor_strings_of_mixed_parts(wire: Wire, body: bytes) -> None:
+def test_cbor_string_of_mixed_parts_is_refused(wire: Wire, body: bytes) -> None:
     path = "/service/GraniteServiceVersion20100801/operation/ListMetrics"
     headers = {"smithy-protocol": "rpc-v2-cbor", "Content-Type": "application/cbor"}
     status, answer = signed(wire, "monitoring", "POST", path, body, headers)

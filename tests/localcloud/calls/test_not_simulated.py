@@ -1,4 +1,4 @@
-"""Every field of CreateTrainingJob is applied, or named as one that is not."""
+"""Every field of CreateTrainingJob is either applied or listed as not simulated."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from smdp_launch.catalog.not_simulated import APPLIED, NOT_SIMULATED, given, log_lines
+from smdp_launch.catalog.not_simulated import APPLIED, NOT_SIMULATED, log_lines, requested
 from smdp_launch.localcloud.protocol.requests import service_model
 from tests.support.services.cloud import BUCKET, Cloud
 
 
 def fields() -> Iterator[str]:
-    """Of the model; those of a structure, where the tables have its fields apart."""
-    apart = {path.partition(".")[0] for path in [*APPLIED, *(one.path for one in NOT_SIMULATED)] if "." in path}
+    """The fields of the model; those of a structure separately, where the tables list them separately."""
+    separate = {path.partition(".")[0] for path in [*APPLIED, *(one.path for one in NOT_SIMULATED)] if "." in path}
     shape = service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
     for name, member in shape.members.items():
-        if name not in apart:
+        if name not in separate:
             yield name
             continue
         inner = member.member if member.type_name == "list" else member
         yield from (f"{name}.{one}" for one in inner.members)
 
 
-def test_every_field_of_the_model_is_in_one_of_the_tables() -> None:
+def test_every_field_of_the_model_is_in_one_table() -> None:
     named = [one.path for one in NOT_SIMULATED]
     assert sorted([*named, *APPLIED]) == sorted(fields())
 
@@ -42,21 +42,21 @@ def test_every_field_of_the_model_is_in_one_of_the_tables() -> None:
         ({"InputDataConfig": [{"CompressionType": "None"}]}, []),
     ],
 )
-def test_what_asks_for_nothing_is_not_named(request_: dict[str, object], paths: list[str]) -> None:
-    assert [one.path for one in given(request_)] == paths
+def test_field_without_effect_is_not_listed(request_: dict[str, object], paths: list[str]) -> None:
+    assert [one.path for one in requested(request_)] == paths
 
 
-def test_the_first_hosts_log_names_what_a_job_asked_for_and_describe_returns_it(cloud: Cloud) -> None:
-    asked = {
+def test_log_of_first_host_lists_fields_that_are_not_simulated(cloud: Cloud) -> None:
+    options = {
         "VpcConfig": {"SecurityGroupIds": ["sg-0a"], "Subnets": ["subnet-0a"]},
         "TensorBoardOutputConfig": {"S3OutputPath": f"s3://{BUCKET}/tensorboard", "LocalPath": "/opt/ml/output/tb"},
         "ExperimentConfig": {"ExperimentName": "first", "TrialName": "second"},
         "RetryStrategy": {"MaximumRetryAttempts": 2},
     }
-    job = cloud.run("named", "print('trained', flush=True)", hosts=2, **asked)
+    job = cloud.run("named", "print('trained', flush=True)", hosts=2, **options)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
-    assert {name: job[name] for name in asked} == asked
-    told = [line for line in cloud.log("named") if "Not simulated locally" in line]
-    assert told == [f"[algo-1] {line}" for line in log_lines(asked)]
-    assert len(told) == len(asked)
-    assert cloud.log("named").index(told[0]) == 0
+    assert {name: job[name] for name in options} == options
+    lines = [line for line in cloud.log("named") if "Not simulated locally" in line]
+    assert lines == [f"[algo-1] {line}" for line in log_lines(options)]
+    assert len(lines) == len(options)
+    assert cloud.log("named").index(lines[0]) == 0

@@ -1,4 +1,4 @@
-"""Requests that the service refuses are refused with its code, status and message, and docs/refusals.md has them."""
+"""Requests are refused with the service's code, status and message; docs/reference/refusals.md lists them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def special(name: str, value: Any) -> Any:
 
 
 def send(cloud: Cloud, call: str, body: dict[str, Any] | bytes) -> None:
-    """The call with this body, null fields included, which no client of AWS's would send."""
+    """Send the call with this body, null fields included, which no AWS client would send."""
     config = Config(parameter_validation=False, proxies={}, retries={"total_max_attempts": 1})
     client = client_of(cloud.endpoint, "sagemaker", config=config)
     encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -63,7 +63,7 @@ def valid(shared_cloud: Cloud) -> str:
 @pytest.mark.parametrize(
     "row", ROWS, ids=[f"{number}-{next(iter(one['change']), '')}" for number, one in enumerate(ROWS)]
 )
-def test_a_wrong_request_is_refused_as_the_service_refuses_it(
+def test_invalid_request_is_refused_as_by_the_service(
     shared_cloud: Cloud, account: Path, valid: str, row: dict[str, Any]
 ) -> None:
     call = row.get("call", "CreateTrainingJob")
@@ -81,17 +81,17 @@ def test_a_wrong_request_is_refused_as_the_service_refuses_it(
     assert not (shared_cloud.state_dir / "jobs/refused").exists()
 
 
-def test_the_valid_request_is_taken(shared_cloud: Cloud, valid: str) -> None:
+def test_valid_request_is_accepted(shared_cloud: Cloud, valid: str) -> None:
     send(shared_cloud, "CreateTrainingJob", {**json.loads(valid), "TrainingJobName": "taken"})
     assert shared_cloud.wait("taken")["TrainingJobStatus"] == "Completed"
 
 
-def test_there_are_sixty_rows_and_each_has_a_source() -> None:
+def test_table_has_sixty_rows_each_with_a_source() -> None:
     assert len(ROWS) >= 60
     assert [one for one in ROWS if one["source"] not in SOURCES and not one["source"].startswith("https://")] == []
 
 
-def test_the_page_is_that_of_the_table() -> None:
+def test_page_equals_the_table() -> None:
     assert (ROOT / PAGE).read_text() == page(ROWS), "run tools/refusals_page.py"
 
 
@@ -102,28 +102,26 @@ def test_the_page_is_that_of_the_table() -> None:
         ({"RoleArn": None}, "Invalid type for parameter RoleArn"),
     ],
 )
-def test_a_stock_client_refuses_some_before_it_sends_them(
-    shared_cloud: Cloud, changes: dict[str, Any], report: str
-) -> None:
-    """Why the rows are sent by a client that validates nothing."""
+def test_stock_client_refuses_invalid_types_itself(shared_cloud: Cloud, changes: dict[str, Any], report: str) -> None:
+    """This is why a client without validation sends the rows."""
     from botocore.exceptions import ParamValidationError
 
     with pytest.raises(ParamValidationError, match=report):
         shared_cloud.sagemaker.create_training_job(**{**shared_cloud.request("refused"), **changes})
 
 
-def test_every_violation_of_a_request_is_counted(shared_cloud: Cloud, valid: str) -> None:
-    request = {**json.loads(valid), "TrainingJobName": "under_score", "RoleArn": "nobody"}
+def test_error_counts_every_violation(shared_cloud: Cloud, valid: str) -> None:
+    request = {**json.loads(valid), "TrainingJobName": "under_score", "RoleArn": "unknown"}
     with pytest.raises(ClientError) as caught:
         send(shared_cloud, "CreateTrainingJob", request)
-    told = caught.value.response["Error"]["Message"]
-    head, *found = told.split("; ")
+    message = caught.value.response["Error"]["Message"]
+    head, *found = message.split("; ")
     assert head.startswith("3 validation errors detected: Value 'under_score' at 'trainingJobName'")
-    assert [one.partition("failed")[0] for one in found] == ["Value 'nobody' at 'roleArn' "] * 2
+    assert [one.partition("failed")[0] for one in found] == ["Value 'unknown' at 'roleArn' "] * 2
 
 
 @pytest.mark.parametrize("levels", [200, 240, 260, 300, 5000])
-def test_an_expression_within_itself_is_answered_or_refused(shared_cloud: Cloud, levels: int) -> None:
+def test_deeply_nested_search_expression_is_answered_or_refused(shared_cloud: Cloud, levels: int) -> None:
     head, tail = b'{"SubExpressions": [' * levels, b"]}" * levels
     body = b'{"Resource": "TrainingJob", "SearchExpression": ' + head + b"{}" + tail + b"}"
     try:

@@ -1,4 +1,4 @@
-"""A job belongs to the region that its request was signed for."""
+"""A job belongs to the region for which its request was signed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def there(cloud: Cloud, service: str) -> Any:
 
 @pytest.fixture(scope="module")
 def abroad(shared_cloud: Cloud) -> Cloud:
-    """With a job in eu-west-1, and an older one whose folder has no region."""
+    """A cloud with a job in eu-west-1, and an older job without a recorded region."""
     algorithm = {
         "TrainingImage": "image",
         "TrainingInputMode": "File",
@@ -43,7 +43,7 @@ def abroad(shared_cloud: Cloud) -> Cloud:
     return shared_cloud
 
 
-def test_a_job_is_found_in_its_region_alone(abroad: Cloud) -> None:
+def test_job_is_found_only_in_its_region(abroad: Cloud) -> None:
     names = {
         region: [one["TrainingJobName"] for one in client.list_training_jobs()["TrainingJobSummaries"]]
         for region, client in (("eu", there(abroad, "sagemaker")), ("us", abroad.sagemaker))
@@ -60,7 +60,7 @@ def test_a_job_is_found_in_its_region_alone(abroad: Cloud) -> None:
     assert abroad.describe("home")["TrainingJobArn"].startswith("arn:aws:sagemaker:us-east-1:")
 
 
-def test_logs_and_metrics_are_in_the_jobs_region(abroad: Cloud) -> None:
+def test_logs_and_metrics_are_in_the_region_of_the_job(abroad: Cloud) -> None:
     found = there(abroad, "logs").describe_log_streams(logGroupName=GROUP)["logStreams"]
     assert [one["logStreamName"].partition("/")[0] for one in found] == ["abroad"]
     assert found[0]["arn"].startswith(f"arn:aws:logs:eu-west-1:000000000000:log-group:{GROUP}:log-stream:abroad/")
@@ -71,12 +71,12 @@ def test_logs_and_metrics_are_in_the_jobs_region(abroad: Cloud) -> None:
     assert client_of(abroad.endpoint, "cloudwatch").list_metrics()["Metrics"] == []
 
 
-def test_the_script_sees_the_jobs_region(abroad: Cloud) -> None:
+def test_script_gets_the_region_of_the_job(abroad: Cloud) -> None:
     (line,) = [one for one in abroad.log("abroad") if "found" in one]
     assert line.partition("found ")[2].split() == ["eu-west-1", "eu-west-1", ARN]
 
 
-def test_a_name_is_taken_in_all_regions_and_the_message_says_where(abroad: Cloud) -> None:
+def test_name_in_use_is_refused_in_all_regions(abroad: Cloud) -> None:
     with pytest.raises(ClientError) as caught:
         abroad.sagemaker.create_training_job(**abroad.request("abroad"))
     error = caught.value.response["Error"]
@@ -89,12 +89,12 @@ def test_a_name_is_taken_in_all_regions_and_the_message_says_where(abroad: Cloud
     )
 
 
-def test_search_stays_in_the_region(abroad: Cloud) -> None:
+def test_search_finds_only_jobs_of_the_region(abroad: Cloud) -> None:
     answer = there(abroad, "sagemaker").search(Resource="TrainingJob")
     assert [one["TrainingJob"]["TrainingJobArn"] for one in answer["Results"]] == [ARN]
 
 
-def test_a_region_that_does_not_offer_the_type_refuses_it(abroad: Cloud) -> None:
+def test_region_without_the_instance_type_refuses_the_job(abroad: Cloud) -> None:
     offerings = json.loads((ROOT / "smdp_launch/catalog/dated/regions.json").read_text())
     row = next(one for one in offerings["offerings"] if not one["offered"] and one["certain"])
     client = client_of(abroad.endpoint, "sagemaker", region_name=row["regions"][0])

@@ -1,4 +1,4 @@
-"""Search and DeleteTrainingJob, and the fields of a job that clients read later, on real jobs."""
+"""Search and DeleteTrainingJob, and the fields of ended jobs, with real jobs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_search_combines_expressions(ran: Cloud) -> None:
     assert found(ran, SubExpressions=[either, {"Filters": [tagged]}]) == ["small"]
 
 
-def test_nested_filters_hold_for_one_entry_of_the_list(ran: Cloud) -> None:
+def test_nested_filters_must_match_the_same_entry(ran: Cloud) -> None:
     def both(name: str, key: str) -> dict[str, Any]:
         uri = "InputDataConfig.DataSource.S3DataSource.S3Uri"
         filters = [where("InputDataConfig.ChannelName", "Equals", name), where(uri, "Contains", key)]
@@ -117,7 +117,7 @@ def test_search_sorts_and_pages(ran: Cloud) -> None:
     assert answer["Results"][0]["TrainingJob"]["TrainingJobName"] == "broken"  # the last that was changed
 
 
-def test_a_record_has_what_describe_has_and_its_tags(ran: Cloud) -> None:
+def test_search_record_has_fields_of_describe_and_tags(ran: Cloud) -> None:
     answer = ran.sagemaker.search(
         Resource="TrainingJob", SearchExpression={"Filters": [where("TrainingJobName", "Equals", "small")]}
     )
@@ -128,21 +128,21 @@ def test_a_record_has_what_describe_has_and_its_tags(ran: Cloud) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "told"),
+    ("one", "message"),
     [
         (where("TrainingJobName", "Exists", "x"), "Value must not be specified"),
         (where("TrainingJobName", "Equals"), "Value must be specified"),
         (where("ResourceConfig.InstanceCount", "GreaterThan", "many"), "is not a number"),
-        (where("CreationTime", "GreaterThan", "soon"), "is no time"),
+        (where("CreationTime", "GreaterThan", "soon"), "is not a time"),
     ],
 )
-def test_filters_without_sense_are_refused(ran: Cloud, one: dict[str, str], told: str) -> None:
+def test_invalid_search_filter_is_refused(ran: Cloud, one: dict[str, str], message: str) -> None:
     with pytest.raises(ClientError, match="ValidationException") as caught:
         found(ran, one)
-    assert told in caught.value.response["Error"]["Message"]
+    assert message in caught.value.response["Error"]["Message"]
 
 
-def test_a_warm_pool_is_a_state(ran: Cloud) -> None:
+def test_warm_pool_has_only_a_status(ran: Cloud) -> None:
     assert ran.describe("wide")["WarmPoolStatus"] == {"Status": "Available"}
     assert "WarmPoolStatus" not in ran.describe("small")
     listed = ran.sagemaker.list_training_jobs(WarmPoolStatusEquals="Available")["TrainingJobSummaries"]
@@ -156,7 +156,7 @@ def test_a_warm_pool_is_a_state(ran: Cloud) -> None:
     ran.sagemaker.update_training_job(TrainingJobName="wide", ResourceConfig={"KeepAlivePeriodInSeconds": 3600})
 
 
-def test_an_ended_job_is_deleted_and_its_name_is_free(ran: Cloud) -> None:
+def test_name_of_deleted_job_can_be_used_again(ran: Cloud) -> None:
     ran.start("gone", WAITS)
     assert ran.describe("gone")["ModelArtifacts"]["S3ModelArtifacts"] == f"s3://{BUCKET}/out/gone/output/model.tar.gz"
     with pytest.raises(ClientError, match=r"\(ResourceInUse\)"):
@@ -172,7 +172,7 @@ def test_an_ended_job_is_deleted_and_its_name_is_free(ran: Cloud) -> None:
     ran.sagemaker.delete_training_job(TrainingJobName="gone")
 
 
-def test_tags_follow_the_services_rules(ran: Cloud) -> None:
+def test_tags_that_break_the_service_rules_are_refused(ran: Cloud) -> None:
     arn = ran.describe("broken")["TrainingJobArn"]
     twice = [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]
     with pytest.raises(ClientError, match=r"\(ValidationException\).*Duplicate tag key"):
@@ -184,7 +184,7 @@ def test_tags_follow_the_services_rules(ran: Cloud) -> None:
     assert len(ran.sagemaker.list_tags(ResourceArn=arn)["Tags"]) == 50
 
 
-def test_calls_pass_over_jobs_that_are_deleted_meanwhile(ran: Cloud) -> None:
+def test_calls_ignore_jobs_that_are_deleted_meanwhile(ran: Cloud) -> None:
     names = [f"copy-{number}" for number in range(40)]
     for name in names:
         shutil.copytree(ran.state_dir / "jobs" / "small", ran.state_dir / "jobs" / name)
@@ -223,5 +223,5 @@ def test_calls_pass_over_jobs_that_are_deleted_meanwhile(ran: Cloud) -> None:
     assert set(codes) <= {"ResourceNotFound", "ValidationException"}, codes
 
 
-def test_an_order_of_structures_matches_nothing(ran: Cloud) -> None:
+def test_order_filter_on_structure_matches_nothing(ran: Cloud) -> None:
     assert found(ran, where("ResourceConfig", "GreaterThan", "3")) == []

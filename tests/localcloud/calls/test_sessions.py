@@ -1,4 +1,4 @@
-"""Keys that expire: AssumeRole and GetSessionToken, and what the role of a session may not do."""
+"""Temporary keys from AssumeRole and GetSessionToken, and the denials of a session's role."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ def cloud(shared_cloud: Cloud) -> Iterator[Cloud]:
 
 
 def with_keys(cloud: Cloud, keys: dict[str, Any], service: str) -> Any:
-    given = {"aws_access_key_id": "AccessKeyId", "aws_secret_access_key": "SecretAccessKey"}
-    names = {**given, "aws_session_token": "SessionToken"}
+    names = {
+        "aws_access_key_id": "AccessKeyId",
+        "aws_secret_access_key": "SecretAccessKey",
+        "aws_session_token": "SessionToken",
+    }
     return client_of(cloud.endpoint, service, **{name: keys[key] for name, key in names.items()})
 
 
@@ -40,7 +43,7 @@ def assumed(cloud: Cloud, **more: Any) -> dict[str, Any]:
     return answer
 
 
-def test_the_keys_of_a_role_are_those_of_the_role(cloud: Cloud) -> None:
+def test_keys_of_assumed_role_have_its_identity(cloud: Cloud) -> None:
     answer = assumed(cloud)
     user = answer["AssumedRoleUser"]["Arn"]
     assert user == "arn:aws:sts::000000000000:assumed-role/training/tests"
@@ -49,7 +52,7 @@ def test_the_keys_of_a_role_are_those_of_the_role(cloud: Cloud) -> None:
     assert abs(answer["Credentials"]["Expiration"].timestamp() - time.time() - 3600) < 300
 
 
-def test_what_the_role_may_not_do_its_sessions_may_not(cloud: Cloud) -> None:
+def test_session_has_denials_of_its_role(cloud: Cloud) -> None:
     keys = assumed(cloud)["Credentials"]
     sagemaker = with_keys(cloud, keys, "sagemaker")
     assert sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
@@ -66,7 +69,7 @@ def test_what_the_role_may_not_do_its_sessions_may_not(cloud: Cloud) -> None:
     with_keys(cloud, keys, "s3").list_objects_v2(Bucket=BUCKET)
 
 
-def test_what_the_role_may_not_do_with_objects_its_sessions_may_not(cloud: Cloud) -> None:
+def test_session_has_s3_denials_of_its_role(cloud: Cloud) -> None:
     (cloud.state_dir / "account.yaml").write_text('roles: {training: {denied: ["s3:PutObject"]}}')
     s3 = with_keys(cloud, assumed(cloud)["Credentials"], "s3")
     with pytest.raises(ClientError, match="assumed-role/training/tests is not authorized to perform: s3:PutObject"):
@@ -80,7 +83,7 @@ def test_what_the_role_may_not_do_with_objects_its_sessions_may_not(cloud: Cloud
         assert answer.status_code == status, answer.text
 
 
-def test_a_jobs_own_keys_are_those_of_its_role(cloud: Cloud) -> None:
+def test_keys_of_job_have_denials_of_its_role(cloud: Cloud) -> None:
     (cloud.state_dir / "account.yaml").write_text('denied: ["ec2:*"]\nroles: {training: {denied: ["iam:*"]}}')
     script = """
         import boto3
@@ -100,15 +103,15 @@ def test_a_jobs_own_keys_are_those_of_its_role(cloud: Cloud) -> None:
     cloud.await_log("role-keys", "ec2 allowed iam AccessDenied")
 
 
-def test_a_role_that_left_the_file_may_do_nothing(cloud: Cloud) -> None:
+def test_session_of_removed_role_may_do_nothing(cloud: Cloud) -> None:
     keys = assumed(cloud)["Credentials"]
     (cloud.state_dir / "account.yaml").write_text("roles: {}")
     with pytest.raises(ClientError, match="AccessDenied"):
         with_keys(cloud, keys, "sagemaker").list_training_jobs()
 
 
-@pytest.mark.parametrize("arn", ["arn:aws:iam::000000000000:role/nobody", "arn:aws:iam::123456789012:role/training"])
-def test_a_role_that_is_not_there_cannot_be_assumed(cloud: Cloud, arn: str) -> None:
+@pytest.mark.parametrize("arn", ["arn:aws:iam::000000000000:role/unknown", "arn:aws:iam::123456789012:role/training"])
+def test_unknown_role_cannot_be_assumed(cloud: Cloud, arn: str) -> None:
     with pytest.raises(ClientError) as caught:
         client_of(cloud.endpoint, "sts").assume_role(RoleArn=arn, RoleSessionName="tests")
     error = caught.value.response["Error"]
@@ -116,7 +119,7 @@ def test_a_role_that_is_not_there_cannot_be_assumed(cloud: Cloud, arn: str) -> N
     assert error["Message"].endswith(f"is not authorized to perform: sts:AssumeRole on resource: {arn}")
 
 
-def test_a_session_of_the_caller_has_the_callers_name(cloud: Cloud) -> None:
+def test_session_of_caller_has_the_callers_identity(cloud: Cloud) -> None:
     keys = client_of(cloud.endpoint, "sts").get_session_token(DurationSeconds=900)["Credentials"]
     sts = with_keys(cloud, keys, "sts")
     assert sts.get_caller_identity()["Arn"] == "arn:aws:iam::000000000000:user/local"
@@ -126,8 +129,8 @@ def test_a_session_of_the_caller_has_the_callers_name(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize(("service", "code"), [("sagemaker", "ExpiredTokenException"), ("s3", "ExpiredToken")])
 def test_expired_keys_are_refused(cloud: Cloud, service: str, code: str) -> None:
-    ours = Credentials(cloud.endpoint.access_key, cloud.endpoint.secret_key)
-    keys = dict(sessions.issue(ours, Session("training", "tests", int(time.time()) - 1)))
+    credentials = Credentials(cloud.endpoint.access_key, cloud.endpoint.secret_key)
+    keys = dict(sessions.issue(credentials, Session("training", "tests", int(time.time()) - 1)))
     client = with_keys(cloud, keys, service)
     with pytest.raises(ClientError, match=rf"\({code}\)"):
         client.list_training_jobs() if service == "sagemaker" else client.list_objects_v2(Bucket=BUCKET)
@@ -135,7 +138,7 @@ def test_expired_keys_are_refused(cloud: Cloud, service: str, code: str) -> None
 
 @pytest.mark.parametrize("service", ["sagemaker", "s3", "sts"])
 @pytest.mark.parametrize("token", [None, "x", Session("other", "tests", 4_000_000_000).token])
-def test_keys_hold_with_their_own_token_alone(cloud: Cloud, service: str, token: str | None) -> None:
+def test_session_keys_with_another_token_are_refused(cloud: Cloud, service: str, token: str | None) -> None:
     keys = {**assumed(cloud)["Credentials"], "SessionToken": token}
     client = with_keys(cloud, keys, service)
     calls = {"sagemaker": "list_training_jobs", "s3": "list_buckets", "sts": "get_caller_identity"}
@@ -143,12 +146,12 @@ def test_keys_hold_with_their_own_token_alone(cloud: Cloud, service: str, token:
         getattr(client, calls[service])()
 
 
-def test_a_token_of_ones_own_has_no_secret(cloud: Cloud) -> None:
-    """The hash in the access key fits, and the secret key is of another session."""
+def test_forged_session_token_is_refused(cloud: Cloud) -> None:
+    """The hash in the access key is right, but the secret key belongs to another session."""
     keys = assumed(cloud)["Credentials"]
-    ours = Credentials(cloud.endpoint.access_key, "guessed")
+    guessed = Credentials(cloud.endpoint.access_key, "guessed")
     forged = {
-        **sessions.issue(ours, Session("other", "tests", 4_000_000_000)),
+        **sessions.issue(guessed, Session("other", "tests", 4_000_000_000)),
         "SecretAccessKey": keys["SecretAccessKey"],
     }
     with pytest.raises(ClientError, match=r"\(SignatureDoesNotMatch\)"):
@@ -156,7 +159,7 @@ def test_a_token_of_ones_own_has_no_secret(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"DurationSeconds": 899}, {"RoleSessionName": "a b"}])
-def test_the_limits_of_a_session_are_the_services(cloud: Cloud, arguments: dict[str, Any]) -> None:
+def test_session_outside_the_service_limits_is_refused(cloud: Cloud, arguments: dict[str, Any]) -> None:
     from botocore.config import Config
 
     sts = client_of(cloud.endpoint, "sts", config=Config(parameter_validation=False, proxies={}))
@@ -169,7 +172,7 @@ def test_roles_are_listed_page_by_page(cloud: Cloud) -> None:
     assert [[one["RoleName"] for one in page["Roles"]] for page in pages] == [["other"], ["training"]]
 
 
-def test_a_job_gets_no_keys_but_those_of_its_role(cloud: Cloud) -> None:
+def test_job_cannot_get_keys_of_another_role(cloud: Cloud) -> None:
     (cloud.state_dir / "account.yaml").write_text("roles: {training: {}, open: {}}")
     script = """
         import boto3
@@ -189,13 +192,13 @@ def test_a_job_gets_no_keys_but_those_of_its_role(cloud: Cloud) -> None:
     cloud.await_log("no-other-keys", "token AccessDenied role AccessDenied")
 
 
-def test_a_role_with_a_path_is_assumed(cloud: Cloud) -> None:
+def test_role_with_path_can_be_assumed(cloud: Cloud) -> None:
     arn = "arn:aws:iam::000000000000:role/service-role/training"
     answer = client_of(cloud.endpoint, "sts").assume_role(RoleArn=arn, RoleSessionName="tests")
     assert answer["AssumedRoleUser"]["Arn"] == "arn:aws:sts::000000000000:assumed-role/training/tests"
 
 
-def test_a_name_that_is_used_again_has_the_role_of_the_new_job(cloud: Cloud) -> None:
+def test_reused_job_name_has_the_role_of_the_new_job(cloud: Cloud) -> None:
     (cloud.state_dir / "account.yaml").write_text('roles: {open: {}, closed: {denied: ["s3:PutObject"]}}')
     script = "import boto3; print('is', boto3.client('sts').get_caller_identity()['Arn'])"
     for role in ("open", "closed"):

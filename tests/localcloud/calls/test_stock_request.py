@@ -1,4 +1,4 @@
-"""The request that SageMaker's own SDK sends runs unchanged."""
+"""A request of SageMaker's own SDK runs unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.services.cloud import Cloud
 # What `PyTorch(entry_point="train.py", source_dir="src", instance_count=2, instance_type="ml.p4d.24xlarge",
 # image_uri=..., distribution={"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": ...}}},
 # hyperparameters=..., environment=..., metric_definitions=..., checkpoint_s3_uri=...).fit({"train": ...})` of version
-# 2.257.7 handed to the service's client, with the clients replaced; nothing in it was edited.
+# 2.257.7 passed to the service's client, with the clients replaced; the request itself is not edited.
 REQUEST = ROOT / "tests/localcloud/requests/sagemaker-2.257.7-pytorch.json"
 SCRIPT = """\
 import json, os, sys
@@ -55,7 +55,7 @@ def found_by(cloud: Cloud, job: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.runs
 @pytest.mark.torch
-def test_the_request_of_a_stock_estimator_runs_unchanged(cloud: Cloud) -> None:
+def test_request_of_stock_estimator_runs_unchanged(cloud: Cloud) -> None:
     request = json.loads(REQUEST.read_text())
     cloud.s3.create_bucket(Bucket="sagemaker-us-east-1-123456789012")
     location = json.loads(request["HyperParameters"]["sagemaker_submit_directory"])
@@ -82,7 +82,7 @@ def test_the_request_of_a_stock_estimator_runs_unchanged(cloud: Cloud) -> None:
 
 
 def isolated(cloud: Cloud, name: str, script: str, distribution: str) -> dict[str, Any]:
-    """Runs a job whose containers have no network; its archive is a channel, distributed as named."""
+    """Run a job whose containers have no network. Its archive is a channel with the given distribution."""
     key = f"out/{name}/source/sourcedir.tar.gz"
     cloud.s3.put_object(Bucket="bucket", Key=key, Body=archive(script))
     source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://bucket/{key}", "S3DataDistributionType": distribution}
@@ -113,8 +113,8 @@ print("found", json.dumps({"aws": sorted(name for name in os.environ if name.sta
     }
 
 
-def test_a_host_that_fails_before_its_workers_is_the_cause(either_cloud: Cloud) -> None:
-    """The archive reaches the first host only, which trains until it is told of the other."""
+def test_host_that_fails_before_its_workers_gives_the_failure_reason(either_cloud: Cloud) -> None:
+    """The archive reaches the first host only, which trains until the other host's failure ends it."""
     job = isolated(either_cloud, "unprepared", "import time; time.sleep(60)", "ShardedByS3Key")
     assert job["TrainingJobStatus"] == "Failed"
     assert job["FailureReason"].startswith("AlgorithmError: The source "), job["FailureReason"]

@@ -1,4 +1,4 @@
-"""Digests that clients send of their bodies: verified, kept and shown; never taken on trust."""
+"""Digests that clients send for their bodies are verified, stored and returned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.services.cloud import BUCKET, Cloud, kill
 __all__ = ["unchanged"]
 
 CHECK = b"123456789"
-#: Of `CHECK`: check values of the catalogue of CRCs, and hashlib's.
+#: The digests of `CHECK`: check values of the catalogue of CRCs, and those of hashlib.
 KNOWN = {
     "CRC32": "cbf43926",
     "CRC32C": "e3069283",
@@ -39,7 +39,7 @@ def encoded(digest: str) -> str:
 
 
 @pytest.mark.parametrize("algorithm", KNOWN)
-def test_known_digests(algorithm: str) -> None:
+def test_digest_of_check_value_is_known(algorithm: str) -> None:
     assert digests.of_blocks(algorithm, [CHECK[:4], CHECK[4:]]).value == encoded(KNOWN[algorithm])
 
 
@@ -60,7 +60,7 @@ def wire(shared_cloud: Cloud) -> Iterator[Wire]:
 
 @pytest.mark.parametrize("algorithm", KNOWN)
 @pytest.mark.parametrize("names_algorithm", [True, False])
-def test_a_checksum_is_verified_kept_and_shown(wire: Wire, algorithm: str, names_algorithm: bool) -> None:
+def test_checksum_is_verified_stored_and_returned(wire: Wire, algorithm: str, names_algorithm: bool) -> None:
     header = f"x-amz-checksum-{algorithm.lower()}"
     wire.headers = {header: encoded(KNOWN[algorithm])}
     if names_algorithm:
@@ -78,7 +78,9 @@ def test_a_checksum_is_verified_kept_and_shown(wire: Wire, algorithm: str, names
 
 @pytest.mark.parametrize("algorithm", KNOWN)
 @pytest.mark.parametrize("of_part", [False, True])
-def test_a_wrong_checksum_stores_nothing(wire: Wire, algorithm: str, of_part: bool, unchanged: None) -> None:
+def test_wrong_checksum_is_refused_and_stores_nothing(
+    wire: Wire, algorithm: str, of_part: bool, unchanged: None
+) -> None:
     if of_part:
         upload = wire.cloud.s3.create_multipart_upload(Bucket=BUCKET, Key="sums/object")["UploadId"]
         wire.path += f"?partNumber=1&uploadId={upload}"
@@ -135,9 +137,9 @@ def upload(cloud: Cloud, key: str, bodies: list[bytes], **options: Any) -> tuple
     parts = []
     for number, body in enumerate(bodies, 1):
         algorithm = options.get("ChecksumAlgorithm")
-        # Given, not computed by botocore, which has not all algorithms.
-        asked = {f"Checksum{algorithm}": digests.of_blocks(algorithm, [body]).value} if algorithm else {}
-        part = cloud.s3.upload_part(**names, UploadId=identifier, PartNumber=number, Body=body, **asked)
+        # botocore does not compute all algorithms.
+        checksum = {f"Checksum{algorithm}": digests.of_blocks(algorithm, [body]).value} if algorithm else {}
+        part = cloud.s3.upload_part(**names, UploadId=identifier, PartNumber=number, Body=body, **checksum)
         sums = {name: value for name, value in part.items() if name in {f"Checksum{one}" for one in KNOWN}}
         parts.append({"PartNumber": number, "ETag": part["ETag"], **sums})
     return identifier, parts
@@ -151,7 +153,7 @@ BODIES = [b"1" * (5 * MiB), b"2" * 1000]
     [("CRC32", "COMPOSITE"), ("SHA256", "COMPOSITE"), ("CRC32C", "COMPOSITE"), ("CRC32", "FULL_OBJECT"),
      ("CRC64NVME", "FULL_OBJECT")],
 )  # fmt: skip
-def test_the_checksum_of_an_upload_in_parts(shared_cloud: Cloud, algorithm: str, kind: str) -> None:
+def test_multipart_upload_has_composite_or_full_checksum(shared_cloud: Cloud, algorithm: str, kind: str) -> None:
     key = f"sums/{algorithm}/{kind}"
     options = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind}
     identifier, parts = upload(shared_cloud, key, BODIES, **options)
@@ -196,7 +198,7 @@ def test_a_part_of_another_algorithm_is_refused(shared_cloud: Cloud) -> None:
     shared_cloud.s3.abort_multipart_upload(**names)
 
 
-def test_a_copy_may_ask_for_another_checksum(shared_cloud: Cloud) -> None:
+def test_copy_can_have_another_checksum_algorithm(shared_cloud: Cloud) -> None:
     shared_cloud.s3.put_object(Bucket=BUCKET, Key="sums/source", Body=CHECK)
     source = {"Bucket": BUCKET, "Key": "sums/source"}
     shared_cloud.s3.copy_object(Bucket=BUCKET, Key="sums/target", CopySource=source, ChecksumAlgorithm="SHA256")

@@ -1,4 +1,4 @@
-"""The decoder of bodies in chunks: it gives back what was encoded, and nothing for anything else."""
+"""The decoder of bodies in chunks returns the encoded bytes, and refuses every other body."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRAILER = "x-amz-checksum-crc32c"
 
 
 def chain(seed: str) -> Chain:
-    """Of the key and time in the examples of the S3 API reference."""
+    """A chain with the key and time in the examples of the S3 API reference."""
     key = b"AWS4wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
     for part in SCOPE.split("/"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
@@ -140,7 +140,7 @@ pieces = st.lists(st.builds(lambda seed, size: seed * size, st.binary(min_size=3
 
 
 @given(pieces, st.binary(min_size=1, max_size=20), st.booleans())
-def test_what_was_encoded_is_decoded(large: list[bytes], last: bytes, uses_transfer_coding: bool) -> None:
+def test_encoded_chunks_are_decoded(large: list[bytes], last: bytes, uses_transfer_coding: bool) -> None:
     chunks = [*large, last]
     body = unsigned_chunks(chunks, {TRAILER: "AAAAAA=="})
     stream: IO[bytes] = io.BytesIO(body)
@@ -201,14 +201,14 @@ def test_a_truncated_or_malformed_transfer_coding_is_refused(end: bytes) -> None
         io.BufferedReader(Dechunked(io.BytesIO(end))).read()
 
 
-def test_a_stream_is_read_no_further_than_its_length() -> None:
+def test_bounded_stream_is_read_only_to_its_length() -> None:
     stream = io.BytesIO(b"12345next")
     assert io.BufferedReader(Bounded(stream, 5)).read() == b"12345"
     assert stream.read() == b"next"
 
 
 class OneChunk(io.RawIOBase):
-    """A body of one chunk of zeros, which takes no memory."""
+    """A body of one chunk of zeros, created while it is read."""
 
     def __init__(self, size: int) -> None:
         self._parts: list[bytes | int] = [b"%x\r\n" % size, size, b"\r\n0\r\n\r\n"]

@@ -1,4 +1,4 @@
-"""The object store through a stock client: what is acknowledged stays, byte for byte, under any key."""
+"""The object store with a stock client: acknowledged objects stay unchanged, under any key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS = [
 ]  # fmt: skip
 
 
-def test_every_key_holds_its_own_bytes(shared_cloud: Cloud) -> None:
+def test_every_key_has_its_own_bytes(shared_cloud: Cloud) -> None:
     for key in KEYS:
         shared_cloud.s3.put_object(Bucket=BUCKET, Key=key, Body=f"of {key}".encode())
     assert sorted(shared_cloud.keys()) == sorted(KEYS)
@@ -37,20 +37,20 @@ def test_every_key_holds_its_own_bytes(shared_cloud: Cloud) -> None:
     assert [path.name for path in (shared_cloud.state_dir / "s3" / BUCKET).rglob("*")] == [".objects"]
 
 
-def test_a_safe_key_lies_at_its_natural_path(shared_cloud: Cloud) -> None:
+def test_object_with_safe_key_has_its_natural_path(shared_cloud: Cloud) -> None:
     shared_cloud.s3.put_object(Bucket=BUCKET, Key="natural/path.txt", Body=b"1")
     expected = shared_cloud.state_dir / "s3" / BUCKET / "natural/path.txt"
     assert object_path(shared_cloud.state_dir, BUCKET, "natural/path.txt") == expected
 
 
-def test_overwriting_replaces(shared_cloud: Cloud) -> None:
+def test_overwrite_replaces_bytes_and_metadata(shared_cloud: Cloud) -> None:
     for body in (b"first", b"second"):
         shared_cloud.s3.put_object(Bucket=BUCKET, Key="twice", Body=body, Metadata={"body": body.decode()})
     assert shared_cloud.object("twice") == b"second"
     assert shared_cloud.s3.head_object(Bucket=BUCKET, Key="twice")["Metadata"] == {"body": "second"}
 
 
-def test_a_copy_is_an_object_of_its_own(shared_cloud: Cloud) -> None:
+def test_copy_survives_deletion_of_its_source(shared_cloud: Cloud) -> None:
     shared_cloud.s3.put_object(Bucket=BUCKET, Key="from", Body=b"copied")
     shared_cloud.s3.copy_object(Bucket=BUCKET, Key="to/here", CopySource={"Bucket": BUCKET, "Key": "from"})
     shared_cloud.s3.delete_object(Bucket=BUCKET, Key="from")
@@ -66,7 +66,7 @@ def test_deleting_several_at_once_removes_their_files(shared_cloud: Cloud) -> No
     assert [object_path(shared_cloud.state_dir, BUCKET, key) for key in keys] == [None, None, None]
 
 
-def test_ranges_and_pages(shared_cloud: Cloud) -> None:
+def test_ranges_and_listing_pages_are_exact(shared_cloud: Cloud) -> None:
     shared_cloud.s3.put_object(Bucket=BUCKET, Key="ranged", Body=bytes(range(256)))
     ranges = {"bytes=10-19": (10, 20), "bytes=250-": (250, 256), "bytes=-5": (251, 256), "bytes=0-999": (0, 256)}
     for header, (start, end) in ranges.items():
@@ -83,7 +83,7 @@ def test_ranges_and_pages(shared_cloud: Cloud) -> None:
     assert [entry["Key"] for page in pages for entry in page["Contents"]] == [f"pages/{n}" for n in range(5)]
 
 
-def test_an_upload_in_parts_is_one_object(shared_cloud: Cloud) -> None:
+def test_multipart_upload_becomes_one_object(shared_cloud: Cloud) -> None:
     parts = [b"1" * (5 * 1024 * 1024), b"2" * 1000]
     upload = shared_cloud.s3.create_multipart_upload(Bucket=BUCKET, Key="parts")["UploadId"]
     done = []
@@ -99,7 +99,7 @@ def test_an_upload_in_parts_is_one_object(shared_cloud: Cloud) -> None:
     assert list((shared_cloud.state_dir / "spool").iterdir()) == []
 
 
-def test_an_upload_with_a_wrong_part_stays_open(shared_cloud: Cloud) -> None:
+def test_multipart_upload_with_wrong_part_stays_open(shared_cloud: Cloud) -> None:
     names = {"Bucket": BUCKET, "Key": "unfinished"}
     upload = shared_cloud.s3.create_multipart_upload(**names)["UploadId"]
     tag = shared_cloud.s3.upload_part(**names, UploadId=upload, PartNumber=1, Body=b"first")["ETag"]
@@ -121,12 +121,12 @@ def test_a_transfer_in_many_parts_arrives_whole(shared_cloud: Cloud, tmp_path: P
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
 
-def test_what_would_be_forgotten_is_refused(shared_cloud: Cloud) -> None:
-    with pytest.raises(ClientError, match="does not have versioning"):
+def test_setting_that_is_not_stored_is_refused(shared_cloud: Cloud) -> None:
+    with pytest.raises(ClientError, match="does not support versioning"):
         shared_cloud.s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
 
 
-def test_a_bucket_comes_and_goes(shared_cloud: Cloud) -> None:
+def test_bucket_is_created_and_deleted(shared_cloud: Cloud) -> None:
     shared_cloud.s3.create_bucket(Bucket="fleeting")
     shared_cloud.s3.create_bucket(Bucket="fleeting")
     shared_cloud.s3.put_object(Bucket="fleeting", Key="x", Body=b"")
@@ -162,7 +162,7 @@ key_texts = st.one_of(
 
 
 @given(key_texts)
-def test_a_natural_path_is_the_key_and_stays_inside(key: str) -> None:
+def test_natural_path_equals_key_and_stays_in_bucket(key: str) -> None:
     path = objects.natural_path(key)
     if path is not None:
         assert path.as_posix() == key
@@ -184,7 +184,7 @@ def test_a_bucket_of_another_account_is_denied(cloud: Cloud) -> None:
     assert cloud.object("owned") == b"x"
 
 
-def test_an_object_is_not_read_by_part(cloud: Cloud) -> None:
+def test_read_by_part_number_is_refused(cloud: Cloud) -> None:
     cloud.s3.put_object(Bucket=BUCKET, Key="whole", Body=b"x")
     for call in (cloud.s3.get_object, cloud.s3.head_object):
         with pytest.raises(ClientError, match=r"NotImplemented|501"):

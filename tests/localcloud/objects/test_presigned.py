@@ -1,4 +1,4 @@
-"""Presigned URLs of both signature versions: they do what was signed, for as long as was signed, and nothing else."""
+"""Presigned URLs of both signature versions do exactly what was signed, for the signed time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.services.cloud import BUCKET, Cloud, client_of
 
 __all__ = ["unchanged"]
 
-VERSIONS = [None, "s3v4"]  # None is what boto3 does by itself
+VERSIONS = [None, "s3v4"]  # None is the default of boto3
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def wire(shared_cloud: Cloud) -> Wire:
 
 
 def presign(wire: Wire, operation: str, version: str | None = "s3v4", seconds: int = 60, **parameters: Any) -> Wire:
-    """Make of the wire's request one with a URL of boto3's."""
+    """Give the wire's request a URL that boto3 has presigned."""
     config = Config(signature_version=version)
     client = client_of(wire.cloud.endpoint, "s3", config=config)
     url = client.generate_presigned_url(operation, Params={"Bucket": BUCKET, **parameters}, ExpiresIn=seconds)
@@ -49,7 +49,7 @@ def code(body: bytes) -> str:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("key", ["plain", "with space/ü+%2F?&"])
-def test_an_object_is_put_read_and_deleted(wire: Wire, version: str | None, key: str) -> None:
+def test_presigned_urls_put_read_and_delete_an_object(wire: Wire, version: str | None, key: str) -> None:
     wire.body = b"by URL"
     assert presign(wire, "put_object", version, Key=key).send()[0] == 200
     assert wire.cloud.object(key) == b"by URL"
@@ -62,7 +62,7 @@ def test_an_object_is_put_read_and_deleted(wire: Wire, version: str | None, key:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_parts_of_an_upload_are_put(wire: Wire, version: str | None) -> None:
+def test_presigned_urls_upload_parts(wire: Wire, version: str | None) -> None:
     names = {"Bucket": BUCKET, "Key": "of parts"}
     upload = wire.cloud.s3.create_multipart_upload(**names)["UploadId"]
     parts = []
@@ -77,7 +77,7 @@ def test_the_parts_of_an_upload_are_put(wire: Wire, version: str | None) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_headers_of_the_answer_and_a_listing_are_signed(wire: Wire, version: str | None) -> None:
+def test_presigned_url_sets_answer_headers_and_lists(wire: Wire, version: str | None) -> None:
     presign(
         wire, "get_object", version, Key="here", ResponseContentType="text/x-signed", ResponseCacheControl="no, x=1"
     )
@@ -88,7 +88,7 @@ def test_headers_of_the_answer_and_a_listing_are_signed(wire: Wire, version: str
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_signed_metadata_and_type_are_kept(wire: Wire, version: str | None) -> None:
+def test_signed_metadata_and_type_are_stored(wire: Wire, version: str | None) -> None:
     presign(wire, "put_object", version, Key="described", ContentType="text/x-signed", Metadata={"n": "1"})
     wire.body = b"x"
     wire.headers |= {"Content-Type": "text/x-signed", "x-amz-meta-n": "1"}
@@ -97,7 +97,7 @@ def test_signed_metadata_and_type_are_kept(wire: Wire, version: str | None) -> N
     assert (described["ContentType"], described["Metadata"]) == ("text/x-signed", {"n": "1"})
 
 
-def test_headers_that_were_moved_into_the_url_count(wire: Wire) -> None:
+def test_headers_in_query_string_are_applied(wire: Wire) -> None:
     """As the SDKs for JavaScript, Go and Java write them."""
     moved = "x-amz-meta-n=1&x-amz-checksum-crc32={}&x-amz-sdk-checksum-algorithm=CRC32&x-id=PutObject"
     wire.body = b"123456789"
@@ -110,7 +110,7 @@ def test_headers_that_were_moved_into_the_url_count(wire: Wire) -> None:
     assert (status, code(body)) == (400, "BadDigest")
 
 
-def test_the_moved_headers_of_version_2_count(wire: Wire) -> None:
+def test_headers_in_query_string_of_version_2_are_applied(wire: Wire) -> None:
     by_hand(wire, "PUT", f"/{BUCKET}/moved-2", version=2, **{"x-amz-meta-n": "2", "Content-Type": "text/x-old"})
     wire.body = b"x"
     assert wire.send()[0] == 200
@@ -119,7 +119,7 @@ def test_the_moved_headers_of_version_2_count(wire: Wire) -> None:
 
 
 def test_a_url_of_a_jobs_role_is_accepted(wire: Wire) -> None:
-    """Its keys come with a session token, which the URL has too."""
+    """The keys have a session token, and so has the URL."""
     credentials = Credentials(wire.cloud.endpoint.access_key, wire.cloud.endpoint.secret_key, "local")
     for version in (2, 4):
         by_hand(wire, "GET", f"/{BUCKET}/here", version=version, credentials=credentials)
@@ -172,11 +172,11 @@ def test_an_expired_url_of_version_2_is_refused(wire: Wire, unchanged: None) -> 
     assert (status, code(body), b"Request has expired" in body) == (403, "AccessDenied", True)
 
 
-def test_a_url_of_a_week_is_valid_for_a_week(wire: Wire) -> None:
+def test_url_is_valid_for_up_to_a_week(wire: Wire) -> None:
     assert by_hand(wire, "GET", f"/{BUCKET}/here", seconds=604_800, now=at(-600_000)).send() == (200, b"content")
 
 
-def test_a_url_of_the_future_is_refused(wire: Wire) -> None:
+def test_url_signed_in_the_future_is_refused(wire: Wire) -> None:
     status, body = by_hand(wire, "GET", f"/{BUCKET}/here", now=at(1000)).send()
     assert (status, code(body), b"Request is not yet valid" in body) == (403, "AccessDenied", True)
 
@@ -227,7 +227,7 @@ def test_the_type_of_an_object_cannot_be_altered_in_version_2(wire: Wire, unchan
 
 
 @pytest.mark.parametrize(
-    ("pattern", "replacement", "told"),
+    ("pattern", "replacement", "message"),
     [
         (r"Expires=60", "Expires=604801", "less than a week"),
         (r"Expires=60", "Expires=0", "at least 1"),
@@ -245,16 +245,16 @@ def test_the_type_of_an_object_cannot_be_altered_in_version_2(wire: Wire, unchan
         (r"%2Faws4_request", "", "mal-formed"),
     ],
 )
-def test_a_malformed_url_is_refused(wire: Wire, pattern: str, replacement: str, told: str, unchanged: None) -> None:
+def test_a_malformed_url_is_refused(wire: Wire, pattern: str, replacement: str, message: str, unchanged: None) -> None:
     presign(wire, "get_object", Key="here")
     wire.path, count = re.subn(pattern, replacement, wire.path)
     assert count == 1
     status, body = wire.send()
     assert (status, code(body)) == (400, "AuthorizationQueryParametersError")
-    assert told in body.decode()
+    assert message in body.decode()
 
 
-def test_a_url_must_sign_the_host_and_headers_of_aws(wire: Wire, unchanged: None) -> None:
+def test_url_without_signed_host_or_amz_header_is_refused(wire: Wire, unchanged: None) -> None:
     presign(wire, "get_object", Key="here")
     wire.path = wire.path.replace("SignedHeaders=host", "SignedHeaders=date")
     status, body = wire.send()

@@ -1,4 +1,4 @@
-"""What `account.yaml` denies of S3: to the person, to a job's script, and to what the platform does for a job."""
+"""S3 actions that `account.yaml` denies: to the user, to a job's script, and to the supervisor of a job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, mark
+from smdp_launch.localcloud.protocol.signatures import Credentials, Holder, job_hash
 from tests.support.services.cloud import BUCKET, Cloud, client_of
 
 ROLE = "arn:aws:sts::000000000000:assumed-role/training/SageMaker"
@@ -17,11 +17,11 @@ WRITES = "import os\nopen(os.environ['SM_MODEL_DIR'] + '/m', 'w').write('x')\n"
 
 @pytest.fixture
 def deny(cloud: Cloud) -> Iterator[Callable[..., None]]:
-    """Write an account's file that denies these actions to the person, and to the role `training`."""
+    """Write an `account.yaml` that denies these actions to the user and to the role `training`."""
     path = cloud.state_dir / "account.yaml"
 
-    def write(*person: str, role: tuple[str, ...] = ()) -> None:
-        denied, of_role = (str(list(actions)).replace("'", '"') for actions in (person, role))
+    def write(*user: str, role: tuple[str, ...] = ()) -> None:
+        denied, of_role = (str(list(actions)).replace("'", '"') for actions in (user, role))
         path.write_text(f"caller: user/ana\ndenied: {denied}\nroles:\n  training: {{denied: {of_role}}}\n")
 
     cloud.s3.put_object(Bucket=BUCKET, Key="data/one", Body=b"1")
@@ -67,7 +67,7 @@ CALLS: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "parameters", "action", "resource"), CALLS)
-def test_what_is_denied_to_the_caller_is_refused(
+def test_s3_action_denied_to_caller_is_refused(
     cloud: Cloud, deny: Callable[..., None], name: str, parameters: dict[str, Any], action: str, resource: str
 ) -> None:
     deny(action)
@@ -82,7 +82,7 @@ def test_a_head_without_permission_is_forbidden(cloud: Cloud, deny: Callable[...
     assert refusal(cloud.s3.head_bucket, Bucket=BUCKET) == ("403", "Forbidden")
 
 
-def test_a_missing_key_is_reported_to_those_who_may_list(cloud: Cloud, deny: Callable[..., None]) -> None:
+def test_missing_key_is_reported_only_with_list_permission(cloud: Cloud, deny: Callable[..., None]) -> None:
     names = {"Bucket": BUCKET, "Key": "none"}
     deny("s3:ListBucket")
     assert refusal(cloud.s3.get_object, **names) == ("AccessDenied", message("s3:ListBucket", BUCKET_ARN))
@@ -92,12 +92,12 @@ def test_a_missing_key_is_reported_to_those_who_may_list(cloud: Cloud, deny: Cal
     assert refusal(cloud.s3.get_object, **names)[0] == "NoSuchKey"
 
 
-def test_a_missing_bucket_is_reported_to_all(cloud: Cloud, deny: Callable[..., None]) -> None:
+def test_missing_bucket_is_reported_without_permission(cloud: Cloud, deny: Callable[..., None]) -> None:
     deny("s3:*")
     assert refusal(cloud.s3.list_objects_v2, Bucket="no-such-bucket")[0] == "NoSuchBucket"
 
 
-def test_a_denied_deletion_of_several_is_answered_for_each(cloud: Cloud, deny: Callable[..., None]) -> None:
+def test_denied_deletion_of_several_keys_has_an_error_for_each(cloud: Cloud, deny: Callable[..., None]) -> None:
     deny("s3:DeleteObject")
     keys = ["data/one", "<two>"]
     answer = cloud.s3.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in keys]})
@@ -158,7 +158,7 @@ def test_a_job_whose_role_may_not_list_its_output_bucket_completes(cloud: Cloud,
         ("s3:PutObject", "Checkpoint upload failed", f"{BUCKET_ARN}/saved/c"),
     ],
 )
-def test_a_job_whose_role_may_not_keep_checkpoints_fails(
+def test_job_whose_role_may_not_upload_checkpoints_fails(
     cloud: Cloud, deny: Callable[..., None], action: str, work: str, resource: str
 ) -> None:
     deny(role=(action,))
@@ -169,7 +169,7 @@ def test_a_job_whose_role_may_not_keep_checkpoints_fails(
     assert job["FailureReason"].startswith(expected)
 
 
-def test_the_person_does_not_share_the_denials_of_a_role(cloud: Cloud, deny: Callable[..., None]) -> None:
+def test_user_does_not_have_denials_of_a_role(cloud: Cloud, deny: Callable[..., None]) -> None:
     deny("s3:PutObject")
     assert cloud.object("data/one") == b"1"
     deny(role=("s3:*",))
@@ -179,7 +179,7 @@ def test_the_person_does_not_share_the_denials_of_a_role(cloud: Cloud, deny: Cal
 def test_the_keys_of_a_jobs_role_have_its_denials(cloud: Cloud, deny: Callable[..., None]) -> None:
     deny(role=("s3:GetObject",))
     cloud.run("of-role", "print(1)\n")
-    for holder in (Holder("role", 0, mark("of-role")), Holder("agent", job=mark("of-role"))):
+    for holder in (Holder("role", 0, job_hash("of-role")), Holder("agent", job=job_hash("of-role"))):
         keys = Credentials(cloud.endpoint.access_key, cloud.endpoint.secret_key).of(holder)
         s3 = client_of(cloud.endpoint, "s3", aws_access_key_id=keys.access_key, aws_secret_access_key=keys.secret_key)
         assert refusal(s3.get_object, **NAMES) == ("AccessDenied", message("s3:GetObject", KEY_ARN, ROLE))

@@ -1,4 +1,4 @@
-"""Every refusal of an object request is a document of S3's, whatever is wrong; other services keep their own form."""
+"""Every error of an object request is an XML document of S3; other services use their own forms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refused(call: Callable[..., Any], **parameters: Any) -> dict[str, Any]:
     return dict(caught.value.response)
 
 
-def test_a_missing_bucket_is_named(shared_cloud: Cloud) -> None:
+def test_error_names_missing_bucket(shared_cloud: Cloud) -> None:
     s3, names = shared_cloud.s3, {"Bucket": "no-such-bucket"}
     calls: list[tuple[Any, dict[str, Any]]] = [
         (s3.list_objects_v2, {}), (s3.get_object, {"Key": "k"}), (s3.put_object, {"Key": "k", "Body": b"x"}),
@@ -41,7 +41,7 @@ def test_a_missing_bucket_is_named(shared_cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("key", ["no/such", "<&>'\"", "new\nline", "\x01"])
-def test_a_missing_key_is_named(shared_cloud: Cloud, key: str) -> None:
+def test_error_names_missing_key(shared_cloud: Cloud, key: str) -> None:
     error = refused(shared_cloud.s3.get_object, Bucket=BUCKET, Key=key)["Error"]
     assert (error["Code"], error["Key"]) == ("NoSuchKey", key.replace("\x01", "\ufffd"))
 
@@ -53,7 +53,7 @@ def test_a_refusal_of_head_has_no_body(wire: Wire) -> None:
     assert REQUEST.fullmatch(headers["x-amz-request-id"])
 
 
-def test_answers_carry_the_identifier_of_the_request(shared_cloud: Cloud) -> None:
+def test_answers_have_a_request_identifier(shared_cloud: Cloud) -> None:
     first, second = (shared_cloud.s3.list_buckets()["ResponseMetadata"]["RequestId"] for _ in range(2))
     assert first != second
     assert all(map(REQUEST.fullmatch, (first, second)))
@@ -88,7 +88,7 @@ def _not_implemented(wire: Wire) -> None:
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 @pytest.mark.parametrize("path", ["/", f"/{BUCKET}", f"/{BUCKET}/key", f"/{BUCKET}?list-type=2"])
 @pytest.mark.parametrize("change", [_unsigned, _wrong_signature, _other_host, _no_hash])
-def test_every_refusal_is_a_document_of_s3(wire: Wire, method: str, path: str, change: Callable[[Wire], None]) -> None:
+def test_every_s3_error_is_an_xml_document(wire: Wire, method: str, path: str, change: Callable[[Wire], None]) -> None:
     wire.method, wire.path, wire.body = method, path, b""
     change(wire)
     status, headers, body = wire.send_for_headers()
@@ -102,14 +102,14 @@ def test_every_refusal_is_a_document_of_s3(wire: Wire, method: str, path: str, c
     assert found["RequestId"] == headers["x-amz-request-id"]
 
 
-def test_what_is_not_implemented_is_a_document_of_s3(wire: Wire) -> None:
+def test_not_implemented_error_is_an_xml_document(wire: Wire) -> None:
     wire.method, wire.body = "GET", b""
     _not_implemented(wire)
     status, body = wire.send()
     assert (status, ET.fromstring(body).findtext("Code")) == (501, "NotImplemented")
 
 
-def test_a_wrong_signature_shows_what_was_signed(wire: Wire) -> None:
+def test_error_for_wrong_signature_has_the_signed_text(wire: Wire) -> None:
     _wrong_signature(wire)
     root = ET.fromstring(wire.send()[1])
     assert root.findtext("AWSAccessKeyId") == wire.cloud.endpoint.access_key
@@ -118,7 +118,7 @@ def test_a_wrong_signature_shows_what_was_signed(wire: Wire) -> None:
     assert wire.cloud.endpoint.secret_key.encode() not in wire.send()[1]
 
 
-def test_other_services_keep_their_own_form(wire: Wire) -> None:
+def test_errors_of_other_services_are_json(wire: Wire) -> None:
     wire.method, wire.path, wire.body, wire.headers = "POST", "/", STOP, {"Host": wire.netloc, **TARGET}
     status, headers, body = wire.send_for_headers()
     assert (status, json.loads(body)["__type"]) == (403, "AccessDenied")

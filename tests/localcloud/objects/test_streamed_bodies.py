@@ -1,4 +1,4 @@
-"""Bodies in chunks over the wire: the object has the decoded bytes, or there is no object."""
+"""Bodies in chunks over HTTP: the object has the decoded bytes, or there is no object."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def wire(shared_cloud: Cloud) -> Wire:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("encoding", ["aws-chunked", "aws-chunked,gzip", "gzip, aws-chunked", "gzip"])
-def test_the_decoded_bytes_are_stored(wire: Wire, form: str, encoding: str) -> None:
+def test_decoded_bytes_of_chunks_are_stored(wire: Wire, form: str, encoding: str) -> None:
     wire.headers["Content-Encoding"] = encoding
     write(wire, form, CHUNKS, trailers_of(form))
     status, headers, _ = wire.send_for_headers()
@@ -61,14 +61,14 @@ def test_the_decoded_bytes_are_stored(wire: Wire, form: str, encoding: str) -> N
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_body_of_no_bytes(wire: Wire, form: str) -> None:
+def test_empty_body_in_chunks_is_stored(wire: Wire, form: str) -> None:
     write(wire, form, [], trailers_of(form, b""))
     assert wire.send()[0] == 200
     assert wire.cloud.object("streamed") == b""
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_chunked_transfer_coding_around_it(wire: Wire, form: str) -> None:
+def test_chunked_transfer_coding_is_decoded(wire: Wire, form: str) -> None:
     """As clients send what they do not know the length of."""
     write(wire, form, CHUNKS, trailers_of(form))
     pieces = [wire.body[at : at + 10_000] for at in range(0, len(wire.body), 10_000)]
@@ -78,7 +78,7 @@ def test_chunked_transfer_coding_around_it(wire: Wire, form: str) -> None:
     assert wire.cloud.object("streamed") == BODY
 
 
-def test_a_trailing_checksum_is_kept(wire: Wire) -> None:
+def test_trailing_checksum_is_stored(wire: Wire) -> None:
     write(wire, UNSIGNED_TRAILER, CHUNKS, trailers_of(UNSIGNED_TRAILER))
     assert wire.send()[0] == 200
     described = wire.cloud.s3.head_object(Bucket=BUCKET, Key="streamed", ChecksumMode="ENABLED")
@@ -92,7 +92,7 @@ def test_a_wrong_trailing_checksum_is_refused(wire: Wire, form: str, unchanged: 
     assert (status, code(body)) == (400, "BadDigest")
 
 
-def test_the_parts_of_an_upload_come_in_chunks(wire: Wire) -> None:
+def test_parts_of_multipart_upload_may_be_in_chunks(wire: Wire) -> None:
     names = {"Bucket": BUCKET, "Key": "streamed parts"}
     upload = wire.cloud.s3.create_multipart_upload(**names)["UploadId"]
     wire.path = f"/{BUCKET}/streamed%20parts?partNumber=1&uploadId={upload}"
@@ -171,7 +171,7 @@ def test_another_decoded_length_is_refused(
     assert (answered, code(body)) == (status, expected)
 
 
-def test_without_its_decoded_length_a_body_is_refused(wire: Wire, unchanged: None) -> None:
+def test_body_in_chunks_without_decoded_length_is_refused(wire: Wire, unchanged: None) -> None:
     Signer(wire, UNSIGNED_TRAILER, None)
     wire.body = unsigned_chunks(CHUNKS, {})
     status, body = wire.send()
@@ -191,14 +191,14 @@ def test_a_connection_that_ends_within_the_body_stores_nothing(wire: Wire, uncha
     assert code(answer) == "IncompleteBody"
 
 
-def test_an_unknown_form_of_body_is_refused_by_name(wire: Wire, unchanged: None) -> None:
+def test_error_names_unknown_form_of_body(wire: Wire, unchanged: None) -> None:
     Signer(wire, "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "3")
     status, body = wire.send()
     assert (status, code(body), b"ECDSA" in body) == (501, "NotImplemented", True)
 
 
 @pytest.mark.parametrize("trailer", ["x-amz-meta-a", "host", "x-amz-checksum-crc32,x-amz-meta-b"])
-def test_trailers_that_are_no_checksums_are_refused(wire: Wire, trailer: str, unchanged: None) -> None:
+def test_trailers_other_than_checksums_are_refused(wire: Wire, trailer: str, unchanged: None) -> None:
     Signer(wire, UNSIGNED_TRAILER, "3", [trailer])
     wire.body = unsigned_chunks([b"123"], {trailer: "x"})
     status, body = wire.send()
@@ -213,7 +213,7 @@ def test_another_transfer_coding_is_refused(wire: Wire, coding: str, unchanged: 
     assert (status, code(body)) == (400, "InvalidRequest")
 
 
-def test_a_body_in_one_piece_needs_its_length(wire: Wire, unchanged: None) -> None:
+def test_body_in_one_piece_without_length_is_refused(wire: Wire, unchanged: None) -> None:
     wire.body = b""
     wire.sign()
     wire.body = b"0\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Jobs that name their own command: what runs, what it finds, and the network that its fixed ports need."""
+"""Jobs with their own command: which command runs, its files and variables, and its network for fixed ports."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ else:
 def start(
     cloud: Cloud, name: str, *command: str, arguments: tuple[str, ...] = (), hosts: int = 1, **more: object
 ) -> str:
-    given = {"ContainerEntrypoint": list(command), "ContainerArguments": list(arguments)}
-    specification = SPECIFICATION | {member: value for member, value in given.items() if value}
+    fields = {"ContainerEntrypoint": list(command), "ContainerArguments": list(arguments)}
+    specification = SPECIFICATION | {name: value for name, value in fields.items() if value}
     return cloud.start(name, "", hosts=hosts, AlgorithmSpecification=specification, **more)
 
 
@@ -62,7 +62,7 @@ def channel(cloud: Cloud, script: str) -> list[dict[str, object]]:
     return [{"ChannelName": "code", "DataSource": {"S3DataSource": source}}]
 
 
-def test_entrypoint_and_arguments_replace_train(shared_cloud: Cloud) -> None:
+def test_container_entrypoint_and_arguments_replace_train(shared_cloud: Cloud) -> None:
     script = "import os, sys; open('/opt/ml/model/m', 'w').write('x'); print('ran', sys.argv[1:], sys.executable)"
     code = channel(shared_cloud, script)
     start(
@@ -81,7 +81,7 @@ def test_entrypoint_and_arguments_replace_train(shared_cloud: Cloud) -> None:
     assert "out/own-command/output/model.tar.gz" in shared_cloud.keys("out/own-command/")
 
 
-def test_arguments_alone_follow_the_images_entrypoint(shared_cloud: Cloud) -> None:
+def test_arguments_without_entrypoint_follow_the_image_entrypoint(shared_cloud: Cloud) -> None:
     start(shared_cloud, "arguments-alone", arguments=("echo", "hello"))
     assert shared_cloud.wait("arguments-alone")["TrainingJobStatus"] == "Completed"
     assert "hello" in shared_cloud.log("arguments-alone")
@@ -119,7 +119,7 @@ def test_two_jobs_use_one_fixed_port(shared_cloud: Cloud) -> None:
         start(shared_cloud, name, *command, hosts=2, InputDataConfig=code)
     for name in names:
         shared_cloud.await_log(name, f"heard {name}")
-    # Both jobs have the port at this moment: their second hosts wait, and the first ones for these.
+    # Both jobs use the port now: the second hosts wait for `go`, and the first hosts wait for the second ones.
     for name in names:
         (shared_cloud.output(name, "algo-2") / "go").touch()
     for name in names:
@@ -170,7 +170,7 @@ def test_hosts_of_the_mirrored_strategy_listen_on_one_port(shared_cloud: Cloud) 
 
 
 @pytest.mark.skipif(not Path("/etc/environment").is_file(), reason="this machine has no /etc/environment")
-def test_variables_that_a_command_writes_for_its_logins_stay_in_the_host(shared_cloud: Cloud) -> None:
+def test_etc_environment_written_by_a_command_stays_in_the_host(shared_cloud: Cloud) -> None:
     before = Path("/etc/environment").read_bytes()
     arguments = ("env >> /etc/environment && grep -c TRAINING_JOB_NAME /etc/environment",)
     start(shared_cloud, "logins", "sh", "-c", arguments=arguments)
@@ -179,7 +179,7 @@ def test_variables_that_a_command_writes_for_its_logins_stay_in_the_host(shared_
     assert Path("/etc/environment").read_bytes() == before
 
 
-#: What a host can reach: the local cloud, the proxy, the other host.
+#: Prints whether a host reaches the local cloud and the proxy, and its proxy variables.
 REACHES = """
 import os, socket
 def reach(host, port):
@@ -195,7 +195,7 @@ print("cloud", reach("127.0.0.1", int(os.environ["CLOUD"])), "proxy", reach("127
 
 @needs_networks
 @pytest.mark.parametrize("isolated", [False, True])
-def test_network_isolation_leaves_the_other_hosts_alone(shared_cloud: Cloud, isolated: bool) -> None:
+def test_network_isolation_allows_only_the_other_hosts(shared_cloud: Cloud, isolated: bool) -> None:
     name, port = f"isolation-{isolated}".lower(), shared_cloud.endpoint.url.rpartition(":")[2]
     start(
         shared_cloud,
@@ -216,14 +216,14 @@ def test_the_log_names_the_proxy_variables_that_are_replaced(shared_cloud: Cloud
     line = "[algo-1] http_proxy: replaced by the HTTP proxy of the job's own network."
     for name, isolated, proxy in (("own-proxy", False, "http://127.0.0.2:3128"), ("no-proxy", True, "http://mine:1")):
         command = ("sh", "-c", "echo proxy $http_proxy")
-        given = {"http_proxy": "http://mine:1"}
-        start(shared_cloud, name, *command, EnableNetworkIsolation=isolated, Environment=given)
+        environment = {"http_proxy": "http://mine:1"}
+        start(shared_cloud, name, *command, EnableNetworkIsolation=isolated, Environment=environment)
         assert shared_cloud.wait(name)["TrainingJobStatus"] == "Completed"
         assert f"proxy {proxy}" in shared_cloud.log(name)
         assert (line in shared_cloud.log(name)) is not isolated
 
 
-#: This machine by several addresses, and what is no server's.
+#: Addresses of this machine, of a cloud's metadata services, and a multicast address.
 BARRED = (
     *("127.0.0.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]:8080", "[::ffff:0.0.0.0]:8080", "192.0.2.9:8080"),
     *("169.254.169.254:80", "[::ffff:169.254.169.254]:80", "[fd00:ec2::254]:80", "224.0.0.1:80"),
@@ -266,7 +266,7 @@ if os.fork() == 0:
     serve("192.0.2.9"), serve("127.0.0.1")
     time.sleep(60)
     os._exit(0)
-with relay.Outside() as outside:
+with relay.Relay() as outside:
     ctypes.CDLL(None).unshare(0x40000000)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     outside.serve("127.0.0.1:8080", "127.0.0.2:3128")
@@ -308,7 +308,7 @@ for request in (b"GET http://localhost:8080/ HTTP/1.1",
 
 
 @needs_networks
-def test_the_proxy_reaches_other_machines_and_not_this_one() -> None:
+def test_proxy_connects_to_other_machines_only() -> None:
     command = [
         "unshare",
         "--map-root-user",
@@ -357,7 +357,7 @@ def _read(path: Path) -> bytes:
 
 
 @pytest.mark.runs
-def test_without_namespaces_a_command_runs_and_the_log_says_what_is_shared(
+def test_without_namespaces_the_log_warns_of_the_shared_network(
     open_cloud: Callable[[], Cloud], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SMDP_LOCAL_ISOLATION", "tree")

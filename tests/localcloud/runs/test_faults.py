@@ -1,4 +1,4 @@
-"""What happens when parts of a running job, or the server below it, are killed."""
+"""Processes of a running job, or its server, are killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLEEPS = """
 
 
 def workers(cloud: Cloud) -> list[int]:
-    """Worker processes of all hosts, as this machine numbers them."""
+    """The process ids, on this machine, of the workers of all hosts."""
     found = []
     for pid in processes_with(cloud.endpoint.access_key):
         if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -42,15 +42,15 @@ def started(cloud: Cloud, name: str, hosts: int = 2) -> None:
 
 def test_a_killed_worker_fails_the_job_naming_host_and_rank(either_cloud: Cloud) -> None:
     started(either_cloud, "worker")
-    victim = next(pid for pid in workers(either_cloud) if rank_of(pid) == "1")
-    os.kill(victim, signal.SIGKILL)
-    job = either_cloud.wait("worker")  # the other one would run for ten minutes
+    worker = next(pid for pid in workers(either_cloud) if rank_of(pid) == "1")
+    os.kill(worker, signal.SIGKILL)
+    job = either_cloud.wait("worker")  # the other worker would run for ten minutes
     assert job["TrainingJobStatus"] == "Failed"
     assert job["FailureReason"].startswith("AlgorithmError: rank 1 on algo-2 was killed by SIGKILL")
     assert job["FailureReason"].endswith(", exit code: 137")
 
 
-def test_the_cause_of_a_failure_outlives_the_loss_of_the_output(cloud: Cloud) -> None:
+def test_failure_reason_survives_a_failed_output_upload(cloud: Cloud) -> None:
     script = """
         import os, pathlib, time
         pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "large").write_bytes(os.urandom(100_000))
@@ -59,13 +59,13 @@ def test_the_cause_of_a_failure_outlives_the_loss_of_the_output(cloud: Cloud) ->
     """
     cloud.start("full", script)
     cloud.await_log("full", "worker 0 is running")
-    # What the supervisor writes from now on may not be larger, as on a disk that has filled up.
+    # From now on the supervisor cannot write larger files, as on a disk that has filled up.
     resource.prlimit(cloud.supervisor("full"), resource.RLIMIT_FSIZE, (20_000, 20_000))
     os.kill(workers(cloud)[0], signal.SIGKILL)
     assert cloud.wait("full")["FailureReason"].startswith("AlgorithmError: rank 0 on algo-1 was killed by SIGKILL")
 
 
-def test_a_model_that_cannot_be_kept_fails_the_job_with_the_systems_reason(cloud: Cloud) -> None:
+def test_failed_model_upload_fails_the_job_with_the_system_error(cloud: Cloud) -> None:
     script = """
         import os, pathlib, time
         pathlib.Path(os.environ["SM_MODEL_DIR"], "large").write_bytes(os.urandom(100_000))
@@ -84,25 +84,25 @@ def test_a_model_that_cannot_be_kept_fails_the_job_with_the_systems_reason(cloud
 
 def test_a_killed_host_fails_the_job(either_cloud: Cloud) -> None:
     started(either_cloud, "host")
-    order = str(either_cloud.state_dir / "jobs/host/hosts/algo-2/order.json")
-    keeper = next(pid for pid in processes_with(order))
-    os.kill(keeper, signal.SIGKILL)
+    spec = str(either_cloud.state_dir / "jobs/host/hosts/algo-2/spec.json")
+    monitor = next(pid for pid in processes_with(spec))
+    os.kill(monitor, signal.SIGKILL)
     job = either_cloud.wait("host")
     assert job["FailureReason"] == "AlgorithmError: algo-2 was killed by SIGKILL, exit code: 137"
 
 
 def test_a_killed_supervisor_fails_the_job_and_leaves_no_host(either_cloud: Cloud) -> None:
     started(either_cloud, "supervisor")
-    family = workers(either_cloud)
+    started_workers = workers(either_cloud)
     os.kill(either_cloud.supervisor("supervisor"), signal.SIGKILL)
     job = either_cloud.wait("supervisor")
     assert job["TrainingJobStatus"] == "Failed"
     assert job["FailureReason"].startswith("InternalServerError: the job's supervisor died")
     assert not (either_cloud.state_dir / "jobs/supervisor/hosts").exists()
-    wait_for(lambda: not any(is_running(pid) for pid in family), "the end of the workers")
+    wait_for(lambda: not any(is_running(pid) for pid in started_workers), "the end of the workers")
 
 
-def test_a_job_outlives_the_server(open_cloud: Callable[[], Cloud]) -> None:
+def test_job_continues_when_the_server_is_killed(open_cloud: Callable[[], Cloud]) -> None:
     script = f"""
         import os, pathlib, time
         print("before", flush=True)
@@ -127,7 +127,7 @@ def test_a_job_outlives_the_server(open_cloud: Callable[[], Cloud]) -> None:
 
 
 @pytest.mark.runs
-def test_a_job_that_ends_without_a_server_starts_one(open_cloud: Callable[[], Cloud]) -> None:
+def test_job_that_ends_without_server_starts_one(open_cloud: Callable[[], Cloud]) -> None:
     script = """
         import os, pathlib, time
         pathlib.Path(os.environ["SM_MODEL_DIR"], "m").write_text("m")
@@ -146,7 +146,7 @@ def test_a_job_that_ends_without_a_server_starts_one(open_cloud: Callable[[], Cl
 
 
 @pytest.mark.runs
-def test_a_supervisor_that_died_with_the_server_is_noticed_by_the_next(open_cloud: Callable[[], Cloud]) -> None:
+def test_next_server_finalizes_job_of_dead_supervisor(open_cloud: Callable[[], Cloud]) -> None:
     first = open_cloud()
     started(first, "both", hosts=1)
     kill(first.endpoint.pid)
@@ -155,7 +155,7 @@ def test_a_supervisor_that_died_with_the_server_is_noticed_by_the_next(open_clou
     assert second.wait("both")["FailureReason"].startswith("InternalServerError")
 
 
-def test_processes_that_hide_from_their_parents_end_with_the_job(either_cloud: Cloud) -> None:
+def test_daemon_processes_end_with_the_job(either_cloud: Cloud) -> None:
     script = """
         import os, sys, time
         if os.fork() == 0:

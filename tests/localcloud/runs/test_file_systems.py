@@ -80,12 +80,12 @@ def test_hosts_share_the_folders_of_a_job(either_cloud: Cloud, systems: Path) ->
             "S3DistributionType": "FullyReplicated",
             "RecordWrapperType": "None",
         }
-    # They are the person's: the end of the job leaves them as they are.
+    # The folders belong to the user: they stay unchanged when the job ends.
     assert (systems / "lustre/images/one").exists()
     assert (systems / "nfs/results/algo-2").read_text() == "was here"
 
 
-def test_this_machine_is_a_file_system_of_every_local_cloud(either_cloud: Cloud, tmp_path: Path) -> None:
+def test_file_system_of_this_machine_needs_no_account_file(either_cloud: Cloud, tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given/file").touch()
     script = "import os; print(sorted(os.listdir(os.environ['SM_CHANNEL_DATA'])))"
@@ -95,30 +95,28 @@ def test_this_machine_is_a_file_system_of_every_local_cloud(either_cloud: Cloud,
 
 
 @pytest.mark.parametrize(("name", "path"), [("gone", "/abcd1234/gone"), ("file", "/abcd1234/images/one")])
-def test_a_folder_that_is_not_there_fails_the_job(either_cloud: Cloud, systems: Path, name: str, path: str) -> None:
+def test_missing_folder_fails_the_job(either_cloud: Cloud, systems: Path, name: str, path: str) -> None:
     job = either_cloud.run(name, "", InputDataConfig=[channel("data", FSX, path)])
     place = systems / "lustre" / path.removeprefix("/abcd1234/")
     assert job["FailureReason"] == (
-        f"ClientError: Unable to mount file system: {FSX}, directory path: {path}. On this machine that is {place}, "
-        "which is no folder: make it, or name another one."
+        f"ClientError: Unable to mount file system: {FSX}, directory path: {path}. Locally that is {place}, "
+        "which is not a folder: create it, or name another path."
     )
 
 
 @pytest.mark.parametrize(("name", "path"), [("circle", "/circle"), ("long", f"/{'x' * 300}"), ("nul", "/a\0b")])
-def test_a_path_that_this_machine_cannot_follow_fails_the_job(
-    either_cloud: Cloud, systems: Path, name: str, path: str
-) -> None:
+def test_invalid_path_fails_the_job(either_cloud: Cloud, systems: Path, name: str, path: str) -> None:
     (systems / "nfs/circle").symlink_to("circle")
     job = either_cloud.run(name, "", InputDataConfig=[channel("data", EFS, path)])
     head = f"ClientError: Unable to mount file system: {EFS}, directory path: {path}. "
     assert job["FailureReason"].startswith(head)
-    assert job["FailureReason"].endswith("name another one.")
+    assert job["FailureReason"].endswith("Name another path.")
 
 
 LISTS = "import os; print('lists', sorted(os.listdir(os.environ['SM_CHANNEL_DATA'])))"
 
 
-def test_a_link_leads_nowhere_else(either_cloud: Cloud, systems: Path) -> None:
+def test_link_out_of_the_file_system_fails_the_job(either_cloud: Cloud, systems: Path) -> None:
     (systems / "secret").mkdir()
     (systems / "lustre/images/link").symlink_to(systems / "secret")
     job = either_cloud.run("link", LISTS, InputDataConfig=[channel("data", FSX, "/abcd1234/images/link")])
@@ -155,7 +153,7 @@ print(os.listdir(root / "ml/data"))
 
 @pytest.mark.skipif(namespaces.refusal() is not None, reason="hosts have no namespaces here")
 @pytest.mark.parametrize("access", ["ro", "rw"])
-def test_a_link_that_came_after_the_folder_was_looked_at_is_not_mounted(tmp_path: Path, access: str) -> None:
+def test_link_that_replaces_a_checked_folder_is_not_mounted(tmp_path: Path, access: str) -> None:
     for folder in ("ml/data", "outside/images", "inside/images"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "outside/images/secret").touch()
@@ -177,13 +175,13 @@ REFUSED = [
     (channel("data", EFS, "/../etc"), "DirectoryPath '/../etc' of file system .* must begin with / and have no"),
     (channel("data", EFS, "/\udcff"), r"DirectoryPath '/\\udcff' of file system .* is not Unicode"),
     (channel("data", FSX, "/images"), f"must begin with /abcd1234, the mount name of {FSX}"),
-    (channel("data", "fs-00000002", "/"), r"No folder stands for file system fs-00000002 .*/account.yaml, efs: \{"),
+    (channel("data", "fs-00000002", "/"), r"File system fs-00000002 has no local folder: .*/account.yaml: efs: \{"),
     (channel("data", EFS, "/") | {"InputMode": "FastFile"}, "must be File, not FastFile"),
 ]
 
 
 @pytest.mark.parametrize(("one", "message"), REFUSED)
-def test_a_channel_without_a_folder_is_refused(
+def test_invalid_file_system_channel_is_refused(
     both_clouds: Cloud, systems: Path, one: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ClientError, match=message) as caught:
@@ -191,20 +189,18 @@ def test_a_channel_without_a_folder_is_refused(
     assert caught.value.response["Error"]["Code"] == "ValidationException"
 
 
-def test_a_file_system_is_read_as_files_whatever_the_job_says_of_its_channels(
-    both_clouds: Cloud, systems: Path
-) -> None:
+def test_file_system_with_job_wide_fastfile_mode_is_refused(both_clouds: Cloud, systems: Path) -> None:
     fast = {"TrainingImage": "image", "TrainingInputMode": "FastFile"}
     one = channel("data", EFS, "/results")
     with pytest.raises(ClientError, match="input mode of channel 'data', a file system, must be File, not FastFile"):
         both_clouds.sagemaker.create_training_job(
             **both_clouds.request("fast", AlgorithmSpecification=fast, InputDataConfig=[one])
         )
-    its_own = both_clouds.run("fast", "", AlgorithmSpecification=fast, InputDataConfig=[one | {"InputMode": "File"}])
-    assert its_own["TrainingJobStatus"] == "Completed", its_own.get("FailureReason")
+    as_files = both_clouds.run("fast", "", AlgorithmSpecification=fast, InputDataConfig=[one | {"InputMode": "File"}])
+    assert as_files["TrainingJobStatus"] == "Completed", as_files.get("FailureReason")
 
 
 def test_a_known_file_system_without_a_folder_is_refused(both_clouds: Cloud, systems: Path) -> None:
     one = json.loads(json.dumps(channel("data", FSX, "/fsx")).replace(FSX, "fs-00000001"))
-    with pytest.raises(ClientError, match="No folder stands for file system fs-00000001"):
+    with pytest.raises(ClientError, match="File system fs-00000001 has no local folder"):
         both_clouds.sagemaker.create_training_job(**both_clouds.request("refused", InputDataConfig=[one]))

@@ -1,4 +1,4 @@
-"""A full disk: every place says so and names the folder, and what a job trained is not lost."""
+"""On a full disk every error names the folder, and the results of a job are not lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.services.cloud import BUCKET, Cloud
 from tests.support.small_disk import SmallDisk, mounted
 from tests.support.waiting import wait_for
 
-# A model that compression does not make smaller, and the word to end.
+# Writes a model that compression does not make smaller, and waits for the file `go`.
 TRAINS = """
     import os, pathlib, time
     pathlib.Path(os.environ["SM_MODEL_DIR"], "weights").write_bytes(os.urandom(1 << 20))
@@ -46,43 +46,43 @@ def small_cloud(disk: SmallDisk) -> Iterator[Cloud]:
     assert_nothing_runs(str(state))
 
 
-def waiting_for_room(cloud: Cloud, disk: SmallDisk, name: str) -> dict[str, Any]:
-    """A job that has trained its model and has no room to upload it."""
+def waiting_for_space(cloud: Cloud, disk: SmallDisk, name: str) -> dict[str, Any]:
+    """Run a job until it has trained its model and has no disk space to upload it; the job's last transition."""
     cloud.start(name, TRAINS)
     cloud.await_log(name, "trained")
     (cloud.output(name) / "go").touch()
     disk.fill()
 
-    def told() -> dict[str, Any] | None:
+    def report() -> dict[str, Any] | None:
         step: dict[str, Any] = cloud.describe(name)["SecondaryStatusTransitions"][-1]
         return step if "disk full" in step["StatusMessage"] or step["Status"] == "Failed" else None
 
-    step: dict[str, Any] = wait_for(told, "a job that reports a full disk")
+    step: dict[str, Any] = wait_for(report, "a job that reports a full disk")
     return step
 
 
-def kept_model(cloud: Cloud, name: str) -> Path:
+def preserved_model(cloud: Cloud, name: str) -> Path:
     return cloud.state_dir / "jobs" / name / "results/algo-1/ml/model/weights"
 
 
-def test_a_server_that_has_no_room_to_start_says_so(disk: SmallDisk) -> None:
+def test_server_without_disk_space_reports_the_full_disk(disk: SmallDisk) -> None:
     state = disk.folder / "state"
     with private(state):
-        pass  # makes the folder
+        pass  # creates the folder
     disk.fill()
     with pytest.raises(LocalCloudError, match=f"cannot start: disk full in {state}: free space there"), private(state):
         pass
 
 
-def test_a_state_folder_that_has_no_room_to_be_made_says_so(disk: SmallDisk) -> None:
+def test_state_folder_without_disk_space_reports_the_full_disk(disk: SmallDisk) -> None:
     disk.fill()
     state = disk.folder / "state"
     with pytest.raises(LocalCloudError, match=f"cannot start: disk full in {state}: free space there"), private(state):
         pass
 
 
-@pytest.mark.parametrize("room", [0, 4, 40])
-def test_a_launch_on_a_full_disk_is_given_up_at_once(disk: SmallDisk, room: int) -> None:
+@pytest.mark.parametrize("free_kib", [0, 4, 40])
+def test_launch_on_a_full_disk_fails_without_retry(disk: SmallDisk, free_kib: int) -> None:
     folder = disk.folder / "project"
     folder.mkdir()
     write_job(folder)
@@ -90,19 +90,19 @@ def test_a_launch_on_a_full_disk_is_given_up_at_once(disk: SmallDisk, room: int)
     assert smdp_launch("local", "up").returncode == 0
     assert smdp_launch("local", "down").returncode == 0
     reserved = disk.folder / "reserved"
-    reserved.write_bytes(bytes(room * 1024))
+    reserved.write_bytes(bytes(free_kib * 1024))
     disk.fill()
     reserved.unlink()
     ran = smdp_launch("launch", "--local", "--hosts", "1", "--workers-per-host", "1")
     assert ran.returncode in {ExitCode.ENVIRONMENT, ExitCode.SERVICE}
     assert f"disk full in {folder}/.smdp/local: free space there" in ran.stderr
-    assert "asking again" not in ran.stderr
+    assert "retrying" not in ran.stderr
 
 
-def test_an_object_without_room_leaves_the_old_one_and_holds_no_room(small_cloud: Cloud, disk: SmallDisk) -> None:
+def test_object_without_disk_space_leaves_the_old_object_and_no_files(small_cloud: Cloud, disk: SmallDisk) -> None:
     s3 = small_cloud.s3
     s3.put_object(Bucket=BUCKET, Key="kept", Body=b"old")
-    half = b"n" * (7 << 19)  # fits the disk once, but not beside its copy on the way in
+    half = b"n" * (7 << 19)  # the disk has space for one copy, but not for another one while it is received
     for key in ("kept", "new", "new"):
         with pytest.raises(ClientError, match=f"disk full in {small_cloud.state_dir}: free space there") as refused:
             s3.put_object(Bucket=BUCKET, Key=key, Body=half + half)
@@ -114,7 +114,7 @@ def test_an_object_without_room_leaves_the_old_one_and_holds_no_room(small_cloud
     assert list((small_cloud.state_dir / "s3" / BUCKET).rglob("*tmp-*")) == []
 
 
-def test_a_job_without_room_is_refused_and_leaves_nothing(small_cloud: Cloud, disk: SmallDisk) -> None:
+def test_job_without_disk_space_is_refused_and_leaves_no_files(small_cloud: Cloud, disk: SmallDisk) -> None:
     request = small_cloud.request("refused", "print('trained')")
     disk.fill()
     with pytest.raises(ClientError, match="disk full in"):
@@ -125,8 +125,8 @@ def test_a_job_without_room_is_refused_and_leaves_nothing(small_cloud: Cloud, di
     assert small_cloud.wait("refused")["TrainingJobStatus"] == "Completed"
 
 
-def test_a_model_without_room_is_uploaded_when_there_is_room(small_cloud: Cloud, disk: SmallDisk) -> None:
-    step = waiting_for_room(small_cloud, disk, "waits")
+def test_model_upload_waits_for_disk_space(small_cloud: Cloud, disk: SmallDisk) -> None:
+    step = waiting_for_space(small_cloud, disk, "waits")
     hosts = small_cloud.state_dir / "jobs/waits/hosts"
     assert step["Status"] == "Uploading"
     assert step["StatusMessage"].startswith(f"disk full in {small_cloud.state_dir}: free space there; ")
@@ -138,27 +138,27 @@ def test_a_model_without_room_is_uploaded_when_there_is_room(small_cloud: Cloud,
     assert not hosts.exists()
 
 
-def test_a_model_that_is_waited_for_no_longer_is_kept_and_named(small_cloud: Cloud, disk: SmallDisk) -> None:
-    waiting_for_room(small_cloud, disk, "stopped")
+def test_stopped_model_upload_preserves_the_model(small_cloud: Cloud, disk: SmallDisk) -> None:
+    waiting_for_space(small_cloud, disk, "stopped")
     small_cloud.sagemaker.stop_training_job(TrainingJobName="stopped")
     job = small_cloud.wait("stopped")
     assert job["TrainingJobStatus"] == "Failed"
     results = small_cloud.state_dir / "jobs/stopped/results"
     assert job["FailureReason"] == (
         f"InternalServerError: disk full in {small_cloud.state_dir}: free space there, then try again; "
-        f"what the job left is kept in {results}"
+        f"the job's results are in {results}"
     )
-    assert kept_model(small_cloud, "stopped").stat().st_size == 1 << 20
+    assert preserved_model(small_cloud, "stopped").stat().st_size == 1 << 20
     assert [path.name for path in results.rglob("*") if path.is_file()] == ["weights"]
 
 
-def test_a_model_outlives_the_supervisor_that_waited_to_upload_it(small_cloud: Cloud, disk: SmallDisk) -> None:
-    waiting_for_room(small_cloud, disk, "killed")
+def test_model_is_preserved_when_the_supervisor_is_killed(small_cloud: Cloud, disk: SmallDisk) -> None:
+    waiting_for_space(small_cloud, disk, "killed")
     os.kill(small_cloud.supervisor("killed"), signal.SIGKILL)
     disk.free()
     job = small_cloud.wait("killed")
-    assert job["FailureReason"].endswith(f"kept in {small_cloud.state_dir}/jobs/killed/results")
-    assert kept_model(small_cloud, "killed").stat().st_size == 1 << 20
+    assert job["FailureReason"].endswith(f"results are in {small_cloud.state_dir}/jobs/killed/results")
+    assert preserved_model(small_cloud, "killed").stat().st_size == 1 << 20
 
 
 def test_a_launch_that_cannot_be_recorded_names_the_folder(disk: SmallDisk) -> None:

@@ -1,4 +1,4 @@
-"""Inside a simulated host: what a script finds, and what it cannot reach."""
+"""Inside a simulated host: the files and variables of a script, and its isolation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import pytest
 from smdp_launch.localcloud.client.connect import isolation, private
 from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.isolation.namespaces import View
-from smdp_launch.localcloud.processes import minds_sigterm
+from smdp_launch.localcloud.processes import handles_sigterm
 from smdp_launch.localcloud.runtime import lease
-from smdp_launch.localcloud.runtime.host import Order
+from smdp_launch.localcloud.runtime.host import HostSpec
 from smdp_launch.localcloud.runtime.hosts import Host, HostLog, wait_until
 from smdp_launch.localcloud.runtime.tree import HostTree, host_names
 from tests.support.services.cloud import BUCKET, Cloud, names_in
@@ -54,7 +54,7 @@ def seen(cloud: Cloud, name: str) -> dict[str, dict[str, Any]]:
     return {head.partition(":")[0].strip("["): json.loads(text) for head, _, text in found}
 
 
-def test_a_host_with_namespaces_is_a_machine_of_its_own(cloud: Cloud) -> None:
+def test_host_with_namespaces_is_isolated(cloud: Cloud) -> None:
     opt = names_in("/opt")
     shm = Path(f"/dev/shm/smdp-test-{os.getpid()}")
     shm.touch()
@@ -81,7 +81,7 @@ def test_a_host_with_namespaces_is_a_machine_of_its_own(cloud: Cloud) -> None:
     assert names_in("/opt") == opt
 
 
-def test_a_host_finds_the_platforms_files_and_variables(either_cloud: Cloud) -> None:
+def test_host_has_the_files_and_variables_of_the_platform(either_cloud: Cloud) -> None:
     either_cloud.s3.put_object(Bucket=BUCKET, Key="data/x", Body=b"x")
     source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{BUCKET}/data"}}
     channel = {"ChannelName": "train", "ContentType": "text/csv", "DataSource": source}
@@ -136,7 +136,7 @@ def test_packages_below_tmp_stay_importable(open_cloud: Callable[[], Cloud], mon
         assert Path(folder).name in cloud.await_log("below", "found")
 
 
-def test_a_host_that_cannot_be_started_says_why(either_cloud: Cloud) -> None:
+def test_failure_reason_says_why_a_host_did_not_start(either_cloud: Cloud) -> None:
     job = either_cloud.run("nul", "", Environment={"SMDP_WORKERS_PER_HOST": "1", "NAME": "nul\0byte"})
     assert "the simulated host could not be set up: embedded null byte" in job["FailureReason"]
 
@@ -147,11 +147,11 @@ def folder_in_shared_memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-MINDFUL = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); time.sleep(600)"
+EXITS_ON_SIGTERM = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); time.sleep(600)"
 
 
 @pytest.mark.parametrize("isolated", [True, pytest.param(False, marks=pytest.mark.runs)])
-def test_a_stop_is_not_lost_at_any_moment_of_a_hosts_start(tmp_path: Path, isolated: bool) -> None:
+def test_sigterm_is_not_lost_while_a_host_starts(tmp_path: Path, isolated: bool) -> None:
     """The first process of a namespace loses a signal that it has no handler for, and it has none until it runs."""
     if isolated and namespaces.refusal():
         pytest.skip(f"no namespaces here: {namespaces.refusal()}")
@@ -161,22 +161,22 @@ def test_a_stop_is_not_lost_at_any_moment_of_a_hosts_start(tmp_path: Path, isola
             folder.mkdir(parents=True)
         tree.hosts_file.touch()
         view = View(tree.name, tree.ml, tree.tmp, tree.opt, tree.hosts_file, (Path(sys.base_prefix),))
-        command = [os.path.realpath(sys.executable), "-c", MINDFUL]
-        order = Order(os.getpid(), isolated, command, dict(os.environ), view)
-        host = Host(tree, order, HostLog(tmp_path / f"{milliseconds}.jsonl"))
+        command = [os.path.realpath(sys.executable), "-c", EXITS_ON_SIGTERM]
+        spec = HostSpec(os.getpid(), isolated, command, dict(os.environ), view)
+        host = Host(tree, spec, HostLog(tmp_path / f"{milliseconds}.jsonl"))
         try:
-            while not minds_sigterm(host.pid):
+            while not handles_sigterm(host.pid):
                 time.sleep(0.001)
             time.sleep(milliseconds / 1000)
             host.terminate()
-            assert wait_until([host], DEADLINE), f"signalled {milliseconds} ms after its keeper was there"
-            assert host.code in {3, 128 + signal.SIGTERM}  # by its handler, or before there was one
+            assert wait_until([host], DEADLINE), f"signalled {milliseconds} ms after its monitor had started"
+            assert host.code in {3, 128 + signal.SIGTERM}  # from its handler, or before it had one
         finally:
             host.kill()
 
 
 @pytest.mark.runs
-def test_a_state_folder_in_shared_memory_is_as_good_as_any(folder_in_shared_memory: Path) -> None:
+def test_state_folder_in_shared_memory_works(folder_in_shared_memory: Path) -> None:
     script = """
         import os
         print("sees", len(os.listdir("/dev/shm")))
@@ -188,22 +188,22 @@ def test_a_state_folder_in_shared_memory_is_as_good_as_any(folder_in_shared_memo
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
 
 
-def test_hosts_are_listed_as_text() -> None:
+def test_host_names_are_sorted_as_text() -> None:
     assert host_names(11) == ["algo-1", "algo-10", "algo-11", *(f"algo-{number}" for number in range(2, 10))]
 
 
-def test_isolation_is_found_out_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isolation_level_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isolation().level in ("namespaces", "tree")
     monkeypatch.setenv("SMDP_LOCAL_ISOLATION", "tree")
     forced = isolation()
     assert (forced.level, forced.reason) == ("tree", "SMDP_LOCAL_ISOLATION=tree is set")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_users_without_root_have_namespaces_too() -> None:
-    # The interpreter may lie where only root can read, so this drops its rights when all is imported. Its files in
-    # /proc belong to root until it says that it may be dumped again.
-    become_nobody = """
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_user_without_root_can_have_namespaces() -> None:
+    # Only root may be able to read the interpreter, so the script drops its rights after all imports. Its files in
+    # /proc belong to root until it declares itself dumpable again.
+    without_root = """
         import ctypes, os, sys
         from smdp_launch.localcloud.isolation import namespaces
         os.setgroups([]), os.setgid(65534), os.setuid(65534)
@@ -211,18 +211,18 @@ def test_users_without_root_have_namespaces_too() -> None:
         sys.exit(namespaces._try_out())
     """
     trial = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(become_nobody)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", textwrap.dedent(without_root)], capture_output=True, text=True, check=False
     )
     assert (trial.returncode, trial.stderr) == (0, "")
 
 
-def test_paths_below_tmp_stay_visible_once() -> None:
+def test_tmp_itself_is_not_mounted_into_tmp() -> None:
     root = Path("/tmp")
     existing = [Path("/tmp"), Path("/usr"), Path("/nonexistent")]
     assert namespaces._outermost(existing, root) == []
 
 
-def test_leases_do_not_overlap_and_end() -> None:
+def test_leases_do_not_overlap_and_are_released() -> None:
     first, second = lease.take("same name"), lease.take("same name")
     assert first.network != second.network
     network = first.network

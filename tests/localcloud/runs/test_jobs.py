@@ -1,4 +1,4 @@
-"""Jobs that really run: what they are given, what they leave, how they end."""
+"""Jobs that really run: their inputs, their artifacts, and how they end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def statuses(answer: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("both_clouds", ["namespaces", "tree"], indirect=True, scope="module")
-def test_a_job_trains_on_two_hosts_and_leaves_model_and_output(either_cloud: Cloud) -> None:
+def test_job_trains_on_two_hosts_and_uploads_model_and_output(either_cloud: Cloud) -> None:
     for key in ("data/a.txt", "data/deep/b.txt", "data/deep/"):
         either_cloud.s3.put_object(Bucket=BUCKET, Key=key, Body=b"x")
     job = either_cloud.run(
@@ -75,13 +75,13 @@ def test_a_job_trains_on_two_hosts_and_leaves_model_and_output(either_cloud: Clo
     assert members(either_cloud.object("out/two/output/model.tar.gz")) == [f"part-{rank}" for rank in range(4)]
     assert members(either_cloud.object("out/two/output/output.tar.gz")) == [f"note-{rank}" for rank in range(4)]
     assert sum('files ["a.txt", "deep/b.txt"]' in line for line in either_cloud.log("two")) == 4
-    has_warning = "No namespaces here" in job["SecondaryStatusTransitions"][2]["StatusMessage"]
+    has_warning = "No Linux namespaces" in job["SecondaryStatusTransitions"][2]["StatusMessage"]
     assert has_warning == (either_cloud.level == "tree")
     assert any("SM_*" in line for line in either_cloud.log("two")) == has_warning
 
 
 @pytest.mark.runs
-def test_describe_gives_the_request_back_with_times(cloud: Cloud) -> None:
+def test_describe_returns_the_request_and_times(cloud: Cloud) -> None:
     request = cloud.request("described", NOTES, Tags=[{"Key": "plan", "Value": "1"}])
     created = cloud.sagemaker.create_training_job(**request)
     job = cloud.wait("described")
@@ -147,7 +147,7 @@ def test_a_stop_right_after_the_start_is_not_lost(cloud: Cloud) -> None:
 
 
 def test_the_maximum_runtime_stops_a_job(cloud: Cloud) -> None:
-    """The maximum is one within which this machine starts the script: a busy one takes seconds."""
+    """Try longer limits until the script starts within the limit: a busy machine needs seconds for the start."""
     for seconds in (2, 4, 8, 16, 32):
         name = f"long-{seconds}"
         job = cloud.run(name, WAITS, StoppingCondition={"MaxRuntimeInSeconds": seconds})
@@ -157,7 +157,7 @@ def test_the_maximum_runtime_stops_a_job(cloud: Cloud) -> None:
     assert members(cloud.object(f"out/{name}/output/model.tar.gz")) == ["saved"]
 
 
-#: Read by every Python of the server: lets the supervisor's wall clock go a day forward once the file is there.
+#: A sitecustomize for the server's processes: sets the supervisor's wall clock a day forward once the file exists.
 DAY_LATER = """
 import os, pathlib, time
 if b"smdp_launch.localcloud.runtime.supervisor" in pathlib.Path("/proc/self/cmdline").read_bytes():
@@ -165,7 +165,7 @@ if b"smdp_launch.localcloud.runtime.supervisor" in pathlib.Path("/proc/self/cmdl
 """
 
 
-def test_the_maximum_runtime_is_no_matter_of_the_wall_clock(
+def test_maximum_runtime_ignores_changes_of_the_wall_clock(
     open_cloud: Callable[[], Cloud], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_forward = tmp_path / "set-forward"
@@ -177,11 +177,11 @@ def test_the_maximum_runtime_is_no_matter_of_the_wall_clock(
     cloud.start("clock", WAITS_FOR_GO, StoppingCondition=limits, EnableManagedSpotTraining=True)
     cloud.await_log("clock", "waiting")
     set_forward.touch()
-    time.sleep(1)  # some twenty looks of the supervisor
+    time.sleep(1)  # about twenty ticks of the supervisor
     (cloud.output("clock") / "go").touch()
     job = cloud.wait("clock")
     assert job["TrainingJobStatus"] == "Completed"
-    assert job["TrainingTimeInSeconds"] > 80_000  # the clock was set: times that are shown are the wall's
+    assert job["TrainingTimeInSeconds"] > 80_000  # reported times are those of the wall clock
 
 
 def test_a_channel_without_objects_fails_the_job(cloud: Cloud) -> None:
@@ -275,12 +275,12 @@ def test_a_name_in_use_is_refused(cloud: Cloud) -> None:
 
 
 def test_an_unknown_job_is_not_found(cloud: Cloud) -> None:
-    for name in ("nobody", "none-2"):
+    for name in ("unknown", "none-2"):
         with pytest.raises(ClientError, match=r"ValidationException.*Requested resource not found"):
             cloud.describe(name)
 
 
-def test_scripts_reach_the_local_cloud_as_they_would_reach_aws(cloud: Cloud) -> None:
+def test_boto3_in_a_script_uses_the_local_cloud(cloud: Cloud) -> None:
     script = f"""
         import boto3
         boto3.client("s3").put_object(Bucket="{BUCKET}", Key="from/script", Body=b"hello")
@@ -291,7 +291,7 @@ def test_scripts_reach_the_local_cloud_as_they_would_reach_aws(cloud: Cloud) -> 
 
 
 @pytest.mark.runs
-def test_nothing_of_the_users_environment_reaches_a_job(
+def test_environment_of_the_user_does_not_reach_a_job(
     state_dir: Path, open_cloud: Callable[[], Cloud], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as users:
@@ -306,7 +306,7 @@ def test_nothing_of_the_users_environment_reaches_a_job(
     server.__exit__(None, None, None)
 
 
-def test_logs_come_stream_by_stream_and_page_by_page(cloud: Cloud) -> None:
+def test_log_stream_is_read_page_by_page(cloud: Cloud) -> None:
     group = "/aws/sagemaker/TrainingJobs"
     cloud.run("logs", "for n in range(25): print('line', n)", hosts=2)
     streams = cloud.logs.describe_log_streams(logGroupName=group, logStreamNamePrefix="logs/")["logStreams"]
@@ -327,7 +327,7 @@ def test_logs_come_stream_by_stream_and_page_by_page(cloud: Cloud) -> None:
 
 
 @pytest.mark.runs
-def test_uncompressed_models_are_plain_objects(cloud: Cloud) -> None:
+def test_uncompressed_model_is_uploaded_as_plain_objects(cloud: Cloud) -> None:
     cloud.s3.put_object(Bucket=BUCKET, Key="data/a.txt", Body=b"x")
     output = {"S3OutputPath": f"s3://{BUCKET}/out", "CompressionType": "NONE"}
     job = cloud.run(
@@ -370,7 +370,7 @@ REFUSED = [
     ("CheckpointConfig", {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/../../etc"}, "LocalPath"),
     ("CheckpointConfig", {"S3Uri": "s3://b/c", "LocalPath": "/opt/ml/model"}, "overlaps"),
     ("InputDataConfig", [{"ChannelName": "..", "DataSource": {"S3DataSource": PREFIX}}], "channel name"),
-    ("InputDataConfig", [{"ChannelName": "fs", "DataSource": EFS}], "No folder stands"),
+    ("InputDataConfig", [{"ChannelName": "fs", "DataSource": EFS}], "has no local folder"),
     ("InputDataConfig", [{"ChannelName": "two", "DataSource": EFS | {"S3DataSource": PREFIX}}], "one data source"),
 ]  # fmt: skip
 

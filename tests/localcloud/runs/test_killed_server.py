@@ -1,4 +1,4 @@
-"""The server killed in mid-job: the next one finds the job, or reports it failed. `make test-soak` does it often."""
+"""The server is killed during a job: the next server finds the job, or reports its failure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ with open(os.environ["SM_MODEL_DIR"] + "/steps", "w") as file:
 
 
 def kill_the_server_in_mid_job(state_dir: Path, name: str, moment: Callable[[Cloud], object]) -> str:
-    """How the job ended, after its server was killed at a moment after the job was created: when the call returns."""
+    """Start a job, kill its server when `moment` returns, and start a new server; the job's end status."""
     cloud = Cloud(shared.up(state_dir))
     cloud.s3.create_bucket(Bucket=BUCKET)
     cloud.start(name, STEPS, hosts=2)
@@ -60,7 +60,7 @@ def kill_often(state_dir: Path, rounds: int) -> Counter[str]:
     return table
 
 
-def test_a_job_outlives_two_kills_of_its_server(state_dir: Path) -> None:
+def test_job_completes_after_two_kills_of_its_server(state_dir: Path) -> None:
     for number, step in enumerate((1, 8)):
         name = f"job-{number}"
         in_training = lambda cloud, name=name, step=step: cloud.await_log(name, f"step {step}")  # noqa: E731
@@ -71,7 +71,7 @@ def test_a_job_outlives_two_kills_of_its_server(state_dir: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_job_outlives_twenty_kills_of_its_server(state_dir: Path) -> None:
+def test_jobs_end_after_twenty_kills_of_their_server(state_dir: Path) -> None:
     table = kill_often(state_dir, 20)
     print(dict(table))
     assert table.total() == 20
@@ -79,8 +79,8 @@ def test_a_job_outlives_twenty_kills_of_its_server(state_dir: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_server_killed_while_it_takes_a_job_has_it_or_has_it_not(state_dir: Path) -> None:
-    """Whoever asks again then gets the job or is told that the name is taken; never two, and never half of one."""
+def test_server_killed_during_creation_has_the_whole_job_or_none(state_dir: Path) -> None:
+    """A retry creates the job or reports that the name is taken; there is never a second or an incomplete job."""
     chance = random.Random(7)
     for number in range(10):
         cloud, name = Cloud(shared.up(state_dir)), f"taken-{number}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.support.services.cloud import Cloud
-from tests.support.services.crowd import assert_each_ran_once, run_crowd
+from tests.support.services.concurrent_jobs import assert_each_ran_once, run_concurrently
 
 
 @pytest.mark.runs
-def test_jobs_that_start_at_once_all_end_and_each_ran_once(cloud: Cloud) -> None:
-    names = [f"crowd-{number}" for number in range(10)]
-    assert run_crowd(cloud, names, clients=10) == dict.fromkeys(names, "Completed")
+def test_jobs_started_at_once_each_run_once(cloud: Cloud) -> None:
+    names = [f"concurrent-{number}" for number in range(10)]
+    assert run_concurrently(cloud, names, clients=10) == dict.fromkeys(names, "Completed")
     assert_each_ran_once(cloud, names)

@@ -1,4 +1,4 @@
-"""Hosts with links of a chosen speed: a network of the job's own, shaped both ways, and refused where it cannot be."""
+"""Hosts whose links have a speed limit: both directions are shaped, and invalid or impossible limits are refused."""
 
 from __future__ import annotations
 
@@ -45,27 +45,30 @@ time.sleep(600)
 
 @needs_links
 @pytest.mark.parametrize(("speed", "bits", "burst"), [("100mbit", 10**8, 128 * 1024), ("10gbit", 10**10, 1_250_000)])
-def test_hosts_meet_over_links_shaped_both_ways(shared_cloud: Cloud, speed: str, bits: int, burst: int) -> None:
+def test_hosts_connect_over_links_with_a_speed_limit(shared_cloud: Cloud, speed: str, bits: int, burst: int) -> None:
     name = f"linked-{speed}"
     shared_cloud.start(name, LINKS, hosts=2, Environment={"SMDP_WORKERS_PER_HOST": "1", "SMDP_LOCAL_NETWORK": speed})
     shared_cloud.await_log(name, "heard b'hello' from True")
-    wait_for(lambda: len(told(shared_cloud, name, "interfaces ")) == 2, "both hosts")
-    shapers = [*told(shared_cloud, name, "link "), *(at_the_switch(shared_cloud, name, f"algo-{n}") for n in (1, 2))]
+    wait_for(lambda: len(values_of(shared_cloud, name, "interfaces ")) == 2, "both hosts")
+    shapers = [
+        *values_of(shared_cloud, name, "link "),
+        *(at_the_switch(shared_cloud, name, f"algo-{n}") for n in (1, 2)),
+    ]
     shared_cloud.sagemaker.stop_training_job(TrainingJobName=name)
     assert shared_cloud.wait(name)["TrainingJobStatus"] == "Stopped"
-    assert set(told(shared_cloud, name, "interfaces ")) == {"['eth0', 'lo']"}
+    assert set(values_of(shared_cloud, name, "interfaces ")) == {"['eth0', 'lo']"}
     for (shaper,) in map(json.loads, shapers):
         assert (shaper["kind"], shaper["options"]["rate"] * 8) == ("tbf", bits)
         assert shaper["options"]["burst"] == pytest.approx(burst, rel=0.01)  # the kernel counts in ticks
     assert len(shapers) == 4
 
 
-def told(cloud: Cloud, job: str, word: str) -> list[str]:
+def values_of(cloud: Cloud, job: str, word: str) -> list[str]:
     return [line.partition(word)[2] for line in cloud.log(job) if f"] {word}" in line]
 
 
 def at_the_switch(cloud: Cloud, job: str, host: str) -> str:
-    """The shaper of what goes to the host."""
+    """The shaper of the traffic from the switch to the host."""
     supervisor = cloud.supervisor(job)
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     (switch,) = [one for one in children if b"br0 type bridge" in Path(f"/proc/{one}/cmdline").read_bytes()]
@@ -75,7 +78,7 @@ def at_the_switch(cloud: Cloud, job: str, host: str) -> str:
 
 @pytest.mark.runs
 @needs_links
-def test_a_launch_trains_over_such_links(smdp_launch: Command) -> None:
+def test_launch_trains_over_links_with_a_speed_limit(smdp_launch: Command) -> None:
     command = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1", "--network", "1gbit"]
     dry = smdp_launch(*command, "--dry-run")
     assert re.search(r"^network +links of 1gbit$", dry.stdout, re.MULTILINE)
@@ -84,28 +87,28 @@ def test_a_launch_trains_over_such_links(smdp_launch: Command) -> None:
     assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
 
 
-def test_without_root_it_is_refused_with_the_reason(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_limit_without_root_is_refused(job_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job_folder)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     ran = CliRunner().invoke(command_line, ["launch", "--local", "--network", "1gbit"])
     assert isinstance(ran.exception, EnvironmentProblem)
-    assert str(ran.exception).startswith("links of a chosen speed need root; leave out --network")
+    assert str(ran.exception).startswith("links with a speed limit need root; omit --network")
     assert not (job_folder / ".smdp" / "local").exists()
 
 
 @pytest.mark.parametrize("speed", ["fast", "1", "0gbit", "401gbit", "1gbit ", "-1gbit", "9" * 50 + "gbit"])
-def test_a_speed_that_is_none_is_refused(speed: str) -> None:
+def test_invalid_speed_is_refused(speed: str) -> None:
     ran = CliRunner().invoke(command_line, ["launch", "--local", f"--network={speed}"])
     assert ran.exit_code == ExitCode.USAGE
-    assert "is no speed from 1mbit to 400gbit" in ran.stderr
+    assert "is neither a speed from 1mbit to 400gbit" in ran.stderr
 
 
 @needs_links
-def test_a_request_without_sense_fails_the_job_with_the_reason(shared_cloud: Cloud) -> None:
+def test_invalid_speed_in_request_fails_the_job(shared_cloud: Cloud) -> None:
     answer = shared_cloud.run("no-speed", "print(1)", Environment={"SMDP_LOCAL_NETWORK": "fast"})
-    assert "SMDP_LOCAL_NETWORK: 'fast' is no speed" in answer["FailureReason"]
+    assert "SMDP_LOCAL_NETWORK: 'fast' is neither a speed" in answer["FailureReason"]
 
 
-def test_it_goes_with_local(smdp_launch: Command) -> None:
+def test_network_option_without_local_is_refused(smdp_launch: Command) -> None:
     ran = smdp_launch("launch", "--network", "1gbit")
-    assert (ran.returncode, "--network goes with --local" in ran.stderr) == (ExitCode.USAGE, True)
+    assert (ran.returncode, "--network requires --local" in ran.stderr) == (ExitCode.USAGE, True)

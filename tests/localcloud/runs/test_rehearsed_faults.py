@@ -1,4 +1,4 @@
-"""What the local cloud does to a job that is being rehearsed, and what the service says of it."""
+"""Faults that the local cloud injects into a job: what happens to the job, and what the service reports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from smdp_launch.catalog.faults import VARIABLE, Fault, Kind
 from tests.support.services.cloud import Cloud
 
-#: Counts to 12 in steps of 0.2 s and keeps the count; with SAVE=term it keeps it at SIGTERM alone. A first attempt that
-#: is to be interrupted is slower from step 7, so that it is not complete before the interruption comes.
+#: Counts to 12 in steps of 0.2 s and saves the count after each step, or with SAVE=term only at SIGTERM. A first try
+#: that will be interrupted is slower from step 7, so that it does not complete before the interruption.
 COUNTS = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -63,13 +63,13 @@ def statuses(described: dict[str, Any]) -> list[str]:
     return [one["Status"] for one in described["SecondaryStatusTransitions"]]
 
 
-def told(cloud: Cloud, name: str, event: str) -> list[dict[str, Any]]:
+def events_of(cloud: Cloud, name: str, event: str) -> list[dict[str, Any]]:
     lines = [line.partition("] ")[2] for line in cloud.log(name)]
     events = [json.loads(line) for line in lines if line.startswith('{"smdp_event":')]
     return [one for one in events if one["event"] == event]
 
 
-def test_an_interrupted_job_comes_back_and_finds_its_checkpoints(either_cloud: Cloud) -> None:
+def test_interrupted_job_resumes_from_its_checkpoints(either_cloud: Cloud) -> None:
     name = f"spot-{either_cloud.level}"
     described = run(either_cloud, name, spot(step=6))
     again = ["Starting", "Downloading", "Training"]
@@ -79,13 +79,13 @@ def test_an_interrupted_job_comes_back_and_finds_its_checkpoints(either_cloud: C
     (away,) = [one for one in described["SecondaryStatusTransitions"] if one["Status"] == "Interrupted"]
     most = math.ceil((away["EndTime"] - away["StartTime"]).total_seconds())
     assert 2 <= described["TrainingTimeInSeconds"] - described["BillableTimeInSeconds"] <= most
-    assert [one["what"] for one in told(either_cloud, name, "fault")] == ["interrupted"]
-    assert [one["host"] for one in told(either_cloud, name, "checkpoints_restored")] == ["algo-1", "algo-2"]
-    steps = [one["step"] for one in told(either_cloud, name, "step")]
+    assert [one["what"] for one in events_of(either_cloud, name, "fault")] == ["interrupted"]
+    assert [one["host"] for one in events_of(either_cloud, name, "checkpoints_restored")] == ["algo-1", "algo-2"]
+    steps = [one["step"] for one in events_of(either_cloud, name, "step")]
     assert steps[:6] == [1, 2, 3, 4, 5, 6] and steps[-1] == 12 and 1 not in steps[6:]
 
 
-def test_what_is_saved_within_the_grace_is_kept(either_cloud: Cloud) -> None:
+def test_checkpoint_saved_within_the_grace_is_kept(either_cloud: Cloud) -> None:
     name = f"grace-{either_cloud.level}"
     run(either_cloud, name, spot(step=6), Environment={"SAVE": "term"})
     begins = [int(line.rpartition(" ")[2]) for line in either_cloud.log(name) if "begins at" in line]
@@ -93,15 +93,15 @@ def test_what_is_saved_within_the_grace_is_kept(either_cloud: Cloud) -> None:
 
 
 @pytest.mark.runs
-def test_an_end_without_notice_leaves_what_was_kept_before(either_cloud: Cloud) -> None:
+def test_interruption_without_grace_loses_unsaved_checkpoints(either_cloud: Cloud) -> None:
     name = f"crash-{either_cloud.level}"
     run(either_cloud, name, spot(step=3, grace=0), Environment={"SAVE": "term"})
-    assert told(either_cloud, name, "checkpoints_restored") == []
+    assert events_of(either_cloud, name, "checkpoints_restored") == []
     assert sum("begins at 0" in line for line in either_cloud.log(name)) == 8
 
 
 @pytest.mark.runs
-def test_a_job_whose_capacity_does_not_come_back_in_time_gives_up(cloud: Cloud) -> None:
+def test_job_ends_when_capacity_is_not_back_in_time(cloud: Cloud) -> None:
     limits = {"MaxRuntimeInSeconds": 10, "MaxWaitTimeInSeconds": 10}
     described = run(
         cloud, "gives-up", spot(after=0.5, seconds=600.0), StoppingCondition=limits, EnableManagedSpotTraining=True
@@ -111,10 +111,10 @@ def test_a_job_whose_capacity_does_not_come_back_in_time_gives_up(cloud: Cloud) 
 
 
 @pytest.mark.parametrize(("kind", "what"), [("kill", ["killed"]), ("slow", ["stopped", "continued"])])
-def test_a_worker_is_struck_at_its_step(either_cloud: Cloud, kind: Kind, what: list[str]) -> None:
+def test_fault_is_injected_into_the_worker_at_its_step(either_cloud: Cloud, kind: Kind, what: list[str]) -> None:
     name = f"{kind}-{either_cloud.level}"
     described = run(either_cloud, name, Fault(kind, "algo-2", 3, step=4, seconds=1.0))
-    events = told(either_cloud, name, "fault")
+    events = events_of(either_cloud, name, "fault")
     assert [one["what"] for one in events] == what and {one["host"] for one in events} == {"algo-2"}
     if kind == "kill":
         assert "rank 3 on algo-2" in described["FailureReason"] and "SIGKILL" in described["FailureReason"]
@@ -124,14 +124,14 @@ def test_a_worker_is_struck_at_its_step(either_cloud: Cloud, kind: Kind, what: l
 
 
 @pytest.mark.runs
-def test_a_fault_waits_for_the_worker_that_it_strikes(cloud: Cloud) -> None:
+def test_fault_waits_for_the_start_of_its_worker(cloud: Cloud) -> None:
     described = run(cloud, "early", Fault("kill", "algo-2", 3, after=0.0))
     assert "rank 3 on algo-2" in described["FailureReason"]
-    assert [one["what"] for one in told(cloud, "early", "fault")] == ["killed"]
+    assert [one["what"] for one in events_of(cloud, "early", "fault")] == ["killed"]
 
 
 @pytest.mark.runs
-def test_a_job_that_is_stopped_has_no_worker_that_stands_still(cloud: Cloud) -> None:
+def test_stopped_job_continues_its_paused_worker(cloud: Cloud) -> None:
     name = "stopped-slow"
     fault = Fault("slow", "algo-2", 3, after=0.0, seconds=600.0)
     request = cloud.request(name, COUNTS, hosts=2, CheckpointConfig={"S3Uri": "s3://bucket/checkpoints/stopped"})
@@ -142,15 +142,15 @@ def test_a_job_that_is_stopped_has_no_worker_that_stands_still(cloud: Cloud) -> 
     assert cloud.wait(name, 90)["TrainingJobStatus"] == "Stopped"  # before SIGKILL, which comes after 115 s
 
 
-def test_a_late_host_starts_late(either_cloud: Cloud) -> None:
+def test_late_host_starts_after_its_delay(either_cloud: Cloud) -> None:
     name = f"late-{either_cloud.level}"
     described = run(either_cloud, name, Fault("late", "algo-2", 2, seconds=1.5))
     assert described["TrainingJobStatus"] == "Completed"
-    [event] = told(either_cloud, name, "fault")
+    [event] = events_of(either_cloud, name, "fault")
     assert event["host"] == "algo-2" and event["seconds"] >= 1.5
 
 
-def test_a_fault_that_makes_no_sense_fails_the_job(cloud: Cloud) -> None:
+def test_invalid_fault_fails_the_job(cloud: Cloud) -> None:
     request = cloud.request("nonsense", "", Environment={VARIABLE: "spot please"})
     cloud.sagemaker.create_training_job(**request)
     assert cloud.wait("nonsense")["FailureReason"].startswith(f"ClientError: {VARIABLE}: ")

@@ -1,4 +1,4 @@
-"""Clients that send half a request take neither threads nor time from those that send whole ones."""
+"""Clients with incomplete requests neither occupy threads nor delay other clients."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def with_host(request: bytes, cloud: Cloud) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [HALF_A_HEAD, HALF_A_BODY, REFUSED_BODY], ids=["head", "body", "refused-body"])
-def test_thousands_of_half_sent_requests_hold_no_threads(cloud: Cloud, many_descriptors: None, sent: bytes) -> None:
+def test_thousands_of_incomplete_requests_occupy_no_threads(cloud: Cloud, many_descriptors: None, sent: bytes) -> None:
     before = threads(cloud.endpoint.pid)
     with clients(cloud, 3000, with_host(sent, cloud)):
         cloud.s3.put_object(Bucket=BUCKET, Key="signed", Body=b"content")
@@ -73,7 +73,7 @@ def test_thousands_of_half_sent_requests_hold_no_threads(cloud: Cloud, many_desc
     cloud.s3.delete_object(Bucket=BUCKET, Key="signed")
 
 
-def test_connections_are_bounded_and_the_oldest_is_closed(cloud: Cloud, many_descriptors: None) -> None:
+def test_oldest_connection_is_closed_at_the_limit(cloud: Cloud, many_descriptors: None) -> None:
     with clients(cloud, 3000, HALF_A_HEAD) as opened:
         assert opened[0].recv(1) == b""
         opened[-1].settimeout(0.2)
@@ -81,7 +81,7 @@ def test_connections_are_bounded_and_the_oldest_is_closed(cloud: Cloud, many_des
             opened[-1].recv(1)
 
 
-def test_a_server_with_few_descriptors_answers_too(state_dir: Path) -> None:
+def test_server_with_few_descriptors_answers(state_dir: Path) -> None:
     limited = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", sys.executable, "-c", JOINS, str(state_dir), "600"]
     starter = subprocess.Popen(limited, stdout=subprocess.PIPE, text=True)
     try:
@@ -97,7 +97,7 @@ def test_a_server_with_few_descriptors_answers_too(state_dir: Path) -> None:
         end(starter)
 
 
-def test_a_request_that_comes_byte_by_byte_is_answered(shared_cloud: Cloud) -> None:
+def test_request_sent_byte_by_byte_is_answered(shared_cloud: Cloud) -> None:
     wire = Wire(shared_cloud).sign()
     headers = {"Content-Length": str(len(wire.body)), **wire.headers}
     head = f"PUT {wire.path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -111,14 +111,14 @@ def test_a_request_that_comes_byte_by_byte_is_answered(shared_cloud: Cloud) -> N
 
 
 @pytest.mark.parametrize("size", [0, 1, 60_000, 66_000, 5_000_000])
-def test_bodies_of_every_size_arrive_whole(cloud: Cloud, size: int) -> None:
+def test_body_of_any_size_is_stored_whole(cloud: Cloud, size: int) -> None:
     body = hashlib.sha256(str(size).encode()).digest() * (size // 32 + 1)
     cloud.s3.put_object(Bucket=BUCKET, Key="sized", Body=body[:size])
     assert cloud.object("sized") == body[:size]
     cloud.s3.delete_object(Bucket=BUCKET, Key="sized")
 
 
-def test_a_client_that_ends_in_mid_body_is_told(shared_cloud: Cloud) -> None:
+def test_incomplete_body_is_refused(shared_cloud: Cloud) -> None:
     wire = Wire(shared_cloud).sign()
     headers = {"Content-Length": str(len(wire.body)), **wire.headers}
     head = f"PUT {wire.path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -128,7 +128,7 @@ def test_a_client_that_ends_in_mid_body_is_told(shared_cloud: Cloud) -> None:
         assert b"IncompleteBody" in client.makefile("rb").read()
 
 
-def test_a_head_without_end_is_refused(shared_cloud: Cloud) -> None:
+def test_endless_head_is_refused(shared_cloud: Cloud) -> None:
     with socket.create_connection(address(shared_cloud), timeout=60) as client:
         client.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 65_536)
         assert client.makefile("rb").readline().startswith(b"HTTP/1.1 431 ")

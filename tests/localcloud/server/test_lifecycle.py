@@ -1,4 +1,4 @@
-"""A private server comes with its first client and goes with the last; nothing else starts or ends it."""
+"""A private server starts with its first client and ends with the last one; nothing else starts or ends it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_client_is_cheap_to_import() -> None:
     assert answer.stdout == "set()\n"
 
 
-def test_a_jobs_supervisor_loads_nothing_that_keeps_objects() -> None:
+def test_supervisor_does_not_import_moto() -> None:
     check = (
         "import sys, smdp_launch.localcloud.runtime.supervisor; print({'boto3', 'moto', 'werkzeug'} & set(sys.modules))"
     )
@@ -94,7 +94,7 @@ def test_leaving_does_not_wait_for_the_other_clients(state_dir: Path) -> None:
     wait_for(lambda: not is_running(endpoint.pid), "the end of the server")
 
 
-def test_a_server_is_new_each_time(state_dir: Path) -> None:
+def test_each_server_has_new_credentials(state_dir: Path) -> None:
     with private(state_dir) as first:
         pass
     with private(state_dir) as second:
@@ -117,7 +117,7 @@ def test_a_server_ends_when_its_client_is_killed(state_dir: Path) -> None:
     wait_for(lambda: not is_running(pid), "the end of the server")
 
 
-def test_an_interrupt_reaches_neither_server_nor_job(state_dir: Path) -> None:
+def test_ctrl_c_does_not_reach_the_server(state_dir: Path) -> None:
     client = subprocess.Popen(
         [sys.executable, "-c", JOINS, str(state_dir), "600"],
         stdout=subprocess.PIPE,
@@ -148,7 +148,9 @@ def test_a_running_job_keeps_the_server_without_clients(state_dir: Path) -> None
     assert json.loads((state_dir / "jobs/alone/state.json").read_text())["status"] == "Completed"
 
 
-def test_a_server_that_cannot_start_says_why(state_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_error_says_why_a_server_did_not_start(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     broken = tmp_path / "packages/moto"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('moto is broken here')")
@@ -157,13 +159,13 @@ def test_a_server_that_cannot_start_says_why(state_dir: Path, monkeypatch: pytes
         pass
 
 
-def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_error_names_a_state_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LocalCloudError, match="file/state"), private(tmp_path / "file/state"):
         pass
 
 
-def test_a_silent_connection_does_not_hold_up_others(state_dir: Path) -> None:
+def test_idle_connection_does_not_block_others(state_dir: Path) -> None:
     with private(state_dir) as endpoint, socket.socket() as silent:
         silent.connect(("127.0.0.1", urlsplit(endpoint.url).port or 0))
         silent.send(b"PUT /bucket/x HTTP/1.1\r\nHost:")

@@ -1,4 +1,4 @@
-"""`local_cloud()`: AWS clients of a block, a function or a test talk to a local cloud, and to AWS again afterwards."""
+"""`local_cloud()`: AWS clients in a block, a function or a test use a local cloud, and AWS again afterwards."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def variables() -> dict[str, str]:
     return dict(os.environ)
 
 
-def test_clients_of_the_block_need_no_settings_and_the_environment_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
+def test_block_sets_the_environment_and_restores_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "unknown")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of another account")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
@@ -45,7 +45,7 @@ def test_clients_of_the_block_need_no_settings_and_the_environment_comes_back(mo
     assert variables() == before
 
 
-def test_nothing_is_left_though_a_job_still_runs() -> None:
+def test_block_ends_running_jobs_and_removes_all_files() -> None:
     before = names_in("/tmp")
     with local_cloud() as cloud:
         start(cloud, "asleep", "import time\ntime.sleep(600)\n")
@@ -61,7 +61,7 @@ def test_an_error_in_the_block_cleans_up_too() -> None:
     assert "AWS_ENDPOINT_URL" not in os.environ
 
 
-def test_boto3s_default_session_is_anothers_only_within_the_block() -> None:
+def test_default_session_of_boto3_is_replaced_only_in_the_block() -> None:
     boto3.setup_default_session(aws_access_key_id="OUTSIDE", aws_secret_access_key="x", region_name="eu-west-1")
     outside = boto3.DEFAULT_SESSION
     try:
@@ -74,7 +74,7 @@ def test_boto3s_default_session_is_anothers_only_within_the_block() -> None:
 
 
 @pytest.mark.runs
-def test_two_blocks_are_two_accounts_and_a_named_folder_stays(tmp_path: Path) -> None:
+def test_named_folder_keeps_its_buckets_between_blocks(tmp_path: Path) -> None:
     with local_cloud(tmp_path / "kept"):
         boto3.client("s3").create_bucket(Bucket="mine")
     with local_cloud():
@@ -83,29 +83,29 @@ def test_two_blocks_are_two_accounts_and_a_named_folder_stays(tmp_path: Path) ->
         assert [one["Name"] for one in boto3.client("s3").list_buckets()["Buckets"]] == ["mine"]
 
 
-def test_a_folder_that_somebody_uses_is_refused_and_stays_up(tmp_path: Path) -> None:
+def test_block_on_announced_folder_is_refused(tmp_path: Path) -> None:
     used = shared.up(tmp_path / "used")
     try:
         with pytest.raises(EnvironmentProblem, match="is in use"), local_cloud(tmp_path / "used"):
             pytest.fail("it took the other's cloud")
-        assert shared.look(tmp_path / "used").endpoint == used
+        assert shared.status(tmp_path / "used").endpoint == used
         os.kill(used.pid, 9)
         wait_for(lambda: not is_running(used.pid), "the end of the server")
         with pytest.raises(EnvironmentProblem, match="is in use"), local_cloud(tmp_path / "used"):
             pytest.fail("it took the other's cloud")
-        assert shared.look(tmp_path / "used").announced
+        assert shared.status(tmp_path / "used").announced
     finally:
         shared.down(tmp_path / "used", grace=0)
 
 
-def test_a_cloud_that_a_command_uses_is_refused_and_stays_up(tmp_path: Path) -> None:
+def test_block_on_folder_in_use_is_refused(tmp_path: Path) -> None:
     with private(tmp_path / "used") as used:
         with pytest.raises(EnvironmentProblem, match="is in use"), local_cloud(tmp_path / "used"):
             pytest.fail("it took the other's cloud")
         assert is_running(used.pid)
 
 
-def test_it_decorates_a_function() -> None:
+def test_local_cloud_decorates_a_function() -> None:
     @local_cloud()
     def within() -> str:
         return os.environ["AWS_ENDPOINT_URL"]
@@ -113,7 +113,7 @@ def test_it_decorates_a_function() -> None:
     assert within() != within()
 
 
-def test_a_job_runs_to_its_model_with_boto3_alone() -> None:
+def test_job_runs_with_boto3_only() -> None:
     with local_cloud() as cloud:
         start(cloud, "trains", "import os\nopen(os.environ['SM_MODEL_DIR'] + '/m', 'w').write('x')\n")
         sagemaker = boto3.client("sagemaker")
@@ -127,7 +127,7 @@ def test_a_job_runs_to_its_model_with_boto3_alone() -> None:
 
 
 @pytest.mark.runs
-def test_the_launchers_own_local_runs_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_launch_uses_the_cloud_of_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_job(tmp_path)
     monkeypatch.chdir(tmp_path)
     with local_cloud() as cloud:
@@ -139,7 +139,7 @@ def test_the_launchers_own_local_runs_use_it(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.runs
-def test_pytest_finds_the_fixture(pytester: pytest.Pytester) -> None:
+def test_pytest_fixture_is_installed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import boto3
@@ -154,26 +154,26 @@ def test_pytest_finds_the_fixture(pytester: pytest.Pytester) -> None:
 
 
 def failures(code: str) -> str:
-    told: list[str] = []
+    output: list[str] = []
     test = doctest.DocTestParser().get_doctest(code, {"local_cloud": local_cloud}, "example", None, 0)
     assert test.examples
-    doctest.DocTestRunner().run(test, out=told.append)
-    return "".join(told)
+    doctest.DocTestRunner().run(test, out=output.append)
+    return "".join(output)
 
 
-def test_the_guides_and_the_docstrings_code_give_what_they_say() -> None:
-    guide = (ROOT / "docs" / "local-cloud.md").read_text()
+def test_examples_in_guide_and_docstring_run() -> None:
+    guide = (ROOT / "docs" / "how-to" / "local-cloud.md").read_text()
     assert failures("".join(re.findall(r"^```python\n(>>> .*?)^```", guide, re.MULTILINE | re.DOTALL))) == ""
     assert failures(module.local_cloud.__doc__ or "") == ""
 
 
-def test_neither_pytest_nor_boto3_is_needed_to_import_it() -> None:
+def test_import_needs_neither_pytest_nor_boto3() -> None:
     check = "import sys, smdp_launch.testing; print({'pytest', 'boto3', 'botocore'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert ran.stdout == "set()\n"
 
 
-def test_a_killed_server_fails_no_cleaning_up() -> None:
+def test_block_cleans_up_after_a_killed_server() -> None:
     with local_cloud() as cloud:
         (pid,) = [one for one in processes_with(str(cloud.state)) if b"localcloud.server\0" in command_line(one)]
         os.kill(pid, 9)
@@ -186,7 +186,7 @@ def command_line(pid: int) -> bytes:
 
 
 def start(cloud: LocalCloud, name: str, script: str) -> None:
-    """As a person would with boto3 alone."""
+    """Start a job with boto3 only."""
     import io
     import json
     import tarfile

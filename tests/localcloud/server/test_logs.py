@@ -1,4 +1,4 @@
-"""The calls for log events against a plain reference: every event of a range once, in order, page by page."""
+"""The calls for log events return every event of a range once, in order, page by page, as a plain reference does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Call = Callable[..., Mapping[str, Any]]
 
 
 class Group:
-    """The real calls on a state folder whose streams the test writes."""
+    """The real calls, on a state folder whose streams the test writes."""
 
     def __init__(self, root: Path) -> None:
         self._state = StateFolder.at(root)
@@ -50,8 +50,8 @@ class Group:
             path.unlink()
 
     def call(self, name: str, **request: Any) -> Mapping[str, Any]:
-        given = {key: value for key, value in request.items() if value is not None}
-        return self._actions[name]({"logGroupName": GROUP, **given} if "Group" not in name else given)
+        fields = {key: value for key, value in request.items() if value is not None}
+        return self._actions[name]({"logGroupName": GROUP, **fields} if "Group" not in name else fields)
 
     def get(self, stream: str, **request: Any) -> Mapping[str, Any]:
         return self.call("GetLogEvents", logStreamName=stream, **request)
@@ -92,7 +92,7 @@ LIMIT = st.one_of(st.none(), st.integers(1, 7))
 
 
 def pages(group: Group, stream: str, token_name: str, **request: Any) -> Iterator[list[Event]]:
-    """Until the token comes back, as the service's documentation says."""
+    """Read pages until the token is unchanged, as the service's documentation says."""
     token = None
     while True:
         answer = group.get(stream, nextToken=token, **request)
@@ -104,7 +104,7 @@ def pages(group: Group, stream: str, token_name: str, **request: Any) -> Iterato
 
 @examples(200)
 @given(events=STREAM, since=BOUND, until=BOUND, limit=LIMIT, forward=st.booleans())
-def test_pages_of_a_stream_are_its_range_in_order_and_full(
+def test_pages_of_a_stream_are_full_and_in_order(
     module_group: Group, events: list[Event], since: int | None, until: int | None, limit: int | None, forward: bool
 ) -> None:
     module_group.clear()
@@ -122,7 +122,7 @@ def test_pages_of_a_stream_are_its_range_in_order_and_full(
 
 @examples(100)
 @given(events=STREAM, since=BOUND, limit=LIMIT, rest=STREAM)
-def test_a_reader_that_waits_at_the_end_gets_what_is_written_later(
+def test_reader_at_the_end_gets_later_events(
     module_group: Group, events: list[Event], since: int | None, limit: int | None, rest: list[Event]
 ) -> None:
     module_group.clear()
@@ -144,7 +144,7 @@ def test_a_reader_that_waits_at_the_end_gets_what_is_written_later(
 
 @examples(100)
 @given(events=STREAM, since=BOUND)
-def test_without_startfromhead_the_latest_events_come_first_and_both_tokens_lead_on(
+def test_without_startfromhead_latest_events_come_first(
     module_group: Group, events: list[Event], since: int | None
 ) -> None:
     module_group.clear()
@@ -163,7 +163,7 @@ def test_without_startfromhead_the_latest_events_come_first_and_both_tokens_lead
 
 @examples(100)
 @given(streams=st.lists(STREAM, min_size=1, max_size=4), since=BOUND, until=BOUND, limit=LIMIT, forward=st.booleans())
-def test_pages_of_a_group_are_its_range_interleaved_by_time(
+def test_pages_of_a_group_are_interleaved_by_time(
     module_group: Group,
     streams: list[list[Event]],
     since: int | None,
@@ -214,7 +214,7 @@ def test_a_rare_match_is_found_on_the_first_page(group: Group) -> None:
     assert "nextToken" not in answer
 
 
-def test_a_range_at_the_end_of_a_long_stream_is_reached_at_once(group: Group) -> None:
+def test_range_at_the_end_of_a_long_stream_is_on_the_first_page(group: Group) -> None:
     """The first 10,000 events of the stream are outside the range."""
     stream = group.write("job", "algo-1", [(BASE + number // 2, str(number)) for number in range(60_000)])
     first = group.get(stream, startTime=BASE + 12_345, endTime=BASE + 12_347, startFromHead=True)
@@ -223,7 +223,7 @@ def test_a_range_at_the_end_of_a_long_stream_is_reached_at_once(group: Group) ->
     assert [one["message"] for one in filtered] == ["59998", "59999"]
 
 
-def test_a_page_has_ten_thousand_events_unless_a_limit_says_less(group: Group) -> None:
+def test_page_has_at_most_ten_thousand_events(group: Group) -> None:
     stream = group.write("job", "algo-1", [(BASE, str(number)) for number in range(10_001)])
     assert len(group.get(stream, startFromHead=True)["events"]) == 10_000
     assert len(group.call("FilterLogEvents")["events"]) == 10_000
@@ -256,7 +256,7 @@ def test_timestamps_of_a_stream_never_decrease_when_the_clock_is_set_back(
     assert plain(lines) == [(100_000, "first"), (100_000, "second"), (100_500, "third")]
 
 
-def test_a_line_in_the_middle_of_its_write_is_no_event_yet(group: Group) -> None:
+def test_incomplete_line_is_not_an_event(group: Group) -> None:
     stream = group.write("job", "algo-1", [(BASE, "whole")])
     with group.path(stream).open("a") as file:
         file.write('{"timestamp": 17500')
@@ -300,7 +300,7 @@ def test_streams_are_ordered_by_name_or_last_event(
     assert "".join(name[0] for name in streams_of(ordered, limit=limit, **request_)) == jobs
 
 
-def test_pages_of_streams_survive_streams_that_come_and_grow(ordered: Group) -> None:
+def test_pages_of_streams_stay_correct_when_streams_change(ordered: Group) -> None:
     order = {"orderBy": "LastEventTime", "descending": True}
     first = ordered.call("DescribeLogStreams", limit=1, **order)
     ordered.write("a", "algo-1", [(BASE + 100, "more")])
@@ -348,12 +348,10 @@ def test_a_page_has_fifty_streams_at_most(group: Group) -> None:
     ],
     ids=range(11),
 )
-def test_requests_that_the_service_refuses_are_refused(
-    ordered: Group, call: str, request_: dict[str, Any], message: str
-) -> None:
-    code, told = code_of(lambda: ordered.call(call, **request_))
+def test_invalid_log_request_is_refused(ordered: Group, call: str, request_: dict[str, Any], message: str) -> None:
+    code, text = code_of(lambda: ordered.call(call, **request_))
     assert code == "InvalidParameterException"
-    assert message in told
+    assert message in text
 
 
 @pytest.mark.parametrize(
@@ -366,13 +364,13 @@ def test_requests_that_the_service_refuses_are_refused(
         ("GetLogEvents", 0),
     ],
 )
-def test_limits_are_the_services(ordered: Group, call: str, limit: int) -> None:
+def test_limit_outside_the_service_range_is_refused(ordered: Group, call: str, limit: int) -> None:
     stream = {"logStreamName": "a/algo-1-1750000000"} if call == "GetLogEvents" else {}
     with pytest.raises(ServiceError, match="limit"):
         ordered.call(call, limit=limit, **stream)
 
 
-def test_the_group_is_described(ordered: Group) -> None:
+def test_log_group_is_described(ordered: Group) -> None:
     (found,) = ordered.call("DescribeLogGroups", logGroupClass="STANDARD")["logGroups"]
     assert found["creationTime"] == BASE
     assert found["storedBytes"] > 0

@@ -1,4 +1,4 @@
-"""The parts of a job's life that need no processes: pages of logs, reasons of failure, archives."""
+"""The parts of a job that need no processes: pages of logs, failure reasons, archives."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_a_long_reason_keeps_its_exit_code() -> None:
     ("code", "expected"),
     [
         (137, "algo-1 was killed by SIGKILL"),
-        (200, "algo-1 ended with exit code 200 and left no failure report"),
-        (3, "algo-1 ended with exit code 3 and left no failure report"),
+        (200, "algo-1 exited with code 200 and wrote no failure report"),
+        (3, "algo-1 exited with code 3 and wrote no failure report"),
     ],
 )
 def test_a_host_without_a_report_is_named(code: int, expected: str) -> None:
@@ -106,7 +106,7 @@ def test_a_host_without_a_report_is_named(code: int, expected: str) -> None:
         ('[algo-1] {"smdp_event": 1, "event": "host_failed", "time": 12.5}', None),
     ],
 )
-def test_worker_exits_are_found_in_the_log(line: str, expected: float | None) -> None:
+def test_failure_time_is_read_from_host_events_only(line: str, expected: float | None) -> None:
     assert failure_time("algo-2", line) == expected
 
 
@@ -125,12 +125,12 @@ def test_channel_files_are_named_by_the_key_without_the_prefix(key: str, prefix:
     assert channels.relative_path(key, prefix) == Path(expected)
 
 
-def test_keys_that_lead_out_of_the_channel_fail_the_job() -> None:
+def test_key_that_leads_out_of_the_channel_fails_the_job() -> None:
     with pytest.raises(JobFailed, match=r"\.\./\.\./etc"):
         channels.relative_path("data/../../etc/passwd", "data")
 
 
-def test_archives_merge_hosts_and_are_the_same_each_time(tmp_path: Path) -> None:
+def test_archive_merges_hosts_and_is_deterministic(tmp_path: Path) -> None:
     for host, names in {"1": ["b", "deep/a", "both"], "2": ["c", "both"]}.items():
         for name in names:
             path = tmp_path / host / name
@@ -147,7 +147,7 @@ def test_archives_merge_hosts_and_are_the_same_each_time(tmp_path: Path) -> None
 
 @pytest.fixture
 def small_files() -> Iterator[Callable[[int], None]]:
-    """Sets how large, in bytes, a file of this process may grow: to its writer the same as a disk that is full."""
+    """Sets the maximum size, in bytes, of this process's files, which has the effect of a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -166,9 +166,7 @@ def test_a_log_on_a_full_disk_keeps_whole_lines(tmp_path: Path, small_files: Cal
     assert [json.loads(line)["message"] for line in lines] == ["first", "second", "third", "fourth"]
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one_alone(
-    tmp_path: Path, small_files: Callable[[int], None]
-) -> None:
+def test_failed_write_leaves_the_old_file_unchanged(tmp_path: Path, small_files: Callable[[int], None]) -> None:
     write_bytes(tmp_path / "state", b"old")
     small_files(2)
     with pytest.raises(OSError):
@@ -177,7 +175,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_alone(
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("state", b"old")]
 
 
-def test_a_look_at_checkpoints_survives_folders_that_come_and_go(tmp_path: Path) -> None:
+def test_checkpoint_listing_survives_folders_that_vanish(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
     done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""An announced local cloud stays without clients and jobs until it is told to go, whoever dies meanwhile."""
+"""An announced local cloud runs without clients and jobs until it is ended, also after a kill."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def announced(state_dir: Path) -> Iterator[Cloud]:
     assert_nothing_runs(cloud.endpoint.secret_key)
 
 
-def test_it_outlives_whoever_started_it_and_its_last_client(announced: Cloud) -> None:
+def test_announced_server_outlives_its_last_client(announced: Cloud) -> None:
     with private(announced.state_dir) as endpoint:
         assert endpoint == announced.endpoint
     assert is_running(endpoint.pid)
-    assert shared.look(announced.state_dir).announced
+    assert shared.status(announced.state_dir).announced
 
 
-def test_one_that_runs_for_a_client_can_be_announced(state_dir: Path) -> None:
+def test_running_server_can_be_announced(state_dir: Path) -> None:
     with private(state_dir) as endpoint:
         assert shared.up(state_dir) == endpoint
     assert is_running(endpoint.pid)
@@ -60,19 +60,19 @@ def test_up_writes_the_defaults_of_the_sagemaker_sdk_and_creates_their_bucket(an
     assert announced.s3.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"1"
 
 
-def test_going_down_ends_jobs_as_stopped(announced: Cloud) -> None:
+def test_down_ends_running_jobs_as_stopped(announced: Cloud) -> None:
     announced.start("asleep", SLEEPS)
     announced.await_log("asleep", "asleep")
-    assert shared.look(announced.state_dir).running == ("asleep",)
+    assert shared.status(announced.state_dir).running == ("asleep",)
     assert shared.down(announced.state_dir) == ("asleep",)
     assert not is_running(announced.endpoint.pid)
     state = json.loads((announced.state_dir / "jobs/asleep/state.json").read_text())
     assert state["status"] == "Stopped"
-    assert shared.look(announced.state_dir) == shared.Standing(announced.state_dir, None, False, (), 1)
+    assert shared.status(announced.state_dir) == shared.CloudStatus(announced.state_dir, None, False, (), 1)
 
 
 @pytest.mark.runs
-def test_a_script_that_does_not_mind_has_no_more_than_the_grace(announced: Cloud) -> None:
+def test_script_that_ignores_sigterm_is_killed_after_the_grace(announced: Cloud) -> None:
     announced.start("stubborn", STUBBORN)
     announced.await_log("stubborn", "asleep")
     announced.sagemaker.stop_training_job(TrainingJobName="stubborn")  # with 120 s
@@ -80,20 +80,20 @@ def test_a_script_that_does_not_mind_has_no_more_than_the_grace(announced: Cloud
     assert json.loads((announced.state_dir / "jobs/stubborn/state.json").read_text())["status"] == "Stopped"
 
 
-def test_no_job_slips_in_while_it_goes_down(announced: Cloud) -> None:
+def test_no_job_can_be_created_during_shutdown(announced: Cloud) -> None:
     announced.start("stubborn", STUBBORN)
     announced.await_log("stubborn", "asleep")
     with ThreadPoolExecutor(1) as other:
-        going = other.submit(shared.down, announced.state_dir, grace=3)
+        shutdown = other.submit(shared.down, announced.state_dir, grace=3)
         wait_for((announced.state_dir / "jobs/stubborn/stop.json").exists, "the start of the end")
         with pytest.raises(ClientError, match="going down"):
             announced.start("late", SLEEPS)
-        assert going.result() == ("stubborn",)
+        assert shutdown.result() == ("stubborn",)
     assert not (announced.state_dir / "jobs/late").exists()
 
 
 @pytest.mark.runs
-def test_two_may_end_it_at_once(announced: Cloud) -> None:
+def test_two_commands_can_end_the_server_at_once(announced: Cloud) -> None:
     announced.start("asleep", SLEEPS)
     announced.await_log("asleep", "asleep")
     with ThreadPoolExecutor(2) as both:
@@ -101,19 +101,19 @@ def test_two_may_end_it_at_once(announced: Cloud) -> None:
     assert sorted(ended) == [(), ("asleep",)]
 
 
-def test_a_killed_one_is_told_and_comes_back_at_its_address(announced: Cloud) -> None:
+def test_killed_server_is_reported_and_restarts_at_its_address(announced: Cloud) -> None:
     kill(announced.endpoint.pid)
-    standing = shared.look(announced.state_dir)
-    assert (standing.endpoint, standing.announced) == (None, True)
+    status = shared.status(announced.state_dir)
+    assert (status.endpoint, status.announced) == (None, True)
     again = shared.up(announced.state_dir)
     assert (again.url, again.secret_key) == (announced.endpoint.url, announced.endpoint.secret_key)
 
 
-def test_what_was_announced_before_this_machine_started_again_is_over(announced: Cloud) -> None:
+def test_announcement_ends_when_the_machine_restarts(announced: Cloud) -> None:
     (announced.state_dir / "announced.json").write_text('{"boot": "another"}')
     wait_for(lambda: not is_running(announced.endpoint.pid), "the end of the server")
 
 
-def test_going_down_twice_is_no_error(state_dir: Path) -> None:
+def test_down_without_server_succeeds(state_dir: Path) -> None:
     assert shared.down(state_dir) == ()
     assert not state_dir.exists()

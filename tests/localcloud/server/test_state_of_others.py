@@ -1,4 +1,4 @@
-"""State that another user prepared, or may change, is refused before anything is read, sent, written or signalled."""
+"""State that another user has created or may change is refused before any read, write, request or signal."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.support.services.cloud import is_running
 
 RUN = ("launch", "--local", "--hosts", "1", "--workers-per-host", "1")
 
-#: A state folder in which a server seems to run: it holds the lock, notes what it is sent, and names a process.
+#: A state folder in which a server seems to run: it holds the lock, counts the bytes it receives, and names a process.
 LURE = """
 os.makedirs(".smdp/local/jobs")
 lock = open(".smdp/local/server.lock", "w")
 fcntl.flock(lock, fcntl.LOCK_EX)
-for name in ("clients", "spawn", "going"):
+for name in ("clients", "spawn", "shutdown"):
     open(f".smdp/local/{name}.lock", "w").close()
 server = socket.create_server(("127.0.0.1", 0))
 server.settimeout(0.1)
@@ -56,7 +56,7 @@ print(received, flush=True)
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process of ours that has nothing to do with the local cloud."""
+    """A process of this test that is not part of the local cloud."""
     process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.communicate(b"\n")
@@ -72,7 +72,7 @@ def shared_by_all() -> Iterator[Path]:
 
 @contextmanager
 def lure(folder: Path, pid: int) -> Iterator[Callable[[], int]]:
-    """The other user's server in the folder; ends it, and says how many bytes it was sent."""
+    """Run the other user's server in the folder; the function ends it and returns the number of bytes received."""
     process = start_as_other(LURE, folder, str(pid))
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -91,8 +91,8 @@ def test_a_state_folder_of_another_user_is_refused(
     with lure(shared_by_all, bystander.pid) as bytes_sent:
         ran = command_in(shared_by_all)(*arguments)
         assert (ran.returncode, bytes_sent()) == (ExitCode.ENVIRONMENT, 0), ran.stderr
-    told = ran.stderr.replace("\n", " ")
-    assert f"{shared_by_all}/.smdp belongs to another user (uid 65534" in told
+    shown = ran.stderr.replace("\n", " ")
+    assert f"{shared_by_all}/.smdp belongs to another user (uid 65534" in shown
 
 
 @needs_another_user
@@ -109,7 +109,7 @@ def test_a_named_state_folder_of_another_user_is_refused(
 
 
 @needs_another_user
-def test_a_folder_that_another_user_could_fill_is_refused(shared_by_all: Path, smdp_launch: Command) -> None:
+def test_folder_writable_by_others_is_refused(shared_by_all: Path, smdp_launch: Command) -> None:
     state = shared_by_all / ".smdp"
     state.mkdir()
     state.chmod(0o777)
@@ -125,7 +125,7 @@ def test_a_folder_that_another_user_could_fill_is_refused(shared_by_all: Path, s
 
 
 @needs_another_user
-def test_a_link_of_another_user_leads_no_line_of_the_history_into_a_file(shared_by_all: Path, tmp_path: Path) -> None:
+def test_history_is_not_written_through_a_link_of_another_user(shared_by_all: Path, tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     ours.write_text("ours\n")
     make = "os.mkdir('.smdp'); os.symlink(sys.argv[1], '.smdp/history.jsonl')"
@@ -135,7 +135,7 @@ def test_a_link_of_another_user_leads_no_line_of_the_history_into_a_file(shared_
 
 
 @pytest.mark.parametrize("name", ["history.jsonl", "local", "local/server.json", "local/clients.lock", "local/s3"])
-def test_a_link_among_the_state_is_not_followed(
+def test_link_in_the_state_folder_is_not_followed(
     job_folder: Path, smdp_launch: Command, tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
@@ -148,7 +148,7 @@ def test_a_link_among_the_state_is_not_followed(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_state_folder_that_is_a_link_is_refused_and_one_below_a_link_is_used(tmp_path: Path) -> None:
+def test_state_folder_may_be_below_a_link_but_not_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(LocalCloudError, match="is a symbolic link"), private(tmp_path / "link"):
@@ -157,7 +157,7 @@ def test_a_state_folder_that_is_a_link_is_refused_and_one_below_a_link_is_used(t
         assert endpoint.state_dir == tmp_path / "real/state"
 
 
-def test_an_empty_folder_is_closed_to_other_users_whatever_the_umask(tmp_path: Path) -> None:
+def test_empty_folder_becomes_private_whatever_the_umask(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
     folder.chmod(0o775)
@@ -165,7 +165,7 @@ def test_an_empty_folder_is_closed_to_other_users_whatever_the_umask(tmp_path: P
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_folder_with_contents_that_others_could_write_is_refused_as_it_is(tmp_path: Path) -> None:
+def test_folder_with_contents_writable_by_others_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
     folder.chmod(0o775)
@@ -175,7 +175,7 @@ def test_a_folder_with_contents_that_others_could_write_is_refused_as_it_is(tmp_
             make_folder(folder)
 
 
-def test_a_file_that_others_can_write_or_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_writable_by_others_or_not_regular_is_refused(tmp_path: Path) -> None:
     file, pipe = tmp_path / "file", tmp_path / "pipe"
     file.touch()
     file.chmod(0o622)
@@ -187,10 +187,10 @@ def test_a_file_that_others_can_write_or_that_is_none_is_refused(tmp_path: Path)
             open_file(pipe, flags)
 
 
-def test_going_down_signals_only_the_server(
+def test_down_signals_only_the_server(
     state_dir: Path, bystander: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "_LEAVING", 0.2)
+    monkeypatch.setattr(shared, "_EXIT_WAIT", 0.2)
     with private(state_dir) as endpoint:
         record = state_dir / "server.json"
         known = record.read_text()
@@ -203,8 +203,8 @@ def test_going_down_signals_only_the_server(
         assert not is_running(endpoint.pid)
 
 
-def test_a_server_that_is_paused_is_still_ended(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "_LEAVING", 0.2)
+def test_paused_server_is_ended(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_EXIT_WAIT", 0.2)
     endpoint = shared.up(state_dir)
     os.kill(endpoint.pid, 19)
     shared.down(state_dir)
@@ -222,7 +222,7 @@ def test_only_the_supervisor_of_a_job_is_killed(tmp_path: Path, bystander: subpr
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that answers each connection with the next of these; its address, and what it was sent."""
+    """A server that answers each connection with the next answer; its address, and the requests received."""
     received: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -238,8 +238,8 @@ def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}", received
 
 
-def test_a_server_without_the_secret_is_asked_for_a_proof_and_sent_nothing_else(state_dir: Path) -> None:
-    """As when a server died, and another user's process has its port by now."""
+def test_server_without_the_secret_gets_only_a_proof_request(state_dir: Path) -> None:
+    """As after the death of a server whose port now belongs to another user's process."""
     endpoint = shared.up(state_dir)
     record = state_dir / "server.json"
     known = json.loads(record.read_text())

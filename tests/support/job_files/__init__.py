@@ -1,1 +1,1 @@
-"""Job files to try: examples, generated, strange and wrong ones."""
+"""Job files for tests: examples, generated, extreme, sound and wrong ones."""

@@ -1,22 +1,22 @@
-"""The examples of the pages: small parts of job files, each laid over a sound one.
+"""The examples of the pages in docs/errors: small job files that a sound job completes.
 
-The sound one is the project's ``smdp-defaults.yaml``, so an example is a job file of its own, with its own lines.
-Comment lines at its head say what else there is:
+The sound job is the project's ``smdp-defaults.yaml``, so an example is a job file with its own line numbers. Comment
+lines at its start describe the rest:
 
     # without KEY                  the sound job has no such key
-    # launch | launch --local      what is asked beside `validate`
+    # launch | launch --local      the command, if not `validate`
     # --set KEY=VALUE              a flag
     # variable NAME=VALUE          an environment variable
-    # file PATH: TEXT              a file; `of N MB` in place of the text for one of that size
+    # file PATH: TEXT              a file; `of N MB` in place of the text sets its size
     # folder PATH, link PATH to X  an empty folder, a link
-    # defaults TEXT                in place of the first line of the defaults
+    # defaults TEXT                the first line of the defaults
     # no file                      there is no job file
-    # preflight                    the account is asked too: the local cloud that is given
-    # account LINE                 of that account's file
-    # credentials wrong            that are none of that account's
-    # alone                        `schema: 1` is not put before it
+    # preflight                    also check the account, which is a local cloud
+    # account LINE                 a line of that account's file
+    # credentials wrong            credentials of another account
+    # alone                        do not add `schema: 1` before it
 
-A block of Python behind the YAML is the script, ``src/train.py``.
+A block of Python after the YAML is the script, ``src/train.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from smdp_launch.checking.inputs import LocalRequest
-from smdp_launch.checking.job import check_job, launch_problems
+from smdp_launch.checking.job import check_job
 from smdp_launch.diagnostics import Diagnostic, Edit
 from smdp_launch.edits import apply_edits
 from smdp_launch.jobs.preflight.run import preflight
@@ -51,7 +51,7 @@ def block(page: Path, title: str) -> str:
 
 
 def script(page: Path, title: str) -> str | None:
-    """The block of Python behind that."""
+    """The block of Python after that."""
     return _blocks(page, title)[1] or None
 
 
@@ -63,7 +63,7 @@ def _blocks(page: Path, title: str) -> tuple[str, str]:
     return str(yaml), str(python)
 
 
-def tell(
+def diagnostics_of(
     folder: Path,
     example: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -71,19 +71,20 @@ def tell(
     edits: Sequence[Edit] = (),
     python: str | None = None,
 ) -> list[Diagnostic]:
-    """What is reported about the example, from within ``folder``; ``account`` gives the cloud that is asked.
+    """The diagnostics of the example, with ``folder`` as the current folder.
 
     Args:
-        edits: of the example's files, made before it is checked.
+        account: returns the local cloud that is the account.
+        edits: edits of the example's files, applied before the check.
         python: the text of the script.
     """
     write_job(folder, script=python or "print('trained')\n")
     monkeypatch.chdir(folder)
     base: dict[str, Any] = YAML(typ="safe", pure=True).load(JOB)
-    asked = re.findall(r"^# (.*)$", example, re.MULTILINE)
+    directives = re.findall(r"^# (.*)$", example, re.MULTILINE)
     settings: list[str] = []
     environ: dict[str, str] = {}
-    for one in asked:
+    for one in directives:
         word, _, rest = one.partition(" ")
         if word == "without":
             del base[rest]
@@ -95,28 +96,30 @@ def tell(
             _make(word, rest)
     with Path("smdp-defaults.yaml").open("w") as file:
         YAML().dump(base, file)
-    if "defaults" in [one.partition(" ")[0] for one in asked]:
-        text = next(one.removeprefix("defaults ") for one in asked if one.startswith("defaults "))
+    if "defaults" in [one.partition(" ")[0] for one in directives]:
+        text = next(one.removeprefix("defaults ") for one in directives if one.startswith("defaults "))
         lines = Path("smdp-defaults.yaml").read_text().splitlines()
         Path("smdp-defaults.yaml").write_text("\n".join([text, *lines[1:]]) + "\n")
-    written = example if "alone" in asked or re.search("^schema:", example, re.MULTILINE) else f"schema: 1\n{example}"
-    Path("job.yaml").unlink() if "no file" in asked else Path("job.yaml").write_text(written)
+    written = (
+        example if "alone" in directives or re.search("^schema:", example, re.MULTILINE) else f"schema: 1\n{example}"
+    )
+    Path("job.yaml").unlink() if "no file" in directives else Path("job.yaml").write_text(written)
     for name in {one.file for one in edits}:
         Path(name).write_text(apply_edits(Path(name).read_text(), [one for one in edits if one.file == name]))
-    if "preflight" in asked:
-        cloud, told = account(), [one.removeprefix("account ") for one in asked if one.startswith("account ")]
-        (cloud.state_dir / "account.yaml").write_text("\n".join(told))
-        be_its_caller(cloud, monkeypatch)
-        if "credentials wrong" in asked:
+    if "preflight" in directives:
+        cloud, lines = account(), [one.removeprefix("account ") for one in directives if one.startswith("account ")]
+        (cloud.state_dir / "account.yaml").write_text("\n".join(lines))
+        use_account(cloud, monkeypatch)
+        if "credentials wrong" in directives:
             monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        return account_findings()
-    local = LocalRequest() if "launch --local" in asked else None
+        return account_diagnostics()
+    local = LocalRequest() if "launch --local" in directives else None
     job = check_job(Path("job.yaml"), local, settings=settings, environ=environ)
-    return [*job.diagnostics, *(launch_problems(job) if "launch" in asked else [])]
+    return [*job.diagnostics, *(job.launch_problems if "launch" in directives else [])]
 
 
-def be_its_caller(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AWS clients of this process talk to ``cloud``, and read none of the person's files."""
+def use_account(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make AWS clients of this process use ``cloud``, and none of the user's files."""
     for name, value in variables(cloud.endpoint, os.environ).items():
         if value is None:
             monkeypatch.delenv(name)
@@ -126,8 +129,8 @@ def be_its_caller(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, os.devnull)
 
 
-def account_findings() -> list[Diagnostic]:
-    """What is told about ``job.yaml`` in the current folder, and about the account for it."""
+def account_diagnostics() -> list[Diagnostic]:
+    """The diagnostics of ``job.yaml`` in the current folder, and of the account for it."""
     job = check_job(Path("job.yaml"), environ={})
     job.require()
     plan = make_plan(job, datetime.now(timezone.utc), 0)

@@ -1,4 +1,4 @@
-"""Generated jobs that hold: every field of the form occurs, in values that the rules accept."""
+"""Generated sound jobs: every field occurs, with values that the rules accept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 Mapping = dict[str, Any]
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Zl", "Zp")), max_size=20)
-#: What hyperparameters and overlays may hold. `${` names a variable, so no text here has it.
+#: Values of hyperparameters and overlays, without `${`, which starts a reference to a variable.
 SCALARS = (
     st.none()
     | st.booleans()
@@ -23,7 +23,7 @@ SUBNETS = ["subnet-01234567", "subnet-0123456789abcdef0"]
 GROUPS = ["sg-0123456789abcdef0", "sg-89abcdef"]
 KEYS = ["alias/training", "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"]
 
-#: Engine, framework and image that go together; the native engine takes any type of the extended policy.
+#: Compatible engine, framework and image.
 KINDS: list[Mapping] = [
     {
         "engine": "native",
@@ -41,13 +41,13 @@ KINDS: list[Mapping] = [
 
 
 def optional(draw: st.DrawFn, into: Mapping, **fields: st.SearchStrategy[Any]) -> Mapping:
-    """Each of ``fields``, or not."""
+    """``into`` with some of ``fields``."""
     return into | {name: draw(values) for name, values in fields.items() if draw(st.booleans())}
 
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Mapping:
-    """A mapping that ``load`` accepts, with a source folder ``src`` that holds ``train.py`` and ``lib/train.py``."""
+    """A mapping that ``load`` accepts, for a source folder ``src`` with ``train.py`` and ``lib/train.py``."""
     kind = draw(st.sampled_from(KINDS))
     hosts = draw(st.integers(2, 8))
     job: Mapping = {
@@ -78,9 +78,9 @@ def jobs(draw: st.DrawFn) -> Mapping:
 
 @st.composite
 def scripts(draw: st.DrawFn) -> Mapping:
-    given = st.dictionaries(NAMES.map(lambda one: f"x-{one}"), VALUES, max_size=4)
+    values = st.dictionaries(NAMES.map(lambda one: f"x-{one}"), VALUES, max_size=4)
     script = {"entry": draw(st.sampled_from(["train.py", "lib/train.py", "./train.py"])), "source": "src"}
-    return optional(draw, script, hyperparameters=given, source_limit_mb=st.integers(1, 100))
+    return optional(draw, script, hyperparameters=values, source_limit_mb=st.integers(1, 100))
 
 
 @st.composite

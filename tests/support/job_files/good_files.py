@@ -1,4 +1,4 @@
-"""The sound job files beside this module, and what "sound" is held against: the service's own description."""
+"""The sound job files in tests/launcher/good, and checks of their requests with the service's model."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NOW = datetime(2026, 11, 21, 1, 2, 3, tzinfo=timezone.utc)
 
 
 def request_of(job: CheckedJob) -> dict[str, Any]:
-    """The request with a name that does not change from call to call."""
+    """The request, with the same job name in every call."""
     return make_plan(job, NOW, 0xBEEF).request
 
 
 def refused_by_service(request: dict[str, Any]) -> list[str]:
-    """What botocore's own validation and the walk of the service's limits say against ``request``."""
+    """The errors of botocore's own validation and of the service's limits for ``request``."""
     report = ParamValidator().validate(request, _input_shape())
     return [*report.generate_report().splitlines(), *(f"{one.path}: {one.message}" for one in walk(request))]
 
@@ -39,7 +39,7 @@ def _input_shape() -> Any:
 
 
 def workshop(folder: Path) -> Path:
-    """The scripts and data that the files name, copied to ``folder``; returns the path for a job file there."""
+    """Copy the files' scripts and data to ``folder``; return the path for a job file there."""
     for name in ("scripts", "digits", "tables"):
         shutil.copytree(GOOD / name, folder / name)
     return folder / "job.yaml"

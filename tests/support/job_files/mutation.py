@@ -1,4 +1,4 @@
-"""Small mistakes, one at a time, made in the text of a job file at every place that it has."""
+"""Small errors, one at a time, at every place of a job file's text."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Location = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """One entry of a mapping or list as it stands in the text; all numbers are offsets into it.
+    """One entry of a mapping or list in the text; all numbers are offsets into the text.
 
     Args:
         start: of the key, or of the item.
-        key_end: behind the key; equal to ``start`` for an item.
-        value: where the value begins and ends, with its quotes.
+        key_end: the end of the key; equal to ``start`` for an item.
+        value: the start and end of the value, with its quotes.
         scalar: the value's kind (``str``, ``int``, ``float``, ``bool``, ``null``); None for a list or mapping.
-        flow: it stands within brackets or braces.
+        flow: whether it is between brackets or braces.
         next_value: the value of the next entry, if both are scalars.
-        first_item: of a list, as written, if that is a scalar.
+        first_item: the text of a list's first item, if that is a scalar.
     """
 
     at: Location
@@ -63,7 +63,7 @@ class Mutant:
     """A changed text.
 
     Args:
-        lines: what was changed, counted in the changed text; empty for what is gone.
+        lines: the changed lines, counted in the changed text; empty for a removed entry.
     """
 
     operator: str
@@ -122,17 +122,17 @@ def _first_item(node: Node, text: str) -> str | None:
 
 
 def _extent(node: Any, text: str) -> tuple[int, int]:
-    """Without the blanks and comments that YAML counts to the end of a block."""
+    """The start and end, without the spaces and comments that YAML counts as the end of a block."""
     start, end = node.start_mark.index, node.end_mark.index
     while (bare := re.sub(r"\n[ \t]*(#[^\n]*)?$", "", text[start:end].rstrip())) != text[start:end]:
         end = start + len(bare)
     return start, end
 
 
-# --- the operators: each gives texts, with the lines that were changed ---
+# --- the operators: each yields texts with their changed lines ---
 
-Made = Iterator[tuple[str, range]]
-Operator = Callable[[Place], Made]
+Mutations = Iterator[tuple[str, range]]
+Operator = Callable[[Place], Mutations]
 
 
 def _with_value(place: Place, written: str) -> tuple[str, range]:
@@ -149,7 +149,7 @@ def _with_key(place: Place, written: str) -> tuple[str, range]:
 
 
 def _whole(place: Place) -> tuple[int, int]:
-    """From the beginning of the entry's line, or from the entry itself, to its end, with what separates it."""
+    """The start and end of the entry with its line or its separator."""
     start, end, text = place.start, place.value[1], place.text
     if not place.flow:
         start = text.rfind("\n", 0, start) + 1
@@ -161,12 +161,12 @@ def _whole(place: Place) -> tuple[int, int]:
     return (before.start() if before else start), end
 
 
-def delete(place: Place) -> Made:
+def delete(place: Place) -> Mutations:
     start, end = _whole(place)
     yield place.text[:start] + place.text[end:], range(0)
 
 
-def duplicate(place: Place) -> Made:
+def duplicate(place: Place) -> Mutations:
     start, end = _whole(place)
     entry = place.text[start:end]
     lines = range(place.line(place.start), place.line(place.value[1]) + 1 + entry.count("\n"))
@@ -176,67 +176,67 @@ def duplicate(place: Place) -> Made:
     yield place.text[:start] + entry + place.text[start:], lines
 
 
-def empty(place: Place) -> Made:
+def empty(place: Place) -> Mutations:
     yield _with_value(place, "")
 
 
-def null(place: Place) -> Made:
+def null(place: Place) -> Mutations:
     yield _with_value(place, "null")
 
 
-def empty_text(place: Place) -> Made:
+def empty_text(place: Place) -> Mutations:
     yield _with_value(place, '""')
     yield _with_value(place, '" "')
 
 
-def retype(place: Place) -> Made:
-    """Each value as one of every other kind."""
+def retype(place: Place) -> Mutations:
+    """Replace a value by one of every other kind."""
     kinds = {"str": "thing", "int": "7", "float": "2.5", "bool": "true", "list": "[]", "mapping": "{}"}
     for kind, written in kinds.items():
         if kind != place.scalar:
             yield _with_value(place, written)
 
 
-def into_list(place: Place) -> Made:
+def into_list(place: Place) -> Mutations:
     if place.scalar is not None:
         yield _with_value(place, f"[{place.written}]")
 
 
-def into_mapping(place: Place) -> Made:
+def into_mapping(place: Place) -> Mutations:
     if place.scalar is not None:
         yield _with_value(place, f"{{value: {place.written}}}")
 
 
-def out_of_list(place: Place) -> Made:
-    """The first item in place of the list."""
+def out_of_list(place: Place) -> Mutations:
+    """Replace a list by its first item."""
     if place.first_item is not None:
         yield _with_value(place, place.first_item)
 
 
-def above(place: Place) -> Made:
+def above(place: Place) -> Mutations:
     if place.scalar in {"int", "float"}:
         for written in ("10000000000", "1e300", "9" * 90):
             yield _with_value(place, written)
 
 
-def below(place: Place) -> Made:
+def below(place: Place) -> Mutations:
     if place.scalar in {"int", "float"}:
         for written in ("0", "-1", "-10000000000"):
             yield _with_value(place, written)
 
 
-def not_finite(place: Place) -> Made:
+def not_finite(place: Place) -> Mutations:
     if place.scalar in {"int", "float"}:
         for written in (".nan", ".inf"):
             yield _with_value(place, written)
 
 
-def too_long(place: Place) -> Made:
+def too_long(place: Place) -> Mutations:
     if place.scalar == "str":
         yield _with_value(place, f'"{place.plain.replace(chr(92), "")}{"x" * 5000}"')
 
 
-def too_many(place: Place) -> Made:
+def too_many(place: Place) -> Mutations:
     """More entries than any list or mapping may have."""
     if place.scalar is None:
         items = ", ".join(f"x{number}" for number in range(120))
@@ -244,7 +244,7 @@ def too_many(place: Place) -> Made:
         yield _with_value(place, "{" + items.replace(",", ": x,") + ": x}")
 
 
-def typo_in_key(place: Place) -> Made:
+def typo_in_key(place: Place) -> Mutations:
     name = place.key.strip("\"'")
     if name:
         yield _with_key(place, place.key.replace(name, name[1:] or "q"))
@@ -252,7 +252,7 @@ def typo_in_key(place: Place) -> Made:
         yield _with_key(place, place.key.replace(name, name[:middle] + "q" + name[middle:]))
 
 
-def typo_in_value(place: Place) -> Made:
+def typo_in_value(place: Place) -> Mutations:
     if place.scalar == "str" and len(place.plain) > 2:
         for at in {1, len(place.plain) // 2, len(place.plain) - 1}:
             swapped = place.plain[: at - 1] + place.plain[at] + place.plain[at - 1] + place.plain[at + 1 :]
@@ -260,35 +260,35 @@ def typo_in_value(place: Place) -> Made:
         yield _with_value(place, place.written.replace(place.plain, place.plain[:-1]))
 
 
-def case_of_key(place: Place) -> Made:
+def case_of_key(place: Place) -> Mutations:
     if place.key:
         yield _with_key(place, place.key.upper())
         yield _with_key(place, place.key.title())
 
 
-def case_of_value(place: Place) -> Made:
+def case_of_value(place: Place) -> Mutations:
     if place.scalar is not None:
         yield _with_value(place, place.written.upper())
         yield _with_value(place, place.written.swapcase())
 
 
-def quote(place: Place) -> Made:
+def quote(place: Place) -> Mutations:
     if place.scalar is not None and not place.quoted:
         yield _with_value(place, f'"{place.written}"')
 
 
-def unquote(place: Place) -> Made:
+def unquote(place: Place) -> Mutations:
     if place.quoted:
         yield _with_value(place, place.plain)
 
 
-def half_quoted(place: Place) -> Made:
+def half_quoted(place: Place) -> Mutations:
     if place.scalar is not None:
         yield _with_value(place, f'"{place.plain}')
 
 
-def swap(place: Place) -> Made:
-    """Two neighbours have changed their values."""
+def swap(place: Place) -> Mutations:
+    """Swap the values of two neighbours."""
     if place.next_value is not None:
         (start, end), (other_start, other_end) = place.value, place.next_value
         between, other = place.text[end:other_start], place.text[other_start:other_end]
@@ -296,16 +296,16 @@ def swap(place: Place) -> Made:
         yield made, range(place.line(start), place.line(other_start) + 1)
 
 
-def odd_character(place: Place) -> Made:
-    """Letters beyond ASCII, invisible and control characters, a line break, and text that surrogates cannot leave."""
+def odd_character(place: Place) -> Mutations:
+    """Letters outside ASCII, invisible and control characters, a line break, and halves of surrogate pairs."""
     if place.scalar == "str" and "'" not in place.written and "\\" not in place.written:
         for written in ("ü", "\u200b", "\\a", "\\n", "\\0", "\\ud800", "😀"):
             yield _with_value(place, f'"{place.plain[:-1]}{written}{place.plain[-1:]}"')
         yield _with_value(place, f"{place.plain[:-1]}\x07{place.plain[-1:]}")
 
 
-def shift(place: Place) -> Made:
-    """One space more, or one less, before the entry's first line."""
+def shift(place: Place) -> Mutations:
+    """One space more, or one less, before the first line of the entry."""
     if not place.flow and place.key:
         begin = place.text.rfind("\n", 0, place.start) + 1
         lines = range(place.line(place.start), place.line(place.start) + 1)
@@ -315,14 +315,14 @@ def shift(place: Place) -> Made:
             yield place.text[:begin] + "\t" + place.text[begin:].lstrip(" "), lines
 
 
-def no_colon(place: Place) -> Made:
+def no_colon(place: Place) -> Mutations:
     if place.key:
         first = place.line(place.start)
         yield place.text[: place.key_end] + place.text[place.key_end + 1 :], range(first, first + 1)
         yield place.text[: place.key_end + 1] + place.text[place.key_end + 2 :], range(first, first + 1)
 
 
-def unset_variable(place: Place) -> Made:
+def unset_variable(place: Place) -> Mutations:
     if place.scalar is not None:
         yield _with_value(place, '"${NOT_SET_ANYWHERE}"')
 

@@ -1,6 +1,6 @@
-"""Job files with mistakes, and what is told about each: golden/wrong/NAME/{job.yaml, expected.txt, expected.json}.
+"""Job files with errors, and the diagnostics of each: golden/wrong/NAME/{job.yaml, expected.txt, expected.json}.
 
-python -m tests.support.job_files.wrong_files     # write what is told now; read the difference before it is committed
+python -m tests.support.job_files.wrong_files     # write the current diagnostics; review the difference
 
 A file whose first line is ``# launch --local`` is checked as that command checks it, any other as ``validate`` does.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import check_job
-from smdp_launch.cli.render.diagnostics import told
+from smdp_launch.cli.render.diagnostics import diagnostics_text
 from smdp_launch.diagnostics import Diagnostic
 from tests.conftest import ROOT
 
@@ -27,14 +27,14 @@ def folders() -> list[Path]:
 
 
 def diagnostics() -> list[Diagnostic]:
-    """What is told about ``job.yaml`` in the current folder, with an empty environment."""
+    """The diagnostics of ``job.yaml`` in the current folder, with an empty environment."""
     path = Path("job.yaml")
     local = LocalRequest() if path.read_bytes().startswith(b"# launch --local\n") else None
     return list(check_job(path, local, environ={}).diagnostics)
 
 
 def as_text(found: list[Diagnostic]) -> str:
-    return f"{told(found).plain}\n"
+    return f"{diagnostics_text(found).plain}\n"
 
 
 def as_json(found: list[Diagnostic]) -> str:
@@ -42,14 +42,14 @@ def as_json(found: list[Diagnostic]) -> str:
 
 
 def main() -> None:
-    # Nobody's own defaults say anything about these files.
-    with tempfile.TemporaryDirectory() as nobody:
-        os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_CONFIG_DIRS"] = nobody
+    # The user's own defaults must not affect these files.
+    with tempfile.TemporaryDirectory() as no_config:
+        os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_CONFIG_DIRS"] = no_config
         for folder in folders():
             os.chdir(folder)
             found = diagnostics()
             if not found:
-                sys.exit(f"{folder.name}: nothing is told")
+                sys.exit(f"{folder.name}: no diagnostics")
             Path("expected.txt").write_text(as_text(found))
             Path("expected.json").write_text(as_json(found))
 

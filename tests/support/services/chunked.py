@@ -1,4 +1,4 @@
-"""Writes bodies in chunks as AWS's SDKs do, with signatures of botocore's, so that a test can change anything."""
+"""Write bodies in chunks as AWS's SDKs do, with botocore's signatures, so that a test can change any part."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Signer:
 
 
 def write(wire: Wire, form: str, chunks: Sequence[bytes], trailers: Mapping[str, str] | None = None) -> None:
-    """Make of the wire's request one whose body is in these chunks."""
+    """Give the wire's request a body in these chunks."""
     trailers = trailers or {}
     signer = Signer(wire, form, str(sum(map(len, chunks))), list(trailers))
     if form == UNSIGNED_TRAILER:

@@ -1,4 +1,4 @@
-"""Real clients of a real server, and looks at what is left behind."""
+"""Real clients of a real server, and checks for processes and files that are left behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def client_of(endpoint: Endpoint, service: str, **changes: Any) -> Any:
 
 
 def as_the_service(endpoint: Endpoint, home: Path) -> dict[str, str]:
-    """An environment in which AWS tools, and the launcher, take the local cloud for AWS."""
+    """An environment in which AWS tools and the launcher use the local cloud as if it were AWS."""
     return clean_environment(
         HOME=str(home),
         AWS_ENDPOINT_URL=endpoint.url,
@@ -56,7 +56,7 @@ def process_ids() -> list[int]:
 
 
 def processes_with(mark: str) -> list[int]:
-    """Processes that have the text in their command line or environment."""
+    """Processes whose command line or environment contains the text."""
     found = []
     for pid in process_ids():
         for source in ("cmdline", "environ"):
@@ -128,16 +128,16 @@ class Cloud:
         return self.wait(self.start(name, script, **changes))
 
     def log(self, name: str) -> list[str]:
-        """All messages of a job so far, stream after stream."""
+        """All log messages of a job so far, one stream after the other."""
         folder = self.state_dir / "jobs" / name / "logs"
         lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
         return [json.loads(line)["message"] for line in lines]
 
     def await_log(self, name: str, text: str) -> str:
-        def seen() -> str | None:
+        def line_with_text() -> str | None:
             return next((line for line in self.log(name) if text in line), None)
 
-        return wait_for(seen, f"{text!r} in the log of {name}")  # type: ignore[no-any-return]
+        return wait_for(line_with_text, f"{text!r} in the log of {name}")  # type: ignore[no-any-return]
 
     def output(self, name: str, host: str = "algo-1") -> Path:
         """The folder for output on a host of a running job, in which a test creates files that its script waits for."""
@@ -157,7 +157,7 @@ class Cloud:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process is there and more than a zombie."""
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -165,6 +165,6 @@ def is_running(pid: int) -> bool:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, and wait until it has worked."""
+    """Send SIGKILL, and wait until the process has ended."""
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not is_running(pid), f"the end of process {pid}")

@@ -20,27 +20,27 @@ from urllib.parse import urlsplit
 
 
 class Fault(Enum):
-    RESET_BEFORE = "the connection is reset before the service hears of the call"
+    RESET_BEFORE = "the connection is reset before the call reaches the service"
     RESET_AFTER = "the connection is reset after the service has acted"
     ERROR = "an error of the service's own"
-    THROTTLED = "the caller is told to slow down"
+    THROTTLED = "the service throttles the call"
     EXPIRED = "the credentials have expired"
 
 
-#: For a JSON service: status, code. S3 says the same in XML, in words of its own.
+#: For a JSON service: status, code. S3 has its own codes, in XML.
 _ANSWERS = {
     Fault.ERROR: (500, "InternalFailure", "InternalError"),
     Fault.THROTTLED: (400, "ThrottlingException", "SlowDown"),
     Fault.EXPIRED: (400, "ExpiredTokenException", "ExpiredToken"),
 }
 
-#: Decides over a call by its operation, such as CreateTrainingJob or PUT for S3, and the access key that signed it.
+#: Returns the fault of a call. Arguments: the operation, such as CreateTrainingJob or PUT for S3, and the access key.
 Policy = Callable[[str, str], Fault | None]
 
 
 class Proxy:
-    """``accepted`` counts the calls that the service answered with success, by operation, whether or not the client
-    ever heard of it; ``faults`` those that were broken."""
+    """``accepted`` counts the calls that the service answered with success, by operation, whether or not the client got
+    the answer; ``faults`` counts the broken calls."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
             if fault is None:
                 self._answer(status, headers, answer)
                 return
-        # An end of life without a word, not even a goodbye.
+        # Reset the connection without closing it.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.connection.close()

@@ -14,12 +14,12 @@ from typing import Any
 from botocore.config import Config
 
 from smdp_launch.checking.job import check_job
-from smdp_launch.jobs.follow import Ended, Reached, Seen, StatusChanged
+from smdp_launch.jobs.follow import Ended, FollowEvent, StatusChanged
 from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.service.clients import Clients
-from smdp_launch.jobs.service.retry_policy import Patience, Waiting
+from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from smdp_launch.jobs.submit import submit
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.prepare import make_plan
@@ -36,7 +36,7 @@ _STATUSES = ["Pending", "Downloading", "Training", "Uploading", "Completed"]
 
 @contextmanager
 def cloud_with_data(state: Path) -> Iterator[Cloud]:
-    """One on ``state``, in which the channel of the example job has something; nothing of it runs afterwards."""
+    """A local cloud on ``state`` with data for the channel of the example job. Nothing of it runs afterwards."""
     with ExitStack() as stack:
         cloud = open_cloud_on(state, stack)
         cloud.s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
@@ -50,7 +50,7 @@ def three_in_ten(seed: int) -> Policy:
 
 
 def first_of_each_two(fault: Fault) -> Policy:
-    """Each call of an operation fails, and succeeds when it is made again."""
+    """Each call of an operation fails, and its retry succeeds."""
     calls: Counter[str] = Counter()
 
     def policy(operation: str, _: str) -> Fault | None:
@@ -61,15 +61,15 @@ def first_of_each_two(fault: Fault) -> Policy:
 
 
 def clients_through(proxy: Proxy, cloud: Cloud) -> Clients:
-    """Without botocore's own retries: what fails, fails before our eyes."""
+    """Clients without botocore's own retries, so that every failure is visible."""
     config = Config(proxies={"http": proxy.url}, retries={"total_max_attempts": 1}, read_timeout=20)
 
     def service(name: str) -> Any:
         return client_of(cloud.endpoint, name, config=config)
 
-    patience = Patience(first=0.01, longest=0.05, total=60, credentials=40)
-    made = Clients(service("sagemaker"), service("s3"), service("logs"), 0.05, service, service, patience)
-    made.again = lambda: made
+    policy = RetryPolicy(first_gap=0.01, longest_gap=0.05, total=60, credential_tries=40)
+    made = Clients(service("sagemaker"), service("s3"), service("logs"), 0.05, service, service, policy)
+    made.reconnect = lambda: made
     return made
 
 
@@ -83,18 +83,18 @@ def make(folder: Path, seed: int, script: str, hosts: int) -> Plan:
 
 
 @dataclass
-class Told:
-    """What became of one job, and how many calls were broken on the way."""
+class Result:
+    """The outcome of one job, and the number of broken calls."""
 
     outcome: Outcome
     faults: int
 
 
-def run(cloud: Cloud, folder: Path, seed: int, policy: Policy | None = None) -> Told:
+def run(cloud: Cloud, folder: Path, seed: int, policy: Policy | None = None) -> Result:
     """Launch and follow a job, and stop it if the seed is odd.
 
     Raises:
-        AssertionError: something was done twice, or not at all.
+        AssertionError: a call had an effect twice, or none.
     """
     stops, hosts = seed % 2 == 1, 2 if seed % 5 == 0 else 1
     plan = make(folder, seed, WAITS if stops else LINES, hosts)
@@ -112,11 +112,11 @@ def run(cloud: Cloud, folder: Path, seed: int, policy: Policy | None = None) -> 
     assert isinstance(seen[-1], Ended)
     statuses = [one.status for one in seen if isinstance(one, StatusChanged)]
     assert statuses == [*_STATUSES[:3], "Stopping", "Uploading", "Stopped"] if stops else statuses == _STATUSES
-    return Told(ended[0], sum(proxy.faults.values()))
+    return Result(ended[0], sum(proxy.faults.values()))
 
 
-def follow(job: Job, stops: bool) -> list[Seen]:
-    seen: list[Seen] = []
+def follow(job: Job, stops: bool) -> list[FollowEvent]:
+    seen: list[FollowEvent] = []
     for one in job.follow(timeout=120):
         seen.append(one)
         if stops and isinstance(one, LogLine) and one.text == "waiting":
@@ -125,8 +125,8 @@ def follow(job: Job, stops: bool) -> list[Seen]:
     return seen
 
 
-def assert_each_line_once(cloud: Cloud, job: str, seen: list[Seen], hosts: int) -> None:
-    """In the order in which its host wrote it."""
+def assert_each_line_once(cloud: Cloud, job: str, seen: list[FollowEvent], hosts: int) -> None:
+    """Each line is shown once, in the order in which its host wrote it."""
     texts: dict[str, list[str]] = {}
     for one in seen:
         if isinstance(one, LogLine) and one.rank is not None:
@@ -135,8 +135,3 @@ def assert_each_line_once(cloud: Cloud, job: str, seen: list[Seen], hosts: int) 
         lines = [text for text in texts[f"algo-{rank + 1}"] if text != "waiting"]
         assert lines == [f"line {rank} {number}" for number in range(40)]
     assert sum(isinstance(one, LogLine | JobEvent) for one in seen) == len(cloud.log(job))
-
-
-def outages(seen: list[Seen]) -> tuple[int, int]:
-    """How often something was waited for, and how often it came back."""
-    return sum(isinstance(one, Waiting) for one in seen), sum(isinstance(one, Reached) for one in seen)

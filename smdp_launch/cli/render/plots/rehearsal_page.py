@@ -1,7 +1,6 @@
-"""The report of a rehearsal for a browser: one file that loads nothing, runs nothing and prints well.
+"""The report of a rehearsal as an HTML page: one file without scripts and external resources, also for print.
 
-It is well-formed XML too, so that any parser reads it. Every text in it is escaped: names, lines and reasons are
-written by strangers.
+The page is well-formed XML. Every text is escaped: names, log lines and reasons come from unauthenticated sources.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from smdp_launch.cli.render.plots.rehearsal_plot import PLOT_STYLE, plot
 from smdp_launch.cli.render.plots.svg import DARK, LIGHT, PRINT, properties
 from smdp_launch.notebook.html import rows, text
-from smdp_launch.planning.rehearsed import REHEARSAL_VERSION
+from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION
 from smdp_launch.rehearsals.report import Report, Timeline
 from smdp_launch.units import count
 
@@ -49,9 +48,8 @@ figure,tr{break-inside:avoid}h2{break-after:avoid}}
 )
 
 
-def page(told: Report) -> str:
-    """The whole document."""
-    title = text(f"{told.plan.job}: rehearsal of {told.fault.kind}")
+def html_page(report: Report) -> str:
+    title = text(f"{report.plan.job}: rehearsal of {report.fault.kind}")
     return f"""\
 <!DOCTYPE html>
 <html lang="en">
@@ -65,24 +63,24 @@ def page(told: Report) -> str:
 </head>
 <body>
 <h1>{title}</h1>
-{"".join(_sections(told))}
-<footer>{text(_footer(told))}</footer>
+{"".join(_sections(report))}
+<footer>{text(_footer(report))}</footer>
 </body>
 </html>
 """
 
 
-def _sections(told: Report) -> Iterator[str]:
-    kind = {"PASS": "passed", "FAIL": "failed", "INCONCLUSIVE": "open"}[told.verdict]
-    yield f'<p class="verdict {kind}"><strong>{told.verdict}</strong>{text(told.reason)}</p>\n'
-    yield _section("What was rehearsed", rows(told.rehearsed))
-    yield _section("On the platform", f"<p>{text(told.platform)}</p>")
-    yield _section("What was seen", rows(told.evidence))
-    yield _section("When", _figure(told.timeline) + _table(told.timeline))
-    yield _section("Honoured here", rows(told.honoured))
-    if told.not_honoured:
-        yield _section("Not honoured here", _items(told.not_honoured))
-    yield _section("What the real run adds", rows(told.adds))
+def _sections(report: Report) -> Iterator[str]:
+    kind = {"PASS": "passed", "FAIL": "failed", "INCONCLUSIVE": "open"}[report.verdict]
+    yield f'<p class="verdict {kind}"><strong>{report.verdict}</strong>{text(report.reason)}</p>\n'
+    yield _section("Rehearsal", rows(report.rehearsed))
+    yield _section("On SageMaker", f"<p>{text(report.platform)}</p>")
+    yield _section("Evidence", rows(report.evidence))
+    yield _section("Timeline", _figure(report.timeline) + _table(report.timeline))
+    yield _section("Simulated locally", rows(report.applied))
+    if report.not_applied:
+        yield _section("Not simulated locally", _items(report.not_applied))
+    yield _section("Differences on SageMaker", rows(report.adds))
 
 
 def _section(title: str, content: str) -> str:
@@ -98,20 +96,22 @@ def _figure(timeline: Timeline) -> str:
     steps = ""
     if timeline.steps:
         drawn = f"{count(len(timeline.steps), 'step')} {'is' if len(timeline.steps) == 1 else 'are'} drawn"
-        steps = f" {drawn} as reported; nothing between two of them was measured."
+        steps = f" {drawn} as reported; nothing between two steps was measured."
     return f"<figure>{plot(timeline)}<figcaption>{text(began + steps)}</figcaption></figure>"
 
 
 def _table(timeline: Timeline) -> str:
-    """The same in figures, in the order of time."""
-    told: list[tuple[int, Sequence[str]]] = []
+    """The timeline in figures, in the order of time."""
+    cells: list[tuple[int, Sequence[str]]] = []
     for number, statuses in enumerate(timeline.attempts, 1):
         for one in statuses:
             lasted = f"{one.seconds:.3f}" if one.end_ms > one.start_ms else ""
-            told.append((one.start_ms, (str(number), f"{one.start_ms / 1000:.3f}", lasted, one.name, one.message)))
-    for kind, moments in (("struck", timeline.strikes), ("restored", timeline.restored)):
-        told += [(one.at_ms, ("", f"{one.at_ms / 1000:.3f}", "", kind, _placed(one.host, one.text))) for one in moments]
-    body = "".join(_line(cells) for _, cells in sorted(told, key=lambda one: one[0]))
+            cells.append((one.start_ms, (str(number), f"{one.start_ms / 1000:.3f}", lasted, one.name, one.message)))
+    for kind, moments in (("fault", timeline.faults), ("restored", timeline.restored)):
+        cells += [
+            (one.at_ms, ("", f"{one.at_ms / 1000:.3f}", "", kind, _placed(one.host, one.text))) for one in moments
+        ]
+    body = "".join(_line(row) for _, row in sorted(cells, key=lambda one: one[0]))
     head = "".join(f"<th{_right(index)}>{name}</th>" for index, name in enumerate(("attempt", "at s", "for s", "", "")))
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -128,9 +128,9 @@ def _placed(host: str, what: str) -> str:
     return what if host in what or "all hosts" in what else f"{host}: {what}"
 
 
-def _footer(told: Report) -> str:
+def _footer(report: Report) -> str:
     return (
-        f"Form {REHEARSAL_VERSION} of the report, made by smdp-launch {told.version}. Times,"
-        " steps and seconds were measured on this machine; limits and costs are the plan's bounds. How long the real"
-        " run takes was not measured."
+        f"Version {REHEARSAL_VERSION} of the report, written by smdp-launch {report.version}. Times,"
+        " steps and seconds were measured on this machine; limits and costs are the plan's bounds. The duration on"
+        " SageMaker was not measured."
     )

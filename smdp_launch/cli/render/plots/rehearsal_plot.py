@@ -1,7 +1,7 @@
-"""The timeline of a rehearsal as SVG: a band for each attempt, the strikes across it, and the steps below.
+"""The timeline of a rehearsal as SVG: a band for each attempt, vertical lines for injected faults, and steps below.
 
-Whatever is drawn was measured: an x is a millisecond, a y of the line a step that was reported. What a mark means is
-its ``<title>``, and its class is what the page gives a colour; nothing depends on the colour alone.
+Every mark is a measured value: x in milliseconds, y a reported step. The ``<title>`` of a mark describes it, and the
+page colours its class; no information depends on the colour alone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _BAND, _GAP, _LINE, _STEPS = 30, 10, 18, 150
 PLOT_STYLE = (
     BASE_STYLE
     + """\
-.plot{--wait:#dfe3e8;--load:#b6d4f5;--train:#a6dcb3;--gone:#ffc9a3;--store:#d9c8f2;--strike:#c4262e;--step:#1a5fb4}
+.plot{--wait:#dfe3e8;--load:#b6d4f5;--train:#a6dcb3;--gone:#ffc9a3;--store:#d9c8f2;--fault:#c4262e;--step:#1a5fb4}
 @media (prefers-color-scheme:dark){.plot{--wait:#3b424b;--load:#234a75;--train:#1f5c33;--gone:#7a3d12;--store:#4f3a78;
---strike:#ff7b72;--step:#79b8ff}}
-@media print{.plot{--wait:#e8e8e8;--load:#cfe2f7;--train:#c3e8cc;--gone:#ffd9bf;--store:#e6daf7;--strike:#a40e26;
+--fault:#ff7b72;--step:#79b8ff}}
+@media print{.plot{--wait:#e8e8e8;--load:#cfe2f7;--train:#c3e8cc;--gone:#ffd9bf;--store:#e6daf7;--fault:#a40e26;
 --step:#1a5fb4}}
 .plot rect{stroke:var(--ground);stroke-width:1;fill:var(--wait);print-color-adjust:exact;
 -webkit-print-color-adjust:exact}
 .plot .Downloading{fill:var(--load)}.plot .Training{fill:var(--train)}.plot .Interrupted{fill:var(--gone)}
 .plot .Uploading{fill:var(--store)}
-.plot .strike{stroke:var(--strike);stroke-width:1.5;stroke-dasharray:5 3}.plot text.struck{fill:var(--strike)}
+.plot .fault{stroke:var(--fault);stroke-width:1.5;stroke-dasharray:5 3}.plot text.fault-label{fill:var(--fault)}
 .plot .restored{fill:var(--step)}.plot .end{stroke:var(--ink);stroke-width:2}
 .plot polyline{fill:none;stroke:var(--step);stroke-width:1.5}.plot circle{fill:var(--step)}
 """
@@ -41,24 +41,24 @@ X = Callable[[float], float]
 
 
 def plot(timeline: Timeline) -> str:
-    """An ``svg`` element; `PLOT_STYLE` belongs to it."""
+    """An ``svg`` element, to be used with `PLOT_STYLE`."""
     length = max(1, timeline.length_ms)
     scale = (WIDTH - LEFT - RIGHT) / length
 
     def x(ms: float) -> float:
         return round(LEFT + ms * scale, 2)
 
-    bands = _LINE * len(timeline.strikes) + 8
+    bands = _LINE * len(timeline.faults) + 8
     below = bands + len(timeline.attempts) * (_BAND + _GAP)
     bottom = below + (_STEPS + _GAP if timeline.steps else 0)
     parts = [
         *_seconds(timeline, x, bands, bottom),
         *(_step_lines(timeline, x, below, bottom) if timeline.steps else ()),
         *_attempts(timeline, x, bands),
-        *_strikes(timeline.strikes, x, bottom),
+        *_faults(timeline.faults, x, bottom),
         *_legend(timeline, bottom + 52),
     ]
-    name = "What the job did, second by second; the table below says the same"
+    name = "Timeline of the job in seconds; the table below has the same data"
     return (
         f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 72}" role="img"'
         f' aria-label="{name}">{"".join(parts)}</svg>'
@@ -82,27 +82,27 @@ def _attempts(timeline: Timeline, x: X, top: int) -> Iterator[str]:
             yield from _status(one, x, y)
         first, last = statuses[0].start_ms, statuses[-1].end_ms
         is_last = index == len(timeline.attempts) - 1
-        found = [one for one in timeline.restored if first <= one.at_ms and (is_last or one.at_ms < last)]
-        yield from (_restored(one, x(one.at_ms), y) for one in found)
+        restored = [one for one in timeline.restored if first <= one.at_ms and (is_last or one.at_ms < last)]
+        yield from (_restored(one, x(one.at_ms), y) for one in restored)
 
 
 def _status(status: Status, x: X, y: int) -> Iterator[str]:
     start, end = x(status.start_ms), x(status.end_ms)
     if status.end_ms <= status.start_ms:
-        told = f"{status.name} at {_seconds_of(status.start_ms)} s"
-        yield f'<line class="end" x1="{start}" x2="{start}" y1="{y - 2}" y2="{y + _BAND + 2}">{title_of(told)}</line>'
+        label = f"{status.name} at {_seconds_of(status.start_ms)} s"
+        yield f'<line class="end" x1="{start}" x2="{start}" y1="{y - 2}" y2="{y + _BAND + 2}">{title_of(label)}</line>'
         yield text_at(start + 8, y + 19, status.name, "", "start")
         return
-    told = f"{status.name}: {status.seconds:.3f} s, from {_seconds_of(status.start_ms)} s"
+    label = f"{status.name}: {status.seconds:.3f} s, from {_seconds_of(status.start_ms)} s"
     width = round(end - start, 2)
     place = f'x="{start}" y="{y}" width="{width}" height="{_BAND}"'
-    yield f'<rect class="{_style(status.name)}" {place}>{title_of(told)}</rect>'
+    yield f'<rect class="{_style(status.name)}" {place}>{title_of(label)}</rect>'
     if width > len(status.name) * LETTER + 8:
         yield text_at(start + width / 2, y + 19, status.name, "name", "middle")
 
 
 def _legend(timeline: Timeline, y: int) -> Iterator[str]:
-    """What the colours mean: a short band has no room for its name."""
+    """The legend: a short band has no room for its name."""
     at = float(LEFT)
     of_style: dict[str, list[str]] = {}
     for name in dict.fromkeys(one.name for statuses in timeline.attempts for one in statuses if one.seconds > 0):
@@ -123,18 +123,18 @@ def _style(name: str) -> str:
 
 def _restored(moment: Moment, at: float, y: int) -> str:
     points = f"{at - 5},{y + _BAND + 6} {at + 5},{y + _BAND + 6} {at},{y + _BAND - 4}"
-    told = f"{moment.host}: {moment.text}, at {_seconds_of(moment.at_ms)} s"
-    return f'<polygon class="restored" points="{points}">{title_of(told)}</polygon>'
+    label = f"{moment.host}: {moment.text}, at {_seconds_of(moment.at_ms)} s"
+    return f'<polygon class="restored" points="{points}">{title_of(label)}</polygon>'
 
 
-def _strikes(strikes: Sequence[Moment], x: X, bottom: int) -> Iterator[str]:
-    """Each with a line of its own above the bands, which ends where its text begins."""
-    for index, one in enumerate(strikes):
+def _faults(faults: Sequence[Moment], x: X, bottom: int) -> Iterator[str]:
+    """Lines across the bands, each with its label on a line of its own above them."""
+    for index, one in enumerate(faults):
         at, y = x(one.at_ms), _LINE * (index + 1) - 4
-        told = f"{one.text}, at {_seconds_of(one.at_ms)} s"
+        label = f"{one.text}, at {_seconds_of(one.at_ms)} s"
         is_left = at < WIDTH / 2
-        yield f'<line class="strike" x1="{at}" x2="{at}" y1="{y - 10}" y2="{bottom}">{title_of(told)}</line>'
-        yield text_at(at + (6 if is_left else -6), y, told, "struck", "start" if is_left else "end")
+        yield f'<line class="fault" x1="{at}" x2="{at}" y1="{y - 10}" y2="{bottom}">{title_of(label)}</line>'
+        yield text_at(at + (6 if is_left else -6), y, label, "fault-label", "start" if is_left else "end")
 
 
 def _step_lines(timeline: Timeline, x: X, top: int, bottom: int) -> Iterator[str]:
@@ -153,12 +153,12 @@ def _step_lines(timeline: Timeline, x: X, top: int, bottom: int) -> Iterator[str
         line = " ".join(f"{x(at)},{y(step)}" for at, step in points)
         yield f'<polyline points="{line}"/>'
         for at, step in points:
-            told = f"step {step} at {_seconds_of(at)} s"
-            yield f'<circle cx="{x(at)}" cy="{y(step)}" r="2">{title_of(told)}</circle>'
+            label = f"step {step} at {_seconds_of(at)} s"
+            yield f'<circle cx="{x(at)}" cy="{y(step)}" r="2">{title_of(label)}</circle>'
 
 
 def _by_attempt(timeline: Timeline) -> Iterator[list[tuple[int, int]]]:
-    """No line joins the steps of two attempts: between them the job took none."""
+    """The steps of each attempt: no line joins the steps of two attempts."""
     starts = [statuses[0].start_ms for statuses in timeline.attempts[1:]]
     edges = [0, *starts, timeline.length_ms + 1]
     for first, last in pairwise(edges):

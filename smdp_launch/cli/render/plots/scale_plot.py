@@ -1,4 +1,4 @@
-"""Efficiency over hosts, as lines of text and as SVG. Every mark is a modelled point; a line only joins two of them."""
+"""Efficiency over hosts, as text and as SVG. Every mark is a modelled point; lines only join the points."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _STYLE = (
 
 
 def lines(one: Hosts, width: int) -> Iterator[str]:
-    """At most ``width`` columns. The columns of hosts are equally far apart, whatever their number."""
+    """A plot of at most ``width`` columns. Host counts are equally spaced."""
     columns = max(1, min(width, _WIDEST) - _AXIS)
     counts = [str(point.hosts) for point in one.points[SCHEDULES[0]]]
     places = _places(counts, columns)
@@ -75,22 +75,22 @@ def _places(counts: Sequence[str], columns: int) -> list[int]:
 
 
 def _labels(counts: Sequence[str], places: Sequence[int], columns: int) -> str:
-    """Under its column, but for those that have no room."""
-    made = [" "] * columns
+    """The labels below their columns; labels without room are omitted."""
+    line = [" "] * columns
     free = 0
     for label, at in zip(counts, places, strict=True):
         start = max(0, at - (len(label) - 1) // 2)
         if start >= free and start + len(label) <= columns:
-            made[start : start + len(label)] = label
+            line[start : start + len(label)] = label
             free = start + len(label) + 1
-    return "".join(made).rstrip()
+    return "".join(line).rstrip()
 
 
 # -- SVG ------------------------------------------------------------------------------------------------------
 
 
-def document(report: Report) -> str:
-    """A file of its own, for light and dark: a panel for each instance type. It loads nothing and runs nothing."""
+def svg_document(report: Report) -> str:
+    """An SVG file for light and dark backgrounds, with a panel for each instance type."""
     height = _PANEL * len(report.hosts) + 24
     panels = "".join("".join(_panel(one, index * _PANEL, report.worth)) for index, one in enumerate(report.hosts))
     name = f"Efficiency over hosts of {report.job_file}, modelled"
@@ -140,5 +140,5 @@ def _curve(
     yield f'<polyline class="s{number}" points="{joined}"/>'
     for at, point in enumerate(points):
         share, step = f"{100 * point.efficiency:.1f} %", f"a step of {point.step_s * 1000:.4g} ms"
-        told = f"{name}, {count(point.hosts, 'host')}: {share}, {step}"
-        yield f'<circle class="m{number}" cx="{x(at)}" cy="{y(point.efficiency)}" r="3.5">{title_of(told)}</circle>'
+        label = f"{name}, {count(point.hosts, 'host')}: {share}, {step}"
+        yield f'<circle class="m{number}" cx="{x(at)}" cy="{y(point.efficiency)}" r="3.5">{title_of(label)}</circle>'

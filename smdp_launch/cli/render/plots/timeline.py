@@ -1,4 +1,4 @@
-"""When what happened to a rehearsed job, in lines of text: a letter a status, a column so many seconds."""
+"""The timeline of a rehearsal as text: a letter for each status, a column for a number of seconds."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def ticks(length: float, most: int) -> list[float]:
 
 
 def drawn(timeline: Timeline, columns: int) -> Iterator[Row]:
-    """The lines, ``columns`` wide at most, each with its name.
+    """The lines with their names, each at most ``columns`` wide.
 
-    A column shows the status that held for the most of its time, so that lengths are true; a status too short to be
-    seen stands in `legend` alone.
+    A column shows the status that lasted for most of its time. A status that is too short for a column is only in
+    `legend`.
     """
     yield "seconds", _axis(timeline.length_ms / 1000, columns)
     letters = _letters(timeline)
     for number, statuses in enumerate(timeline.attempts, 1):
         yield f"attempt {number}", _bar(statuses, letters, timeline.length_ms, columns)
-    if timeline.strikes:
-        yield "struck", _marks(timeline.strikes, timeline.length_ms, columns)
+    if timeline.faults:
+        yield "fault", _marks(timeline.faults, timeline.length_ms, columns)
 
 
 def legend(timeline: Timeline) -> Iterator[Row]:
-    """What the letters mean, and how long each status lasted."""
+    """The meaning of the letters, and the duration of each status."""
     letters = _letters(timeline)
     for number, statuses in enumerate(timeline.attempts, 1):
-        told = [f"{letters[one.name]}={one.name} {_lasted(one)}" for one in statuses]
-        yield f"attempt {number}", ", ".join(told)
+        entries = [f"{letters[one.name]}={one.name} {_lasted(one)}" for one in statuses]
+        yield f"attempt {number}", ", ".join(entries)
 
 
 def _lasted(status: Status) -> str:
@@ -46,7 +46,7 @@ def _lasted(status: Status) -> str:
 
 
 def _letters(timeline: Timeline) -> dict[str, str]:
-    """One for each status, the first of its name where that is still free."""
+    """A letter for each status: the first of its name that is still free."""
     letters: dict[str, str] = {}
     for name in dict.fromkeys(one.name for statuses in timeline.attempts for one in statuses):
         free = [letter for letter in f"{name}#" if letter not in letters.values() and letter.isprintable()]

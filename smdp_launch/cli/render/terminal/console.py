@@ -1,4 +1,4 @@
-"""Where the views draw, and what may be drawn there."""
+"""The console of all views, and text that is safe for it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import rich.console
 
 
 class Console(rich.console.Console):
-    """Says that its reader has gone instead of ending the process: `| head` is no mistake of ours."""
+    """Raises BrokenPipeError, instead of ending the process, when the reader of the output has exited (`| head`)."""
 
     def __init__(self, **options: Any) -> None:
-        # Rich alone would leave out the colours and keep bold and underlined.
+        # With NO_COLOR, rich itself removes the colours but not bold and underline.
         plain = {"color_system": None} if os.environ.get("NO_COLOR") else {}
         super().__init__(**{**options, **plain})
 
@@ -21,5 +21,5 @@ class Console(rich.console.Console):
 
 
 def visible(text: str) -> str:
-    """``text`` with its control characters as Python would write them: what a file holds is shown, not obeyed."""
+    """``text`` with its control characters escaped, so that a terminal does not execute them."""
     return "".join(char if char == "\t" or char.isprintable() else repr(char)[1:-1] for char in text)

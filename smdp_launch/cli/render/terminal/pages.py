@@ -1,4 +1,4 @@
-"""A page of docs/errors for a person: drawn in a terminal, as it is written everywhere else."""
+"""A page of docs/errors: rendered on a terminal, as Markdown elsewhere."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderResult
     from rich.markdown import MarkdownElement
 
-#: Columns; longer lines are tiring to read.
+#: Columns; longer lines are hard to read.
 _WIDEST = 100
 
 
-def show_page(text: str) -> None:
+def print_page(text: str) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         click.echo(text.rstrip("\n"))
@@ -25,7 +25,7 @@ def show_page(text: str) -> None:
     from rich.markdown import Heading, Markdown
 
     class Left(Heading):
-        """Where a reader looks for it, however wide the terminal is."""
+        """A heading at the left margin."""
 
         def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
             self.text.justify = "left"

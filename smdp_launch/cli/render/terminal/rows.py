@@ -16,7 +16,7 @@ _NARROWEST = 20
 
 
 def wrapped(text: Text, width: int) -> list[Text]:
-    """Lines of at most ``width`` columns, but for words that are longer. (Rich's own would cut or fold those.)"""
+    """Lines of at most ``width`` columns. Longer words stay whole, which rich would cut or fold."""
     width, start, breaks = max(_NARROWEST, width), 0, []
     for word in re.finditer(r"\S+", text.plain):
         if word.start() > start and cell_len(text.plain[start : word.end()]) > width:
@@ -29,8 +29,8 @@ def wrapped(text: Text, width: int) -> list[Text]:
 
 
 def print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """A terminal gets values wrapped between words, so that an address can be copied; a file or a pipe gets each
-    on one whole line. What a value holds that a terminal would obey is left out."""
+    """Print names and values. A terminal gets values wrapped between words, so that URLs can be copied; a pipe gets one
+    line for each value. Control characters are removed."""
     width = max((len(name) for name, _ in rows), default=0) + _GAP
     for name, value in rows:
         text = Text(without_controls(value))

@@ -1,13 +1,11 @@
-"""The CloudWatch Logs calls, read from the append-only files in the jobs' folders; nothing is kept in memory.
+"""The CloudWatch Logs calls, which read the append-only files in the jobs' folders and keep nothing in memory.
 
-Tokens of GetLogEvents name a place in a stream: `f/N` continues at byte N, `b/N` goes back from it. As on AWS, a token
-that comes back unchanged means that there is nothing (yet) beyond it.
+Tokens of GetLogEvents name a place in a stream: `f/N` continues at byte N, `b/N` goes back from it. As on AWS, an
+unchanged token in the answer means that there are no more events, or not yet.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,19 +23,21 @@ from smdp_launch.localcloud.services.logs.stream_file import (
     Span,
     check_place,
     in_range,
+    invalid,
     invalid_token,
     mapped,
     read_backward,
     read_forward,
     stored_bytes,
 )
+from smdp_launch.localcloud.services.paging import decode_token, encode_token
 from smdp_launch.localcloud.services.training.job_store import JobStore
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 _CLASS = "STANDARD"
 _TOKEN = re.compile(r"([fb])/(\d{1,18})")
 _STREAMS_PER_PAGE = 50
-_BACKWARD_SINCE = 1_704_067_200_000  # 2024-01-01, see FilterLogEvents' startFromHead
+_BACKWARD_SINCE = 1_704_067_200_000  # 2024-01-01, see startFromHead of FilterLogEvents
 
 Streams = dict[str, Path]
 
@@ -51,11 +51,11 @@ class LogService:
         return checked("logs", *calls)
 
     def DescribeLogGroups(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
-        if "nextToken" in request:  # one group never fills a page, so that there are no tokens
+        if "nextToken" in request:  # the single group never fills a page, so there are no tokens
             raise invalid_token()
         _exclude(request, "logGroupNamePrefix", "logGroupNamePattern")
         streams = self._all_streams()
-        if not streams or not _is_wanted_group(request):
+        if not streams or not _matches_group(request):
             return {"logGroups": []}
         group = _describe_group(streams)
         if "logGroupNamePattern" in request:
@@ -66,19 +66,17 @@ class LogService:
         streams = self._streams(request)
         by_time = request.get("orderBy") == "LastEventTime"
         if by_time and "logStreamNamePrefix" in request:
-            raise _invalid("Cannot order by LastEventTime with a logStreamNamePrefix.")
+            raise invalid("Cannot order by LastEventTime with a logStreamNamePrefix.")
         prefix, backward = request.get("logStreamNamePrefix", ""), bool(request.get("descending"))
         order = f"{'time' if by_time else 'name'}{'-' if backward else '+'}"
-        places = [
-            (_last_time(path) if by_time else 0, name) for name, path in streams.items() if name.startswith(prefix)
-        ]
-        places.sort(reverse=backward)
+        keys = [(_last_time(path) if by_time else 0, name) for name, path in streams.items() if name.startswith(prefix)]
+        keys.sort(reverse=backward)
         if "nextToken" in request:
-            last = _stream_place(request["nextToken"], order)
-            places = [one for one in places if (one < last if backward else one > last)]
-        shown = places[: request.get("limit", _STREAMS_PER_PAGE)]
-        answer: dict[str, Any] = {"logStreams": [_describe(name, streams[name]) for _, name in shown]}
-        return answer if len(shown) == len(places) else {**answer, "nextToken": _stream_token(order, *shown[-1])}
+            last = _read_token(request["nextToken"], order)
+            keys = [one for one in keys if (one < last if backward else one > last)]
+        page_keys = keys[: request.get("limit", _STREAMS_PER_PAGE)]
+        answer: dict[str, Any] = {"logStreams": [_describe(name, streams[name]) for _, name in page_keys]}
+        return answer if len(page_keys) == len(keys) else {**answer, "nextToken": encode_token([order, *page_keys[-1]])}
 
     def GetLogEvents(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         path = self._streams(request).get(request["logStreamName"])
@@ -96,8 +94,8 @@ class LogService:
         streams, backward = self._searched(request), not request.get("startFromHead", True)
         since, until = request.get("startTime"), request.get("endTime")
         if backward and (since or 0) < _BACKWARD_SINCE:
-            raise _invalid("startFromHead can be false only with a startTime on or after 2024-01-01T00:00:00Z.")
-        # The range ends with the last millisecond, while that of GetLogEvents ends before it.
+            raise invalid("startFromHead can be false only with a startTime on or after 2024-01-01T00:00:00Z.")
+        # The range includes endTime, while that of GetLogEvents does not.
         search = Search(
             streams, since, None if until is None else until + 1, pattern(request.get("filterPattern", "")), backward
         )
@@ -135,10 +133,10 @@ def _group_arn() -> str:
 
 def _exclude(request: Parameters, one: str, other: str) -> None:
     if one in request and other in request:
-        raise _invalid(f"{one} and {other} are mutually exclusive; pass only one of them.")
+        raise invalid(f"{one} and {other} are mutually exclusive; pass only one of them.")
 
 
-def _is_wanted_group(request: Parameters) -> bool:
+def _matches_group(request: Parameters) -> bool:
     names = request.get("logGroupIdentifiers")
     return (
         GROUP.startswith(request.get("logGroupNamePrefix", ""))
@@ -149,12 +147,12 @@ def _is_wanted_group(request: Parameters) -> bool:
 
 
 def _group_of(identifier: str) -> str:
-    """A name, or an ARN that ends in one."""
+    """The group's name in an identifier: a name, or an ARN that ends with one."""
     return identifier.removesuffix(":*").rpartition(":")[2]
 
 
 def _read(data: Data, request: Parameters) -> Page:
-    """The first or last events of what a token leaves of the range, which may be nothing: then it comes back."""
+    """The first or last events of the range after the token. Where there are none, the answer has the same token."""
     span = in_range(data, request.get("startTime"), request.get("endTime"))
     limit, token = request.get("limit", MOST_EVENTS), request.get("nextToken")
     if token is None:
@@ -167,27 +165,19 @@ def _read(data: Data, request: Parameters) -> Page:
     check_place(data, place)
     if match[1] == "f":
         start = max(place, span.start)
-        return read_forward(data, Span(start, span.end), limit) if start < span.end else _nothing(start)
+        return read_forward(data, Span(start, span.end), limit) if start < span.end else _empty_page(start)
     end = min(place, span.end)
-    return read_backward(data, Span(span.start, end), limit) if end > span.start else _nothing(end)
+    return read_backward(data, Span(span.start, end), limit) if end > span.start else _empty_page(end)
 
 
-def _nothing(place: int) -> Page:
+def _empty_page(place: int) -> Page:
     return Page([], place, place)
 
 
-def _stream_token(order: str, time: int, name: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([order, time, name]).encode()).decode()
-
-
-def _stream_place(token: str, order: str) -> tuple[int, str]:
-    """The stream that a page ended with, in the order in which it was asked for."""
-    try:
-        found = json.loads(base64.urlsafe_b64decode(token))
-    except (ValueError, RecursionError):
-        raise invalid_token() from None
-    match found:
-        case [str(found_order), int(time), str(name)] if found_order == order:
+def _read_token(token: str, order: str) -> tuple[int, str]:
+    """The sort key of the last stream of the page before. Raises ServiceError for the token of another order."""
+    match decode_token(token, invalid_token()):
+        case [str(token_order), int(time), str(name)] if token_order == order:
             return time, name
     raise invalid_token()
 
@@ -237,7 +227,3 @@ def _describe(name: str, path: Path) -> dict[str, Any]:
 
 def _not_found(message: str) -> ServiceError:
     return ServiceError("ResourceNotFoundException", message)
-
-
-def _invalid(message: str) -> ServiceError:
-    return ServiceError("InvalidParameterException", message)

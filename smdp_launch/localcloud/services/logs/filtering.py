@@ -1,4 +1,4 @@
-"""FilterLogEvents: the events of many streams in order of time, those that a pattern fits."""
+"""FilterLogEvents: the events of many streams that match a pattern, in the order of their times."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.services.logs.stream_file import (
     MOST_BYTES,
     Line,
     Span,
     check_place,
     in_range,
+    invalid,
     invalid_token,
     lines,
     mapped,
@@ -29,37 +29,38 @@ _TERM = re.compile(r'([?-]?)(?:"((?:[^"\\]|\\.)*)"|([^\s"]+))(?:\s+|$)')
 _ESCAPED = re.compile(r"\\(.)")
 
 Places = dict[str, int]  # byte of each stream's file at which its next line begins or, backward, ends
-_FORWARD, _BACKWARD = "f/", "b/"  # how tokens begin
+_FORWARD, _BACKWARD = "f/", "b/"  # the beginnings of tokens
 
 
 def pattern(text: str) -> Callable[[str], bool]:
-    """What CloudWatch calls an unstructured pattern: all terms, any of the `?terms`, none of the `-terms`, or
-    `%expression%`.
+    """A test for messages by what CloudWatch calls an unstructured pattern.
+
+    The pattern is either `%expression%`, or terms: all `terms`, any of the `?terms`, none of the `-terms`.
 
     Raises ServiceError for patterns of JSON and of columns.
     """
     text = text.strip()
     if text[:1] in ("{", "["):
-        raise _refused("The local cloud does not have patterns of JSON or of columns.")
+        raise invalid("The local cloud does not support patterns of JSON or of columns.")
     if len(text) > 1 and text[0] == text[-1] == "%":
         return _expression(text[1:-1])
     terms = _terms(text)
     some, none, every = ([word for sign, word in terms if sign == kind] for kind in ("?", "-", ""))
 
-    def fits(message: str) -> bool:
-        wanted = all(one in message for one in every) and (not some or any(one in message for one in some))
-        return wanted and not any(one in message for one in none)
+    def matches(message: str) -> bool:
+        included = all(one in message for one in every) and (not some or any(one in message for one in some))
+        return included and not any(one in message for one in none)
 
-    return fits
+    return matches
 
 
 def _terms(text: str) -> list[tuple[str, str]]:
-    """Sign and word of each. Double quotes alone hold words together: an apostrophe is a letter like any other."""
+    """Sign and text of each term. Only double quotes join words; an apostrophe is an ordinary character."""
     terms, place = [], 0
     while place < len(text):
         match = _TERM.match(text, place)
         if match is None:
-            raise _refused(f"Invalid filter pattern: {text[place:]!r} is no term; a quote may be open.")
+            raise invalid(f"Invalid filter pattern: {text[place:]!r} is not a term; a closing quote may be missing.")
         sign, quoted, word = match.groups()
         terms.append((sign, word if quoted is None else _ESCAPED.sub(r"\1", quoted)))
         place = match.end()
@@ -70,25 +71,25 @@ def _expression(text: str) -> Callable[[str], bool]:
     try:
         expression = re.compile(text)
     except re.error as error:
-        raise _refused(f"Invalid filter pattern: {error}") from None
+        raise invalid(f"Invalid filter pattern: {error}") from None
     return lambda message: expression.search(message) is not None
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a request asks for. `until`, milliseconds since 1970, is the first that is too late."""
+    """The search of a request. `since` (included) and `until` (excluded) are milliseconds since 1970."""
 
     streams: Mapping[str, Path]
     since: int | None
     until: int | None
-    fits: Callable[[str], bool]
+    matches: Callable[[str], bool]
     backward: bool = False
 
 
 def page(search: Search, token: str | None, limit: int) -> tuple[list[dict[str, Any]], str | None]:
-    """The next events, and the token of the page behind them unless they are the last ones.
+    """The next events, and the token of the next page unless these events are the last.
 
-    A token names the direction: it overrides that of the request.
+    The direction in a token overrides that of the request.
     """
     backward = search.backward if token is None else token.startswith(_BACKWARD)
     places = {} if token is None else _places(token)
@@ -99,7 +100,7 @@ def page(search: Search, token: str | None, limit: int) -> tuple[list[dict[str, 
     events: list[dict[str, Any]] = []
     left = MOST_BYTES
     for _, name, line in heapq.merge(*readers, key=lambda one: (one[0], one[1], one[2].start), reverse=backward):
-        if search.fits(line.event["message"]):
+        if search.matches(line.event["message"]):
             left -= size(line.event)
             if events and (len(events) == limit or left < 0):
                 return events, _token(places, backward)
@@ -109,7 +110,7 @@ def page(search: Search, token: str | None, limit: int) -> tuple[list[dict[str, 
 
 
 def _rest(path: Path, search: Search, place: int | None, backward: bool) -> Span:
-    """What is still to be read of a stream."""
+    """The part of a stream that is still to be read."""
     with mapped(path) as data:
         start, end = in_range(data, search.since, search.until)
         if place is None:
@@ -142,13 +143,9 @@ def _places(token: str) -> Places:
         raise invalid_token()
     try:
         packed = base64.urlsafe_b64decode(token[len(_FORWARD) :])
-        found = json.loads(zlib.decompressobj().decompress(packed, MOST_BYTES))
+        places = json.loads(zlib.decompressobj().decompress(packed, MOST_BYTES))
     except (ValueError, RecursionError, zlib.error):
         raise invalid_token() from None
-    if not isinstance(found, dict) or not all(isinstance(one, int) and one >= 0 for one in found.values()):
+    if not isinstance(places, dict) or not all(isinstance(one, int) and one >= 0 for one in places.values()):
         raise invalid_token()
-    return found
-
-
-def _refused(message: str) -> ServiceError:
-    return ServiceError("InvalidParameterException", message)
+    return places

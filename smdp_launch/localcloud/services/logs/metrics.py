@@ -1,4 +1,4 @@
-"""The CloudWatch calls that read what a job's metric definitions found."""
+"""The CloudWatch calls that read the values found by a job's metric definitions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
 from smdp_launch.localcloud.runtime.meter import Point, points
 from smdp_launch.localcloud.services.logs.calls import GROUP
+from smdp_launch.localcloud.services.paging import numbered_page
 from smdp_launch.localcloud.services.training.job_store import JobStore
 
 NAMESPACE = GROUP
@@ -39,29 +40,30 @@ class MetricService:
             for name in self._names(folder)
             if _is_listed(request, folder.name, name)
         ]
-        start = _offset(request)
-        answer: dict[str, Any] = {"Metrics": found[start : start + _PAGE]}
-        return {**answer, "NextToken": str(start + _PAGE)} if start + _PAGE < len(found) else answer
+        page, following = numbered_page(
+            found, request, _PAGE, ServiceError("InvalidParameterValue", "Invalid NextToken.")
+        )
+        return {"Metrics": page, **following}
 
     def GetMetricData(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         results = []
         for query in request["MetricDataQueries"]:
             if "MetricStat" not in query:
-                raise ServiceError("ValidationError", "The local cloud computes no expressions; give MetricStat.")
+                raise ServiceError("ValidationError", "The local cloud computes no expressions; use MetricStat.")
             stat = query["MetricStat"]
             metric = stat["Metric"]
-            made = self._statistics(metric, stat["Period"], [stat["Stat"]], request)
+            computed = self._statistics(metric, stat["Period"], [stat["Stat"]], request)
             if request.get("ScanBy", "TimestampDescending") == "TimestampDescending":
-                made.reverse()
+                computed.reverse()
             result = {"Id": query["Id"], "Label": query.get("Label", metric.get("MetricName", ""))}
-            times, values = [one["Timestamp"] for one in made], [float(one[stat["Stat"]]) for one in made]
+            times, values = [one["Timestamp"] for one in computed], [float(one[stat["Stat"]]) for one in computed]
             if query.get("ReturnData", True):
                 results.append({**result, "Timestamps": times, "Values": values, "StatusCode": "Complete"})
         return {"MetricDataResults": results, "Messages": []}
 
     def GetMetricStatistics(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
-        made = self._statistics(request, request["Period"], request.get("Statistics", []), request)
-        return {"Label": request["MetricName"], "Datapoints": [{**one, "Unit": "None"} for one in made]}
+        computed = self._statistics(request, request["Period"], request.get("Statistics", []), request)
+        return {"Label": request["MetricName"], "Datapoints": [{**one, "Unit": "None"} for one in computed]}
 
     def _names(self, folder: JobFolder) -> Iterable[str]:
         state = self._jobs.state(folder)
@@ -72,7 +74,7 @@ class MetricService:
     def _statistics(
         self, metric: Parameters, period: int, statistics: Sequence[str], window: Parameters
     ) -> list[dict[str, Any]]:
-        """By time; one entry for each period with values."""
+        """One entry for each period with values, in the order of time."""
         unknown = [one for one in statistics if one not in _FUNCTIONS]
         if unknown:
             raise ServiceError("InvalidParameterValue", f"The local cloud does not have the statistic {unknown[0]!r}.")
@@ -87,23 +89,16 @@ class MetricService:
 
     def _points(self, metric: Parameters) -> Iterator[Point]:
         names = [one["Value"] for one in metric.get("Dimensions", []) if one["Name"] == _DIMENSION]
-        is_ours = names and metric.get("Namespace") == NAMESPACE
-        folder = self._jobs.folder(names[0], caller.region()) if is_ours else None
+        is_of_job = names and metric.get("Namespace") == NAMESPACE
+        folder = self._jobs.folder(names[0], caller.region()) if is_of_job else None
         if folder is not None:
             yield from (one for one in points(folder) if one.name == metric.get("MetricName"))
 
 
 def _is_listed(request: Parameters, job: str, name: str) -> bool:
-    wanted = request.get("Dimensions", [])
+    dimensions = request.get("Dimensions", [])
     return (
         request.get("Namespace", NAMESPACE) == NAMESPACE
         and request.get("MetricName", name) == name
-        and all(one["Name"] == _DIMENSION and one.get("Value", job) == job for one in wanted)
+        and all(one["Name"] == _DIMENSION and one.get("Value", job) == job for one in dimensions)
     )
-
-
-def _offset(request: Parameters) -> int:
-    token = request.get("NextToken", "0")
-    if not (token.isascii() and token.isdecimal()):
-        raise ServiceError("InvalidParameterValue", "Invalid NextToken.")
-    return int(token)

@@ -1,6 +1,6 @@
 """One log stream: an append-only file with one JSON object a line, in the order of their timestamps (`HostLog`).
 
-Only whole lines count, because the last one may still be in the middle of its write. Places are bytes of the file.
+Only whole lines are read, because the last one may not be written completely. Places are byte offsets in the file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """Events of a stream and the bytes `start` to `end` of its file that they stand for."""
+    """Events of a stream, and the part of its file from byte `start` to `end` that has them."""
 
     events: list[dict[str, Any]]
     start: int
@@ -48,7 +48,7 @@ class Page:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[Data]:
-    """The file's bytes, of which only those that are looked at are read; none of a job that was deleted meanwhile."""
+    """The file's bytes, read only when they are used; empty for a job that was deleted meanwhile."""
     with opened(path) as file:
         if file is None or os.fstat(file.fileno()).st_size == 0:
             yield b""
@@ -59,7 +59,7 @@ def mapped(path: Path) -> Iterator[Data]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes] | None]:
-    """None of a job that was deleted meanwhile."""
+    """The open file; None for a job that was deleted meanwhile."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -77,19 +77,19 @@ def stored_bytes(path: Path) -> int:
 
 
 def size(event: Mapping[str, Any]) -> int:
-    """Bytes that an event counts in a page."""
+    """The bytes of an event that count towards the limit of a page."""
     return len(event["message"].encode(errors="surrogatepass")) + _OVERHEAD
 
 
 def in_range(data: Data, since: int | None, until: int | None) -> Span:
-    """The lines of the events from `since` to before `until`, both in milliseconds since 1970."""
+    """The lines of the events from `since` (included) to `until` (excluded), in milliseconds since 1970."""
     end = data.rfind(b"\n") + 1
     start = 0 if since is None else _first_since(data, since, end)
     return Span(start, end if until is None else max(start, _first_since(data, until, end)))
 
 
 def _first_since(data: Data, time: int, end: int) -> int:
-    """Bisects: lines that begin before `low` are earlier than `time`, those from `high` on are not."""
+    """Bisect: lines that begin before `low` are earlier than `time`, lines from `high` on are not."""
     low, high = 0, end
     while low < high:
         line = _line_at(data, _line_start(data, (low + high) // 2))
@@ -110,13 +110,17 @@ def _line_at(data: Data, start: int) -> Line:
 
 
 def check_place(data: Data, place: int) -> None:
-    """Raises ServiceError where no line begins at `place`, which a client's token named."""
+    """Raises ServiceError where no line begins at `place`, which comes from a client's token."""
     if place != 0 and not (0 < place <= len(data) and data[place - 1 : place] == b"\n"):
         raise invalid_token()
 
 
+def invalid(message: str) -> ServiceError:
+    return ServiceError("InvalidParameterException", message)
+
+
 def invalid_token() -> ServiceError:
-    return ServiceError("InvalidParameterException", "The specified nextToken is invalid.")
+    return invalid("The specified nextToken is invalid.")
 
 
 def read_forward(data: Data, span: Span, limit: int) -> Page:
@@ -134,7 +138,7 @@ def read_forward(data: Data, span: Span, limit: int) -> Page:
 
 
 def read_backward(data: Data, span: Span, limit: int) -> Page:
-    """The last events of the span, in the order in which they were written."""
+    """The last events of the span, in the order of the file."""
     events: list[dict[str, Any]] = []
     place, left = span.end, MOST_BYTES
     while place > span.start and len(events) < limit:
@@ -157,7 +161,7 @@ def lines(path: Path, span: Span, *, backward: bool = False) -> Iterator[Line]:
         try:
             found = read(path, start, end, block)
         except FileNotFoundError:
-            return  # of a job that was deleted meanwhile
+            return  # the job was deleted meanwhile
         if found and backward:
             end = found[-1].start
         elif found:

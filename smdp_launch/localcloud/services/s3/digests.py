@@ -1,6 +1,6 @@
 """Digests of objects: Content-MD5, the checksums of `x-amz-checksum-*`, and the entity tag, in one pass over the bytes.
 
-CRC-32C and CRC-64/NVME come from crcmod, which is imported when one of them is first asked for.
+CRC-32C and CRC-64/NVME come from crcmod, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from smdp_launch.localcloud.errors import ServiceError
 _HEADER = re.compile(r"HTTP_X_AMZ_CHECKSUM_([A-Z0-9]+)")
 _OTHER_HEADERS = {"ALGORITHM", "MODE", "TYPE"}
 _SIZES = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32, "SHA512": 64, "MD5": 16}  # bytes
-#: Of the catalogue of parametrised CRC algorithms (CRC-32/ISCSI, CRC-64/NVME), with the term of the highest order.
+#: From the catalogue of parametrised CRC algorithms (CRC-32/ISCSI, CRC-64/NVME), with the term of the highest order.
 _POLYNOMIALS = {"CRC32C": 0x11EDC6F41, "CRC64NVME": 0x1AD93D23594C93659}
 _CRCS = ("CRC32", *_POLYNOMIALS)
 FULL, COMPOSITE = "FULL_OBJECT", "COMPOSITE"
@@ -46,7 +46,7 @@ class _Crc:
 
 @dataclass(frozen=True)
 class Checksum:
-    """As S3 keeps it with an object: `value` is Base64, followed by the number of parts if it is composite."""
+    """A checksum as S3 stores it: `value` is Base64, followed by `-` and the number of parts if it is composite."""
 
     algorithm: str
     value: str
@@ -59,13 +59,13 @@ class Checksum:
 
 @dataclass(frozen=True)
 class Claims:
-    """What a request says of its body. `checksum` is None where it says nothing."""
+    """The digests that a request states for its body; None for one that it does not state."""
 
     md5: bytes | None
     checksum: Checksum | None
 
     def verify(self, blocks: Iterable[bytes]) -> str:
-        """Raises ServiceError for a body that is another; the body's MD5 in hexadecimal, which is its entity tag."""
+        """Raises ServiceError for another body; returns the body's hexadecimal MD5, which is the entity tag."""
         tag: Hasher = hashlib.md5(usedforsecurity=False)
         hashers = [tag] if self.checksum is None else [tag, hasher(self.checksum.algorithm)]
         for block in blocks:
@@ -81,7 +81,7 @@ class Claims:
 def hasher(algorithm: str) -> Hasher:
     """Raises ServiceError for an algorithm that is not supported."""
     if algorithm in _CRCS:
-        return _Crc(zlib.crc32 if algorithm == "CRC32" else _of_crcmod(algorithm), _SIZES[algorithm])
+        return _Crc(zlib.crc32 if algorithm == "CRC32" else _crc_function(algorithm), _SIZES[algorithm])
     if algorithm not in _SIZES:
         known = ", ".join(_SIZES)
         raise ServiceError("NotImplemented", f"The checksum {algorithm} is not supported; use one of {known}.", 501)
@@ -89,7 +89,7 @@ def hasher(algorithm: str) -> Hasher:
 
 
 @lru_cache(maxsize=len(_POLYNOMIALS))
-def _of_crcmod(algorithm: str) -> Callable[[bytes, int], int]:
+def _crc_function(algorithm: str) -> Callable[[bytes, int], int]:
     import crcmod
 
     polynomial, final = _POLYNOMIALS[algorithm], (1 << 8 * _SIZES[algorithm]) - 1
@@ -108,10 +108,10 @@ def verify(checksum: Checksum, computed: Hasher) -> None:
 
 
 def read_claims(environ: Mapping[str, Any], trailers: Mapping[str, str], *, of_body: bool) -> Claims:
-    """From the headers and, of a body in chunks, the trailers. Raises ServiceError where they are malformed.
+    """Read the claims from the headers and, for a body in chunks, the trailers. Raises ServiceError for malformed ones.
 
     Args:
-        of_body: whether checksums are those of the body.
+        of_body: whether the checksums are those of the body.
     """
     return Claims(_md5(environ.get("HTTP_CONTENT_MD5")), _checksum(environ, trailers) if of_body else None)
 
@@ -126,7 +126,7 @@ def _md5(header: str | None) -> bytes | None:
 
 
 def _checksum(environ: Mapping[str, Any], trailers: Mapping[str, str]) -> Checksum | None:
-    found = given(environ) | {
+    found = checksum_headers(environ) | {
         name.removeprefix("x-amz-checksum-").upper(): value
         for name, value in trailers.items()
         if name.startswith("x-amz-checksum-")
@@ -146,15 +146,15 @@ def _checksum(environ: Mapping[str, Any], trailers: Mapping[str, str]) -> Checks
     return None
 
 
-def take_away(environ: dict[str, Any]) -> None:
-    """Remove the headers that speak of checksums of an object or a part."""
-    for algorithm in (*given(environ), "MODE"):
+def remove_checksum_headers(environ: dict[str, Any]) -> None:
+    """Remove all headers about checksums of an object or a part."""
+    for algorithm in (*checksum_headers(environ), "MODE"):
         environ.pop(f"HTTP_X_AMZ_CHECKSUM_{algorithm}", None)
     environ.pop("HTTP_X_AMZ_SDK_CHECKSUM_ALGORITHM", None)
 
 
-def given(environ: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that have a checksum, by its algorithm."""
+def checksum_headers(environ: Mapping[str, Any]) -> dict[str, str]:
+    """The values of the headers with a checksum, by algorithm."""
     matches = ((_HEADER.fullmatch(name), value) for name, value in environ.items())
     return {match[1]: value for match, value in matches if match is not None and match[1] not in _OTHER_HEADERS}
 
@@ -168,7 +168,7 @@ def checked(algorithm: str, value: str) -> Checksum:
 
 
 def check_kind(algorithm: str, kind: str) -> str:
-    """The type of an upload's checksum; without one, the algorithm's own."""
+    """The type of an upload's checksum; for an empty `kind` the algorithm's default. Raises ServiceError."""
     if not kind:
         return FULL if algorithm == "CRC64NVME" else COMPOSITE
     if kind not in (FULL, COMPOSITE):
@@ -179,11 +179,9 @@ def check_kind(algorithm: str, kind: str) -> str:
 
 
 def of_parts(algorithm: str, digests: Iterable[str]) -> Checksum:
-    """The composite checksum: that of the parts' own."""
+    """The composite checksum: the checksum of the parts' checksums."""
     parts = [base64.b64decode(one) for one in digests]
-    whole = hasher(algorithm)
-    whole.update(b"".join(parts))
-    return Checksum(algorithm, f"{encoded(whole.digest())}-{len(parts)}", COMPOSITE)
+    return Checksum(algorithm, f"{of_blocks(algorithm, parts).value}-{len(parts)}", COMPOSITE)
 
 
 def of_blocks(algorithm: str, blocks: Iterable[bytes]) -> Checksum:

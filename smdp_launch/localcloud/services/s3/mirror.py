@@ -1,8 +1,8 @@
 """Objects on disk, and moto's view of them.
 
-moto keeps objects in memory. Here every object is written below the state directory before the write is acknowledged,
-and what moto has of it from then on is a reader of that file: an object costs its index entry in memory, not its bytes.
-Writes survive the death of the server, not a power cut (nothing is synced to the platter).
+moto itself keeps objects in memory. This module writes every object below the state folder before the write is
+acknowledged, and gives moto a reader of that file: an object needs memory for its index entry, not for its bytes.
+Writes survive the death of the server, but not a power failure (there is no fsync).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from smdp_launch.localcloud.services.s3.values import DiskValue, Value, joined
 
 
 class Mirror:
-    """Keeps `root` and moto's backend alike. Not thread-safe: the caller serialises all use of both."""
+    """Keeps `root` and moto's backend equal. Not thread-safe: the caller serialises all use of both."""
 
     def __init__(self, root: Path, backend: S3Backend) -> None:
         self._root = root
         self._backend = backend
 
     def load(self) -> None:
-        """Give moto everything that lies on disk."""
+        """Load all objects on disk into moto."""
         for folder in sorted(self._root.iterdir()):
             if (folder / objects.INDEX).is_dir():
                 bucket = self._backend.create_bucket(folder.name, REGION)
@@ -41,13 +41,13 @@ class Mirror:
         (self._root / name / objects.INDEX).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def sync_buckets(self) -> None:
-        """Drop the folders of buckets that are no more."""
+        """Remove the folders of buckets that no longer exist."""
         for folder in self._root.iterdir():
             if folder.name not in self._backend.buckets:
                 shutil.rmtree(folder)
 
     def sync_key(self, bucket_name: str, name: str) -> None:
-        """Bring the disk up to moto's state of one object."""
+        """Write or remove one object so that the disk equals moto's state."""
         bucket = self._backend.buckets.get(bucket_name)
         if bucket is None:
             return
@@ -58,7 +58,7 @@ class Mirror:
             self.write(bucket_name, key, [key._value_buffer])
 
     def sync_deleted(self, bucket_name: str) -> None:
-        """Remove from disk whatever moto no longer has in this bucket."""
+        """Remove all objects of the bucket from disk that moto no longer has."""
         bucket: FakeBucket = self._backend.buckets[bucket_name]
         folder = self._root / bucket_name
         for path in (folder / objects.INDEX).glob("*.json"):
@@ -67,13 +67,13 @@ class Mirror:
                 self._remove(folder, entry["key"])
 
     def write(self, bucket_name: str, key: Any, parts: Sequence[Value]) -> None:
-        """Make `parts`, one after the other, the bytes of an object that moto knows; they are closed."""
+        """Write `parts`, joined, as the bytes of an object that moto has, and close them."""
         folder = self._root / bucket_name
         scratch, entry = (folder / objects.INDEX / f"tmp-{secrets.token_hex(8)}" for _ in range(2))
         previous = objects.find(folder, key.name)
         relative = previous.relative_to(folder) if previous else objects.choose_path(folder, key.name)
         path = folder / relative
-        # Both files are whole before either takes its place: a full disk leaves the old object as it was.
+        # Both files are whole before either is renamed: on a full disk the old object stays as it was.
         try:
             with scratch.open("xb") as file:
                 for block in joined(parts):
@@ -106,14 +106,14 @@ class Mirror:
             if path.name.startswith(("tmp-", ".")):
                 path.unlink()  # left by a server that was killed while it wrote
             elif path.suffix == ".json" and (entry := read_json(path)):
-                body = objects.located(folder, entry)
+                body = objects.body_path(folder, entry)
                 if body.is_file():
                     yield self._restored(folder.name, entry, body)
 
     def _restored(self, bucket: str, entry: dict[str, Any], body: Path) -> Any:
         status = body.stat()
-        # A server killed between the two renames of an overwrite leaves new bytes under the old entry:
-        # moto then computes the ETag anew.
+        # A server that is killed between the two renames of an overwrite leaves new bytes with the old entry. moto then
+        # computes the ETag again.
         current = (entry["size"], entry["stamp"]) == (status.st_size, status.st_mtime_ns)
         key: Any = FakeKey(
             name=entry["key"],
@@ -135,7 +135,7 @@ class Mirror:
 
 
 def _entry(key: Any, relative: Path, stamp: int) -> dict[str, Any]:
-    """What the index says of an object: where its bytes lie, and all that moto knows besides them."""
+    """The index entry of an object: the path of its file, and all of moto's data about it."""
     return {
         "key": key.name,
         "path": str(relative),

@@ -1,4 +1,4 @@
-"""Checksums of multipart uploads: of each part, and of the object that they become."""
+"""Checksums of multipart uploads: of each part, and of the object that the parts form."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from smdp_launch.localcloud.services.s3.values import blocks, joined
 
 @dataclass(frozen=True)
 class Listed:
-    """A part as the completion of an upload lists it. `checksums` are by algorithm."""
+    """A part in the request that completes an upload. `checksums` are by algorithm."""
 
     number: int
     checksums: Mapping[str, str]
 
 
 def listed(document: bytes) -> list[Listed]:
-    """The parts in a completion's document, which is well-formed."""
+    """The parts in the well-formed document that completes an upload."""
     parts = xmltodict.parse(document)["CompleteMultipartUpload"]["Part"]
     return [_listed(part) for part in (parts if isinstance(parts, list) else [parts])]
 
@@ -34,7 +34,7 @@ def _listed(part: Mapping[str, Any]) -> Listed:
 
 
 def attached(key: Any) -> Checksum | None:
-    """The checksum that moto's object, or part, has."""
+    """The checksum of moto's object or part."""
     if not key.checksum_algorithm or not key.checksum_value:
         return None
     return Checksum(key.checksum_algorithm, key.checksum_value, key.checksum_type or FULL)
@@ -44,7 +44,7 @@ def attach(key: Any, checksum: Checksum | None) -> None:
     key.checksum_algorithm = checksum.algorithm if checksum is not None else None
     key.checksum_value = checksum.value if checksum is not None else None
     key.checksum_type = checksum.kind if checksum is not None else None
-    key.checksum_parts = None  # `value` has the number
+    key.checksum_parts = None  # `value` contains the number
 
 
 def algorithm_of(upload: Any) -> str:
@@ -62,23 +62,23 @@ def check_part(upload: Any, checksum: Checksum | None) -> None:
         )
 
 
-def whole(upload: Any, chosen: Sequence[Listed], given: Mapping[str, str]) -> Checksum | None:
-    """The checksum of the object that these parts become; None for an upload without one.
+def whole(upload: Any, listed_parts: Sequence[Listed], stated: Mapping[str, str]) -> Checksum | None:
+    """The checksum of the object that the parts form; None for an upload without one. Raises ServiceError.
 
     Args:
-        given: what the client says that it is, by algorithm.
+        stated: the checksum that the client states, by algorithm.
     """
-    parts = [upload.parts.get(one.number) for one in chosen]
+    parts = [upload.parts.get(one.number) for one in listed_parts]
     if None in parts:
         return None  # moto refuses the completion
-    for one, part in zip(chosen, parts, strict=True):
+    for one, part in zip(listed_parts, parts, strict=True):
         _check_listed(one, attached(part))
-    algorithm = algorithm_of(upload) or next(iter(given), "")
+    algorithm = algorithm_of(upload) or next(iter(stated), "")
     if not algorithm:
         return None
     kind = digests.check_kind(algorithm, upload.metadata.get("x-amz-checksum-type") or "")
     checksum = _composite(algorithm, parts) if kind == COMPOSITE else _full(algorithm, parts)
-    if given and given != {algorithm: checksum.value}:
+    if stated and stated != {algorithm: checksum.value}:
         raise ServiceError("BadDigest", f"The {algorithm} you specified did not match the calculated checksum.")
     return checksum
 
@@ -95,7 +95,7 @@ def _check_listed(one: Listed, checksum: Checksum | None) -> None:
 
 
 def _composite(algorithm: str, parts: Sequence[Any]) -> Checksum:
-    """A part that came without a checksum, such as a copied one, gets it now."""
+    """Compute the checksum of parts without one, such as copied parts."""
     known = (attached(part) or digests.of_blocks(algorithm, blocks(part._value_buffer)) for part in parts)
     return digests.of_parts(algorithm, [one.value for one in known])
 

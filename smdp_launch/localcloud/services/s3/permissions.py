@@ -1,7 +1,8 @@
-"""What an object request needs permission for, and whether `account.yaml` denies it.
+"""The permissions that an object request needs, and whether `account.yaml` denies them.
 
-The account's `denied` applies to the person. That of a role applies to sessions of it, to the keys of a job that has
-it, and to the agent that downloads and uploads for the job: on AWS the platform does this work with the execution role.
+The account's `denied` applies to the user. The `denied` of a role applies to the role's sessions, to the keys of a job
+with that role, and to the supervisor, which downloads and uploads for the job: on AWS the platform does that with the
+execution role.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from smdp_launch.localcloud.protocol.principals import Principals
 from smdp_launch.localcloud.protocol.signatures import Holder
 from smdp_launch.localcloud.services.s3.s3_call import Call
 
-#: By method; some calls with a parameter need another action.
+#: Actions by method; some calls with a parameter need another action.
 _OF_BUCKETS = {"GET": "s3:ListBucket", "HEAD": "s3:ListBucket", "PUT": "s3:CreateBucket", "DELETE": "s3:DeleteBucket"}
 _OF_OBJECTS = {"GET": "s3:GetObject", "HEAD": "s3:GetObject", "DELETE": "s3:DeleteObject"}
 
@@ -57,19 +58,19 @@ def _of_object(call: Call) -> str:
 
 
 class Permissions:
-    """Any thread may ask."""
+    """Any thread may call the methods."""
 
     def __init__(self, principals: Principals) -> None:
         self._principals = principals
 
     def denial(self, holder: Holder, need: Need) -> ServiceError | None:
-        """The refusal, where the account's file denies it."""
-        found = self._principals.of(holder)
-        if not matches(need.action, found.denied):
+        """The error where `account.yaml` denies the action; otherwise None."""
+        principal = self._principals.of(holder)
+        if not matches(need.action, principal.denied):
             return None
         return ServiceError(
             "AccessDenied",
-            f'User: {found.arn} is not authorized to perform: {need.action} on resource: "{need.arn}" with an explicit '
-            "deny in an identity-based policy",
+            f"User: {principal.arn} is not authorized to perform: {need.action} on resource: "
+            f'"{need.arn}" with an explicit deny in an identity-based policy',
             403,
         )

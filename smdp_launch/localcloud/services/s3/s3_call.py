@@ -1,5 +1,4 @@
-"""A request to the object service: what it asks for, and whether it is one. moto, which answers it, takes for granted
-that numbers are numbers and documents are whole."""
+"""Parse and validate a request to the object service. moto, which answers it, assumes valid numbers and documents."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from werkzeug.http import http_date, parse_date
 
 from smdp_launch.localcloud.environment import ACCOUNT
 from smdp_launch.localcloud.errors import ServiceError
+from smdp_launch.localcloud.objects import BUCKET_NAME
 from smdp_launch.localcloud.protocol import wsgi
 from smdp_launch.localcloud.protocol.bodies import Body
 from smdp_launch.localcloud.protocol.signatures import Holder
@@ -21,11 +21,10 @@ from smdp_launch.localcloud.protocol.wsgi import JSON_BODY_LIMIT, Environ
 from smdp_launch.localcloud.services.s3 import digests
 from smdp_launch.localcloud.services.s3.digests import Claims
 
-_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _LONGEST_KEY = 1024  # bytes, the service's limit
 _MOST_PARTS = 10_000  # the service's limit
-# Parameters of what is kept for good: objects, listings, multipart uploads. moto knows far more (versions, policies,
-# life cycles...), but that would be forgotten with the server, so it is refused instead.
+# Parameters of objects, listings and multipart uploads. moto supports far more (versions, policies, life cycles...),
+# but loses those settings with the server, so the local cloud refuses them.
 _PARAMETERS = {
     "x-id", "list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after", "marker",
     "encoding-type", "fetch-owner", "location", "uploads", "uploadId", "partNumber", "delete", "max-parts",
@@ -43,13 +42,13 @@ _ACLS = {
 _DATES = [
     f"HTTP_{copied}IF_{kind}_SINCE" for copied in ("", "X_AMZ_COPY_SOURCE_") for kind in ("MODIFIED", "UNMODIFIED")
 ]
-#: What a POST may ask for: of a bucket, and of an object.
+#: The parameters of a POST: on a bucket (False), and on an object (True).
 _POSTS = {False: ({"delete"},), True: ({"uploads"}, {"uploadId"})}
 
 
 @dataclass(frozen=True)
 class Call:
-    """A verified request. `key` is empty for calls on a bucket, both are for the list of buckets."""
+    """A verified request. `key` is empty for calls on a bucket, and so is `bucket` for the list of buckets."""
 
     method: str
     bucket: str
@@ -70,17 +69,17 @@ class Call:
 
     @property
     def source(self) -> str:
-        """BUCKET/KEY of a copy."""
+        """BUCKET/KEY of the source of a copy."""
         return unquote(self.environ["HTTP_X_AMZ_COPY_SOURCE"].partition("?")[0]).removeprefix("/")
 
     @property
     def upload(self) -> str | None:
-        """The multipart upload that it belongs to."""
+        """The id of the multipart upload to which the call belongs."""
         return self.query.get("uploadId")
 
 
 def read_call(environ: Environ, body: Body) -> Call:
-    """Bucket and key are percent-decoded exactly once, from the target as it came. Raises ServiceError."""
+    """Bucket and key are percent-decoded exactly once, from the target as received. Raises ServiceError."""
     path = environ[wsgi.TARGET].partition("?")[0]
     bucket, _, key = path.removeprefix("/").partition("/")
     query = dict(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True))
@@ -95,18 +94,18 @@ def read_call(environ: Environ, body: Body) -> Call:
 
 
 def _sends_content(method: str, environ: Environ, query: dict[str, str]) -> bool:
-    """Whether a checksum in the headers is that of the body; that of a completion is the object's."""
+    """Whether a checksum in the headers is that of the body. In a completion it is that of the object."""
     return (method == "PUT" and "HTTP_X_AMZ_COPY_SOURCE" not in environ) or "delete" in query
 
 
 def _check_names(call: Call) -> None:
-    if call.bucket and not _BUCKET_NAME.fullmatch(call.bucket):
+    if call.bucket and not BUCKET_NAME.fullmatch(call.bucket):
         raise ServiceError("InvalidBucketName", f"{call.bucket!r} is not a bucket name.")
     unknown = sorted(set(call.query) - _PARAMETERS)
     is_form = call.environ.get("CONTENT_TYPE", "").startswith("multipart/form-data")
     if unknown or is_form or call.method not in ("GET", "HEAD", "PUT", "POST", "DELETE"):
-        what = ", ".join(unknown) or call.method
-        raise ServiceError("NotImplemented", f"The local cloud's object store does not have {what}.", 501)
+        name = ", ".join(unknown) or call.method
+        raise ServiceError("NotImplemented", f"The local cloud's object store does not support {name}.", 501)
     if len(call.key.encode("utf-8", "surrogateescape")) > _LONGEST_KEY:
         raise ServiceError("KeyTooLongError", "Your key is too long.")
 
@@ -120,13 +119,13 @@ def _check_query(call: Call) -> None:
     part = call.query.get("partNumber")
     if part is not None and not (_NUMBER.fullmatch(part) and 1 <= int(part) <= _MOST_PARTS):
         raise _invalid(f"partNumber must be an integer between 1 and {_MOST_PARTS}.")
-    asked = call.query.keys() & {"uploads", "uploadId", "delete"}
-    if call.method == "POST" and asked not in _POSTS[bool(call.key)]:
+    operation = call.query.keys() & {"uploads", "uploadId", "delete"}
+    if call.method == "POST" and operation not in _POSTS[bool(call.key)]:
         raise ServiceError(
             "InvalidRequest", "POST is for delete on a bucket, and for uploads and uploadId on an object."
         )
     if call.method == "PUT" and ("uploadId" in call.query) != (part is not None):
-        raise _invalid("A part is sent with both uploadId and partNumber.")
+        raise _invalid("A part needs both uploadId and partNumber.")
 
 
 def _check_headers(call: Call) -> None:
@@ -140,15 +139,15 @@ def _check_headers(call: Call) -> None:
     if acl is not None and acl not in _ACLS:
         raise _invalid(f"x-amz-acl must be one of {', '.join(sorted(_ACLS))}.")
     if any(name.startswith("HTTP_X_AMZ_GRANT_") for name in call.environ):
-        raise ServiceError("NotImplemented", "The local cloud's object store does not have grants.", 501)
+        raise ServiceError("NotImplemented", "The local cloud's object store does not support grants.", 501)
     for name in _DATES:
         date = parse_date(call.environ.pop(name, None))
-        if date is not None:  # what is no date is passed over (RFC 9110, 13.1.3)
-            call.environ[name] = http_date(date)  # of the forms that HTTP has, moto reads this one
+        if date is not None:  # an invalid date is ignored (RFC 9110, 13.1.3)
+            call.environ[name] = http_date(date)  # the only form of an HTTP date that moto reads
 
 
 def _check_document(call: Call) -> None:
-    """That a body which is no object is what moto will read."""
+    """Raises ServiceError for a document that moto cannot read. Bodies of objects are not documents."""
     if call.method == "POST" and "uploads" not in call.query:
         document = _document(call)
         well_formed = _names_keys(document) if "delete" in call.query else _names_parts(document)
@@ -162,12 +161,12 @@ def _check_document(call: Call) -> None:
 
 
 def named_keys(call: Call) -> list[str]:
-    """Of a deletion of several keys that is well-formed."""
+    """The keys of a well-formed deletion of several objects."""
     return [one["Key"] for one in _entries(_document(call), "Delete", "Object")]
 
 
 def _document(call: Call) -> Any:
-    """None for an empty body."""
+    """The parsed body; None for an empty body. Raises ServiceError."""
     data = call.body.read(JSON_BODY_LIMIT + 1)
     call.body.seek(0)
     if len(data) > JSON_BODY_LIMIT:
@@ -190,7 +189,7 @@ def _names_parts(document: Any) -> bool:
 
 
 def _entries(document: Any, root: str, name: str) -> list[dict[str, Any]]:
-    """Of the document's list; none where it has another form."""
+    """The entries of the document's list; an empty list for a document of another form."""
     content = document.get(root) if document is not None else None
     found = content.get(name) if isinstance(content, dict) else None
     listed: list[Any] = found if isinstance(found, list) else [found]

@@ -1,8 +1,8 @@
 """The object service: moto's S3 for names and metadata, files for the bytes.
 
-moto sees one request at a time, and none of the large ones' bytes: bodies of objects and parts are attached to what it
-has made of the request, and read from disk for the answer. Memory therefore does not grow with the size of an object.
-Every change is on disk before it is acknowledged.
+moto gets one request at a time, without the bytes of objects and parts. The bytes are attached to the object that moto
+has created, and are read from disk for the answer. Memory therefore does not grow with the size of an object. Every
+change is on disk before it is acknowledged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Answer:
         return 200 <= self.status < 300
 
     def replacing(self, **headers: str) -> Headers:
-        """The headers with these in place of those of the same name; `content_length` stands for Content-Length."""
+        """The headers, with these instead of those of the same name; `content_length` means Content-Length."""
         new = {name.replace("_", "-"): value for name, value in headers.items()}
         return [pair for pair in self.headers if pair[0].lower() not in new] + list(new.items())
 
@@ -60,7 +60,7 @@ class Answer:
 
 
 class ObjectStore:
-    """Called by the gateway with requests that are verified."""
+    """A WSGI application for verified requests."""
 
     def __init__(self, root: Path, permissions: Permissions) -> None:
         self._permissions = permissions
@@ -68,7 +68,7 @@ class ObjectStore:
         self._mirror = Mirror(root, self._backend)
         self._mirror.load()
         self._application = create_backend_app("s3")
-        self._lock = threading.Lock()  # moto and the disk are used, and kept alike, under it
+        self._lock = threading.Lock()  # for all use of moto and the disk, which must stay equal
 
     def __call__(self, environ: Environ, body: Body, start_response: StartResponse) -> Iterable[bytes]:
         call = read_call(environ, body)
@@ -87,8 +87,11 @@ class ObjectStore:
         return answer.body
 
     def _denial(self, call: Call) -> ServiceError | None:
-        """S3 reports that a bucket does not exist before it looks at permissions, and that a key does not exist only to
-        those who may list the bucket."""
+        """The error for a missing permission, in the order of S3.
+
+        S3 reports a bucket that does not exist before it checks permissions. It reports a key that does not exist only
+        to clients that may list the bucket.
+        """
         if call.bucket and call.bucket not in self._backend.buckets and (call.key or call.method != "PUT"):
             return None
         needed = needs(call)
@@ -99,8 +102,11 @@ class ObjectStore:
 
     @contextmanager
     def _undone_on_failure(self, call: Call) -> Iterator[None]:
-        """moto takes an object before the disk does. Where the disk has no room, moto gets back what it had: else it
-        would list an object that is not there, and hold its bytes, deleted but open, on the full disk."""
+        """Restore moto's object where the disk has no space for the new one.
+
+        moto gets an object before the disk does. Otherwise it would list an object that does not exist, and keep its
+        deleted file open on the full disk.
+        """
         before = self._key(call)
         try:
             yield
@@ -114,7 +120,7 @@ class ObjectStore:
             raise
 
     def _check_place(self, call: Call) -> None:
-        """That the upload, or the place in a listing, that it names is there."""
+        """Raises ServiceError for a multipart upload or a continuation token that does not exist."""
         upload, token = call.upload, call.query.get("continuation-token")
         if upload is not None and call.bucket in self._backend.buckets and self._upload(call, upload) is None:
             raise ServiceError("NoSuchUpload", "The specified multipart upload does not exist.", 404)
@@ -135,13 +141,13 @@ class ObjectStore:
         with call.body:
             answer = self._ask_moto(call, call.body)
         if answer.is_success and call.is_copy and call.upload is None:
-            self._check_sum_of_copy(self._key(call), algorithm.upper())
+            self._attach_checksum_of_copy(self._key(call), algorithm.upper())
         if answer.is_success and call.method in ("PUT", "POST", "DELETE"):
-            self._record(call)
+            self._write_change(call)
         return answer
 
-    def _check_sum_of_copy(self, key: Any, algorithm: str) -> None:
-        """A copy is one whole, whatever its source was."""
+    def _attach_checksum_of_copy(self, key: Any, algorithm: str) -> None:
+        """A copy has a checksum of the whole object, even where the source has one of parts."""
         algorithm = algorithm or key.checksum_algorithm
         if algorithm:
             multipart.attach(key, digests.of_blocks(algorithm, blocks(key._value_buffer)))
@@ -149,13 +155,13 @@ class ObjectStore:
     def _ask_moto(self, call: Call, body: IO[bytes]) -> Answer:
         environ = call.environ
         environ["wsgi.input"] = body
-        # The router decodes and merges slashes, which would change the key; the key itself is taken from the
-        # raw target.
+        # The router decodes the path and merges slashes, which would change the key; moto reads the key from the raw
+        # target instead.
         environ["PATH_INFO"] = f"/{call.bucket}/object" if call.key else f"/{call.bucket}"
         parts, status, headers = run_wsgi_app(self._application, environ)
         return Answer(int(status.split(maxsplit=1)[0]), list(headers), list(parts))
 
-    def _record(self, call: Call) -> None:
+    def _write_change(self, call: Call) -> None:
         if call.key:
             self._mirror.sync_key(call.bucket, call.key)
         elif call.method == "PUT":
@@ -167,11 +173,11 @@ class ObjectStore:
 
     def _get(self, call: Call) -> Answer:
         call.body.close()
-        wanted = call.environ.pop("HTTP_RANGE", "") if call.method == "GET" else ""
+        byte_range = call.environ.pop("HTTP_RANGE", "") if call.method == "GET" else ""
         if "partNumber" in call.query:
             raise ServiceError("NotImplemented", "The local cloud does not read objects by part; use Range.", 501)
         shows_checksum = call.environ.get("HTTP_X_AMZ_CHECKSUM_MODE", "").upper() == "ENABLED"
-        digests.take_away(call.environ)
+        digests.remove_checksum_headers(call.environ)
         key = self._key(call)
         if key is None:
             return self._ask_moto(call, BytesIO())
@@ -184,8 +190,8 @@ class ObjectStore:
             answer = answer.with_checksum(multipart.attached(key) if shows_checksum else None)
         if call.method == "HEAD" or answer.status != 200:
             return answer
-        part = cut(wanted, key.size)
-        # Opened under the lock: an object that is replaced now is still read as it was.
+        part = cut(byte_range, key.size)
+        # Opened under the lock: if the object is replaced meanwhile, the answer still has the old bytes.
         file = value.path.open("rb")
         if part is None:
             whole = Slice(0, key.size, key.size)
@@ -195,12 +201,12 @@ class ObjectStore:
         return Answer(206, headers, SliceReader(file, part))
 
     def _put(self, call: Call, tag: str) -> Answer:
-        """An object, or a part of one: moto gets an empty body and no checksum, and the real ones are attached."""
+        """Store an object, or a part of one. moto gets an empty body without a checksum; the real ones are attached."""
         checksum, size = call.claims.checksum, int(call.environ["CONTENT_LENGTH"])
         upload = self._upload(call, call.upload) if call.upload is not None else None
         if upload is not None:
             multipart.check_part(upload, checksum)
-        digests.take_away(call.environ)
+        digests.remove_checksum_headers(call.environ)
         call.environ["CONTENT_LENGTH"] = "0"
         answer = self._ask_moto(call, BytesIO())
         if not answer.is_success:
@@ -215,15 +221,15 @@ class ObjectStore:
         return Answer(answer.status, answer.replacing(etag=f'"{tag}"'), answer.body).with_checksum(checksum)
 
     def _complete(self, call: Call) -> Answer:
-        """Join the parts of an upload. moto joins empty ones, but computes the ETag of the real ones' ETags."""
+        """Join the parts of an upload. moto joins empty parts, but computes the ETag from the real parts' ETags."""
         with call.body:
             listing = call.body.read(JSON_BODY_LIMIT)
         upload = self._upload(call, call.query["uploadId"])
         if upload is None:
             return self._ask_moto(call, BytesIO(listing))
-        chosen = multipart.listed(listing)
-        checksum = multipart.whole(upload, chosen, digests.given(call.environ))
-        digests.take_away(call.environ)
+        listed = multipart.listed(listing)
+        checksum = multipart.whole(upload, listed, digests.checksum_headers(call.environ))
+        digests.remove_checksum_headers(call.environ)
         parts = dict(upload.parts)
         values = {number: part._value_buffer for number, part in parts.items()}
         for part in parts.values():
@@ -233,14 +239,14 @@ class ObjectStore:
             for number, part in parts.items():
                 part._value_buffer = values[number]
             return answer
-        numbers = [one.number for one in chosen]
+        numbers = [one.number for one in listed]
         key = self._key(call)
         key.contentsize = sum(parts[number].contentsize for number in numbers)
         multipart.attach(key, checksum)
         self._mirror.write(call.bucket, key, [values[number] for number in numbers])
         for value in values.values():
             value.close()
-        body = _naming(checksum, b"".join(answer.body))
+        body = _with_checksum(checksum, b"".join(answer.body))
         return Answer(answer.status, answer.replacing(content_length=str(len(body))), [body])
 
     def _key(self, call: Call) -> Any:
@@ -252,19 +258,19 @@ class ObjectStore:
         return bucket.multiparts.get(identifier) if bucket else None
 
 
-def _naming(checksum: Checksum | None, document: bytes) -> bytes:
-    """The answer to a completion with the object's checksum in place of moto's, which is that of no bytes."""
+def _with_checksum(checksum: Checksum | None, document: bytes) -> bytes:
+    """The answer to a completion, with the object's checksum instead of moto's, which is that of no bytes."""
     plain = _CHECKSUM.sub(b"", document)
     if checksum is None:
         return plain
     name = f"Checksum{checksum.algorithm}"
-    told = f"<{name}>{checksum.value}</{name}><ChecksumType>{checksum.kind}</ChecksumType>".encode()
+    element = f"<{name}>{checksum.value}</{name}><ChecksumType>{checksum.kind}</ChecksumType>".encode()
     head, end, tail = plain.rpartition(b"</")
-    return head + told + end + tail
+    return head + element + end + tail
 
 
 def _denied_each(call: Call, denied: ServiceError) -> Answer:
-    """A deletion of several keys is answered for each of them."""
+    """The answer to a denied deletion of several keys: an error for each key."""
     errors = "".join(
         f"<Error><Key>{escape(allowed_in_xml(key))}</Key><Code>{denied.code}</Code><Message>{escape(denied.message)}</Message></Error>"
         for key in named_keys(call)
@@ -274,7 +280,7 @@ def _denied_each(call: Call, denied: ServiceError) -> Answer:
 
 
 def _refusal(answer: Answer, call: Call) -> Answer:
-    """moto's, unless it has a document: that is raised, so that every refusal is written in one place."""
+    """Raise moto's error as a ServiceError, so that one place writes all errors. An answer without XML is returned."""
     document = b"".join(answer.body)
     try:
         root = ET.fromstring(allowed_in_xml(document.decode("utf-8", "replace")))  # noqa: S314 (moto wrote it)

@@ -1,4 +1,4 @@
-"""The bytes of objects, kept out of moto: what stands in their place there, and how they are cut into answers."""
+"""The bytes of objects: readers that moto gets instead of the bytes, and ranges of bytes for answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
 
 
 class Value(Protocol):
-    """What moto and we need of the file object in which moto keeps an object's bytes."""
+    """The methods of moto's file object with an object's bytes that moto and this package use."""
 
     def seek(self, offset: int, /) -> object: ...
     def read(self, size: int = -1, /) -> bytes: ...
@@ -23,20 +23,20 @@ class Value(Protocol):
 
 
 class NoValue:
-    """No bytes at all: shown to moto while it works on names and metadata only."""
+    """An empty file, for moto's work on names and metadata."""
 
     def seek(self, offset: int, /) -> None:
-        """There is only one place to be."""
+        """Do nothing."""
 
     def read(self, size: int = -1, /) -> bytes:
         return b""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class DiskValue:
-    """Opens the file only to read it, so that neither memory nor descriptors grow with the number of objects."""
+    """Opens the file for each read, so that neither memory nor open files grow with the number of objects."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,11 +53,11 @@ class DiskValue:
         return data
 
     def close(self) -> None:
-        """Nothing is open between two calls."""
+        """Do nothing: the file is not open between two calls."""
 
 
 def blocks(value: Value) -> Iterator[bytes]:
-    """All bytes from the beginning."""
+    """All bytes of the value, in blocks."""
     value.seek(0)
     while block := value.read(BLOCK):
         yield block
@@ -69,7 +69,7 @@ def joined(values: Sequence[Value]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Slice:
-    """Bytes `start` up to, not including, `end` of an object of `size` bytes."""
+    """The bytes from `start` (included) to `end` (excluded) of an object with `size` bytes."""
 
     start: int
     end: int
@@ -81,7 +81,7 @@ class Slice:
 
 
 def cut(header: str, size: int) -> Slice | None:
-    """What a Range header asks for; None for the whole object, which is also the answer to a header not understood."""
+    """The range in a Range header; None for the whole object and for a header of another form. Raises ServiceError."""
     match = _RANGE.fullmatch(header.strip())
     if match is None or match.groups() == ("", ""):
         return None
@@ -96,7 +96,7 @@ def cut(header: str, size: int) -> Slice | None:
 
 
 class SliceReader:
-    """An answer's body: reads the open file block by block, and closes it with the answer."""
+    """The body of an answer: reads the open file in blocks, and closes it with the answer."""
 
     def __init__(self, file: IO[bytes], part: Slice) -> None:
         self._file = file

@@ -1,1 +1,1 @@
-"""The SageMaker service: what CreateTrainingJob refuses, the jobs, and how they are described and searched."""
+"""The SageMaker service: the checks of CreateTrainingJob, the jobs, their descriptions and the search over them."""

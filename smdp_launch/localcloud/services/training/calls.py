@@ -1,12 +1,10 @@
-"""The SageMaker calls: CreateTrainingJob and what follows a job.
+"""The SageMaker calls: CreateTrainingJob, and the calls about existing jobs.
 
 A job belongs to the region that its request was signed for; calls of other regions do not find it.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -22,12 +20,13 @@ from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked, service_model
 from smdp_launch.localcloud.runtime import mounts
 from smdp_launch.localcloud.services import quotas
+from smdp_launch.localcloud.services.paging import decode_token, encode_token, numbered_page
 from smdp_launch.localcloud.services.training import search
 from smdp_launch.localcloud.services.training.descriptions import describe, summary, tag_list, warm_pool
 from smdp_launch.localcloud.services.training.job_store import JobStore, taken
 from smdp_launch.localcloud.services.training.request_checks import MAX_TAGS, check_tags, check_training_job
 
-_PAGE = 10  # jobs, as the service where the request names no number
+_PAGE = 10  # jobs, as the service does without MaxResults
 _SEARCHED = "TrainingJob"
 
 
@@ -35,12 +34,12 @@ class TrainingService:
     def __init__(self, jobs: JobStore, account: AccountFile) -> None:
         self._jobs = jobs
         self._account = account
-        self._admission = threading.Lock()  # between a look at the quota and the job that uses it
+        self._admission = threading.Lock()  # held from the check of the quota until the job exists
 
     def actions(self) -> dict[str, Action]:
-        life = (self.CreateTrainingJob, self.DescribeTrainingJob, self.UpdateTrainingJob, self.StopTrainingJob)
-        finding = (self.DeleteTrainingJob, self.ListTrainingJobs, self.Search)
-        return checked("sagemaker", *life, *finding, self.ListTags, self.AddTags, self.DeleteTags)
+        one = (self.CreateTrainingJob, self.DescribeTrainingJob, self.UpdateTrainingJob, self.StopTrainingJob)
+        many = (self.DeleteTrainingJob, self.ListTrainingJobs, self.Search)
+        return checked("sagemaker", *one, *many, self.ListTags, self.AddTags, self.DeleteTags)
 
     def CreateTrainingJob(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         check_training_job(request, self._account.read(), caller.region())
@@ -62,8 +61,8 @@ class TrainingService:
         if status != "InProgress" and changed:
             raise validation(f"The request was rejected because the training job is in status {status}.")
         if "ResourceConfig" in request:
-            kept = self._jobs.request(folder)["ResourceConfig"]
-            changed["ResourceConfig"] = {**kept, **request["ResourceConfig"]}
+            current = self._jobs.request(folder)["ResourceConfig"]
+            changed["ResourceConfig"] = {**current, **request["ResourceConfig"]}
         self._jobs.update(folder, changed)
         return {"TrainingJobArn": training_job_arn(folder.name, caller.region())}
 
@@ -89,32 +88,32 @@ class TrainingService:
 
     def ListTrainingJobs(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         now = time.time()
-        jobs = [(asked, state) for _, asked, state in self._all()]
-        chosen = [one for one in jobs if _is_wanted(*one, request, now)]
+        jobs = [(created, state) for _, created, state in self._all()]
+        matching = [one for one in jobs if _matches(*one, request, now)]
         by, descending = request.get("SortBy", "CreationTime"), request.get("SortOrder") == "Descending"
-        places = sorted(((_place(by, *one), one) for one in chosen), key=lambda one: one[0], reverse=descending)
+        entries = sorted(((_sort_key(by, *one), one) for one in matching), key=lambda one: one[0], reverse=descending)
         if "NextToken" in request:
             last = _read_token(request["NextToken"], by)
-            places = [one for one in places if (one[0] < last if descending else one[0] > last)]
+            entries = [one for one in entries if (one[0] < last if descending else one[0] > last)]
         size = int(request.get("MaxResults", _PAGE))
-        found = [summary(*one, caller.region(), now) for _, one in places[:size]]
-        answer: dict[str, Any] = {"TrainingJobSummaries": found}
-        return {**answer, "NextToken": _token(places[size - 1][0])} if size < len(places) else answer
+        summaries = [summary(*one, caller.region(), now) for _, one in entries[:size]]
+        answer: dict[str, Any] = {"TrainingJobSummaries": summaries}
+        return {**answer, "NextToken": encode_token(entries[size - 1][0])} if size < len(entries) else answer
 
     def Search(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         if request["Resource"] != _SEARCHED:
-            raise validation(f"The local cloud searches Resource {_SEARCHED} alone, not {request['Resource']}.")
+            raise validation(f"The local cloud searches only Resource {_SEARCHED}, not {request['Resource']}.")
         expression = request.get("SearchExpression", {})
         found = [one for one in self._records() if search.matches(expression, one)]
         by = request.get("SortBy", "LastModifiedTime")
         found.sort(key=lambda one: one["TrainingJobName"])
-        found.sort(key=lambda one: search.place(one, by), reverse=request.get("SortOrder") != "Ascending")
-        start, size = _offset(request.get("NextToken", "0")), int(request.get("MaxResults", _PAGE))
-        answer: dict[str, Any] = {
-            "Results": [{_SEARCHED: one} for one in found[start : start + size]],
+        found.sort(key=lambda one: search.sort_key(one, by), reverse=request.get("SortOrder") != "Ascending")
+        page, following = numbered_page(found, request, _PAGE, _invalid_token())
+        return {
+            "Results": [{_SEARCHED: one} for one in page],
             "TotalHits": {"Value": len(found), "Relation": "EqualTo"},
+            **following,
         }
-        return {**answer, "NextToken": str(start + size)} if start + size < len(found) else answer
 
     def ListTags(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         return {"Tags": tag_list(self._jobs.tags(self._find_arn(request["ResourceArn"])))}
@@ -132,19 +131,19 @@ class TrainingService:
         return {}
 
     def _admit(self, request: Parameters) -> None:
-        """Raises ServiceError where the name is taken or the account has no room for the instances."""
-        known = self._jobs.folder(request["TrainingJobName"])
-        if known is not None:
-            raise taken(known.region)
+        """Raises ServiceError where the name is taken or the quota of the instance type is exceeded."""
+        existing = self._jobs.folder(request["TrainingJobName"])
+        if existing is not None:
+            raise taken(existing.region)
         resources, spot = request["ResourceConfig"], bool(request.get("EnableManagedSpotTraining"))
-        kind, wanted = resources["InstanceType"], resources["InstanceCount"]
-        room, used = self._account.read().room(kind), self._used(kind, spot)
-        if used + wanted > room:
-            raise quotas.refusal(kind, room=room, used=used, wanted=wanted, spot=spot)
+        kind, count = resources["InstanceType"], resources["InstanceCount"]
+        quota, used = self._account.read().quota_of(kind), self._used(kind, spot)
+        if used + count > quota:
+            raise quotas.refusal(kind, quota=quota, used=used, requested=count, spot=spot)
 
     def _used(self, kind: str, spot: bool) -> int:
-        """Instances of the type that jobs of the region have now."""
-        requests = [asked for _, asked, state in self._all() if not state.has_ended]
+        """Number of instances of the type that jobs of the region have now."""
+        requests = [request for _, request, state in self._all() if not state.has_ended]
         return sum(
             one["ResourceConfig"]["InstanceCount"]
             for one in requests
@@ -152,15 +151,15 @@ class TrainingService:
         )
 
     def _all(self) -> Iterator[tuple[JobFolder, dict[str, Any], JobState]]:
-        """The jobs of the caller's region."""
+        """The jobs of the caller's region: folder, request and state."""
         for folder in self._jobs.folders(caller.region()):
             with self._unless_deleted(folder):
-                state, asked = self._jobs.state(folder), self._jobs.request(folder)
-                yield folder, {**asked, "TrainingJobName": folder.name}, state
+                state, request = self._jobs.state(folder), self._jobs.request(folder)
+                yield folder, {**request, "TrainingJobName": folder.name}, state
 
     @contextmanager
     def _unless_deleted(self, folder: JobFolder) -> Iterator[None]:
-        """Pass over a job that is deleted while it is looked at."""
+        """Ignore errors of a job that is deleted meanwhile."""
         try:
             yield
         except ServiceError:
@@ -168,13 +167,13 @@ class TrainingService:
                 raise
 
     def _records(self) -> Iterator[dict[str, Any]]:
-        """Those jobs as Search returns them."""
-        known = service_model("sagemaker").shape_for(_SEARCHED).members
+        """The jobs of the caller's region as Search returns them."""
+        fields = service_model("sagemaker").shape_for(_SEARCHED).members
         now = time.time()
-        for folder, asked, state in self._all():
+        for folder, request, state in self._all():
             with self._unless_deleted(folder):
-                answer = {**describe(asked, state, caller.region(), now), "Tags": tag_list(self._jobs.tags(folder))}
-                yield {name: value for name, value in answer.items() if name in known}
+                answer = {**describe(request, state, caller.region(), now), "Tags": tag_list(self._jobs.tags(folder))}
+                yield {name: value for name, value in answer.items() if name in fields}
 
     def _find(self, name: str) -> JobFolder:
         folder = self._jobs.folder(name, caller.region())
@@ -183,7 +182,7 @@ class TrainingService:
         return folder
 
     def _require(self, name: str) -> JobFolder:
-        """As `_find`, for the calls that have an error of their own for it."""
+        """As `_find`, but with the error ResourceNotFound, which some calls have."""
         folder = self._jobs.folder(name, caller.region())
         if folder is None:
             raise ServiceError("ResourceNotFound", "Requested resource not found.")
@@ -198,41 +197,33 @@ def in_use(why: str) -> ServiceError:
     return ServiceError("ResourceInUse", f"The request was rejected because {why}.")
 
 
-def _is_wanted(asked: Mapping[str, Any], state: JobState, request: Parameters, now: float) -> bool:
+def _matches(created: Mapping[str, Any], state: JobState, request: Parameters, now: float) -> bool:
+    """Whether a job, created with the request `created`, passes the filters of a ListTrainingJobs request."""
     times = {"CreationTime": state.created, "LastModifiedTime": state.modified}
-    pool = warm_pool(asked, state, now) or {}
+    pool = warm_pool(created, state, now) or {}
     return (
-        request.get("NameContains", "").lower() in asked["TrainingJobName"].lower()
+        request.get("NameContains", "").lower() in created["TrainingJobName"].lower()
         and request.get("StatusEquals") in (None, state.status)
         and request.get("WarmPoolStatusEquals") in (None, pool.get("Status"))
-        and "TrainingPlanArnEquals" not in request  # no job here has one
+        and "TrainingPlanArnEquals" not in request  # no local job has a training plan
         and all(time > request.get(f"{one}After", float("-inf")) for one, time in times.items())
         and all(time < request.get(f"{one}Before", float("inf")) for one, time in times.items())
     )
 
 
-def _place(by: str, asked: Mapping[str, Any], state: JobState) -> tuple[str | float, str]:
-    """Where a job stands in the list, for good: a page goes on behind it whatever has come or gone meanwhile."""
-    name = asked["TrainingJobName"]
+def _sort_key(by: str, request: Mapping[str, Any], state: JobState) -> tuple[str | float, str]:
+    """The job's place in the list. The next page begins after it, whatever jobs are created or deleted meanwhile."""
+    name = request["TrainingJobName"]
     return {"Name": name, "Status": state.status}.get(by, state.created), name
 
 
-def _token(place: tuple[str | float, str]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
-
-
 def _read_token(token: str, by: str) -> tuple[str | float, str]:
-    """A client's, so it may be anything: what comes back can be compared with the places of this order."""
-    try:
-        first, name = json.loads(base64.urlsafe_b64decode(token))
-    except (ValueError, TypeError, RecursionError):
-        raise validation("Invalid NextToken.") from None
-    if not isinstance(first, str if by in ("Name", "Status") else int | float) or not isinstance(name, str):
-        raise validation("Invalid NextToken.")
-    return first, name
+    """The sort key in a client's token, which can be compared with those of the order `by`. Raises ServiceError."""
+    match decode_token(token, _invalid_token()):
+        case [str() | int() | float() as first, str(name)] if isinstance(first, str) == (by in ("Name", "Status")):
+            return first, name
+    raise _invalid_token()
 
 
-def _offset(token: str) -> int:
-    if not (token.isascii() and token.isdecimal() and len(token) < 10):
-        raise validation("Invalid NextToken.")
-    return int(token)
+def _invalid_token() -> ServiceError:
+    return validation("Invalid NextToken.")

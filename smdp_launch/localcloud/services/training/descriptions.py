@@ -13,9 +13,11 @@ Request = Mapping[str, Any]
 
 
 def describe(request: Request, state: JobState, region: str, now: float) -> dict[str, Any]:
-    """The answer of DescribeTrainingJob. Fields that the service fills in where the request has none, and that clients
-    read without a check, are filled in here too; so is ModelArtifacts, where the model will be once there is one: the
-    service's model requires it of every answer."""
+    """The answer of DescribeTrainingJob.
+
+    Like the service it sets fields that the request does not have and that clients read without a check. ModelArtifacts
+    is always present, since the service's model requires it: before the upload it is the model's future address.
+    """
     answer: dict[str, Any] = {
         "EnableNetworkIsolation": False,
         "EnableInterContainerTrafficEncryption": False,
@@ -55,8 +57,10 @@ def _times(state: JobState, now: float) -> dict[str, Any]:
 
 
 def warm_pool(request: Request, state: JobState, now: float) -> dict[str, Any] | None:
-    """WarmPoolStatus; None where the job asks for none. The pool is a state alone: no later job starts faster, or is
-    reported to reuse it."""
+    """WarmPoolStatus; None where the job requests no warm pool.
+
+    Only the status is simulated: no later job starts faster or is reported to reuse the pool.
+    """
     period = request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0)
     if not period:
         return None

@@ -1,8 +1,8 @@
-"""The jobs of one state directory, as the server sees them: files, a stop mark, and the locks of supervisors.
+"""The jobs of one state folder, as the server sees them: their files, stop marks, and the locks of supervisors.
 
-A job outlives the server that took it. Its supervisor inherits the locked `supervisor.lock`, so there is no moment
-at which a job is visible and nobody answers for it; when the lock is free and the state has not ended, the
-supervisor died and the server buries the job.
+A job outlives the server that created it. Its supervisor inherits the locked `supervisor.lock`, so a visible job always
+has either a supervisor or an end state. When the lock is free and the state has not ended, the supervisor has died,
+and the server finalizes the job.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.localcloud.runtime import meter, reserve, results
 
 _UNFINISHED = ".new-"
-_LEAVING = 10.0  # seconds for the supervisor of a job that has ended to be gone
+_EXIT_WAIT = 10.0  # seconds for the supervisor of an ended job to exit
 _TICK = 0.02
 
 
 class JobStore:
     def __init__(self, state: StateFolder, credentials: Credentials) -> None:
-        self.endpoint_url = ""  # known once the server's socket is bound
+        self.endpoint_url = ""  # set once the server's socket is bound
         self.credentials = credentials
         self._state = state
         self._root = state.jobs
@@ -45,25 +45,28 @@ class JobStore:
         self._watched = {folder.name for folder in self.folders()}
 
     def folders(self, region: str | None = None) -> Iterator[JobFolder]:
-        """Of the region; of all without one."""
+        """The jobs of the region, or of all regions."""
         return (one for one in self._state.job_folders() if region is None or one.region == region)
 
     def folder(self, name: str, region: str | None = None) -> JobFolder | None:
-        """`name` may be anything that a client sent. Without a region the job may be in any."""
+        """The job's folder, or None. `name` may be any text of a client. Without a region the job may be in any."""
         folder = JobFolder(self._root / name)
         is_job = JOB_NAME.fullmatch(name) is not None and folder.state.exists()
         return folder if is_job and region in (None, folder.region) else None
 
     def create(self, request: Mapping[str, Any], region: str) -> None:
-        """Write the job down and start its supervisor. ResourceInUse where the name is taken, and refused once the
-        local cloud is going down: whoever ends it would not look for the job again."""
-        going = Lock(self._state.going_lock)
+        """Create the job's folder and start its supervisor.
+
+        Raises ServiceError where the name is taken, and while the local cloud is being ended: the command that ends it
+        has already listed the jobs to stop.
+        """
+        shutdown = Lock(self._state.shutdown_lock)
         try:
-            if not going.take(shared=True):
+            if not shutdown.take(shared=True):
                 raise validation("The local cloud is going down; start the job when it is up again.")
             self._create(request, region)
         finally:
-            going.release()
+            shutdown.release()
 
     def _create(self, request: Mapping[str, Any], region: str) -> None:
         name = str(request["TrainingJobName"])
@@ -91,13 +94,13 @@ class JobStore:
         """Raises ServiceError for a job that was deleted meanwhile."""
         request: dict[str, Any] | None = read_json(folder.request)
         if request is None:
-            raise _gone()
+            raise _deleted()
         return request
 
     def state(self, folder: JobFolder) -> JobState:
         state = job_state.read(folder.state)
         if state is None and not folder.root.exists():
-            raise _gone()
+            raise _deleted()
         if state is None:
             raise ServiceError("InternalFailure", f"{folder.state} cannot be read.", 500)
         if folder.stop.exists() and not state.has_ended:
@@ -109,31 +112,31 @@ class JobStore:
             reserve.write(folder, lambda: write_json(folder.stop, {"time": time.time()}))
 
     def update(self, folder: JobFolder, changed: Mapping[str, Any]) -> None:
-        """Members of the request to replace; the running job does not look at it any more."""
+        """Replace fields of the request. The running job does not read it again."""
         with self._lock:
             write_json(folder.request, {**self.request(folder), **changed})
 
     def delete(self, folder: JobFolder) -> bool:
-        """Remove an ended job with its logs; False where its supervisor does not end in time."""
-        deadline = time.monotonic() + _LEAVING
+        """Remove an ended job with its logs; False where its supervisor does not exit in time."""
+        deadline = time.monotonic() + _EXIT_WAIT
         while is_locked(folder.lock):
             if time.monotonic() > deadline:
                 return False
             time.sleep(_TICK)
-        gone = JobFolder(self._root / f"{_UNFINISHED}{secrets.token_hex(8)}")
+        removed = self._root / f"{_UNFINISHED}{secrets.token_hex(8)}"
         with self._lock:
             try:
-                folder.root.rename(gone.root)
+                folder.root.rename(removed)
             except FileNotFoundError:
-                raise _gone() from None
+                raise _deleted() from None
             self._watched.discard(folder.name)
-        remove_tree(gone.root)
+        remove_tree(removed)
         return True
 
     def tags(self, folder: JobFolder) -> dict[str, str]:
-        given = {tag["Key"]: tag["Value"] for tag in self.request(folder).get("Tags", [])}
+        initial = {tag["Key"]: tag["Value"] for tag in self.request(folder).get("Tags", [])}
         changed: dict[str, str | None] = read_json(folder.tags) or {}
-        return {key: value for key, value in {**given, **changed}.items() if value is not None}
+        return {key: value for key, value in {**initial, **changed}.items() if value is not None}
 
     def change_tags(self, folder: JobFolder, added: Mapping[str, str], removed: Iterable[str]) -> None:
         with self._lock:
@@ -141,12 +144,12 @@ class JobStore:
             write_json(folder.tags, {**before, **dict.fromkeys(removed), **added})
 
     def active(self) -> bool:
-        """Whether some job, or the supervisor of an ended one, is still at work."""
+        """Whether a job, or the supervisor of an ended one, still runs."""
         with self._lock:
             return bool(self._watched)
 
     def reap(self) -> None:
-        """Forget jobs that have ended, and bury those whose supervisor died. Called again and again."""
+        """Forget jobs that have ended, and finalize those whose supervisor died. Called periodically."""
         with self._lock:
             names = list(self._watched)
         for name in names:
@@ -154,27 +157,27 @@ class JobStore:
             if process is not None:
                 process.poll()
             folder = JobFolder(self._root / name)
-            if not is_locked(folder.lock) and self._put_to_rest(folder):
+            if not is_locked(folder.lock) and self._finalize(folder):
                 with self._lock:
                     self._watched.discard(name)
                     self._processes.pop(name, None)
 
-    def _put_to_rest(self, folder: JobFolder) -> bool:
-        """Clean up behind a supervisor that is gone; False while something is still in the way, such as a full disk."""
+    def _finalize(self, folder: JobFolder) -> bool:
+        """Clean up after a supervisor that has exited; False where that fails for now, as on a full disk."""
         state = job_state.read(folder.state)
         try:
             if folder.hosts.exists():
-                if images.wanted(self.request(folder)):
+                if images.requested(self.request(folder)):
                     images.close(folder.name)
                 kill_processes_below(folder.hosts)
                 if state is not None and state.secondary == "Uploading":
-                    results.keep(folder, self.request(folder))
+                    results.preserve(folder, self.request(folder))
                 remove_tree(folder.hosts)
                 if folder.hosts.exists():
                     return False
             if state is not None and not state.has_ended:
                 reason = "InternalServerError: the job's supervisor died (killed, or out of memory); see "
-                state.fail(f"{reason}{folder.supervisor_log}{results.note(folder)}", time.time())
+                state.fail(f"{reason}{folder.supervisor_log}{results.location(folder)}", time.time())
                 state.metrics = meter.final(folder)
                 reserve.write(folder, lambda: job_state.write(folder.state, state))
         except OSError:
@@ -184,21 +187,21 @@ class JobStore:
 
 
 def _write_draft(draft: JobFolder, request: Mapping[str, Any], region: str) -> Lock:
-    """All that a job's folder has when it can be seen; the lock is the supervisor's, not yet taken."""
+    """Write all files of a new job; the supervisor's lock, not yet taken."""
     draft.logs.mkdir(mode=0o700, parents=True)
     write_json(draft.request, dict(request))
-    write_json(draft.place, {"region": region})
+    write_json(draft.region_file, {"region": region})
     job_state.write(draft.state, job_state.new(time.time()))
     reserve.allocate(draft)
     return Lock(draft.lock)
 
 
-def _gone() -> ServiceError:
+def _deleted() -> ServiceError:
     return validation("Requested resource not found.")
 
 
 def taken(region: str) -> ServiceError:
-    """`region`: that of the job with the name. On AWS only jobs of one region need different names."""
+    """The error for a taken name. `region`: of the existing job. On AWS names are unique within a region only."""
     there = f" The local cloud keeps names unique in all regions: {region} has the job."
     message = "Training job names must be unique within an AWS account and region."
     return ServiceError("ResourceInUse", message if region == caller.region() else f"{message}{there}")

@@ -1,5 +1,7 @@
-"""What CreateTrainingJob refuses beyond the service's model: first what the service refuses, then what the local cloud
-cannot do. Where each message comes from is in tests/localcloud/requests/refused.yaml."""
+"""The checks of CreateTrainingJob beyond the service's model: those of the service, then those of the local cloud.
+
+tests/localcloud/requests/refused.yaml has the source of each message.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from smdp_launch.localcloud.account import Account
 from smdp_launch.localcloud.arns import role_name
 from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.layout import JOB_NAME
+from smdp_launch.localcloud.objects import BUCKET_NAME
 from smdp_launch.localcloud.protocol.constraints import absent, report, too_small
 from smdp_launch.localcloud.protocol.requests import check_shape, checkpoint_path, split_uri
 from smdp_launch.localcloud.services import quotas
@@ -20,10 +23,9 @@ from smdp_launch.localcloud.services import quotas
 MAX_HOSTS = 254  # addresses 127.A.B.1 to 127.A.B.254
 MAX_TAGS = 50  # of one resource, on AWS
 _LONGEST_RUNTIME = 28 * 24 * 3600  # seconds, of any job: StoppingCondition, API reference
-_DEFAULT_RUNTIME = 24 * 3600  # seconds, ibidem
+_DEFAULT_RUNTIME = 24 * 3600  # seconds, from the same page
 _TRUSTED = "sagemaker.amazonaws.com"
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ML = PurePosixPath("/opt/ml")
 _RESERVED = [_ML / name for name in ("input", "model", "output", "code")]
 
@@ -48,7 +50,8 @@ def check_training_job(request: Request, account: Account, region: str) -> None:
 
 
 def _check_presence(request: Request) -> None:
-    """Fields that the model no longer requires, since there are jobs of other kinds, and that a training job needs."""
+    """Check for fields that a training job needs although the model, which has other kinds of jobs, does not require
+    them."""
     name = request["TrainingJobName"]
     if not JOB_NAME.fullmatch(name):
         raise validation(
@@ -75,8 +78,8 @@ def check_tags(tags: list[Mapping[str, str]]) -> None:
 def _check_algorithm(algorithm: Request) -> None:
     image, name = algorithm.get("TrainingImage"), algorithm.get("AlgorithmName")
     if (image is None) == (name is None):
-        fault = "both TrainingImage and AlgorithmName" if image is not None else "no TrainingImage or AlgorithmName"
-        raise validation(f"AlgorithmSpecification has {fault}; specify one of them.")
+        present = "both TrainingImage and AlgorithmName" if image is not None else "no TrainingImage or AlgorithmName"
+        raise validation(f"AlgorithmSpecification has {present}; specify one of them.")
     if image == "":
         raise validation(
             "Invalid training image. Please provide a valid Amazon Elastic Container Registry path of the Docker image "
@@ -124,7 +127,7 @@ def _check_resources(request: Request, region: str) -> None:
 
 
 def _is_not_offered(instance_type: str, region: str) -> bool:
-    """Whether the catalogue is certain of it; of most regions it knows nothing."""
+    """Whether the catalogue is certain that the region does not have the type. It has no data for most regions."""
     rows: list[dict[str, Any]] = table("regions")["offerings"]
     found = (one for one in rows if one["instance_type"] == instance_type and region in one["regions"])
     return any(one["certain"] and not one["offered"] for one in found)
@@ -176,15 +179,15 @@ def _check_checkpoints(config: Request) -> None:
 
 def _check_address(uri: str, where: str) -> None:
     bucket, _ = split_uri(uri, where)
-    if not _BUCKET_NAME.fullmatch(bucket):
+    if not BUCKET_NAME.fullmatch(bucket):
         raise validation(
             f"Invalid bucket name {bucket!r} in {where}: give 3 to 63 lowercase letters, digits, dots and hyphens."
         )
 
 
 def _check_role(arn: str, account: Account) -> None:
-    """Of what the account's file says: without it any role exists, of any account, since job files name the roles of
-    real accounts."""
+    """Check the role against `account.yaml`. Without the file any role of any account exists, since job files name
+    the roles of real accounts."""
     if account.role_account not in (None, arn.split(":")[4]):
         raise ServiceError("AccessDeniedException", "Cross-account pass role is not allowed.")
     if account.roles is None:
@@ -198,7 +201,7 @@ def _check_role(arn: str, account: Account) -> None:
 
 
 def _check_network(config: Request, account: Account) -> None:
-    """Ids are checked where the account's file lists subnets or groups: job files name those of real accounts."""
+    """Check the ids where `account.yaml` lists subnets or groups. Job files name the ids of real accounts."""
     vpcs = set()
     if account.lists("subnets"):
         for name in config["Subnets"]:

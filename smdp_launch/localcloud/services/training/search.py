@@ -1,8 +1,8 @@
-"""Search over training jobs: filters, nested filters and subexpressions, as the API reference's SearchExpression and
-Filter describe them.
+"""Search over training jobs: filters, nested filters and subexpressions, as in the API reference of SearchExpression
+and Filter.
 
-A property is named by its path, such as `ResourceConfig.InstanceType`, `HyperParameters.epochs`, `Tags.team` or
-`Metrics.loss`. Through a list a path leads to every entry, and one of them is enough.
+The name of a property is its path, such as `ResourceConfig.InstanceType`, `HyperParameters.epochs`, `Tags.team` or
+`Metrics.loss`. Through a list a path leads to every entry, and one matching entry is enough.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def matches(expression: Mapping[str, Any], record: Record) -> bool:
-    """Whether all parts of the expression, or with the operator Or one of them, hold. No parts hold."""
+    """Whether all parts of the expression match, or with the operator Or one of them. An empty expression matches."""
     parts: list[bool] = [
         *(_holds(one, record) for one in expression.get("Filters", [])),
         *(_holds_nested(one, record) for one in expression.get("NestedFilters", [])),
@@ -44,8 +44,8 @@ def matches(expression: Mapping[str, Any], record: Record) -> bool:
     return (any if expression.get("Operator") == "Or" else all)(parts) if parts else True
 
 
-def place(record: Record, name: str) -> tuple[int, Any]:
-    """Where the record stands in an order by the property: numbers before texts before records without it."""
+def sort_key(record: Record, name: str) -> tuple[int, Any]:
+    """The sort key for the property: numbers come before texts, texts before records without the property."""
     value = next(iter(values(record, name)), None)
     if value is None or isinstance(value, dict):
         return 2, ""
@@ -53,7 +53,7 @@ def place(record: Record, name: str) -> tuple[int, Any]:
 
 
 def values(record: Any, path: str) -> Iterator[Any]:
-    """All that stands at the path."""
+    """All values at the path."""
     first, _, rest = path.partition(".")
     if isinstance(record, list):
         for one in record:
@@ -75,16 +75,16 @@ def _entries(value: Any) -> Iterator[Any]:
 
 
 def _holds_nested(nested: Mapping[str, Any], record: Record) -> bool:
-    """Whether one entry of the list that is named passes every filter; their names begin with the list's."""
+    """Whether one entry of the named list matches every filter. The filters' names begin with the list's name."""
     name = nested["NestedPropertyName"]
     found = (one for one in values(record, name) if isinstance(one, dict))
     inner = [{**one, "Name": one["Name"].removeprefix(f"{name}.")} for one in nested["Filters"]]
     return any(all(_holds(one, entry) for one in inner) for entry in found)
 
 
-def _holds(asked: Mapping[str, Any], record: Record) -> bool:
-    name, wanted = asked["Name"], asked.get("Value")
-    kind: str = asked.get("Operator", "Equals")
+def _holds(condition: Mapping[str, Any], record: Record) -> bool:
+    name, wanted = condition["Name"], condition.get("Value")
+    kind: str = condition.get("Operator", "Equals")
     found = list(values(record, name))
     if kind in ("Exists", "NotExists"):
         if wanted is not None:
@@ -102,7 +102,7 @@ def _holds(asked: Mapping[str, Any], record: Record) -> bool:
 
 
 def _compared(by: Callable[[Any, Any], bool], value: Any, wanted: str, name: str) -> bool:
-    """By the type of the job's value: a filter's value is always text, which no structure equals."""
+    """Compare by the type of the job's value, since a filter's value is always text. A structure matches nothing."""
     if isinstance(value, dict | list):
         return False
     if isinstance(value, bool):
@@ -127,5 +127,5 @@ def _time(text: str, name: str) -> datetime:
     try:
         time: datetime = parse_to_aware_datetime(text)
     except (ValueError, RuntimeError, OverflowError):
-        raise validation(f"{text!r} in the filter {name!r} is no time such as 2026-01-31T12:00:00Z.") from None
+        raise validation(f"{text!r} in the filter {name!r} is not a time such as 2026-01-31T12:00:00Z.") from None
     return time

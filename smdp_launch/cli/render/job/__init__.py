@@ -1,0 +1,1 @@
+"""A job and its run, for a person and for a program."""

@@ -1,0 +1,146 @@
+"""The status of a job, for a person and for a program."""
+
+from __future__ import annotations
+
+from datetime import timezone
+from typing import Any
+
+from rich.text import Text
+
+from smdp_launch.cli.render.next_step import command_for_job, next_for_job, print_next
+from smdp_launch.cli.render.terminal.console import Console
+from smdp_launch.cli.render.terminal.rows import print_rows
+from smdp_launch.errors import SmdpError
+from smdp_launch.jobs.checkpoints.listing import Checkpoints
+from smdp_launch.jobs.job import Job
+from smdp_launch.jobs.records.history import LOCAL
+from smdp_launch.jobs.records.outcome import ENDED, Outcome
+from smdp_launch.jobs.status.description import Description
+from smdp_launch.units import count, duration, size, titled
+
+#: Versions of ``status --json`` and ``stop --json``; raised when a field changes its meaning or is removed.
+_VERSION = 1
+_STOP_VERSION = 1
+
+#: The checkpoints, None if there are none yet, or the error of listing them.
+CheckpointListing = Checkpoints | SmdpError | None
+
+
+def print_status(job: Job, description: Description, checkpoints: CheckpointListing = None) -> None:
+    console = Console(highlight=False)
+    ended = description.outcome
+    style = "" if ended is None else "bold green" if ended.status == "Completed" else "bold red"
+    state = Text(ended.summary if ended is not None else description.secondary, style)
+    console.print(Text(description.job, "bold"), state, sep="  ")
+    created = f"{description.created.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    rows = [("where", f"{place(job.where)}, {_hosts(job, description)}"), ("created", created)]
+    rows += titled("steps", [_step(one.status, one.seconds, one.message) for one in description.steps])
+    if description.checkpoints is not None:
+        rows += titled("checkpoints", [description.checkpoints, _checkpoint_text(checkpoints)])
+    if ended is not None:
+        rows += titled("reason", ended.reason.splitlines())
+        if ended.billable_seconds is not None:
+            name = "billed" if job.where != LOCAL else "runtime"
+            rows.append((name, runtime(job.where, ended.billable_seconds, description.hosts)))
+        if ended.model is not None:
+            rows.append(("model", ended.model))
+    print_rows(console, rows)
+    print_next(_next(job, description))
+
+
+def _checkpoint_text(checkpoints: CheckpointListing) -> str:
+    if checkpoints is None:
+        return "nothing yet"
+    if isinstance(checkpoints, SmdpError):
+        return str(checkpoints)
+    age = f", {duration(round(checkpoints.age))} old" if checkpoints.age is not None else ""
+    return f"{count(checkpoints.files, 'file')} ({size(checkpoints.size)}), the newest {checkpoints.name}{age}"
+
+
+def _hosts(job: Job, description: Description) -> str:
+    """The hosts that the job runs on: a local run simulates them."""
+    if job.where == LOCAL:
+        workers = (
+            f" x {count(description.workers_per_host, 'worker')}" if description.workers_per_host is not None else ""
+        )
+        return f"{count(description.hosts, 'simulated host')}{workers}"
+    return count(description.hosts, "host") + (
+        f" of {description.instance_type}" if description.instance_type is not None else ""
+    )
+
+
+def runtime(where: str, seconds: int, hosts: int | None) -> str:
+    """The time and the hosts of a job; a local run costs nothing."""
+    amount = f" x {count(hosts, 'host')}" if hosts is not None else ""
+    return f"{duration(seconds)}{amount}{', not billed' if where == LOCAL else ''}"
+
+
+def place(where: str) -> str:
+    return "this machine" if where == LOCAL else where
+
+
+def _step(status: str, seconds: float, message: str) -> str:
+    return f"{status}, {duration(round(seconds))}{f': {message}' if message else ''}"
+
+
+def _next(job: Job, description: Description) -> str:
+    if description.outcome is not None and description.outcome.status == "Failed":
+        return command_for_job("logs", job.name, job.region)  # they have the traceback
+    return next_for_job(job, description)
+
+
+def status_json(job: Job, description: Description, checkpoints: CheckpointListing = None) -> dict[str, Any]:
+    ended = description.outcome
+    return {
+        "status": _VERSION,
+        "job": description.job,
+        "where": job.where,
+        "training_job_status": description.status,
+        "secondary_status": description.secondary,
+        "created": description.created.isoformat(),
+        "hosts": description.hosts,
+        "instance_type": description.instance_type,
+        "max_run_seconds": description.max_run,
+        "checkpoints": description.checkpoints,
+        "checkpoints_kept": _checkpoints_json(checkpoints) if description.checkpoints is not None else None,
+        "steps": [
+            {"status": one.status, "message": one.message, "began": one.began.isoformat(), "seconds": one.seconds}
+            for one in description.steps
+        ],
+        "outcome": outcome_json(ended) if ended is not None else None,
+    }
+
+
+def _checkpoints_json(checkpoints: CheckpointListing) -> dict[str, Any]:
+    if not isinstance(checkpoints, Checkpoints):
+        problem = str(checkpoints) if checkpoints is not None else None
+        none: dict[str, Any] = dict.fromkeys(("bytes", "name", "newest", "age_seconds"))
+        return {"files": 0 if problem is None else None, **none, "problem": problem}
+    newest = {"name": checkpoints.name, "newest": checkpoints.newest.isoformat(), "age_seconds": checkpoints.age}
+    return {"files": checkpoints.files, "bytes": checkpoints.size, **newest, "problem": None}
+
+
+def outcome_json(ended: Outcome) -> dict[str, Any]:
+    return {
+        "summary": ended.summary,
+        "exit_code": int(ended.exit_code),
+        "reason": ended.reason,
+        "model": ended.model,
+        "training_seconds": ended.training_seconds,
+        "billable_seconds": ended.billable_seconds,
+    }
+
+
+def print_stopped(job: Job, status: str, description: Description) -> None:
+    """Args:
+    status: from the service's answer to the stop.
+    description: of the job after the stop.
+    """
+    console = Console(highlight=False)
+    effect = "the job has ended already" if status in ENDED else "the script has 120 s to save its state"
+    console.print(Text(job.name, "bold"), Text(f"{status}: {effect}"), sep="  ")
+    print_next(_next(job, description))
+
+
+def stopped_json(job: Job, status: str) -> dict[str, Any]:
+    return {"stop": _STOP_VERSION, "job": job.name, "where": job.where, "training_job_status": status}

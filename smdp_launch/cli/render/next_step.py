@@ -1,0 +1,71 @@
+"""Suggests the next command, on standard error: standard output holds only the result."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:  # `validate` must be fast, and prints a next command too
+    from smdp_launch.jobs.job import Job
+    from smdp_launch.jobs.records.outcome import Outcome
+    from smdp_launch.jobs.status.description import Description
+    from smdp_launch.rules.request.placeholders import Placeholder
+
+DEFAULT_JOB_FILE = "job.yaml"
+
+
+def print_next(text: str) -> None:
+    click.echo(f"next: {text}", err=True)
+
+
+def command_for(verb: str, job_file: str) -> str:
+    """The command as a user types it: without the default job file."""
+    named = f"./{job_file}" if job_file.startswith("-") else job_file
+    return shlex.join(["smdp-launch", *verb.split(), *([] if job_file == DEFAULT_JOB_FILE else [named])])
+
+
+def command_for_job(verb: str, job: str, region: str | None = None) -> str:
+    """The command as a user types it in this folder: without the name of the latest job, and without a known region."""
+    from smdp_launch.jobs.records.history import find_launch
+
+    latest = find_launch()
+    if latest is not None and latest.job == job:
+        return f"smdp-launch {verb}"
+    region_option = ["--region", region] if region is not None and find_launch(job) is None else []
+    return shlex.join(["smdp-launch", verb, job, *region_option])
+
+
+def next_after_local_run(job_file: str, placeholders: Sequence[Placeholder]) -> str:
+    """The step after a local run of a job."""
+    fields = ", ".join(one.field for one in placeholders)
+    fill_in = f"fill in {fields} in {job_file}, then: " if fields else ""
+    return f"{fill_in}{command_for('launch', job_file)}"
+
+
+def next_after_end(job: str, region: str | None, ended: Outcome) -> str:
+    """The step after the end of a job.
+
+    Suggest `resume` for a stopped job with checkpoints. Suggest another launch for a job without results, if it was
+    launched from the current folder.
+    """
+    from smdp_launch.jobs.records.history import LOCAL, find_launch
+
+    if ended.model is not None:
+        return command_for_job("download", job, region)
+    if ended.status == "Stopped" and ended.checkpoints is not None:
+        return command_for_job("resume", job, region)
+    launch = find_launch(job)
+    if launch is None or ended.status == "Completed":
+        return command_for_job("logs", job, region)
+    again = command_for("launch", launch.job_file) + (" --local" if launch.where == LOCAL else "")
+    return f"fix the cause, then: {again}" if ended.status == "Failed" else again
+
+
+def next_for_job(job: Job, description: Description) -> str:
+    """The step after a look at a job, which may still run."""
+    if description.outcome is None:
+        return command_for_job("follow", job.name, job.region)
+    return next_after_end(job.name, job.region, description.outcome)

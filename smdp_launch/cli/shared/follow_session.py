@@ -1,0 +1,217 @@
+"""Follows a job on the terminal until it ends or the user detaches from it."""
+
+from __future__ import annotations
+
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from enum import Enum
+from types import FrameType
+from typing import Any, Protocol
+
+from smdp_launch.cli.render.job.events import EventView
+from smdp_launch.cli.render.job.follow import FollowView, JobLayout
+from smdp_launch.cli.render.job.launch import FollowResult
+from smdp_launch.cli.render.job.upload import UploadView
+from smdp_launch.errors import SmdpError
+from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
+from smdp_launch.jobs.logs.messages import JobEvent
+from smdp_launch.jobs.logs.tracebacks import Tracebacks
+from smdp_launch.jobs.records.history import record_end
+from smdp_launch.jobs.records.outcome import Outcome
+from smdp_launch.jobs.service.clients import Clients
+from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
+from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
+from smdp_launch.jobs.submit import create, send_source, stop, submit
+from smdp_launch.planning.plan import Plan
+from smdp_launch.signal_flag import SignalFlag
+
+View = FollowView | EventView
+
+
+class Watch(Protocol):
+    """Observes every follow event of a job."""
+
+    def observe(self, seen: FollowEvent) -> None: ...
+
+    def should_stop(self) -> bool:
+        """Whether to stop the job now."""
+
+
+class Answer(Enum):
+    """What an interrupt (Ctrl-C) does to the job."""
+
+    STOP = "stop"
+    DETACH = "detach"
+    CONTINUE = "continue"
+
+
+def submit_with_progress(clients: Clients, plan: Plan) -> None:
+    """Create the job, with a progress bar for a large source archive."""
+    with UploadView() as upload:
+        submit(clients, plan, upload.show)
+
+
+def submit_and_follow(
+    clients: Clients, plan: Plan, events: EventView | None = None, watch: Watch | None = None
+) -> FollowResult | None:
+    """Create the job and show it until it ends, to a person or as ``events``. None if the user detached.
+
+    An interrupt during the upload cancels the launch. From just before the job's creation, an interrupt is a question
+    about the job, so that no job exists without the user's knowledge.
+
+    Raises:
+        KeyboardInterrupt: no job was created.
+        Interrupted: the service did not answer, so the job may exist.
+    """
+    with sigterm_as_sigint(), UploadView() as upload:
+        send_source(clients, plan, upload.show)
+    with interrupts_deferred(clients):
+        create(clients, plan.request)
+        session = FollowSession(clients, plan.job, JobLayout.of_plan(plan), Answer.STOP, events=events, watch=watch)
+        return session.run() if plan.local is None else follow_local(session)
+
+
+def follow_local(session: FollowSession) -> FollowResult | None:
+    """Run the session of a local job, and stop the job if the reader of the output exits."""
+    try:
+        return session.run()
+    except BrokenPipeError:
+        stop(session.clients, session.job)
+        raise
+
+
+@dataclass
+class FollowSession:
+    """Args:
+    layout: None to take it from the service's description of the job.
+    default_answer: what an interrupt does if the user cannot be asked, or interrupts the question.
+    timeout: seconds to follow at most.
+    quiet: omit the hosts' logs.
+    events: the view to use in place of one for people.
+    watch: an observer of all events.
+    """
+
+    clients: Clients
+    job: str
+    layout: JobLayout | None
+    default_answer: Answer
+    timeout: float | None = None
+    quiet: bool = False
+    events: EventView | None = None
+    watch: Watch | None = None
+    _results: dict[str, Any] = field(default_factory=dict)
+    _tracebacks: Tracebacks = field(default_factory=Tracebacks)
+    _stopping: bool = False
+    _stop_pending: bool = False  # the service has not accepted it yet
+
+    def run(self) -> FollowResult | None:
+        """Show the job until it ends. None if the user detached.
+
+        Raises:
+            ServiceProblem: the service refused, or does not know the job.
+            WaitTimedOut: the job did not end in time.
+        """
+        follower = Follower(self.clients, self.job, self.timeout)
+        with self.events or FollowView(self.layout, quiet=self.quiet) as view:
+            for event in follower.events(lambda pause: self._detaches_during(pause, view)):
+                if self.layout is None and follower.description is not None:
+                    self.layout = view.layout = JobLayout.of_description(follower.description)
+                self._show(view, event)
+                if isinstance(event, Ended):
+                    return self._end(view, event.outcome)
+        return None
+
+    def _detaches_during(self, pause: float, view: View) -> bool:
+        """Wait until the next poll. Return whether the user detaches."""
+        if self.clients.interrupted.wait(pause) and self._detaches(view):
+            return True
+        if self.watch is not None and self.watch.should_stop():
+            self._stopping = self._stop_pending = True
+        if self._stop_pending:
+            self._stop(view)
+        return False
+
+    def _end(self, view: View, outcome: Outcome) -> FollowResult:
+        record_end(self.job, outcome, datetime.now(timezone.utc))
+        traceback = self._tracebacks.first
+        if isinstance(view, EventView):
+            view.end(outcome, self._results, traceback)
+        return FollowResult(outcome, self._results, traceback)
+
+    def _show(self, view: View, event: FollowEvent) -> None:
+        view.show(event)
+        self._tracebacks.observe(event)
+        if self.watch is not None:
+            self.watch.observe(event)
+        if isinstance(event, JobEvent) and event.name == "result":
+            self._results = dict(event.fields)
+
+    def _detaches(self, view: View) -> bool:
+        """Handle an interrupt: ask the user at the first one. True if the session ends and the job continues."""
+        interrupted = self.clients.interrupted
+        interrupted.clear()
+        answer = Answer.DETACH if self._stopping else _ask(view, self.job, interrupted, self.default_answer)
+        if answer is Answer.DETACH:
+            view.detached(self.job, self._stopping)
+            return True
+        if answer is Answer.STOP:
+            self._stopping = self._stop_pending = True
+        return False
+
+    def _stop(self, view: View) -> None:
+        """Request the stop once. A temporary error leaves it pending until the next poll; a refusal cancels it."""
+        try:
+            stop(replace(self.clients, retry_policy=SINGLE_TRY), self.job)
+        except SmdpError as error:
+            self._stop_pending = self._stopping = error_kind(error.__cause__) is not ErrorKind.FINAL
+            view.note(f"{error}; {'retrying' if self._stop_pending else 'the job continues'}")
+        else:
+            self._stop_pending = False
+            view.note("stopping: the script has 120 s to save its state; press Ctrl-C again to detach")
+
+
+@contextmanager
+def interrupts_deferred(clients: Clients) -> Iterator[None]:
+    """Make SIGINT and SIGTERM set ``clients.interrupted`` instead of raising: a created job stays known, and no log
+    line is lost between reading and showing it."""
+    with _handled(lambda *_: clients.interrupted.set(), signal.SIGINT, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def sigterm_as_sigint() -> Iterator[None]:
+    """Make SIGTERM raise KeyboardInterrupt, so that cleanup runs."""
+    with _handled(signal.default_int_handler, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], object], *signals: signal.Signals) -> Iterator[None]:
+    previous = {one: signal.signal(one, handler) for one in signals}
+    try:
+        yield
+    finally:
+        for one, before in previous.items():
+            signal.signal(one, before)
+
+
+def _ask(view: View, job: str, interrupted: SignalFlag, default: Answer) -> Answer:
+    """Ask once. Return ``default`` if there is no terminal, at the end of input, or after a second Ctrl-C."""
+    if not view.is_interactive or sys.stdin is None or not sys.stdin.isatty():
+        return default
+    choices = {"s": Answer.STOP, "d": Answer.DETACH, "c": Answer.CONTINUE}
+    with view.paused():
+        sys.stdout.write(f"\nStop {job}? [s]top it, [d]etach and let it run, [c]ontinue: ")
+        sys.stdout.flush()
+        # Not input(): it notices a Ctrl-C between its prompt and its read only with the next key.
+        while not interrupted.is_set():
+            if select.select([sys.stdin], [], [], 0.1)[0]:
+                answer = sys.stdin.readline()
+                return choices.get(answer.strip().lower()[:1], Answer.CONTINUE) if answer else default
+    interrupted.clear()
+    return default

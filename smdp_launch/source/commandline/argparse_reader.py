@@ -1,0 +1,237 @@
+"""The command line that a module declares with argparse."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+
+from smdp_launch.source.commandline.arguments import Argument, Reads, Style
+from smdp_launch.source.commandline.options import literal
+from smdp_launch.source.commandline.reader import Reader, choices_of, keyword_value, parser_at, unpacks
+from smdp_launch.source.syntax.scopes import Nodes, Scope, dotted
+from smdp_launch.source.syntax.tree import keywords
+
+_FLAG_ACTIONS = frozenset({"store_true", "store_false", "store_const", "append_const", "count", "help", "version"})
+_VALUE_ACTIONS = frozenset({"store", "append", "extend"})
+
+
+class ArgparseReader(Reader):
+    style: Style = "argparse"
+
+    #: Calls that create a group, whose arguments belong to its parser.
+    _GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
+    _READING = ("parse_args", "parse_intermixed_args", "parse_known_args", "parse_known_intermixed_args")
+    #: Calls that are read in a module without parsers of its own.
+    _CALLS = ("ArgumentParser", "add_argument", "add_subparsers", *_READING)
+
+    @property
+    def adds(self) -> bool:
+        return bool(self.arguments) or self.is_open
+
+    def read(self, nodes: Nodes) -> None:
+        self._makers: set[tuple[str | None, bool]] = set()
+        self._parameters = {one.arg for one in nodes.of(ast.arg)}
+        imported = [alias for one in nodes.of(ast.Import) for alias in one.names]
+        imported += [alias for one in nodes.of(ast.ImportFrom) for alias in one.names]
+        self._modules = {one.asname or one.name.partition(".")[0] for one in imported}
+        self._sources: dict[str, list[ast.expr]] = {}
+        for node in nodes.of(ast.Assign):
+            if len(node.targets) == 1 and isinstance(node.value, ast.Call) and dotted(node.targets[0]):
+                self._sources.setdefault(dotted(node.targets[0]), []).append(node.value)
+        self._loops = nodes.of(ast.For)
+        self._nodes = nodes
+        #: Names of parsers, and of groups of their arguments.
+        self._names = {name for name, values in self._sources.items() if any(self._is_parser(one) for one in values)}
+        has_attributes = any(one.startswith("self.") for one in self._names)
+        #: Arguments that give a function access to a parser.
+        self._passed_names = self._names | {"self"} if has_attributes else self._names
+        for each in nodes.calls if self._names else nodes.called(*self._CALLS):
+            self._call(each.node, each.name, each.scope)
+        if has_attributes:
+            # The methods of a base class that is not read may add arguments.
+            known = {one.name for one in nodes.of(ast.ClassDef)} | {"object", "ABC"}
+            bases = [dotted(base) for one in nodes.of(ast.ClassDef) for base in one.bases]
+            self.is_open |= not known.issuperset(bases)
+        if any(one.attr == "required" and not isinstance(one.ctx, ast.Load) for one in nodes.of(ast.Attribute)):
+            self.arguments = [one._replace(required=False) for one in self.arguments]
+        self.is_unknown |= any(one.attr in ("_actions", "_option_string_actions") for one in nodes.of(ast.Attribute))
+        # After `add = parser.add_argument`, calls of `add` are not read.
+        calls = sum(isinstance(one.node.func, ast.Attribute) for one in nodes.called("add_argument"))
+        self.is_open |= calls != sum(one.attr == "add_argument" for one in nodes.of(ast.Attribute))
+
+    def _call(self, call: ast.Call, last: str, scope: Scope) -> None:
+        if last == "ArgumentParser":
+            self._add_parser(call, scope)
+        elif last == "add_argument" and self._is_method(call):
+            self._add_arguments(call, scope)
+        elif last in self._READING and self._is_method(call):
+            self._add_reading(call, scope)
+            self.is_tolerant |= "known" in last
+        elif last == "add_subparsers":
+            self.is_unknown = True
+        else:
+            self._add_borrower(call, last)
+
+    def _is_method(self, call: ast.Call) -> bool:
+        """Whether the call is a method of an object, not a function of a module."""
+        return isinstance(call.func, ast.Attribute) and dotted(call.func.value) not in self._modules
+
+    def _is_parser(self, value: ast.expr) -> bool:
+        if not isinstance(value, ast.Call):
+            return False
+        last = dotted(value.func).rpartition(".")[2] or getattr(value.func, "attr", "")
+        return last == "ArgumentParser" or last in self._GROUPS
+
+    def _add_parser(self, call: ast.Call, scope: Scope) -> None:
+        kwargs = keywords(call)
+        if unpacks(call) or {"prefix_chars", "fromfile_prefix_chars"} & kwargs.keys():
+            self.is_unknown = True
+        if "allow_abbrev" in kwargs:
+            self.abbreviates = literal(kwargs["allow_abbrev"], self.known) is not False
+        place = parser_at(call, scope)
+        self._makers.add((place.function, place.is_main))
+        self.parsers.append(place)
+        parents = kwargs.get("parents")
+        for one in parents.elts if isinstance(parents, ast.List | ast.Tuple) else [parents] if parents else []:
+            self._add_origin(one)
+            if isinstance(one, ast.Call) and place in self.parsers:
+                self.parsers.remove(place)  # parent and child together are one parser
+
+    def _add_origin(self, value: ast.expr) -> None:
+        """Record where the parser ``value`` comes from, if this module does not create it."""
+        name = dotted(value)
+        if name and name in self._names:
+            return
+        if isinstance(value, ast.Call) and self._is_parser(value):
+            return
+        if isinstance(value, ast.Call) and dotted(value.func):
+            self.borrowed.add(dotted(value.func).rpartition(".")[2])
+        elif name and name in self._sources:
+            for one in self._sources[name]:
+                if isinstance(one, ast.Call) and dotted(one.func):
+                    self.borrowed.add(dotted(one.func).rpartition(".")[2])
+                else:
+                    self.is_unknown = True
+        elif not (name and (name in self._parameters or name.startswith("self."))):
+            self.is_unknown = True
+
+    def _add_reading(self, call: ast.Call, scope: Scope) -> None:
+        words = call.args[0] if call.args else keywords(call).get("args")
+        if words is not None and not self._is_command_line(words):
+            return
+        if isinstance(call.func, ast.Attribute):
+            self._add_origin(call.func.value)
+        self.reading.append(parser_at(call, scope))
+
+    def _is_command_line(self, words: ast.expr) -> bool:
+        if isinstance(words, ast.Constant) and words.value is None:
+            return True
+        if isinstance(words, ast.Name):
+            return words.id in self._parameters
+        return isinstance(words, ast.Subscript) and dotted(words.value) == "sys.argv"
+
+    def _add_borrower(self, call: ast.Call, last: str) -> None:
+        """Record a function that receives a parser: it may add arguments."""
+        if last in self.borrowed or last in ("vars", "print", "id", "repr"):
+            return
+        waiting: list[ast.expr] = [*call.args, *(one.value for one in call.keywords)]
+        for one in waiting:
+            if isinstance(one, (ast.Name, ast.Attribute)):
+                if dotted(one) in self._passed_names:
+                    self.borrowed.add(last)
+                    return
+            elif isinstance(one, (ast.List, ast.Tuple, ast.Set)):
+                waiting += one.elts
+
+    def _add_arguments(self, call: ast.Call, scope: Scope) -> None:
+        if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id not in self.known:
+            for text, line in self._values_of(call.args[0].id, call, scope):
+                self._add(call, scope, [text], line)
+            return
+        spelled = [literal(one, self.known) for one in call.args]
+        texts = [one for one in spelled if isinstance(one, str)]
+        if (unpacks(call) and not call.args) or len(texts) != len(spelled) or not texts:
+            self.is_open = True
+            return
+        self._add(call, scope, texts, call.lineno)
+
+    def _values_of(self, name: str, call: ast.Call, scope: Scope) -> Iterator[tuple[str, int]]:
+        """The option names that the variable ``name`` has in a loop, or as a parameter, each with its line.
+
+        Sets ``is_open`` if there may be others.
+        """
+        loops = [one for one in self._loops if one.lineno <= call.lineno <= (one.end_lineno or 0)]
+        for loop in loops:
+            if isinstance(loop.target, ast.Name) and loop.target.id == name:
+                texts = literal(loop.iter, self.known)
+                if isinstance(texts, list) and all(isinstance(one, str) for one in texts):
+                    yield from ((str(one), loop.lineno) for one in texts)
+                else:
+                    self.is_open = True
+                return
+        self.is_open = True
+        function = scope.function
+        names = [one.arg for one in function.args.args] if function is not None else []
+        if function is None or name not in names:
+            return
+        index = names.index(name)
+        for one in [each.node for each in self._nodes.called(function.name) if isinstance(each.node.func, ast.Name)]:
+            value = keywords(one).get(name, one.args[index] if index < len(one.args) else None)
+            text = literal(value, self.known) if value is not None else None
+            if isinstance(text, str):
+                yield text, one.lineno
+
+    def _add(self, call: ast.Call, scope: Scope, texts: Sequence[str], line: int) -> None:
+        if any(isinstance(one, ast.Starred) for one in call.args):
+            self.is_open = True
+            return
+        kwargs = keywords(call)
+        has_stars = unpacks(call)
+        takes = "unknown" if has_stars else self._takes(kwargs)
+        if takes == "remainder":
+            self.is_unknown = True
+            return
+        dashed = [one for one in texts if one.startswith("-")]
+        if dotted(kwargs.get("action", call)).endswith("BooleanOptionalAction"):
+            dashed += [f"--no-{one[2:]}" for one in dashed if one.startswith("--")]
+        place = parser_at(call, scope)
+        required = keyword_value(kwargs, "required", self.known) is True
+        if not dashed:
+            needs_value = takes == "value" or isinstance(takes, int)
+            required = needs_value or keyword_value(kwargs, "nargs", self.known) == "+"
+            required = required and "default" not in kwargs
+        self.arguments.append(
+            Argument(
+                spellings=tuple(dashed or texts[:1]),
+                line=line,
+                reads=self._reads(kwargs, has_stars),
+                takes=takes,  # type: ignore[arg-type]
+                choices=choices_of(kwargs.get("choices"), self.known),
+                required=required and not has_stars,
+                is_certain=not scope.is_conditional and (place.function, place.is_main) in self._makers,
+                is_main=scope.is_main,
+            )
+        )
+
+    def _takes(self, kwargs: Mapping[str, ast.expr]) -> str | int:
+        action = kwargs.get("action")
+        if action is not None:
+            named = literal(action, self.known)
+            if dotted(action).endswith("BooleanOptionalAction") or named in _FLAG_ACTIONS:
+                return "flag"
+            if named not in _VALUE_ACTIONS:
+                return "unknown"
+        if "nargs" not in kwargs:
+            return "value"
+        count = literal(kwargs["nargs"], self.known)
+        if count in ("?", "*", "+", 1):
+            return "several"
+        if isinstance(count, int) and count > 1:
+            return count
+        return "remainder"
+
+    def _reads(self, kwargs: Mapping[str, ast.expr], has_stars: bool) -> Reads:
+        if "type" not in kwargs:
+            return "any" if has_stars else "text"
+        names: dict[str, Reads] = {"int": "int", "float": "float", "str": "text"}
+        return names.get(dotted(kwargs["type"]), "any")

@@ -1,0 +1,85 @@
+"""Calls that write a model or a checkpoint to a path."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from smdp_launch.source.commandline.options import Option
+from smdp_launch.source.script.ranks import Ranks
+from smdp_launch.source.script.values import Values
+from smdp_launch.source.syntax.scopes import dotted, tail
+from smdp_launch.source.syntax.tree import Extent, Mark, Position, Spots, Syntax, end, keywords, start, words
+
+_SAVES = {"torch.save", "torch.jit.save", "tensorflow.saved_model.save"}
+_MODEL_METHODS = {"save_pretrained", "save_weights"}
+#: A limit for hostile scripts: each call is compared with all conditions of the file.
+_MOST_SAVES = 50
+_SAVED_MODEL = re.compile(r"(^|_)(model|net|network|checkpoint|ckpt)$", re.IGNORECASE)
+_BUFFERS = {
+    *("BytesIO", "StringIO", "TemporaryFile", "NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory"),
+    *("mkdtemp", "mkstemp", "mktemp", "gettempdir"),
+}
+
+
+class Save(NamedTuple):
+    """A call that writes a model or checkpoint to a path without a rank in it.
+
+    Args:
+        at: its position in the syntax tree.
+        call: the called name in the code, such as ``torch.save``.
+        options: command line options that are conditions of the call.
+    """
+
+    mark: Mark
+    at: Position
+    call: str
+    options: tuple[Option, ...] = ()
+
+
+def saves(syntax: Syntax, ranks: Ranks, values: Values) -> Iterator[Save]:
+    calls = [one for one in syntax.calls if _is_save(*one)][:_MOST_SAVES]
+    alternatives = list(_alternatives(syntax)) if calls else []
+    calls = [one for one in calls if not _is_within(alternatives, one.node)]
+    if not calls:
+        return
+    by_rank = ranks.paths()
+    makers = _BUFFERS & syntax.uses.keys()
+    buffers = {name for name, value in syntax.assigned if makers & words(value)} if makers else set()
+    for call, last, full_name in calls:
+        path = [*call.args[1:2], *(value for key, value in keywords(call).items() if key != "obj")]
+        path = path if full_name in _SAVES else [*call.args[:1], *path]
+        if not by_rank.within(*path) and not words(*path) & (buffers | _BUFFERS):
+            options = tuple(_options_around(syntax, call, values))
+            yield Save(syntax.mark(call), start(call), dotted(call.func) or last, options)
+
+
+def _alternatives(syntax: Syntax) -> Iterator[Extent]:
+    """The conditions with a save in both branches: usually one for distributed training and one for a single GPU."""
+    saving = Spots(one.node for one in syntax.calls if one.name.startswith("save"))
+    for node in syntax.all(ast.If):
+        if node.orelse and saving.within(*node.body) and saving.within(*node.orelse):
+            yield start(node.body[0]), end(node.orelse[-1])
+
+
+def _is_within(parts: Iterable[Extent], node: ast.Call) -> bool:
+    return any(first <= start(node) < last for first, last in parts)
+
+
+def _options_around(syntax: Syntax, call: ast.Call, values: Values) -> Iterator[Option]:
+    """The options in the conditions around the call, such as ``save_model`` for ``if args.save_model``."""
+    for node in syntax.all(ast.If):
+        if start(node.body[0]) <= start(call) < end(node.body[-1]):
+            parts = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+            yield from (option for one in parts if (option := values.option(one)) is not None)
+
+
+def _is_save(call: ast.Call, name: str, full_name: str) -> bool:
+    if full_name in _SAVES or not isinstance(call.func, ast.Attribute):
+        return full_name in _SAVES
+    if full_name.startswith("torch.distributed."):
+        return False  # all ranks save together
+    saves_model = name == "save" and _SAVED_MODEL.search(tail(call.func.value)) is not None
+    return name in _MODEL_METHODS or saves_model

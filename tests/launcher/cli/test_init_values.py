@@ -1,0 +1,84 @@
+"""Values in the job file that init writes: read back unchanged, quoted where YAML readers disagree."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from smdp_launch.draft.draft import job_name, make_draft
+from smdp_launch.draft.jobfile import job_file
+from smdp_launch.jobfile.yaml.text import comment, key, to_yaml
+from smdp_launch.source.scan import scan_source
+from tests.launcher.cli.test_init import load, make
+
+plain_text = st.text() | st.sampled_from(
+    ["on", "No", "~", "null", "1e3", "0x1", "1_0", "2.10", "- a", "a: b", "a #b", "", " a", ".inf"]
+)
+json_values = st.recursive(
+    st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain_text,
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(plain_text, one, max_size=3),
+    max_leaves=8,
+)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether both are equal in value and type at every level."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def unescaped(value: Any) -> Any:
+    """The value as a job file reads it: ``$${`` stands for ``${`` in values, not in keys."""
+    if isinstance(value, str):
+        return value.replace("$${", "${")
+    if isinstance(value, list):
+        return [unescaped(one) for one in value]
+    return {name: unescaped(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("version", [(1, 1), (1, 2)], ids=str)
+@given(value=json_values)
+def test_written_value_is_read_back_unchanged(version: tuple[int, int], value: Any) -> None:
+    text = to_yaml(value)
+    assert "\n" not in text
+    assert same(unescaped(load(f"a: {text} # b\n", version)["a"]), value)
+
+
+@pytest.mark.parametrize(
+    "word", ["on", "No", "y", "null", "~", "True", "1:20", "1e3", "012", "2.10", "=", "<<", "2001-01-01"]
+)
+def test_ambiguous_yaml_words_are_quoted(word: str) -> None:
+    assert to_yaml(word) == f'"{word}"'
+    assert load(f"{key(word)}: {to_yaml(word)}\n", (1, 1)) == load(f"{key(word)}: {to_yaml(word)}\n") == {word: word}
+
+
+@given(plain_text)
+def test_written_keys_and_comments_are_on_one_line(text: str) -> None:
+    document = f"{key(text)}: 1 # {comment(text)}\nb b: 2\n"
+    assert load(document) == {text: 1, "b b": 2}
+
+
+@example({"a": {"SMDP_0": False}})
+@given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True), json_values, max_size=6))
+def test_script_defaults_are_read_back_from_the_job_file_unchanged(defaults: dict[str, Any]) -> None:
+    lines = [f"parser.add_argument('--{name}', type=convert, default={value!r})" for name, value in defaults.items()]
+    with tempfile.TemporaryDirectory() as name:
+        folder = make(Path(name), {})
+        (folder / "train.py").write_text("import torch\n" + "\n".join(lines) + "\n", encoding="utf-8")
+        draft = make_draft(scan_source(folder), "train.py", folder / "job.yaml", "native", None)
+    hyperparameters = load(job_file(draft))["script"].get("hyperparameters", {})
+    assert same(unescaped(hyperparameters), defaults)
+
+
+@given(st.text(max_size=100))
+def test_any_folder_name_gives_a_job_name(folder: str) -> None:
+    name = job_name(folder)
+    assert 1 <= len(name) <= 43
+    assert job_name(name) == name
+    assert not name.startswith("-")
+    assert name.replace("-", "").isalnum()

@@ -1,0 +1,118 @@
+"""Unpacking untrusted archives: unsafe members and unusual sizes are refused."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smdp_launch import EnvironmentProblem, Refused
+from smdp_launch.jobs.transfer.unpack import unpack
+from tests.support.small_disk import mounted
+
+
+def member(name: str, **more: Any) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    for key, value in more.items():
+        setattr(info, key, value)
+    return info
+
+
+def packed(path: Path, *members: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for one in members:
+            content = b"x" * 10 if one.isfile() else None
+            one.size = 10 if content else 0
+            tar.addfile(one, io.BytesIO(content) if content else None)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("unsafe", "message"),
+    [
+        (member("../escaped"), "leads out of the folder"),
+        (member("/tmp/escaped"), "leads out of the folder"),
+        (member("a/../../escaped"), "leads out of the folder"),
+        (member("link", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "contains a link"),
+        (member("link", type=tarfile.LNKTYPE, linkname="fine"), "contains a link"),
+        (member("pipe", type=tarfile.FIFOTYPE), "a device or pipe"),
+        (member("null", type=tarfile.CHRTYPE, devmajor=1, devminor=3), "a device or pipe"),
+        (member("fine"), "twice"),
+    ],
+    ids=["up", "absolute", "up-again", "symlink", "hardlink", "pipe", "device", "twice"],
+)
+def test_archive_with_unsafe_member_is_refused(tmp_path: Path, unsafe: tarfile.TarInfo, message: str) -> None:
+    archive = packed(tmp_path / "model.tar.gz", member("fine"), unsafe)
+    with pytest.raises(Refused, match=message):
+        unpack(archive, tmp_path / "model")
+    assert [one.name for one in tmp_path.iterdir()] == ["model.tar.gz"]
+    assert not (tmp_path.parent / "escaped").exists()
+
+
+def with_sparse_file(path: Path, size: int) -> Path:
+    """An archive with one sparse file of ``size`` bytes without content."""
+    sparse = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member("weights", size=512, pax_headers=sparse), io.BytesIO(b"0\n".ljust(512, b"\0")))
+    return path
+
+
+def assert_refused(archive: Path, error: type[Exception], message: str) -> None:
+    """The archive is refused, and nothing is written."""
+    with pytest.raises(error, match=message):
+        unpack(archive, archive.parent / "model")
+    assert [one.name for one in archive.parent.iterdir()] == [archive.name]
+
+
+def test_archive_with_200_gb_of_content_is_refused(tmp_path: Path) -> None:
+    archive = with_sparse_file(tmp_path / "model.tar.gz", 200 * 10**9)
+    assert archive.stat().st_size < 1000
+    assert_refused(archive, Refused, r"model.tar.gz \(\d+ B\) unpacks to 200.0 GB or more; .* --no-limits")
+
+
+def test_archive_with_unusual_compression_ratio_is_refused(tmp_path: Path) -> None:
+    archive = with_sparse_file(tmp_path / "model.tar.gz", 3 * 10**9)
+    assert_refused(archive, Refused, "unpacks to 3.0 GB or more; the limit is 2.0 GB")
+
+
+def test_archive_with_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smdp_launch.jobs.transfer.unpack.MOST_MEMBERS", 1000, raising=False)
+    archive = packed(tmp_path / "model.tar.gz", *(member(f"{number}") for number in range(1001)))
+    assert_refused(archive, Refused, "has more than 1000 files and folders")
+    unpack(archive, tmp_path / "model", limits=False)
+    assert len(list((tmp_path / "model").iterdir())) == 1001
+
+
+def test_archive_with_huge_header_is_refused(tmp_path: Path) -> None:
+    comment = member("weights", pax_headers={"comment": "x" * (2 << 20)})
+    assert_refused(packed(tmp_path / "model.tar.gz", comment), Refused, "has a header of 2.1 MB")
+
+
+def test_archive_larger_than_free_disk_space_is_refused(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        archive = with_sparse_file(disk.folder / "model.tar.gz", 20 << 20)
+        message = f"unpacks to 21.0 MB or more, and only 8.4 MB are free in {disk.folder}: free space there, or select"
+        assert_refused(archive, EnvironmentProblem, message)
+        with pytest.raises(EnvironmentProblem, match="are free in"):
+            unpack(archive, disk.folder / "model", limits=False)
+
+
+def test_damaged_archive_keeps_the_existing_folder(tmp_path: Path) -> None:
+    archive = packed(tmp_path / "model.tar.gz", *(member(f"{number}") for number in range(1000)))
+    archive.write_bytes(archive.read_bytes()[:2000])
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "before").write_text("")
+    with pytest.raises(EnvironmentProblem, match="cannot be unpacked"):
+        unpack(archive, tmp_path / "model")
+    assert [one.name for one in (tmp_path / "model").iterdir()] == ["before"]
+    assert {one.name for one in tmp_path.iterdir()} == {"model", "model.tar.gz"}
+
+
+def test_executable_mode_is_kept(tmp_path: Path) -> None:
+    archive = packed(tmp_path / "a.tar.gz", member("d/run", mode=0o4755), member("d/data", mode=0o666))
+    unpack(archive, tmp_path / "a")
+    assert (tmp_path / "a" / "d" / "run").stat().st_mode & 0o7777 == 0o755
+    assert (tmp_path / "a" / "d" / "data").stat().st_mode & 0o7777 == 0o644
