@@ -181,15 +181,16 @@ def test_interrupt_during_create_stops_job(job: Job, moment: str) -> None:
     job.write(WAITS)
     program = f"""
 import os, signal, sys
-from smdp_launch.cli import following, main
-real = following.create
+from smdp_launch.cli import main
+from smdp_launch.cli.shared import follow_session
+real = follow_session.create
 def interrupted(*given):
     if {moment!r} == "before":
         os.kill(os.getpid(), signal.SIGINT)
     real(*given)
     if {moment!r} == "after":
         os.kill(os.getpid(), signal.SIGINT)
-following.create = interrupted
+follow_session.create = interrupted
 sys.argv = ["smdp-launch", "launch", "--local", "--hosts", "1", "--workers-per-host", "1"]
 main()
 """

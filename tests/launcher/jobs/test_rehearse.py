@@ -160,7 +160,7 @@ def test_short_grace_is_reported_by_the_hosts(rehearse: Command) -> None:
     ran = rehearse("spot", "--at", "@3", "--for", "1", "--grace", "3")
     assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
     assert "SIGTERM received: sending SIGTERM, workers have 3 s to save and exit" in ran.stdout
-    assert "SIGTERM to all hosts, 3 s to end" in ran.stdout
+    assert "SIGTERM to all hosts, 3 s to exit" in ran.stdout
     assert "115 s" not in ran.stdout
 
 
