@@ -258,7 +258,7 @@ def test_session_of_another_region_is_refused(tmp_path: Path) -> None:
     from sagemaker.session import Session
 
     session = Session(boto_session=boto3.Session(region_name="eu-west-1"))
-    with pytest.raises(EnvironmentProblem, match="session is of eu-west-1 and the job of us-east-1"):
+    with pytest.raises(EnvironmentProblem, match="the session's region is eu-west-1 and the job's is us-east-1"):
         build_estimator(write_job(tmp_path), session=session)
 
 
