@@ -82,7 +82,7 @@ def test_search_works_from_files_and_finds_every_error_page(built: tuple[Path, s
     assert index.startswith("var __index = {")
     codes = [page.stem for page in (ROOT / "docs" / "errors").glob("*.md")]
     assert [code for code in codes if f'"errors/{code}.html"' not in index] == []
-    assert '<script src="assets/search-in-files.js">' in (built[0] / "index.html").read_text()
+    assert '<script src="assets/iframe-worker.js">' in (built[0] / "index.html").read_text()
 
 
 def test_error_pages_are_not_in_the_navigation(built: tuple[Path, str]) -> None:

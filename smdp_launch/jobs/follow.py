@@ -58,8 +58,8 @@ class ServiceRecovered:
     lasted: float
 
 
-#: The former name.
 Reached = ServiceRecovered
+"""The former name of `ServiceRecovered`."""
 
 
 @dataclass(frozen=True)

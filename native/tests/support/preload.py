@@ -17,5 +17,4 @@ def built(source: str, folder: Path) -> Path:
 
 
 def built_fault_injector(folder: Path) -> Path:
-    (source,) = (TESTS / "fire").glob("*.cc")
-    return built(f"fire/{source.name}", folder)
+    return built("support/fault_injection/injector.cc", folder)

@@ -117,7 +117,7 @@ bool Group::check_memory(TimePoint now) {
   fail({Code::kExhausted,
         describe_rank(rank_) + " has no shared memory left for " + describe(starved->second->call().what) +
             ", " + describe_call(starved->first) +
-            ": other ranks of its host have not let go of that of calls that failed (SMDP_ARENA_MIB)"},
+            ": other ranks of its host have not released the memory of failed calls (SMDP_ARENA_MIB)"},
        starved->first);
   return true;
 }

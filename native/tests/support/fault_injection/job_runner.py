@@ -117,7 +117,7 @@ class JobRunner:
                 record.link_cut = 1
             if record.injected_ns == 0 and waiting <= {fault.victim}:
                 break  # no fault was injected, so the victim need not be waited for
-        return outcomes if record.injected_ns else {}
+        return outcomes
 
     def _end(self, fault: Fault, record: Record, children: dict[int, tuple[int, int]]) -> None:
         for pid, pipe in children.values():

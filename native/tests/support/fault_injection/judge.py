@@ -41,7 +41,7 @@ def named_ranks(message: str) -> set[int]:
     waited = _WAITED_FOR.search(head)
     if waited:
         ranks |= {int(rank) for rank, _ in re.findall(_HOST, waited[0].split("waiting for")[-1])}
-    if "said nothing" in head:
+    if "sent nothing" in head:
         ranks = {int(match[1]) for match in re.finditer(_RANK + r" \(at", head)}
     if not ranks:
         ranks = {int(match[1]) for pattern in _ABSENT for match in pattern.finditer(head)}
@@ -89,6 +89,9 @@ def _observed_state(fault: Fault, messages: list[str]) -> str:
 def judge(fault: Fault, injected_ns: int, outcomes: Mapping[int, Mapping[str, Any]], time_factor: float) -> Verdict:
     """``outcomes``: of each rank that must report; a rank without an outcome hangs."""
     messages = [str(outcome["raised"]) for outcome in outcomes.values() if outcome.get("raised")]
+    crashed = [f"the script of rank {rank}: {one['error']}" for rank, one in outcomes.items() if "error" in one]
+    if crashed:
+        return Verdict(fault, injected=True, state=fault.state, failures=crashed)
     verdict = Verdict(fault, injected_ns != 0, _observed_state(fault, messages))
     if not verdict.injected:
         return verdict

@@ -48,14 +48,14 @@ class Injector:
         fault = self._fault
         if self.is_victim and fault.line == line and (line != "round" or fault.call == number):
             time.sleep(fault.after_us / 1e6)
-            self._calls.fault_now(self._kind)
+            self._calls.fault_inject(self._kind)
             if fault.kind == "leave":
                 raise ScriptEnded
 
     def soon(self) -> None:
         """Inject the fault after its delay, if it names neither a point nor a line."""
         if self.is_victim and not self._fault.point and not self._fault.line:
-            self._calls.fault_after(ctypes.c_long(self._fault.after_us), self._kind)
+            self._calls.fault_inject_later(ctypes.c_long(self._fault.after_us), self._kind)
 
 
 @dataclass(frozen=True)

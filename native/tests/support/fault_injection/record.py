@@ -1,4 +1,4 @@
-"""The record that the fault injector (native/tests/fire) shares with the process that checks the outcome."""
+"""The record that the fault injector (injector.cc) shares with the process that checks the outcome."""
 
 import ctypes
 

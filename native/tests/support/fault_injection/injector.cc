@@ -1,5 +1,5 @@
-// Injects faults into the processes of under_fire.py (LD_PRELOAD): a process injects a fault into itself in
-// the middle of a system call of the installed engine, which needs no change for that.
+// Injects faults into the processes of inject_faults.py (LD_PRELOAD): a process injects a fault into itself
+// in the middle of a system call of the installed engine, which needs no change for that.
 //
 // The bytes of the calls show the state of the engine: a hello begins with its magic and ends with the
 // welcome, and a frame contains its type. A fault is armed for the n-th call of one kind, and takes place
