@@ -28,15 +28,13 @@ from smdp_launch.jobs.records.local_clouds import file_systems, local_cloud_fold
 from smdp_launch.jobs.service.clients import connect_aws, connection, local_cloud
 from smdp_launch.jobs.submit import seed, submit
 from smdp_launch.localcloud.client import connect as localcloud
-from smdp_launch.notebook import cards
+from smdp_launch.notebook import cards  # noqa: F401 - registers the views of notebooks
 from smdp_launch.planning.job_input import JobLike, check_any, plan_of
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.prepare import local_run, make_plan
 from smdp_launch.planning.saved import is_saved_plan, require_unchanged
 from smdp_launch.planning.saved import load as load_saved
 from smdp_launch.rules.request.placeholders import to_fill_in
-
-__all__ = ["Job", "JobSpec", "Plan", "attach", "cards", "launch", "load", "plan", "preflight", "validate"]
 
 
 def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:

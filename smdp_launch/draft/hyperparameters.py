@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from smdp_launch.catalog.placeholders import of_hyperparameter
-from smdp_launch.source.commandline.options import Option, Value
+from smdp_launch.source.commandline.options import Option, Value, reads_as
 
 #: CreateTrainingJob allows 100. The rest is for the engine's own.
 MAX_HYPERPARAMETERS = 90
@@ -75,17 +75,9 @@ def _changed_by_text(option: Option) -> str | None:
     if option.kind == "truthy" and value is False:
         return "type=bool reads the text False as true"
     if isinstance(value, str):
-        return None if _reads(option.kind, value) else f"{value!r} is not of type {option.kind}"
+        return None if reads_as(option.kind, value) else f"{value!r} is not of type {option.kind}"
     if option.kind == "text":
         return "has no type: the script would get text instead of this value"
     if option.kind in _NUMBERS and (isinstance(value, bool) or not isinstance(value, _NUMBERS[option.kind])):
         return f"its default is not of type {option.kind}"
     return None
-
-
-def _reads(kind: str, text: str) -> bool:
-    try:
-        {"int": int, "float": float}.get(kind, str)(text)
-    except ValueError:
-        return False
-    return True

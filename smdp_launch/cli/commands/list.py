@@ -1,15 +1,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import click
 
 from smdp_launch.cli.render.json_output import print_document
 from smdp_launch.cli.shared import options
-
-if TYPE_CHECKING:
-    from smdp_launch.jobs.status.list_jobs import ListedJob
 
 _STATUSES = ("InProgress", "Completed", "Failed", "Stopping", "Stopped")
 _MOST = 1000
@@ -43,27 +39,17 @@ def command(
     """
     from smdp_launch.cli.render.job.listing import list_json, print_jobs
     from smdp_launch.cli.render.terminal.retries import print_retry
-    from smdp_launch.jobs.records.history import LOCAL
-    from smdp_launch.jobs.status.list_jobs import jobs_of_folder, jobs_of_region
-
-    def is_shown(job: ListedJob) -> bool:
-        return (
-            (status is None or job.status == status)
-            and (is_local is None or (job.where == LOCAL) is is_local)
-            and (since is None or job.time >= since)
-        )
+    from smdp_launch.jobs.status.list_jobs import JobFilter, jobs_of_folder, jobs_of_region
 
     if region is not None and is_local:
         raise click.UsageError("--region lists jobs on AWS: remove --local")
-    is_filtered = any(one is not None for one in (status, is_local, since))
-    most = _MOST if is_filtered else limit + 1
+    wanted, most = JobFilter(status, is_local, since), limit + 1
     jobs = (
-        jobs_of_region(region, most, on_waiting=print_retry)
+        jobs_of_region(region, most, wanted, print_retry)
         if region is not None
-        else jobs_of_folder(most, on_waiting=print_retry)
+        else jobs_of_folder(most, wanted, print_retry)
     )
-    jobs = [one for one in jobs if is_shown(one)]
     if as_json:
         print_document(list_json(jobs[:limit]))
     else:
-        print_jobs(jobs[:limit], region, filtered=is_filtered, more=len(jobs) > limit)
+        print_jobs(jobs[:limit], region, filtered=wanted != JobFilter(), more=len(jobs) > limit)

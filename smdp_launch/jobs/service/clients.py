@@ -208,6 +208,7 @@ def _clients(session: Any, poll: float, config: Any, **settings: Any) -> Clients
     def client(name: str) -> Any:
         return session.create_client(name, config=config, **settings)
 
+    @cache
     def quick(name: str) -> Any:
         return session.create_client(name, config=config.merge(once), **settings)
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from smdp_launch.errors import SmdpError
-from smdp_launch.jobs.records.history import End, Launch, ends, launches, record_end
+from smdp_launch.jobs.records.history import LOCAL, End, Launch, ends, launches, record_end
 from smdp_launch.jobs.records.outcome import ENDED
 from smdp_launch.jobs.service.clients import Clients, connection, ignore_waiting
 from smdp_launch.jobs.service.retry import call_with_retries
@@ -42,8 +42,31 @@ class ListedJob:
     problem: str | None = None
 
 
-def jobs_of_region(region: str, most: int, on_waiting: Callable[[Waiting], None] = ignore_waiting) -> list[ListedJob]:
-    """The account's training jobs in ``region``, the newest first.
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs to list. None stands for all.
+
+    Args:
+        since: with a time zone; earlier jobs are left out.
+    """
+
+    status: str | None = None
+    is_local: bool | None = None
+    since: datetime | None = None
+
+    def includes_launch(self, launch: Launch) -> bool:
+        return (self.is_local is None or (launch.where == LOCAL) is self.is_local) and (
+            self.since is None or datetime.fromisoformat(launch.time) >= self.since
+        )
+
+
+def jobs_of_region(
+    region: str,
+    most: int,
+    wanted: JobFilter = JobFilter(),
+    on_waiting: Callable[[Waiting], None] = ignore_waiting,
+) -> list[ListedJob]:
+    """The account's training jobs in ``region``, the newest first. The service applies the filter.
 
     Raises:
         ServiceProblem: the service refused, or did not answer.
@@ -51,7 +74,9 @@ def jobs_of_region(region: str, most: int, on_waiting: Callable[[Waiting], None]
     """
     with connection(region)() as clients:
         clients.on_waiting = on_waiting
-        return [_of_service(one, region) for one in islice(_all(clients, min(most, _PAGE)), most)]
+        arguments: dict[str, Any] = {"StatusEquals": wanted.status, "CreationTimeAfter": wanted.since}
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return [_of_service(one, region) for one in islice(_all(clients, min(most, _PAGE), **given), most)]
 
 
 def _of_service(job: Mapping[str, Any], region: str) -> ListedJob:
@@ -59,13 +84,18 @@ def _of_service(job: Mapping[str, Any], region: str) -> ListedJob:
     return ListedJob(job["TrainingJobName"], region, job["CreationTime"].astimezone(timezone.utc), status, status)
 
 
-def jobs_of_folder(most: int, on_waiting: Callable[[Waiting], None] = ignore_waiting) -> list[ListedJob]:
+def jobs_of_folder(
+    most: int, wanted: JobFilter = JobFilter(), on_waiting: Callable[[Waiting], None] = ignore_waiting
+) -> list[ListedJob]:
     """The jobs that were launched from the current folder, the last first. The status of a job whose service cannot be
-    reached is unknown."""
-    launched, ended = launches()[-most:][::-1], ends()
+    reached is unknown. No service is called for a job that the place or the time excludes."""
+    launched, ended = [one for one in reversed(launches()) if wanted.includes_launch(one)], ends()
+    if wanted.status is None:
+        launched = launched[:most]
     statuses, problems = _statuses([one for one in launched if one.job not in ended], on_waiting)
     ended = ends()  # with the jobs whose end was just recorded
-    return [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(_place(one))) for one in launched]
+    jobs = [_listed(one, ended.get(one.job), statuses.get(one.job), problems.get(_place(one))) for one in launched]
+    return [one for one in jobs if wanted.status in (None, one.status)][:most]
 
 
 #: A region, or a local cloud by its state folder: arguments of `connection`.

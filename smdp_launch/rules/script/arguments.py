@@ -18,6 +18,7 @@ from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.hyperparameters import script_arguments
 from smdp_launch.rules.base.facts import Facts, Problem, rule
 from smdp_launch.source.commandline.arguments import Argument, CommandLine
+from smdp_launch.source.commandline.options import reads_as
 
 _NEEDS = (
     "script.entry",
@@ -103,7 +104,7 @@ def _meant(facts: Facts, line: CommandLine, one: Passed) -> str | None:
 @rule("SMDP433", *_NEEDS)
 def unreadable_value(facts: Facts) -> Iterator[Problem]:
     for one, argument in _values(facts):
-        if not _reads(argument.reads, one.value) and not _HEXADECIMAL.fullmatch(one.value):
+        if not reads_as(argument.reads, one.value) and not _HEXADECIMAL.fullmatch(one.value):
             kind = "a whole number" if argument.reads == "int" else "a number"
             message = (
                 f"{_declared(argument)} reads {one.word} with {argument.reads}(), which refuses {_quoted(one.value)}"
@@ -116,7 +117,7 @@ def unreadable_value(facts: Facts) -> Iterator[Problem]:
 @rule("SMDP434", *_NEEDS)
 def value_outside_choices(facts: Facts) -> Iterator[Problem]:
     for one, argument in _values(facts):
-        if argument.choices is None or argument.reads == "any" or not _reads(argument.reads, one.value):
+        if argument.choices is None or argument.reads == "any" or not reads_as(argument.reads, one.value):
             continue
         if _converted(argument, one.value) in argument.choices:
             continue
@@ -218,14 +219,6 @@ def _declared(argument: Argument) -> str:
 
 def _quoted(value: str) -> str:
     return f'"{value}"'
-
-
-def _reads(kind: str, text: str) -> bool:
-    try:
-        {"int": int, "float": float}.get(kind, str)(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _converted(argument: Argument, text: str) -> object:

@@ -1,6 +1,6 @@
 """The command line that a script accepts: the arguments that it declares with argparse, click or absl.
 
-The script is not run. ``parsers.declarations`` reads the ``Declarations`` of each module, and ``command_line`` joins
+The script is not run. ``declarations`` reads the ``Declarations`` of each module, and ``command_line`` joins
 those of the script and its modules. If something cannot be determined, ``is_open`` or ``is_unknown`` is set. The rules
 then report less, but nothing false.
 """

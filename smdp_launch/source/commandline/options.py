@@ -189,3 +189,12 @@ def _fits(value: object, depth: int) -> bool:
     if isinstance(value, list | tuple):
         return depth > 0 and all(_fits(one, depth - 1) for one in value)
     return not isinstance(value, int) or abs(value) < 10**_MAX_DIGITS
+
+
+def reads_as(kind: str, text: str) -> bool:
+    """Whether ``text`` can be converted to ``kind``: ``int`` or ``float``; every other kind is text."""
+    try:
+        {"int": int, "float": float}.get(kind, str)(text)
+    except ValueError:
+        return False
+    return True

@@ -278,6 +278,12 @@ def test_job_on_aws_is_found_by_name_from_any_folder(
     assert "of rank 1" in asked("logs", job, "--tail", "40").stdout
     assert asked("stop", job).returncode == ExitCode.OK
     assert asked("list").stdout.splitlines()[1].startswith(f"{job}  Completed  us-east-1 ")
+    # The service applies the filters, so that one older job is found behind any number of others.
+    assert (
+        asked("list", "--status", "completed", "--since", "1h", "--limit", "1").stdout.splitlines()[1].startswith(job)
+    )
+    for excluded in (["--status", "Failed"], ["--since", "2099-01-01"]):
+        assert asked("list", *excluded).stdout == "no job in us-east-1 matches the filters\n"
     assert last_lines(asked("logs", job)).endswith(f"next: smdp-launch status {job} --region us-east-1\n")
     assert not (elsewhere / STATE_FOLDER).exists()
     assert smdp_launch("list", env=service).stdout.splitlines()[1].startswith(f"{job}  Completed  us-east-1 ")

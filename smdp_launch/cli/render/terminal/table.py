@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -26,7 +27,7 @@ class Column:
     styles: Sequence[str] = ()
     drop: int = 0
 
-    @property
+    @cached_property
     def width(self) -> int:
         return max(cell_len(self.title), *map(cell_len, self.cells), 0) + _GAP
 
