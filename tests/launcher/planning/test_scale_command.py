@@ -28,8 +28,8 @@ from smdp_launch.scaling.question import (
 from smdp_launch.scaling.study import Price, Study
 from smdp_launch.scaling.verdict import definition
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
-from tests.launcher.cli.test_json_documents import the_document, validator
 from tests.launcher.planning.scaling import DEFAULTS, P3DN, PRICES, SMALL, spec_of
+from tests.support.json_documents import the_document, validator
 from tests.support.terminal import on_a_terminal
 from tests.support.waiting import wait_for
 
