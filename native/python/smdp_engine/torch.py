@@ -64,7 +64,7 @@ def _store(dist: Any, launch: Launch, timeout: timedelta) -> Any:
     every rank first reads whose store it is.
     """
     place = f"{launch.master_addr}:{launch.master_port}"
-    whence = f"MASTER_ADDR: {launch.addr_origin}, MASTER_PORT: {launch.port_origin}"
+    whence = f"MASTER_ADDR {launch.addr_origin}, MASTER_PORT {launch.port_origin}"
     _check_name(launch)
     try:
         store = dist.TCPStore(

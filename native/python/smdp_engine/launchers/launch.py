@@ -23,9 +23,9 @@ class Launch(NamedTuple):
     #: Host name or address, and port, of the store that rank 0 serves (torchrun: that its agent serves).
     master_addr: str
     master_port: int
-    #: The variable that ``master_addr`` comes from, and ``master_port``, or how it was derived.
-    addr_origin: str = "MASTER_ADDR"
-    port_origin: str = "MASTER_PORT"
+    #: Where ``master_addr`` and ``master_port`` come from.
+    addr_origin: str = "from the environment"
+    port_origin: str = "from the environment"
 
     def variables(self) -> Dict[str, str]:
         """The variables that torchrun would set, which scripts and libraries read."""
@@ -41,6 +41,6 @@ class Launch(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.job}: {self.world_size} ranks, "
+            f"{self.job}: {self.world_size} {'rank' if self.world_size == 1 else 'ranks'}, "
             f"MASTER_ADDR={self.master_addr} ({self.addr_origin}), MASTER_PORT={self.master_port} ({self.port_origin})"
         )

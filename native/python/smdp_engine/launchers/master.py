@@ -20,7 +20,7 @@ def port(variables: Variables, job: Optional[str], example: str) -> Tuple[int, s
     """MASTER_PORT, otherwise one from the job's ID, and where it comes from."""
     given = variables.port()
     if given is not None:
-        return given, "MASTER_PORT"
+        return given, "from the environment"
     if job is None:
         raise LaunchError(
             f"MASTER_PORT is not set, and this launcher has no ID of the job to derive one from: "

@@ -67,11 +67,11 @@ def _address(variables: Variables, kind: _Kind, is_one_host: bool) -> Tuple[str,
     address: Optional[str] = variables.text("MASTER_ADDR")
     if address is not None:
         master.check_address(address, is_one_host=is_one_host)
-        return address, "MASTER_ADDR"
+        return address, "from the environment"
     if not is_one_host:
         raise LaunchError(
             f"MASTER_ADDR is not set, and {kind.name} does not report which of the job's hosts rank 0 runs on "
             f"({kind.names[3]} is below {kind.names[1]}): set it to the name or address of that host, as in "
             f"{kind.export.format('MASTER_ADDR', 'node1')}"
         )
-    return "127.0.0.1", "all ranks run on this host"
+    return "127.0.0.1", "since all ranks run on this host"

@@ -39,7 +39,10 @@ def _of_item(item: str) -> Iterator[str]:
     """The names of one item; its last range changes first."""
     if "[" in item and not item.endswith("]"):
         raise ValueError(f"text behind the last bracket in {item!r}")
-    choices = [list(_numbers(ranges)) if ranges else [plain] for ranges, plain in _PART.findall(item)]
+    choices = [
+        list(itertools.islice(_numbers(ranges), _MOST + 1)) if ranges else [plain]
+        for ranges, plain in _PART.findall(item)
+    ]
     return map("".join, itertools.product(*choices))
 
 

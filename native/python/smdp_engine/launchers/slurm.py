@@ -5,7 +5,7 @@ from typing import List
 from . import master
 from .launch import Launch, LaunchError
 from .node_list import expand, expand_counts
-from .variables import Variables, check_bounds
+from .variables import Variables, check_bounds, shown
 
 _START = "start the script with srun, as in: srun --ntasks-per-node 4 python train.py"
 # Those of the step come first: a step may use a part of the job's nodes. The last ones are of old versions.
@@ -44,10 +44,10 @@ def launch(variables: Variables) -> Launch:
     names = ("SLURM_PROCID", str(variables.first(_SIZE)), "SLURM_LOCALID", str(variables.first(_TASKS)))
     check_bounds(rank, world_size, local_rank, tasks[node], names)
     variables.check(RANK=rank, WORLD_SIZE=world_size, LOCAL_RANK=local_rank, LOCAL_WORLD_SIZE=tasks[node])
-    address, origin = variables.text("MASTER_ADDR"), "MASTER_ADDR"
+    address, origin = variables.text("MASTER_ADDR"), "from the environment"
     if address is None:
         _check_rank_0_on_first_node(variables, node)
-        address, origin = nodes[0], f"the first node of {variables.first(_NODES)}"
+        address, origin = nodes[0], f"from the first node of {variables.first(_NODES)}"
     master.check_address(address, is_one_host=len(nodes) == 1)
     name = f"SLURM step {job}.{step}"
     port, port_origin = master.port(variables, name, "")
@@ -63,7 +63,7 @@ def _nodes(variables: Variables) -> List[str]:
         return expand(text)
     except ValueError as error:
         raise LaunchError(
-            f"{name}={text!r} is not a list of nodes ({error}): "
+            f"{name}={shown(text)} is not a list of nodes ({error}): "
             "set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, and pass launcher='env'"
         ) from error
 
@@ -77,7 +77,7 @@ def _tasks(variables: Variables, nodes: List[str], world_size: int) -> List[int]
     try:
         tasks = expand_counts(text)
     except ValueError as error:
-        raise LaunchError(f"{name}={text!r} is not a list of tasks for each node ({error}): {_START}") from error
+        raise LaunchError(f"{name}={shown(text)} is not a list of tasks for each node ({error}): {_START}") from error
     if len(tasks) != len(nodes) or sum(tasks) != world_size:
         raise LaunchError(
             f"{name}={text} has {sum(tasks)} tasks on {len(tasks)} nodes, but {variables.first(_SIZE)} is {world_size} "

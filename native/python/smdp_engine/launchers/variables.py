@@ -1,10 +1,18 @@
 """The environment of a process, read with errors that name variable, value and fix."""
 
+import re
 from typing import Mapping, Optional, Sequence
 
 from .launch import LaunchError
 
+_NUMBER = re.compile(r"[0-9]{1,10}")
 _MOST = 2**31 - 1  # ranks
+_SHOWN = 100  # characters of a wrong value
+
+
+def shown(text: str) -> str:
+    """A wrong value for a message, cut to its beginning."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
 class Variables:
@@ -36,8 +44,8 @@ class Variables:
         if name is None:
             return None
         text = self._environ[name]
-        if not (text.isascii() and text.isdecimal()) or int(text) > _MOST:
-            raise LaunchError(f"{name}={text!r} is not a number of 0 or more: correct it or unset it")
+        if _NUMBER.fullmatch(text) is None or int(text) > _MOST:
+            raise LaunchError(f"{name}={shown(text)} is not a number of 0 or more: correct it or unset it")
         return int(text)
 
     def port(self) -> Optional[int]:
@@ -45,8 +53,8 @@ class Variables:
         text = self.text("MASTER_PORT")
         if text is None:
             return None
-        if not (text.isascii() and text.isdecimal()) or not 0 < int(text) < 2**16:
-            raise LaunchError(f"MASTER_PORT={text!r} is not a port: set it to a number from 1 to 65535")
+        if _NUMBER.fullmatch(text) is None or not 0 < int(text) < 2**16:
+            raise LaunchError(f"MASTER_PORT={shown(text)} is not a port: set it to a number from 1 to 65535")
         return int(text)
 
     def check(self, **values: int) -> None:

@@ -1,0 +1,84 @@
+"""Two agents of torchrun, which are two hosts to the engine."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import List
+
+import launched
+import pytest
+from ports import free_port
+
+pytestmark = pytest.mark.torch
+
+
+def _agents(folder: Path, script: str, workers: List[int], *options: str) -> "List[subprocess.CompletedProcess[str]]":
+    """Run the script with an agent for each number of workers."""
+    (folder / "train.py").write_text(script)
+    started = []
+    for node, count in enumerate(workers):
+        own = [one.replace("NODE", str(node)) for one in options]
+        command = [*launched.TORCHRUN, "--nnodes", str(len(workers)), *own, "--nproc-per-node", str(count), "train.py"]
+        started.append(launched.start(command, folder, SMDP_HOST_ID=f"node-{node}"))
+    return [launched.finish(one) for one in started]
+
+
+def test_ranks_of_two_agents_sum_over_both_hosts(tmp_path: Path) -> None:
+    static = ["--node-rank", "NODE", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    outcomes = _agents(tmp_path, launched.TRAIN, [1, 1], *static)
+    assert [one.returncode for one in outcomes] == [0, 0], outcomes
+    assert [one.stdout for one in outcomes] == ["rank 0 of 2, 0 of 1: 3\n", "rank 1 of 2, 0 of 1: 3\n"]
+    named = [one.stderr.count("smdp: backend smddp is smdp-engine") for one in outcomes]
+    assert named == [1, 0]
+
+
+DIES_ONCE = """
+import os, signal
+import torch, torch.distributed as dist
+import smdp_engine.torch
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun may send it before the engine reports the loss
+launch = smdp_engine.torch.init()
+total = torch.empty(300_000)
+for step in range(5):
+    total.fill_(launch.rank + 1)
+    dist.all_reduce(total)
+    if step == 2 and launch.local_world_size == 1 and not os.path.exists("died"):
+        open("died", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+os.write(1, f"rank {launch.rank} of {launch.world_size}: {total[0].item():g}\\n".encode())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.runs
+def test_job_resumes_in_next_generation_after_a_worker_dies(tmp_path: Path) -> None:
+    place = f"127.0.0.1:{free_port()}"
+    elastic = ["--max-restarts", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", place, "--rdzv-id", "elastic"]
+    outcomes = _agents(tmp_path, DIES_ONCE, [1, 2], *elastic)
+    assert [one.returncode for one in outcomes] == [0, 0], outcomes
+    assert (tmp_path / "died").exists()
+    lines = sorted("".join(one.stdout for one in outcomes).splitlines())
+    assert lines == [f"rank {rank} of 3: 6" for rank in range(3)]
+    # The two ranks of the other host had learned which rank of which host was lost.
+    errors = re.findall(
+        r"smddp: rank \d \(host ([\w-]+)\) was lost.*\[on rank \d \(host ([\w-]+)\)", outcomes[1].stderr
+    )
+    assert errors == [("node-0", "node-1")] * 2
+
+
+@pytest.mark.runs
+def test_backend_name_works_as_with_any_backend(tmp_path: Path) -> None:
+    script = """
+import os
+import torch, torch.distributed as dist
+import smdp_engine.torch
+dist.init_process_group("smddp")
+total = torch.ones(3)
+dist.all_reduce(total)
+os.write(1, f"{total.tolist()}\\n".encode())
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(script)
+    ran = launched.run([*launched.TORCHRUN, "--standalone", "--nproc-per-node", "2", "train.py"], tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "[2.0, 2.0, 2.0]\n" * 2
