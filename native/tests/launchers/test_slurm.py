@@ -1,5 +1,6 @@
 """Real SLURM on two hosts: steps, batch scripts, and launchers inside a job."""
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -14,7 +15,7 @@ pytestmark = [
     pytest.mark.launchers,
     pytest.mark.skipif(
         bool(slurm_cluster.missing()),
-        reason=f"needs root and SLURM: apt-get install slurmctld slurmd slurm-client ({slurm_cluster.missing()} missing)",
+        reason=f"no {', '.join(slurm_cluster.missing())} here: apt-get install slurmctld slurmd slurm-client, as root",
     ),
 ]
 
@@ -76,8 +77,9 @@ def test_process_of_a_job_that_srun_did_not_start_is_refused(cluster: SlurmClust
     ],
 )
 def test_ranks_of_mpi_inside_a_job_are_those_of_mpi(cluster: SlurmCluster, command: str) -> None:
-    if cluster.run(f"command -v {command.split()[0]}").returncode:
-        pytest.skip(f"needs {command.split()[0]}: apt-get install openmpi-bin mpich")
+    program = command.partition(" ")[0]
+    if shutil.which(program) is None:
+        pytest.skip(f"needs {program}: apt-get install openmpi-bin mpich")
     ran = cluster.run(f"salloc -N 2 -n 4 {command} {PYTHON} detect.py")
     assert ran.returncode == 0, ran.stderr
     pairs = [(0, 0), (1, 1), (2, 0), (3, 1)]
@@ -85,7 +87,7 @@ def test_ranks_of_mpi_inside_a_job_are_those_of_mpi(cluster: SlurmCluster, comma
 
 
 def test_mpi_on_several_hosts_without_master_is_refused(cluster: SlurmCluster) -> None:
-    if cluster.run("command -v mpirun").returncode:
+    if shutil.which("mpirun") is None:
         pytest.skip("needs mpirun: apt-get install openmpi-bin")
     ran = cluster.run(f"salloc -N 2 -n 4 mpirun --allow-run-as-root -np 4 {PYTHON} detect.py")
     assert ran.stdout.count("refused: MASTER_ADDR is not set, and Open MPI does not report which") == 4

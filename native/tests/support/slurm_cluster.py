@@ -46,7 +46,7 @@ class SlurmCluster:
     def __init__(self, hosts: int, folder: Path) -> None:
         self.folder = folder
         self._lab = Lab(hosts, None)
-        self._daemons: List["subprocess.Popen[bytes]"] = []
+        self._daemons: List[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "SlurmCluster":
         self._lab.__enter__()
