@@ -16,7 +16,12 @@ from .torch_backend import BACKEND, register
 
 __all__ = ["BACKEND", "Launch", "LaunchError", "init", "register"]
 
-register()
+try:
+    register()
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ImportError("smdp_engine.torch needs PyTorch, which is not installed here: pip install torch") from None
 
 _JOB_KEY = "smdp/job"
 

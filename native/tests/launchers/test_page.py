@@ -8,11 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-import launched
 import pytest
-import slurm_cluster
+from launching import launched, slurm_cluster
+from launching.slurm_cluster import SlurmCluster
 from ports import free_port
-from slurm_cluster import SlurmCluster
 
 from smdp_engine.launchers import LAUNCHERS
 

@@ -6,10 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Iterator
 
-import launched
 import pytest
-import slurm_cluster
-from slurm_cluster import SlurmCluster
+from launching import launched, slurm_cluster
+from launching.slurm_cluster import SlurmCluster
 
 pytestmark = [
     pytest.mark.launchers,

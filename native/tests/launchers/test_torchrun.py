@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 from typing import List
 
-import launched
 import pytest
+from launching import launched
 from ports import free_port
 
 pytestmark = pytest.mark.torch
@@ -23,11 +23,13 @@ def _agents(folder: Path, script: str, workers: List[int], *options: str) -> "Li
     return [launched.finish(one) for one in started]
 
 
-def test_ranks_of_two_agents_sum_over_both_hosts(tmp_path: Path) -> None:
+@pytest.mark.runs
+def test_ranks_of_two_agents_with_different_numbers_sum_over_both_hosts(tmp_path: Path) -> None:
     static = ["--node-rank", "NODE", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    outcomes = _agents(tmp_path, launched.TRAIN, [1, 1], *static)
+    outcomes = _agents(tmp_path, launched.TRAIN, [1, 2], *static)
     assert [one.returncode for one in outcomes] == [0, 0], outcomes
-    assert [one.stdout for one in outcomes] == ["rank 0 of 2, 0 of 1: 3\n", "rank 1 of 2, 0 of 1: 3\n"]
+    lines = [sorted(one.stdout.splitlines()) for one in outcomes]
+    assert lines == [["rank 0 of 3, 0 of 1: 6"], ["rank 1 of 3, 0 of 2: 6", "rank 2 of 3, 1 of 2: 6"]]
     named = [one.stderr.count("smdp: backend smddp is smdp-engine") for one in outcomes]
     assert named == [1, 0]
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Dict, List, Optional, Type
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
 from lab import Lab
-from launched import environment
+
+from .launched import environment
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "salloc", "sbatch", "sinfo")
 _START_S = 60
