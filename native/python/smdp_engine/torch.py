@@ -86,7 +86,7 @@ def _store(dist: Any, launch: Launch, timeout: timedelta) -> Any:
             store.set(_JOB_KEY, job)
         found = store.get(_JOB_KEY).decode(errors="replace")
     except RuntimeError as error:
-        raise LaunchError(_unreachable(launch, place, whence, error)) from error
+        raise LaunchError(_unreachable(launch, place, whence, error)) from None
     if found != job:
         raise LaunchError(
             f"the store at {place} ({whence}) belongs to another job ({found[:100]!r}, this is {job!r}): "
@@ -103,22 +103,22 @@ def _check_name(launch: Launch) -> None:
         raise LaunchError(
             f"MASTER_ADDR={launch.master_addr} ({launch.addr_origin}) has no address on this host ({error}): "
             "set MASTER_ADDR to the address of rank 0's host"
-        ) from error
+        ) from None
 
 
 def _rendezvous_timeout() -> timedelta:
     text = os.environ.get("SMDP_RENDEZVOUS_TIMEOUT_S", "300")
     try:
         return timedelta(seconds=max(float(text), 0.01))
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError):
         raise LaunchError(
             f"SMDP_RENDEZVOUS_TIMEOUT_S={text!r} is not a number of seconds: unset it or correct it"
-        ) from error
+        ) from None
 
 
 def _unreachable(launch: Launch, place: str, whence: str, error: RuntimeError) -> str:
     reason = str(error).partition("\n")[0]
-    if launch.rank == 0 and "EADDRINUSE" in reason:
+    if launch.rank == 0 and "already in use" in str(error).lower():
         return (
             f"MASTER_PORT={launch.master_port} ({launch.port_origin}) is in use on this host, where rank 0 runs: "
             "set MASTER_PORT to a free port on all ranks"

@@ -1,6 +1,7 @@
 """Two agents of torchrun, which are two hosts to the engine."""
 
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import List
@@ -12,13 +13,15 @@ from ports import free_port
 pytestmark = pytest.mark.torch
 
 
-def _agents(folder: Path, script: str, workers: List[int], *options: str) -> "List[subprocess.CompletedProcess[str]]":
-    """Run the script with an agent for each number of workers."""
+def _agents(
+    folder: Path, script: str, workers: List[int], *options: str, nodes: str = "2"
+) -> "List[subprocess.CompletedProcess[str]]":
+    """Run the script with an agent for each number of workers. ``nodes``: how many agents the job needs."""
     (folder / "train.py").write_text(script)
     started = []
     for node, count in enumerate(workers):
-        own = [one.replace("NODE", str(node)) for one in options]
-        command = [*launched.TORCHRUN, "--nnodes", str(len(workers)), *own, "--nproc-per-node", str(count), "train.py"]
+        own = [one.replace("NODE", str(node)).replace("IS_FIRST", str(node == 0)) for one in options]
+        command = [*launched.TORCHRUN, "--nnodes", nodes, *own, "--nproc-per-node", str(count), "train.py"]
         started.append(launched.start(command, folder, SMDP_HOST_ID=f"node-{node}"))
     return [launched.finish(one) for one in started]
 
@@ -66,6 +69,39 @@ def test_job_resumes_in_next_generation_after_a_worker_dies(tmp_path: Path) -> N
         r"smddp: rank \d \(host ([\w-]+)\) was lost.*\[on rank \d \(host ([\w-]+)\)", outcomes[1].stderr
     )
     assert errors == [("node-0", "node-1")] * 2
+
+
+LOSES_A_HOST = """
+import os, signal
+import torch, torch.distributed as dist
+import smdp_engine.torch
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+launch = smdp_engine.torch.init()
+total = torch.empty(300_000)
+for step in range(5):
+    total.fill_(launch.rank + 1)
+    dist.all_reduce(total)
+    if step == 2 and launch.world_size == 3 and launch.local_world_size == 1:
+        os.kill(os.getppid(), signal.SIGKILL)  # its agent
+        os.kill(os.getpid(), signal.SIGKILL)
+os.write(1, f"rank {launch.rank} of {launch.world_size}: {total[0].item():g}\\n".encode())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.runs
+def test_job_continues_on_the_remaining_host_after_a_host_is_lost(tmp_path: Path) -> None:
+    place = f"127.0.0.1:{free_port()}"
+    elastic = ["--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", place, "--rdzv-id", "elastic"]
+    # Enough time for the agent of the other host to join, which both hosts wait for.
+    # The first agent, which remains, serves the rendezvous.
+    elastic += ["--rdzv-conf", "last_call_timeout=20,is_host=IS_FIRST"]
+    remaining, lost = _agents(tmp_path, LOSES_A_HOST, [2, 1], *elastic, nodes="1:2")
+    assert [remaining.returncode, lost.returncode] == [0, -signal.SIGKILL], (remaining, lost)
+    assert sorted(remaining.stdout.splitlines()) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    assert lost.stdout == ""
+    lines = re.findall(r"smddp: rank \d \(host ([\w-]+)\) was lost.*\[on rank \d \(host ([\w-]+)\)", remaining.stderr)
+    assert lines == [("node-1", "node-0")] * 2
 
 
 @pytest.mark.runs

@@ -65,7 +65,7 @@ def _nodes(variables: Variables) -> List[str]:
         raise LaunchError(
             f"{name}={shown(text)} is not a list of nodes ({error}): "
             "set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, and pass launcher='env'"
-        ) from error
+        ) from None
 
 
 def _tasks(variables: Variables, nodes: List[str], world_size: int) -> List[int]:
@@ -77,7 +77,7 @@ def _tasks(variables: Variables, nodes: List[str], world_size: int) -> List[int]
     try:
         tasks = expand_counts(text)
     except ValueError as error:
-        raise LaunchError(f"{name}={shown(text)} is not a list of tasks for each node ({error}): {_START}") from error
+        raise LaunchError(f"{name}={shown(text)} is not a list of tasks for each node ({error}): {_START}") from None
     if len(tasks) != len(nodes) or sum(tasks) != world_size:
         raise LaunchError(
             f"{name}={text} has {sum(tasks)} tasks on {len(tasks)} nodes, but {variables.first(_SIZE)} is {world_size} "
