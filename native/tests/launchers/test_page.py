@@ -65,6 +65,11 @@ def test_torchrun_on_one_host_prints_the_loss(tmp_path: Path) -> None:
 def cluster() -> Iterator[SlurmCluster]:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="smdp-slurm-") as folder:
         Path(folder, "train.py").write_text(SCRIPT)
+        python = Path(folder, "python-with-token")
+        python.write_text(
+            f'#!/bin/sh\n[ ${{#SMDP_JOB_TOKEN}} = 32 ] && exec {sys.executable} "$@"\necho no token >&2; exit 3\n'
+        )
+        python.chmod(0o755)
         with SlurmCluster(2, Path(folder)) as started:
             yield started
 
@@ -78,7 +83,7 @@ needs_slurm = pytest.mark.skipif(
 @pytest.mark.launchers
 @needs_slurm
 def test_batch_script_of_slurm_prints_the_loss(cluster: SlurmCluster) -> None:
-    job = _replaced(BATCH, {"per-node=4": "per-node=1", "python": sys.executable})
+    job = _replaced(BATCH, {"per-node=4": "per-node=1", "python": "./python-with-token"})
     (cluster.folder / "job.sh").write_text(job)
     ran = cluster.run("sbatch --wait job.sh")
     log = (cluster.folder / "train.log").read_text()
@@ -95,7 +100,7 @@ def test_mpi_on_two_hosts_prints_the_loss(cluster: SlurmCluster, program: str) -
     exported, *commands = MPI.splitlines()
     (command,) = [one for one in commands if one.startswith(program)]
     ranks = {":4": ":1", "-np 8": "-np 2"} if program == "mpirun" else {"-ppn 4": "-ppn 1", "-n 8": "-n 2"}
-    command = _replaced(command, {**ranks, "node": "algo-", "python": sys.executable})
+    command = _replaced(command, {**ranks, "node": "algo-", "python": "./python-with-token"})
     # The daemons of MPI are started as steps of a job of SLURM, which has no ssh to its hosts.
     ran = cluster.run(
         f"{exported}; salloc -N 2 -n 2 bash -c '{command}'",
