@@ -40,9 +40,15 @@ def init(*, launcher: Optional[str] = None, timeout: Optional[timedelta] = None,
         options: further arguments of init_process_group().
 
     Raises:
+        TypeError: ``options`` has what init() finds itself, such as ``store`` or ``rank``.
         LaunchError: no launcher started this process, a variable is missing, malformed or contradicts another one, or
             rank 0's store cannot be reached. Nothing was changed, or only the variables above.
     """
+    own = sorted(options.keys() & {"backend", "init_method", "rank", "store", "world_size"})
+    if own:
+        raise TypeError(
+            f"init() finds {', '.join(own)} itself: leave it out, or call init_process_group('{BACKEND}', ...)"
+        )
     launch = detect(launcher=launcher)
     dist: Any = importlib.import_module("torch.distributed")
     if dist.is_initialized():
@@ -71,13 +77,14 @@ def _store(dist: Any, launch: Launch, timeout: timedelta) -> Any:
     place = f"{launch.master_addr}:{launch.master_port}"
     whence = f"MASTER_ADDR {launch.addr_origin}, MASTER_PORT {launch.port_origin}"
     _check_name(launch)
+    limit = _rendezvous_timeout()
     try:
         store = dist.TCPStore(
             launch.master_addr,
             launch.master_port,
             launch.world_size,
             launch.rank == 0,
-            timeout=_rendezvous_timeout(),
+            timeout=limit,
             wait_for_workers=False,
             multi_tenant=True,
         )
@@ -86,7 +93,7 @@ def _store(dist: Any, launch: Launch, timeout: timedelta) -> Any:
             store.set(_JOB_KEY, job)
         found = store.get(_JOB_KEY).decode(errors="replace")
     except RuntimeError as error:
-        raise LaunchError(_unreachable(launch, place, whence, error)) from None
+        raise LaunchError(_unreachable(launch, place, whence, limit, error)) from None
     if found != job:
         raise LaunchError(
             f"the store at {place} ({whence}) belongs to another job ({found[:100]!r}, this is {job!r}): "
@@ -99,7 +106,7 @@ def _store(dist: Any, launch: Launch, timeout: timedelta) -> Any:
 def _check_name(launch: Launch) -> None:
     try:
         socket.getaddrinfo(launch.master_addr, launch.master_port)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise LaunchError(
             f"MASTER_ADDR={launch.master_addr} ({launch.addr_origin}) has no address on this host ({error}): "
             "set MASTER_ADDR to the address of rank 0's host"
@@ -116,16 +123,15 @@ def _rendezvous_timeout() -> timedelta:
         ) from None
 
 
-def _unreachable(launch: Launch, place: str, whence: str, error: RuntimeError) -> str:
+def _unreachable(launch: Launch, place: str, whence: str, limit: timedelta, error: RuntimeError) -> str:
     reason = str(error).partition("\n")[0]
     if launch.rank == 0 and "already in use" in str(error).lower():
         return (
             f"MASTER_PORT={launch.master_port} ({launch.port_origin}) is in use on this host, where rank 0 runs: "
             "set MASTER_PORT to a free port on all ranks"
         )
-    seconds = _rendezvous_timeout().total_seconds()
     return (
-        f"rank {launch.rank} did not reach rank 0's store at {place} ({whence}) in {seconds:g} s: "
+        f"rank {launch.rank} did not reach rank 0's store at {place} ({whence}) in {limit.total_seconds():g} s: "
         "check that rank 0 runs on that host and has not failed, and that the hosts can reach each other at this port; "
         f"otherwise set MASTER_ADDR and MASTER_PORT ({reason})"
     )

@@ -78,6 +78,7 @@ REFUSALS: List = [
         {"MASTER_ADDR": "no-such-host.invalid"},
         "MASTER_ADDR=no-such-host.invalid (from the environment) has no address on",
     ),
+    ({"MASTER_ADDR": "x" * 100}, "(from the environment) has no address on this host"),
     ({"SMDP_RENDEZVOUS_TIMEOUT_S": "soon"}, "SMDP_RENDEZVOUS_TIMEOUT_S='soon' is not a number of seconds"),
     ({"RANK": "1"}, "RANK=1 contradicts the launcher, for which it is 0: unset RANK"),
 ]

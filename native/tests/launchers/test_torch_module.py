@@ -43,3 +43,12 @@ def test_only_rank_0_names_the_engine(variables: str, named: int) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count("smdp: backend smddp is smdp-engine") == named
+
+
+@pytest.mark.runs
+@pytest.mark.torch
+def test_what_init_finds_itself_cannot_be_passed() -> None:
+    ran = _python("import smdp_engine.torch\nsmdp_engine.torch.init(store=None, rank=0)")
+    assert ran.returncode == 1
+    message = "TypeError: init() finds rank, store itself: leave it out, or call init_process_group('smddp', ...)"
+    assert ran.stderr.splitlines()[-1] == message

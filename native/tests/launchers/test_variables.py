@@ -149,7 +149,10 @@ def test_launch_has_ranks_and_master_of_innermost_launcher(environ: Dict[str, st
         (SLURM | {"LOCAL_RANK": "1"}, "LOCAL_RANK=1 contradicts the launcher, for which it is 0"),
         (SLURM | {"SLURM_STEP_NODELIST": "node[02-"}, "SLURM_STEP_NODELIST='node[02-' is not a list of nodes ("),
         (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "2,x"}, "SLURM_STEP_TASKS_PER_NODE='2,x' is not a list of tasks"),
-        (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, "SLURM_STEP_TASKS_PER_NODE=2(x2) has 4 tasks on 2 nodes, but"),
+        (
+            SLURM | {"SLURM_STEP_TASKS_PER_NODE": "2(x2)"},
+            "SLURM_STEP_TASKS_PER_NODE='2(x2)' has 4 tasks on 2 nodes, but",
+        ),
         (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "1(x3)"}, "has 3 tasks on 3 nodes, but SLURM_STEP_NUM_TASKS is 3"),
         (SLURM | {"SLURM_PROCID": "3"}, "SLURM_PROCID=3 is not below SLURM_STEP_NUM_TASKS=3"),
         (SLURM | {"SLURM_LOCALID": "1"}, "SLURM_LOCALID=1 is not below SLURM_STEP_TASKS_PER_NODE=1: local ranks"),
@@ -160,7 +163,7 @@ def test_launch_has_ranks_and_master_of_innermost_launcher(environ: Dict[str, st
         (
             SLURM | {"SLURM_PROCID": "0", "SLURM_GTIDS": "0"},
             "MASTER_ADDR is not set, and rank 0 does not run on the first node of the step (SLURM_NODEID=1 has the "
-            "ranks SLURM_GTIDS=0): set MASTER_ADDR to the name of rank 0's node",
+            "ranks SLURM_GTIDS='0'): set MASTER_ADDR to the name of rank 0's node",
         ),
     ],
 )

@@ -80,8 +80,8 @@ def _tasks(variables: Variables, nodes: List[str], world_size: int) -> List[int]
         raise LaunchError(f"{name}={shown(text)} is not a list of tasks for each node ({error}): {_START}") from None
     if len(tasks) != len(nodes) or sum(tasks) != world_size:
         raise LaunchError(
-            f"{name}={text} has {sum(tasks)} tasks on {len(tasks)} nodes, but {variables.first(_SIZE)} is {world_size} "
-            f"and {variables.first(_NODES)} has {len(nodes)} nodes: unset what your script exports of them"
+            f"{name}={shown(text)} has {sum(tasks)} tasks on {len(tasks)} nodes, but "
+            f"{variables.first(_SIZE)} is {world_size} and {variables.first(_NODES)} has {len(nodes)} nodes: unset what your script exports of them"
         )
     return tasks
 
@@ -92,5 +92,6 @@ def _check_rank_0_on_first_node(variables: Variables, node: int) -> None:
     if ranks is not None and ("0" in ranks.split(",")) != (node == 0):
         raise LaunchError(
             "MASTER_ADDR is not set, and rank 0 does not run on the first node of the step "
-            f"(SLURM_NODEID={node} has the ranks SLURM_GTIDS={ranks}): set MASTER_ADDR to the name of rank 0's node"
+            f"(SLURM_NODEID={node} has the ranks SLURM_GTIDS={shown(ranks)}): "
+            "set MASTER_ADDR to the name of rank 0's node"
         )
