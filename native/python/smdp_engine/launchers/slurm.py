@@ -81,7 +81,8 @@ def _tasks(variables: Variables, nodes: List[str], world_size: int) -> List[int]
     if len(tasks) != len(nodes) or sum(tasks) != world_size:
         raise LaunchError(
             f"{name}={shown(text)} has {sum(tasks)} tasks on {len(tasks)} nodes, but "
-            f"{variables.first(_SIZE)} is {world_size} and {variables.first(_NODES)} has {len(nodes)} nodes: unset what your script exports of them"
+            f"{variables.first(_SIZE)} is {world_size} and {variables.first(_NODES)} has {len(nodes)} nodes: "
+            "unset what your script exports of them"
         )
     return tasks
 
