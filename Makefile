@@ -135,7 +135,7 @@ test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Ac
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-launchers 'kubernetes-validate>=1.37,<2'
 	@touch $@
 
-test-launchers: $(VENV)/.ready .venv-launchers/.ready ## whole tier: ranks below mpirun, mpiexec and srun of a real SLURM (root, openmpi-bin, mpich, slurmctld, slurmd, slurm-client)
+test-launchers: $(VENV)/.ready .venv-launchers/.ready ## whole tier: ranks below a real mpirun, mpiexec and srun (root)
 	$(PYTEST) -q -m launchers
 
 # Without torch, as $(VENV) is without TensorFlow.

@@ -5,7 +5,9 @@ on Debian, the name of a host is 127.0.1.1 on the host itself. Needs root and th
 slurm-client. The folder is outside /tmp, which each host has for itself.
 """
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -61,10 +63,19 @@ class SlurmCluster:
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
+        self._kill_all()
         for daemon in self._daemons:
-            daemon.kill()
             daemon.wait()
         self._lab.__exit__(kind, error, trace)
+
+    def _kill_all(self) -> None:
+        """Kill the daemons and what they started: a step and its tasks outlive them."""
+        holders = set(self._lab.address_to_pid().values())
+        networks = {os.readlink(f"/proc/{holder}/ns/net") for holder in holders}
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if int(process.name) not in holders and os.readlink(process / "ns" / "net") in networks:
+                    os.kill(int(process.name), signal.SIGKILL)
 
     def run(self, command: str, timeout: float = 150, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run a command of the shell on algo-1, in the folder."""
@@ -112,4 +123,7 @@ def missing() -> List[str]:
     """What this machine lacks for a cluster."""
     folders = os.environ.get("PATH", "").split(os.pathsep)
     lacks = [one for one in PROGRAMS if not any(os.access(Path(folder, one), os.X_OK) for folder in folders)]
-    return lacks if os.geteuid() == 0 else ["root", *lacks]
+    if os.geteuid() != 0:
+        return ["root", *lacks]
+    unshared = subprocess.run(["unshare", "-n", "-m", "-u", "-i", "true"], capture_output=True, check=False)
+    return [*(["namespaces"] if unshared.returncode else []), *lacks]
