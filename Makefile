@@ -13,7 +13,7 @@ CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not 
 WHEELS_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own, which needs more than $(VENV) or hours. Of the others, `make test-runs` runs those
 # that `make test` has no time for.
-ELSEWHERE := soak or clients or images or programs or tensorflow
+ELSEWHERE := soak or clients or images or programs or tensorflow or launchers
 FAST := not ($(ELSEWHERE) or runs)
 # Tests start thousands of Pythons; without their compiled modules each would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo wheels test lint format bench docs clean \
-        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-clients-large test-conformance test-programs test-tensorflow \
+        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-clients-large test-conformance test-programs test-launchers test-tensorflow \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -130,6 +130,14 @@ test-conformance: $(VENV)/.ready ## whole tier: the container contract, value by
 test-programs: $(VENV)/.ready .venv-programs/.ready ## whole tier: Lightning, Accelerate, the Trainer, DeepSpeed and FSDP2 on smddp
 	$(PYTEST) -q tests/programs
 
+# Of the tier below, the only part from the package index.
+.venv-launchers/.ready: Makefile tools/install_packages.sh
+	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-launchers 'kubernetes-validate>=1.37,<2'
+	@touch $@
+
+test-launchers: $(VENV)/.ready .venv-launchers/.ready ## whole tier: ranks below a real mpirun, mpiexec and srun (root)
+	$(PYTEST) -q -m launchers
+
 # Without torch, as $(VENV) is without TensorFlow.
 .venv-tensorflow/.ready: Makefile pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh tools/install_packages.sh $(NATIVE)
 	@sh tools/check_machine.sh $(PYTHON)
@@ -184,4 +192,4 @@ docs: $(VENV)/.ready ## build/site, the documentation; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what make made
-	rm -rf $(VENV) .venv-clients .venv-sdk .venv-sdk3 .venv-airflow .venv-programs .venv-tensorflow .venv-torch-* native/build build dist data .smdp
+	rm -rf $(VENV) .venv-clients .venv-sdk .venv-sdk3 .venv-airflow .venv-programs .venv-launchers .venv-tensorflow .venv-torch-* native/build build dist data .smdp

@@ -36,6 +36,7 @@ LONGEST = (
     "native/tests/torch/test_endurance.py",
     "native/tests/torch/test_conformance.py",
     "native/tests/torch/test_exit.py",
+    "native/tests/launchers/test_page.py",
     "tests/endtoend/test_interruptions.py",
     "tests/endtoend/test_cuda_on_cpu.py",
     "tests/endtoend/test_newcomer.py",

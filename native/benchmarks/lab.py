@@ -126,5 +126,5 @@ class Lab:
     def _remove(self) -> None:
         for holder in self._holders:
             holder.kill()
-            holder.wait()
+            holder.communicate()  # closes its pipe
         self._holders.clear()

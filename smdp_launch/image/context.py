@@ -16,6 +16,7 @@ from smdp_launch.image.recipe import Recipe, arguments
 #: What the Dockerfiles copy, relative to the root of the sources.
 SOURCES = (
     "native/CMakeLists.txt",
+    "native/README.md",
     "native/pyproject.toml",
     "native/adapters",
     "native/engine",

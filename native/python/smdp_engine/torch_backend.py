@@ -1,19 +1,19 @@
 """Registers the engine with torch.distributed as the backend ``smddp``.
 
-Scripts import ``smdistributed.dataparallel.torch.torch_smddp``, which calls register(). The compiled adapter is
-``smdp_engine._torch``; the installation of this package builds it for the installed torch.
+Scripts import ``smdp_engine.torch`` or ``smdistributed.dataparallel.torch.torch_smddp``, which call register(). The
+compiled adapter is ``smdp_engine._torch``; the installation of this package builds it for the installed torch.
 """
 
 import atexit
 import importlib
 import inspect
-import os
 import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
 from . import _torch_patches
 from ._library import build
+from .launchers import is_rank_0
 
 BACKEND = "smddp"
 
@@ -37,7 +37,7 @@ def register() -> None:
     _torch_patches.support_monitored_barrier(dist, BACKEND)
     _torch_patches.use_own_groups_for_checks(dist, BACKEND, groups.create_for_checks)
     atexit.register(_leave)
-    if int(os.environ.get("RANK", "0")) == 0:
+    if is_rank_0():
         sys.stderr.write(f"smdp: backend smddp is smdp-engine {build()} ({Path(__file__).parent})\n")
 
 
