@@ -15,6 +15,13 @@ from smdp_launch.errors import ExitCode
 from tests.conftest import JOB, ROOT, clean_environment, write_job
 from tests.support.doc_examples import blocks, shell
 
+#: Files that the reader of CONTRIBUTING.md creates; NAME stands for a name of the reader's choice.
+CREATED = {
+    "docs/errors/SMDP699.md",
+    "smdp_launch/localcloud/services/keys.py",
+    "smdp_launch/rules/request/naming.py",
+    "tests/localcloud/calls/test_keys.py",
+}
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("containers/**/*.md")])
 
 
@@ -53,6 +60,14 @@ def test_entrypoint_page_names_every_variable_that_configures_it() -> None:
     assert "SMDP_STOP_BUDGET" in read
     page = (ROOT / "containers" / "entrypoint" / "README.md").read_text()
     assert {name for name in read if f"`{name}`" not in page} == set()
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one.name != "CHANGELOG.md"], ids=lambda one: one.stem)
+def test_files_named_in_pages_exist(page: Path) -> None:
+    folders = "containers|docs|native|smdp_launch|templates|tests|tools"
+    files = rf"(?<![\w/.-])((?:{folders})/[\w./-]+\.(?:cc|h|json|md|py|sh|yaml))\b"
+    named = {one for one in re.findall(files, page.read_text()) if "NAME" not in one}
+    assert {one for one in named - CREATED if not (ROOT / one).exists()} == set()
 
 
 def test_every_test_named_in_conformance_exists() -> None:
