@@ -126,7 +126,7 @@ class StateFolder:
 
 
 def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ A job has one line that is written before it is submitted, and one more when a c
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.file_lock import LockTimeout, locked
 from smdp_launch.private_files import NotPrivate, check_folder, make_folder, open_file, read_bytes
+from smdp_launch.systems import IS_WINDOWS
 
 if TYPE_CHECKING:
     from smdp_launch.jobs.records.outcome import Outcome
@@ -90,7 +90,7 @@ def state_folder(beside: Path | None = None) -> Path:
     try:
         with private_state():
             make_folder(folder)
-        with suppress(FileExistsError), (folder / ".gitignore").open("x") as ignore:
+        with suppress(FileExistsError), (folder / ".gitignore").open("x", encoding="ascii") as ignore:
             ignore.write("*\n")
     except OSError as error:
         raise EnvironmentProblem(
@@ -227,33 +227,24 @@ def _opened(path: Path) -> Iterator[int]:
     with private_state():
         file = open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
-        _lock(file, path)
-        yield file
+        with locked(file, path, _LOCK_WAIT):
+            yield file
+    except LockTimeout:
+        shown = "Task Manager" if IS_WINDOWS else f"`fuser {path}`"
+        raise EnvironmentProblem(
+            f"another process has locked {path} for {_LOCK_WAIT:g} s: {shown} shows it; end it and try again"
+        ) from None
     finally:
         os.close(file)
-
-
-def _lock(file: int, path: Path) -> None:
-    deadline = time.monotonic() + _LOCK_WAIT
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise EnvironmentProblem(
-                    f"another process has locked {path} for {_LOCK_WAIT:g} s: `fuser {path}` shows it; end it and "
-                    "try again"
-                ) from None
-            time.sleep(0.02)
-        else:
-            return
 
 
 def _append(file: int, entry: Launch | End) -> None:
     """Append a whole line, also after a line that a full disk or a power failure has cut off."""
     known: dict[str, Any] = {name: value for name, value in asdict(entry).items() if value is not None}
-    size = os.fstat(file).st_size
-    is_cut_off = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+    is_cut_off = False
+    if os.lseek(file, 0, os.SEEK_END) > 0:
+        os.lseek(file, -1, os.SEEK_END)
+        is_cut_off = os.read(file, 1) != b"\n"
     line = ("\n" * is_cut_off + json.dumps(known) + "\n").encode()
     if os.write(file, line) < len(line):  # the disk became full
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -21,16 +21,16 @@ from smdp_launch.disk import full, is_full
 from smdp_launch.localcloud import objects
 from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.files import Lock, is_locked, read_json
-from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.layout import StateFolder
 from smdp_launch.localcloud.processes import has_open
 from smdp_launch.localcloud.protocol import proof
 from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.private_files import NotPrivate, check_folder, open_file
+from smdp_launch.systems import linux_refusal
 
 _EXIT_WAIT = 3.0  # seconds that a client waits for the exit of the server that it started
 _TAIL = 20  # lines of the server's log in an error
-DISK_FULL = os.EX_CANTCREAT  # exit code of a server that could not start because its disk is full
+DISK_FULL = 73  # EX_CANTCREAT: exit code of a server that could not start because its disk is full
 
 
 class LocalCloudError(Exception):
@@ -106,13 +106,16 @@ def object_path(state_dir: Path, bucket: str, key: str) -> Path | None:
 
 def isolation() -> Isolation:
     """Try in a process of its own (about 20 ms) what this machine allows."""
+    from smdp_launch.localcloud.isolation import namespaces  # needs Linux
+
     reason = namespaces.refusal()
     return Isolation("tree" if reason else "namespaces", reason)
 
 
 def existing(state_dir: Path) -> StateFolder | None:
     """The state folder if a local cloud has ever used it. Raises LocalCloudError where another user may have created
-    it."""
+    it, or this system runs none."""
+    _require_linux()
     state = StateFolder.at(state_dir)
     try:
         check_folder(state.root)
@@ -125,6 +128,7 @@ def existing(state_dir: Path) -> StateFolder | None:
 
 def _prepared(state_dir: Path) -> tuple[StateFolder, Lock]:
     """The folder, created unless it exists, and its clients' lock, not yet taken."""
+    _require_linux()
     state = StateFolder.at(state_dir)
     try:
         state.prepare()
@@ -133,6 +137,12 @@ def _prepared(state_dir: Path) -> tuple[StateFolder, Lock]:
         raise _unsafe(error) from error
     except OSError as error:
         raise _unusable(state, error) from error
+
+
+def _require_linux() -> None:
+    refusal = linux_refusal("the local cloud")
+    if refusal is not None:
+        raise LocalCloudError(refusal)
 
 
 def _unusable(state: StateFolder, error: OSError) -> LocalCloudError:
@@ -229,7 +239,7 @@ def _await(state: StateFolder, process: subprocess.Popen[bytes], deadline: float
 
 def _log_tail(state: StateFolder) -> str:
     try:
-        lines = state.server_log.read_text(errors="replace").splitlines()[-_TAIL:]
+        lines = state.server_log.read_text("utf-8", errors="replace").splitlines()[-_TAIL:]
     except OSError:
         lines = []
     return "\n".join([f"The end of {state.server_log}:", *lines]) if lines else "Its log is empty."

@@ -63,12 +63,13 @@ def bind_read_only(source: Path, target: Path) -> None:
     mount(None, str(target), None, MS_BIND | MS_REMOUNT | MS_RDONLY | kept)
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Have the kernel send `number` to this process when its parent ends.
+def die_with_parent(number: int | None = None) -> None:
+    """Have the kernel send `number`, SIGKILL by default, to this process when its parent ends.
 
     Call it after `enter`: entering a user namespace clears it. A parent that has already ended is not noticed.
     """
-    call("prctl", _PR_SET_PDEATHSIG, ctypes.c_ulong(number))
+    # Other systems import this module, and may have no SIGKILL.
+    call("prctl", _PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL if number is None else number))
 
 
 def adopt_orphans() -> None:
