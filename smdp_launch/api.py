@@ -215,7 +215,7 @@ def _launch_on_aws(plan: Plan, ignore: Collection[str]) -> Job:
 
 
 def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:
-    run = local_run(job, options, usable_processors(), localcloud.isolation().reason)
+    run = local_run(job, options, usable_processors(), localcloud.isolation().explanation)
     return make_plan(job, local=run)
 
 

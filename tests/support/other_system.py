@@ -55,8 +55,8 @@ _NOT_ON_WINDOWS = {
     "shutil": "chown",
 }
 _SIGNALS_OF_WINDOWS = {"SIGABRT", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM", "SIG_DFL", "SIG_IGN"}
-_ONLY_POSIX_SIGNAL_CALLS = """alarm pause pthread_kill pthread_sigmask setitimer getitimer sigpending sigwait sigwaitinfo
-    sigtimedwait siginterrupt pidfd_send_signal ITIMER_REAL ITIMER_VIRTUAL ITIMER_PROF SIG_BLOCK
+_ONLY_POSIX_SIGNAL_CALLS = """alarm pause pthread_kill pthread_sigmask setitimer getitimer sigpending sigwait
+    sigwaitinfo sigtimedwait siginterrupt pidfd_send_signal ITIMER_REAL ITIMER_VIRTUAL ITIMER_PROF SIG_BLOCK
     SIG_UNBLOCK SIG_SETMASK"""
 
 

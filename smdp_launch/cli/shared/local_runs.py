@@ -110,7 +110,7 @@ def local_run_of(checked: CheckedJob, request: LocalRequest) -> LocalRun:
 
     if request.network is not None:
         _require_network(request.network)
-    return local_run(checked, request, usable_processors(), connect.isolation().reason)
+    return local_run(checked, request, usable_processors(), connect.isolation().explanation)
 
 
 def local_plan(checked: CheckedJob, run: LocalRun) -> Plan:
@@ -154,7 +154,9 @@ def _require_network(requested: str) -> None:
 
     reason = network_refusal(is_shaped=requested != OWN_NETWORK)
     if reason is not None:
-        raise EnvironmentProblem(f"{reason}; omit --network to let the hosts share this machine's loopback interface")
+        raise EnvironmentProblem(
+            f"{reason}; or omit --network to let the hosts share this machine's loopback interface"
+        )
 
 
 def _require_image(plan: Plan) -> None:

@@ -54,11 +54,13 @@ class Isolation:
     """How simulated hosts are isolated on this machine.
 
     `namespaces`: own /opt/ml, /tmp, host name, /etc/hosts and processes. `tree`: a folder in place of /opt/ml, and
-    `reason` says why; scripts that write to /opt/ml then write to this machine's /opt/ml.
+    `reason` says why; scripts that write to /opt/ml then write to this machine's /opt/ml. `explanation` adds what to do
+    about it.
     """
 
     level: Literal["namespaces", "tree"]
     reason: str | None
+    explanation: str | None = None
 
 
 @contextmanager
@@ -106,10 +108,10 @@ def object_path(state_dir: Path, bucket: str, key: str) -> Path | None:
 
 def isolation() -> Isolation:
     """Try in a process of its own (about 20 ms) what this machine allows."""
-    from smdp_launch.localcloud.isolation import namespaces  # needs Linux
+    from smdp_launch.localcloud.isolation import namespaces, remedy
 
     reason = namespaces.refusal()
-    return Isolation("tree" if reason else "namespaces", reason)
+    return Isolation("tree", reason, remedy.explained(reason)) if reason is not None else Isolation("namespaces", None)
 
 
 def existing(state_dir: Path) -> StateFolder | None:

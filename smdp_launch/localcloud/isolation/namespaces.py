@@ -7,6 +7,7 @@ process cannot leave the namespaces that it entered.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -270,7 +271,9 @@ def _try_out() -> int:
 
 
 def _report(error: OSError) -> int:
-    sys.stderr.write(f"{error.filename}: {error.strerror}\n")
+    # unshare(2): more user namespaces than user.max_user_namespaces permits.
+    is_limit = error.errno == errno.ENOSPC and error.filename == "unshare"
+    sys.stderr.write(f"{error.filename}: {'the limit of namespaces is reached' if is_limit else error.strerror}\n")
     sys.stderr.flush()
     return 1
 
