@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -21,7 +19,13 @@ def usable_processors() -> int:
 
 def command_line(words: Sequence[str]) -> str:
     """The words as a person types them into a shell of this system."""
-    return subprocess.list2cmdline(words) if IS_WINDOWS else shlex.join(words)
+    if IS_WINDOWS:
+        import subprocess
+
+        return subprocess.list2cmdline(words)
+    import shlex
+
+    return shlex.join(words)
 
 
 def linux_refusal(what: str) -> str | None:

@@ -158,10 +158,11 @@ def _where(plan: Plan) -> str:
 
 
 def _launch_aws(checked: CheckedJob, launch: LaunchOptions, ignore: Sequence[str]) -> ExitCode:
+    from smdp_launch.cli.render.next_step import print_note
     from smdp_launch.planning.prepare import make_plan
     from smdp_launch.rehearsals.saved import with_rehearsals
 
-    plan = with_rehearsals(make_plan(checked))
+    plan = with_rehearsals(make_plan(checked), print_note)
     return _submit_plan(plan, launch, ignore, checked.require_launchable)
 
 

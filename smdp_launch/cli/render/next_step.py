@@ -22,6 +22,10 @@ def print_next(text: str) -> None:
     click.echo(f"next: {text}", err=True)
 
 
+def print_note(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
+
+
 def command_for(verb: str, job_file: str) -> str:
     """The command as a user types it: without the default job file."""
     named = f"./{job_file}" if job_file.startswith("-") else job_file

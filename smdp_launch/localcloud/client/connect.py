@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +26,7 @@ from smdp_launch.localcloud.processes import has_open
 from smdp_launch.localcloud.protocol import proof
 from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.private_files import NotPrivate, check_folder, open_file
+from smdp_launch.saved_versions import NewerVersion
 from smdp_launch.systems import linux_refusal
 
 _EXIT_WAIT = 3.0  # seconds that a client waits for the exit of the server that it started
@@ -121,6 +122,9 @@ def existing(state_dir: Path) -> StateFolder | None:
     state = StateFolder.at(state_dir)
     try:
         check_folder(state.root)
+        state.check_version()
+    except NewerVersion as error:
+        raise LocalCloudError(f"The local cloud cannot be used: {error}.") from error
     except NotPrivate as error:
         raise _unsafe(error) from error
     except OSError:
@@ -135,6 +139,8 @@ def _prepared(state_dir: Path) -> tuple[StateFolder, Lock]:
     try:
         state.prepare()
         return state, Lock(state.clients_lock)
+    except NewerVersion as error:
+        raise LocalCloudError(f"The local cloud cannot be used: {error}.") from error
     except NotPrivate as error:
         raise _unsafe(error) from error
     except OSError as error:
@@ -200,8 +206,12 @@ def server_pid(state: StateFolder) -> int | None:
 
 
 def _recorded(state: StateFolder) -> Endpoint | None:
+    """A later version may add fields, which are ignored."""
     record = read_json(state.server_file)
-    return Endpoint(**record, state_dir=state.root) if record else None
+    if not record:
+        return None
+    known = {one.name: record[one.name] for one in fields(Endpoint) if one.name in record}
+    return Endpoint(**{**known, "state_dir": state.root})
 
 
 def in_use(state: StateFolder) -> LocalCloudError:
