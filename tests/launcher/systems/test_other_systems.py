@@ -17,7 +17,8 @@ import pytest
 import smdp_launch
 from smdp_launch.errors import ExitCode
 from smdp_launch.testing import LocalCloud, local_cloud
-from tests.conftest import JOB, ROOT, clean_environment, write_job
+from tests.conftest import ROOT, clean_environment, write_job
+from tests.support.jobs.stopped import CHECKPOINT, COUNTS
 from tests.support.other_system import SYSTEMS
 from tests.support.waiting import wait_for
 
@@ -26,9 +27,6 @@ on_each_system = pytest.mark.parametrize("system", SYSTEMS)
 
 #: What only Linux imports: the local cloud's server and its jobs.
 LINUX_ONLY = tuple(f"smdp_launch.localcloud.{one}" for one in ("server", "services", "runtime"))
-CHECKPOINTS = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3').replace(
-    "instance_count: 2", "instance_count: 1"
-)
 TRAINS = """\
 import os
 print("trained in", os.environ["SM_CURRENT_HOST"], flush=True)
@@ -40,16 +38,6 @@ import time
 for _ in range(3000):
     print("waiting", flush=True)
     time.sleep(0.1)
-"""
-#: Writes a checkpoint and waits; a resumed job finds it and completes.
-COUNTS = """\
-import os, time
-folder = "/opt/ml/checkpoints"
-there = os.listdir(folder)
-print("found", there, flush=True)
-open(os.path.join(folder, f"step-{len(there)}"), "w").close()
-while not there:
-    time.sleep(0.05)
 """
 
 
@@ -125,7 +113,7 @@ for call in (lambda: smdp_launch.plan("job.yaml", local=True), lambda: smdp_laun
     assert [one.partition(" needs Linux")[0] for one in lines.splitlines()] == ["a local run", "the local cloud"]
 
 
-@on_each_system
+@pytest.mark.parametrize("system", ["windows", pytest.param("macos", marks=pytest.mark.runs)])
 def test_commands_without_a_service(job_folder: Path, system: str) -> None:
     assert succeeded(run(system, job_folder, "validate")) == "job.yaml: valid\n"
     planned = run(system, job_folder, "plan", "--out", "plan.json")
@@ -172,7 +160,7 @@ def test_a_job_on_aws_from_its_check_to_its_model(cloud: LocalCloud, tmp_path: P
 @on_each_system
 @pytest.mark.runs
 def test_a_stopped_job_resumes(cloud: LocalCloud, tmp_path: Path, system: str) -> None:
-    write_job(tmp_path, CHECKPOINTS, COUNTS)
+    write_job(tmp_path, CHECKPOINT, COUNTS)
     environment = {**os.environ, "COLUMNS": "100"}
     s3 = boto3.client("s3")
 

@@ -22,12 +22,13 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.event_lines import EVENT_VERSION, Line, event_of
 from smdp_launch.jobfile.model.spec import SCHEMA_VERSION
 from smdp_launch.jobs.records.history import STATE_VERSION, End, Launch, ends, launches, record_launch
+from smdp_launch.localcloud.client.connect import private
 from smdp_launch.localcloud.layout import VERSION as LOCAL_CLOUD_VERSION
 from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION
 from smdp_launch.planning.plan import PLAN_VERSION
 from smdp_launch.testing import local_cloud
 from tests.conftest import ROOT, Command, command_in
-from tests.launcher.jobs.test_resume import NOW
+from tests.support.jobs.plans import NOW
 
 DATA = Path(__file__).with_name("data")
 FIRST, LAST = "2026-11-23", "2026-11-25"
@@ -74,6 +75,11 @@ def jobs_of(folder: Path) -> list[str]:
 @each_day
 def test_local_jobs_of_before_are_shown(before: Path, smdp: Command) -> None:
     trained, rehearsed = jobs_of(before)
+    with private(before / ".smdp" / "local"):  # otherwise each command starts one
+        _check_shown(smdp, trained, rehearsed)
+
+
+def _check_shown(smdp: Command, trained: str, rehearsed: str) -> None:
     listed = json.loads(smdp("list", "--json").stdout)["jobs"]
     assert [(one["job"], one["training_job_status"]) for one in listed] == [
         (rehearsed, "Completed"),
@@ -92,6 +98,7 @@ def test_the_plan_lists_the_rehearsal_of_before(smdp: Command) -> None:
     assert (kind, passed) == ("late", True)
 
 
+@pytest.mark.runs
 @each_day
 def test_jobs_run_in_the_folder_of_before(before: Path, smdp: Command) -> None:
     ran = smdp("launch", "--local", "--hosts", "1", "--workers-per-host", "1")
@@ -232,7 +239,7 @@ def test_history_of_a_later_version_is_read(before: Path, monkeypatch: pytest.Mo
         file.write(json.dumps({"kind": "a line of another kind", "job": known[0].job}) + "\n")
         file.write(json.dumps({**lines[0], "hosts": "two"}) + "\n" + "[" * 100_000 + "\n")
     record_launch("new-1", "us-east-1", "job.yaml", "0" * 64, NOW)
-    assert launches() == [*known, Launch("new-1", "us-east-1", "job.yaml", "0" * 64, "2026-11-21T00:00:00+00:00")]
+    assert launches() == [*known, Launch("new-1", "us-east-1", "job.yaml", "0" * 64, "2026-11-21T01:02:03+00:00")]
     assert all(isinstance(one, End) for one in ends().values())
 
 

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.errors import ExitCode
-from tests.conftest import ROOT, clean_environment, write_job
-from tests.launcher.jobs import test_rehearse
+from tests.conftest import JOB, ROOT, clean_environment, write_job
+from tests.support.jobs.rehearsed import COUNTS
 from tests.support.without_namespaces import WAYS
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can set up such a place"),
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter has the system calls of x86_64"),
 ]
+KEEPS = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3')
 REMEDIES = {
     "filter": "start the container with `docker run --privileged`, or with ",
     "rights": "start the container with `docker run --privileged`, or with ",
@@ -64,7 +65,7 @@ def run(way: str, folder: Path, *arguments: str, **variables: str) -> subprocess
 
 @each_way
 def test_a_job_trains_and_says_once_what_is_weaker(tmp_path: Path, way: str) -> None:
-    write_job(tmp_path, test_rehearse.KEEPS, TRAINS)
+    write_job(tmp_path, KEEPS, TRAINS)
     ran = run(way, tmp_path, "launch", "--local", *SMALL)
     assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
     assert ran.stdout.count("trained in algo-1") == ran.stdout.count("trained in algo-2") == 2
@@ -116,12 +117,6 @@ def test_the_engine_sums_between_hosts(tmp_path: Path, way: str) -> None:
     assert ran.stdout.count("sum 10000.0") == 4
 
 
-#: The script keeps its checkpoints where the entrypoint says, and not in /opt/ml.
-KEEPS_ANYWHERE = test_rehearse.COUNTS.replace(
-    'Path("/opt/ml/checkpoints/count")', 'Path(os.environ["SMDP_CHECKPOINT_DIR"], "count")'
-)
-
-
 @pytest.mark.runs
 @pytest.mark.parametrize(
     "fault",
@@ -136,6 +131,6 @@ KEEPS_ANYWHERE = test_rehearse.COUNTS.replace(
     ids=lambda fault: fault[0],
 )
 def test_faults_are_injected(tmp_path: Path, fault: list[str]) -> None:
-    write_job(tmp_path, test_rehearse.KEEPS, KEEPS_ANYWHERE)
+    write_job(tmp_path, KEEPS, COUNTS)
     ran = run("rights", tmp_path, "rehearse", *fault, "--hosts", "2", "--workers-per-host", "1")
     assert ran.returncode == ExitCode.OK, ran.stdout + ran.stderr
