@@ -216,3 +216,19 @@ def test_a_second_interrupt_at_the_question_stops_the_job(cloud: LocalCloud, tmp
     ran.expect(pexpect.EOF)
     ran.close()
     assert ran.exitstatus == ExitCode.JOB_STOPPED
+
+
+@on_each_system
+@pytest.mark.runs
+def test_scale_without_the_engine_names_linux(job_folder: Path, system: str) -> None:
+    code = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "smdp_engine" else find(name, *more)
+sys.argv[:] = ["smdp-launch", "scale", "--step-time", "0.1", "--parameters", "1M", "--batch", "8"]
+import smdp_launch.cli
+smdp_launch.cli.main()
+"""
+    ran = run(system, job_folder, "-c", code)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert "the engine is not installed: the cost model, a part of the engine, needs Linux: " in ran.stderr
