@@ -8,7 +8,6 @@ plan is a local run.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timezone
@@ -18,7 +17,7 @@ from pathlib import Path
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import CheckedJob
 from smdp_launch.diagnostics import Diagnostics, closest
-from smdp_launch.errors import Refused
+from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
 from smdp_launch.jobs.preflight.run import Preflight, require_account
@@ -35,6 +34,7 @@ from smdp_launch.planning.prepare import local_run, make_plan
 from smdp_launch.planning.saved import is_saved_plan, require_unchanged
 from smdp_launch.planning.saved import load as load_saved
 from smdp_launch.rules.request.placeholders import to_fill_in
+from smdp_launch.systems import linux_refusal, usable_processors
 
 
 def validate(job: JobLike, *, settings: Sequence[str] = ()) -> Diagnostics:
@@ -94,6 +94,7 @@ def plan(
 
     Raises:
         JobFileRefused: the job has errors; ``diagnostics`` has all of them.
+        EnvironmentProblem: a local run, on another system than Linux.
         ValueError: ``hosts``, ``workers_per_host`` or ``data`` without ``local``.
 
     Examples:
@@ -105,6 +106,9 @@ def plan(
     """
     options = LocalRequest(hosts, workers_per_host, {name: Path(path) for name, path in (data or {}).items()})
     if local:
+        refusal = linux_refusal("a local run")
+        if refusal is not None:
+            raise EnvironmentProblem(refusal)
         options = options._replace(file_systems=file_systems())
         return _plan_local(check_any(job, settings, options), options)
     if options != LocalRequest():
@@ -211,7 +215,7 @@ def _launch_on_aws(plan: Plan, ignore: Collection[str]) -> Job:
 
 
 def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:
-    run = local_run(job, options, len(os.sched_getaffinity(0)), localcloud.isolation().reason)
+    run = local_run(job, options, usable_processors(), localcloud.isolation().explanation)
     return make_plan(job, local=run)
 
 

@@ -16,6 +16,8 @@ from typing import Any
 from smdp_launch.plain_text import plain_values
 
 _EVENT = '{"smdp_event":'
+#: Version of the form; raised when a field changes its meaning or is removed. An event of another version is a line.
+EVENT_VERSION = 1
 #: The host is ``?`` until the entrypoint knows its name.
 _PREFIX = re.compile(r"\[(?P<host>[^\]:\s]+)(?::(?P<rank>[0-9]{1,9}))?\] ?")
 _UNNAMED = "?"
@@ -59,7 +61,9 @@ def event_of(line: Line) -> dict[str, Any] | None:
         fields = plain_values(json.loads(line.text, parse_constant=_number, parse_float=_number))
     except (ValueError, RecursionError):  # a script may print anything: it is a line then
         return None
-    return fields if isinstance(fields, dict) and _may_send(line, fields) else None
+    if not isinstance(fields, dict) or fields.get("smdp_event") != EVENT_VERSION:
+        return None
+    return fields if _may_send(line, fields) else None
 
 
 def _may_send(line: Line, fields: dict[str, Any]) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +22,7 @@ from smdp_launch.cli.shared.help import MOST_COLUMNS, with_help_layout
 from smdp_launch.disk import is_full, why
 from smdp_launch.errors import ExitCode, JobFileRefused, Refused, SmdpError
 from smdp_launch.private_files import NotPrivate
+from smdp_launch.systems import IS_WINDOWS
 
 if TYPE_CHECKING:
     from smdp_launch.diagnostics import Diagnostic
@@ -106,6 +109,7 @@ def main() -> NoReturn:
     """Run the command line and exit with a code of docs/reference/exit-codes.md."""
     # Imports create many objects that live until the end: scanning them repeatedly costs 6 % of a short command's time.
     gc.set_threshold(50_000)
+    _print_every_character()
     try:
         code = smdp_launch.main(standalone_mode=False)
     except click.ClickException as error:
@@ -124,9 +128,25 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
     except Exception as error:
-        code = _print_unexpected(error)
+        if _is_closed_pipe(error):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = ExitCode.OK
+        else:
+            code = _print_unexpected(error)
     gc.freeze()  # the last collection would take a third of a short command's time, and the process ends anyway
     sys.exit(int(code or 0))
+
+
+def _print_every_character() -> None:
+    """Escape the characters that the encoding of standard output does not have, as standard error does. Output that is
+    redirected has the encoding of the system, which on Windows is not UTF-8."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _is_closed_pipe(error: Exception) -> bool:
+    """Whether it is what Windows reports, beside BrokenPipeError, when the reader of the output has exited."""
+    return IS_WINDOWS and isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
 
 
 def _print_unexpected(error: Exception) -> ExitCode:
@@ -184,7 +204,7 @@ def _print_json_error(code: int, message: str, diagnostics: Sequence[Diagnostic]
     """Print the error as JSON on standard output if ``--json`` is given, even in a command line with a usage error."""
     if "--json" not in sys.argv:
         return
-    import json
+    from smdp_launch.cli.render.json_output import json_text
 
     document = {
         "error": _ERROR_VERSION,
@@ -192,7 +212,7 @@ def _print_json_error(code: int, message: str, diagnostics: Sequence[Diagnostic]
         "message": message,
         "diagnostics": [one.to_json() for one in diagnostics],
     }
-    click.echo(json.dumps(document) if _has_json_lines() else json.dumps(document, indent=2, ensure_ascii=False))
+    click.echo(json_text(document, indent=None if _has_json_lines() else 2))
 
 
 def _has_json_lines() -> bool:

@@ -86,9 +86,14 @@ def job_name(folder: str) -> str:
 
 
 def relative(path: Path, home: Path) -> str:
-    """``path`` relative to a job file in ``home``; absolute if a symbolic link makes the relative path wrong."""
-    name = os.path.relpath(path.absolute(), home)
-    return Path(name).as_posix() if (home / name).exists() and (home / name).samefile(path) else str(path.resolve())
+    """``path`` relative to a job file in ``home``; absolute if there is no relative path, or a symbolic link makes it
+    wrong."""
+    try:
+        name = os.path.relpath(path.absolute(), home)
+    except ValueError:  # on another drive of Windows
+        return path.resolve().as_posix()
+    is_right = (home / name).exists() and (home / name).samefile(path)
+    return Path(name).as_posix() if is_right else path.resolve().as_posix()
 
 
 def _options(scripts: Sequence[Script], line: CommandLine | None) -> list[Option]:

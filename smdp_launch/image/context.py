@@ -69,12 +69,12 @@ def stage(recipe: Recipe, folder: Path, wheels: Path | None) -> Context:
     root = source_root()
     dockerfile = folder / "Dockerfile"
     shutil.copyfile(root / "containers" / recipe.framework / recipe.dockerfile, dockerfile)
-    _check_arguments(recipe, dockerfile.read_text())
+    _check_arguments(recipe, dockerfile.read_text("utf-8"))
     for name in SOURCES:
         _copy(root / name, folder / name)
     (folder / "wheels").mkdir()
     # Some tools do not send empty folders.
-    (folder / "wheels" / "README").write_text("pip installs these wheels before those of the package index.\n")
+    (folder / "wheels" / "README").write_text("pip installs these wheels before those of the package index.\n", "utf-8")
     _set_times(folder)
     for wheel in _wheels(wheels):
         _link_or_copy(wheel, folder / "wheels" / wheel.name)

@@ -107,5 +107,5 @@ def _unknown(what: str, *, cuda: bool, known: Mapping[str, Mapping[str, Any]]) -
 
 @functools.cache
 def _recipes() -> dict[str, Any]:
-    recipes: dict[str, Any] = json.loads(Path(__file__).with_name("recipes.json").read_text())
+    recipes: dict[str, Any] = json.loads(Path(__file__).with_name("recipes.json").read_text("utf-8"))
     return recipes

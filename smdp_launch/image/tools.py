@@ -111,7 +111,8 @@ def logged_in(login: Login) -> Iterator[Path]:
         file = Path(folder, "config.json")
         file.touch(mode=0o600)
         auth = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
-        file.write_text(json.dumps({"auths": {login.registry: {"auth": auth}}, **_docker_context(file.parent)}))
+        document = {"auths": {login.registry: {"auth": auth}}, **_docker_context(file.parent)}
+        file.write_text(json.dumps(document), encoding="utf-8")
         yield file.parent
 
 
@@ -120,9 +121,12 @@ def _docker_context(folder: Path) -> dict[str, str]:
     logins."""
     own = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
     if (own / "contexts").is_dir():
-        (folder / "contexts").symlink_to(own.resolve() / "contexts")
+        try:
+            (folder / "contexts").symlink_to(own.resolve() / "contexts")
+        except OSError:  # Windows may permit it to administrators only
+            shutil.copytree(own / "contexts", folder / "contexts")
     try:
-        settings = json.loads((own / "config.json").read_text())
+        settings = json.loads((own / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     context = settings.get("currentContext") if isinstance(settings, dict) else None

@@ -176,7 +176,9 @@ class AccountFile:
 
 def _parsed(path: Path) -> Account:
     try:
-        return Account.model_validate(_as_tuples(YAML(typ="safe", pure=True).load(StringIO(path.read_text())) or {}))
+        return Account.model_validate(
+            _as_tuples(YAML(typ="safe", pure=True).load(StringIO(path.read_text(encoding="utf-8"))) or {})
+        )
     except ValidationError as error:
         message = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
     except (YAMLError, UnicodeDecodeError, OSError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -39,6 +38,8 @@ class Lock:
 
     def take(self, *, shared: bool = False) -> bool:
         """Take the lock, or change its kind, without waiting; False where another process prevents it."""
+        import fcntl  # other systems import this module too, and take no lock
+
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
             fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)

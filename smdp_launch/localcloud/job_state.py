@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +84,11 @@ def new(now: float) -> JobState:
 
 
 def read(path: Path) -> JobState | None:
+    """A later version may add fields, which are ignored."""
     record = read_json(path)
-    return JobState(**record) if record else None
+    if not record:
+        return None
+    return JobState(**{one.name: record[one.name] for one in fields(JobState) if one.name in record})
 
 
 def write(path: Path, state: JobState) -> None:

@@ -12,6 +12,7 @@ account.yaml    the account, see `account`; the user writes it
 announced.json  exists while the server must stay without clients and jobs
 refusal.json    the calls that are refused now, see `injected_refusals`; refused.json counts them
 registry/       images and repositories, created on first use
+version         the version of this layout, see `VERSION`
 sagemaker/      config.yaml, the defaults of the SageMaker SDK, see `sdk_defaults`
 """
 
@@ -26,7 +27,10 @@ from pathlib import Path
 from smdp_launch.localcloud.arns import REGION
 from smdp_launch.localcloud.files import read_json, write_json
 from smdp_launch.private_files import make_folder, write_bytes
+from smdp_launch.saved_versions import check_folder_version, write_folder_version
 
+#: Version of these files; raised when an older smdp-launch would read them wrongly.
+VERSION = 1
 LOG_SUFFIX = ".jsonl"  # of the file of a log stream
 
 JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the service's own pattern
@@ -113,10 +117,17 @@ class StateFolder:
             if path.is_dir() and not path.name.startswith("."):
                 yield JobFolder(path)
 
+    def check_version(self) -> None:
+        """Raises NewerVersion."""
+        check_folder_version(self.root, VERSION)
+
     def prepare(self) -> None:
-        """Create the folder, private to the user and ignored by git, unless it exists. Raises NotPrivate."""
+        """Create the folder, private to the user and ignored by git, unless it exists. Raises NotPrivate and
+        NewerVersion."""
         self.root.parent.mkdir(parents=True, exist_ok=True)
         make_folder(self.root)
+        self.check_version()
+        write_folder_version(self.root, VERSION)
         ignore = self.root / ".gitignore"
         if not ignore.exists():
             self.root.chmod(0o700)
@@ -126,7 +137,7 @@ class StateFolder:
 
 
 def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from smdp_launch.edits import apply_edits, split_lines, without_conflicts
 from smdp_launch.errors import EnvironmentProblem, Refused
 from smdp_launch.jobfile.yaml.document import Document
 from smdp_launch.jobfile.yaml.parser import MAX_BYTES
+from smdp_launch.systems import IS_WINDOWS
 
 #: A round removes at most every second one of neighbouring entries.
 _MAX_ROUNDS = 20
@@ -186,8 +187,9 @@ def check_writable(fixed: FixResult) -> None:
             mode = Path(one.name).stat().st_mode
         except OSError as error:
             raise EnvironmentProblem(f"{one.name} cannot be written: {error.strerror}") from error
+        command = "attrib -r" if IS_WINDOWS else "chmod u+w"
         if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
-            raise EnvironmentProblem(f"{one.name} is write-protected and was not changed; run `chmod u+w` on it first")
+            raise EnvironmentProblem(f"{one.name} is write-protected and was not changed; run `{command}` on it first")
         if not os.access(one.name, os.W_OK):
             raise EnvironmentProblem(f"{one.name} was not changed: you do not have permission to write it")
 
@@ -201,8 +203,9 @@ def _replace(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         old = path.stat()
-        with contextlib.suppress(PermissionError):
-            os.chown(name, old.st_uid, old.st_gid)
+        if not IS_WINDOWS:
+            with contextlib.suppress(PermissionError):
+                os.chown(name, old.st_uid, old.st_gid)
         Path(name).chmod(old.st_mode & 0o7777)
         Path(name).replace(path)
     except BaseException:

@@ -119,7 +119,10 @@ def _local_folder(channel: Request, local: LocalRun) -> Request:
 
 def without_namespaces(spec: JobSpec, reason: str) -> Iterator[str]:
     """The parts that are not simulated if hosts have no namespaces of their own, because of ``reason``."""
-    yield f"separate hosts: {reason}"
+    yield (
+        "separate hosts: they share /opt/ml, /tmp, /dev/shm, the host name and the processes of this machine, so "
+        f"scripts must use the SM_* variables and SMDP_CHECKPOINT_DIR; {reason}"
+    )
     systems = (FsxChannel, EfsChannel)
     protected = [name for name, one in spec.channels.items() if isinstance(one, systems) and one.access == "ro"]
     if protected:

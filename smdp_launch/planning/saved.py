@@ -20,10 +20,12 @@ from smdp_launch.request.batch import workers_per_host
 from smdp_launch.request.build import plan_hash
 from smdp_launch.request.cost import instance_types
 from smdp_launch.request.ranks import rank_map
+from smdp_launch.saved_versions import UPGRADE, other_version
 from smdp_launch.source.scan import SourceTree, normal_name, scan_source
 from smdp_launch.source.script.outputs import output_folders
 
 _MAX_BYTES = 16 << 20
+_AGAIN = "write a new plan with plan --out"
 
 
 def save(plan: Plan, path: Path) -> None:
@@ -76,7 +78,9 @@ def load(path: Path) -> Plan:
             rehearsals=tuple(PastRehearsal.from_json(one) for one in data.get("rehearsals", [])),
         )
         stated = plan.hash
-    except (KeyError, TypeError, ValueError, StopIteration, ValidationError) as error:
+    except ValidationError as error:
+        raise Refused(_refusal_of_spec(path, error)) from None
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise Refused(
             f"{path} is not a complete plan ({type(error).__name__}: {error}); write a new one with plan --out"
         ) from None
@@ -84,6 +88,15 @@ def load(path: Path) -> Plan:
     if job != request.get("TrainingJobName") or plan_hash(request, plan.source) != stated or data["hash"] != stated:
         raise Refused(f"{path} was changed: its hash does not match its content; write a new plan with plan --out")
     return plan
+
+
+def _refusal_of_spec(path: Path, error: ValidationError) -> str:
+    """A later version may add settings of a job without a new version of the plan. To ignore one would be wrong."""
+    first = error.errors()[0]
+    setting = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"{path} has the setting {setting}, which this smdp-launch does not know: {UPGRADE}, or {_AGAIN}"
+    return f"{path} is not a complete plan ({setting}: {first['msg']}); {_AGAIN}"
 
 
 def _prices(spec: JobSpec, billing: dict[str, Any]) -> PriceTable | None:
@@ -105,8 +118,9 @@ def _read(path: Path) -> dict[str, Any]:
         data = None
     if not isinstance(data, dict) or "plan" not in data:
         raise Refused(f"{path} is not a plan of smdp-launch; write one with plan --out")
-    if data["plan"] != PLAN_VERSION:
-        raise Refused(f"{path} is a plan of version {data['plan']!r}, not {PLAN_VERSION}; write a new one")
+    reason = other_version(path, data["plan"], PLAN_VERSION, _AGAIN)
+    if reason is not None:
+        raise Refused(reason)
     if data.get("local") is not None or data.get("request") is None:
         raise Refused(f"{path} is not the plan of a launch on AWS")
     return data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from smdp_launch.jobs.records.history import existing_state_folder, private_stat
 from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION, PastRehearsal, spec_digest
 from smdp_launch.planning.plan import Plan
 from smdp_launch.private_files import make_folder, open_file, write_bytes
+from smdp_launch.saved_versions import other_version
 
 if TYPE_CHECKING:
     from smdp_launch.rehearsals.report import Report
@@ -52,17 +53,25 @@ def replace_file(path: Path, text: str) -> None:
         raise EnvironmentProblem(f"{path} cannot be written: {why(error, path)}") from error
 
 
-def with_rehearsals(plan: Plan) -> Plan:
-    """The same plan with the rehearsals of its job from the current folder."""
-    return replace(plan, rehearsals=tuple(sorted(_rehearsals(plan), key=lambda one: one.made)))
+def with_rehearsals(plan: Plan, note: Callable[[str], None] = lambda _: None) -> Plan:
+    """The same plan with the rehearsals of its job from the current folder.
+
+    Args:
+        note: called with a sentence for each report of another version, which is left out.
+    """
+    return replace(plan, rehearsals=tuple(sorted(_rehearsals(plan, note), key=lambda one: one.made)))
 
 
-def _rehearsals(plan: Plan) -> Iterator[PastRehearsal]:
-    """A file that is no report of this version is skipped."""
+def _rehearsals(plan: Plan, note: Callable[[str], None]) -> Iterator[PastRehearsal]:
+    """A file that is no report is skipped."""
     digest, state = spec_digest(plan.spec), existing_state_folder()
     for path in (state / _FOLDER).glob(f"{digest}-*.json") if state is not None else ():
         document = _read(path)
-        if document is None or document.get("rehearsal") != REHEARSAL_VERSION:
+        if document is None or "rehearsal" not in document:
+            continue
+        reason = other_version(path, document["rehearsal"], REHEARSAL_VERSION, "rehearse the job again")
+        if reason is not None:
+            note(f"a rehearsal is left out, because {reason}")
             continue
         try:
             yield PastRehearsal.from_json(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from smdp_launch.errors import EnvironmentProblem, SmdpError
 from smdp_launch.scaling.question import Question
+from smdp_launch.systems import usable_processors
 
 _NAME = "smdp_model"
 _POLL_INTERVAL = 0.1  # seconds
@@ -91,7 +91,7 @@ def ask_all(
     texts = sorted(different, key=lambda text: -different[text].work)
     asker = _Asker(program)
     deadline = time.monotonic() + timeout
-    pool = ThreadPoolExecutor(max_workers=max(1, min(len(texts), len(os.sched_getaffinity(0)))))
+    pool = ThreadPoolExecutor(max_workers=max(1, min(len(texts), usable_processors())))
     try:
         pending = set(running := {pool.submit(asker.ask, text): text for text in texts})
         while pending:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from smdp_launch.source.file_names import name_below
+
 #: Whether to skip an entry, given its name relative to the folder and whether it is a folder.
 Skip = Callable[[str, bool], bool]
 
@@ -41,7 +43,7 @@ def entries(folder: Path, skip: Skip = lambda _name, _is_folder: False) -> Itera
                 yield Entry(inside + name, path, file_problem(path))
     for error in problems:
         path = Path(str(error.filename))
-        yield Entry(path.relative_to(folder).as_posix(), path, error.strerror or str(error))
+        yield Entry(name_below(path, folder), path, error.strerror or str(error))
 
 
 def cannot_open(path: Path) -> str | None:
@@ -54,7 +56,7 @@ def cannot_open(path: Path) -> str | None:
 
 
 def _inside(root: str, folder: Path) -> str:
-    relative = Path(root).relative_to(folder).as_posix()
+    relative = name_below(Path(root), folder)
     return "" if relative == "." else f"{relative}/"
 
 

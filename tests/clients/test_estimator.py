@@ -27,6 +27,7 @@ from smdp_launch.source.archive import write_archive
 from tests.conftest import JOB, ROOT, write_job
 from tests.support.job_files.generated import jobs
 from tests.support.job_files.good_files import FILES, workshop
+from tests.support.other_system import SYSTEMS
 
 # Ignore the SDK's own warnings.
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
@@ -358,3 +359,34 @@ def test_estimator_of_guide_sends_request_of_plan(
     ((estimator, caught),) = watched
     assert caught.requests == [estimator.plan.request]
     assert estimator.plan.job in capsys.readouterr().out
+
+
+ON_ANOTHER_SYSTEM = """
+import json, smdp_launch
+plan, requests = smdp_launch.plan("job.yaml"), []
+class Answer:
+    status_code, headers = 200, {}
+def create(params, **_):
+    requests.append(json.loads(params["body"]))
+    return Answer(), {"TrainingJobArn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/x"}
+estimator = smdp_launch.build_estimator(plan)
+session = estimator.sagemaker_session
+session.sagemaker_client.meta.events.register("before-call.sagemaker.CreateTrainingJob", create)
+session.boto_session.events.register("before-call.s3.PutObject", lambda **_: (Answer(), {}))
+estimator.fit(smdp_launch.build_inputs(plan), wait=False)
+print(requests == [plan.request])
+"""
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_estimator_on_another_system_sends_request_of_plan(tmp_path: Path, system: str) -> None:
+    write_job(tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.support.other_system", system, "-c", ON_ANOTHER_SYSTEM],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stdout.splitlines()[-1:] == ["True"], ran.stderr

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
+
+from smdp_launch.systems import command_line, linux_refusal
 
 if TYPE_CHECKING:
     from smdp_launch.draft.draft import Draft
@@ -107,11 +108,11 @@ def _refuse_to_overwrite(output: Path, force: bool) -> None:
 def _entry_of(tree: SourceTree, entry: str) -> str:
     """The script that ``--entry`` names, relative to the folder or to the current one."""
     from smdp_launch.diagnostics import closest
+    from smdp_launch.draft.draft import relative
     from smdp_launch.source.ignore import IGNORE_FILE
     from smdp_launch.source.scan import normal_name
 
-    from_here = Path(os.path.relpath(entry, tree.folder)).as_posix()
-    for name in (normal_name(entry), from_here):
+    for name in (normal_name(entry), relative(Path(entry), tree.folder.absolute())):
         if tree.file(name) is not None:
             return name
         if tree.ignored.includes(name):
@@ -168,7 +169,7 @@ def _write(output: Path, text: str, mode: Literal["x", "w", "a"]) -> None:
     from smdp_launch.errors import EnvironmentProblem
 
     try:
-        with output.open(mode, encoding="utf-8") as file:
+        with output.open(mode, encoding="utf-8", newline="\n") as file:
             file.write(text)
     except FileExistsError:
         _refuse_to_overwrite(output, force=False)
@@ -218,6 +219,6 @@ def _print_draft(draft: Draft, output: Path, to_fill_in: Sequence[str]) -> None:
 
 def _print_next(draft: Draft, output: Path) -> None:
     """Suggest a local run if every channel has local data, else the plan."""
-    can_run = all(one in draft.local for one in draft.channels)
+    can_run = all(one in draft.local for one in draft.channels) and linux_refusal("a local run") is None
     arguments = ["launch", str(output), "--local"] if can_run else ["plan", str(output)]
-    click.echo(f"next: {shlex.join(['smdp-launch', *arguments])}")
+    click.echo(f"next: {command_line(['smdp-launch', *arguments])}")

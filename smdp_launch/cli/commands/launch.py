@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,9 @@ from smdp_launch.cli.shared.local_runs import (
     local_request,
     local_run_of,
     options_in_use,
+    require_linux,
 )
+from smdp_launch.systems import command_line
 
 if TYPE_CHECKING:
     from smdp_launch.checking.inputs import LocalRequest
@@ -65,6 +66,8 @@ def command(
     in_use = options_in_use(local_values)
     if in_use and not local:
         raise click.UsageError(f"{in_use[0]} requires --local")
+    if local:
+        require_linux("launch --local")
     launch = LaunchOptions(dry_run, yes, detach, as_json)
     if is_saved_plan(job_file):
         if local or settings:
@@ -135,7 +138,7 @@ def _print_dry_run(plan: Plan, launch: LaunchOptions) -> None:
     print_plan(plan)
     if plan.local is not None:
         print_local_start(plan)
-    print_next(shlex.join(["smdp-launch", *(one for one in sys.argv[1:] if one != "--dry-run")]))
+    print_next(command_line(["smdp-launch", *(one for one in sys.argv[1:] if one != "--dry-run")]))
 
 
 def _print_detached(plan: Plan, launch: LaunchOptions) -> None:
@@ -155,10 +158,11 @@ def _where(plan: Plan) -> str:
 
 
 def _launch_aws(checked: CheckedJob, launch: LaunchOptions, ignore: Sequence[str]) -> ExitCode:
+    from smdp_launch.cli.render.next_step import print_note
     from smdp_launch.planning.prepare import make_plan
     from smdp_launch.rehearsals.saved import with_rehearsals
 
-    plan = with_rehearsals(make_plan(checked))
+    plan = with_rehearsals(make_plan(checked), print_note)
     return _submit_plan(plan, launch, ignore, checked.require_launchable)
 
 

@@ -9,11 +9,13 @@ import click
 
 from smdp_launch.cli.shared import options
 from smdp_launch.cli.shared.groups import Group
+from smdp_launch.cli.shared.local_runs import require_linux
 
 
 def _folder(user: bool) -> Path:
     from smdp_launch.jobs.records.local_clouds import local_cloud_folder, user_cloud_folder
 
+    require_linux("the local cloud")
     return user_cloud_folder() if user else local_cloud_folder()
 
 

@@ -32,6 +32,7 @@ def command(
     aws sagemaker create-training-job --cli-input-json file://request.json
     """  # noqa: D301 - click reads \b as "keep the line breaks of this paragraph"
     from smdp_launch.cli.render.diagnostics import print_diagnostics
+    from smdp_launch.cli.render.next_step import print_note
     from smdp_launch.cli.render.plan import print_origins, print_plan, print_plan_next
     from smdp_launch.errors import JobFileRefused
     from smdp_launch.planning.plan import refused_json
@@ -43,7 +44,7 @@ def command(
         raise click.UsageError("--json and --request exclude each other")
     checked = check(job_file, settings=settings)
     try:
-        plan = with_rehearsals(make_plan(checked))
+        plan = with_rehearsals(make_plan(checked), print_note)
     except JobFileRefused:
         if as_json:
             print_document(refused_json(str(job_file), list(checked.diagnostics)))

@@ -13,7 +13,14 @@ from smdp_launch.catalog.faults import GRACE
 from smdp_launch.cli.shared import options
 from smdp_launch.cli.shared.checking import check
 from smdp_launch.cli.shared.groups import Group
-from smdp_launch.cli.shared.local_runs import local_cloud_for, local_options, local_plan, local_request, local_run_of
+from smdp_launch.cli.shared.local_runs import (
+    local_cloud_for,
+    local_options,
+    local_plan,
+    local_request,
+    local_run_of,
+    require_linux,
+)
 
 if TYPE_CHECKING:
     from smdp_launch.catalog.faults import Kind, Place
@@ -242,6 +249,7 @@ def _rehearse(
     from smdp_launch.cli.render.diagnostics import print_diagnostics
     from smdp_launch.rehearsals.rehearsal import Rehearsal
 
+    require_linux("rehearse")
     if kind == "late" and (at.rank is not None or at.step is not None):
         raise click.BadParameter("a host is late at its start: pass a host alone, such as algo-2", param_hint="--at")
     if kind not in ("kill", "slow", "late") and (at.host is not None or at.rank is not None):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+
+from smdp_launch.systems import command_line
 
 if TYPE_CHECKING:  # `validate` must be fast, and prints a next command too
     from smdp_launch.jobs.job import Job
@@ -21,10 +22,14 @@ def print_next(text: str) -> None:
     click.echo(f"next: {text}", err=True)
 
 
+def print_note(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
+
+
 def command_for(verb: str, job_file: str) -> str:
     """The command as a user types it: without the default job file."""
     named = f"./{job_file}" if job_file.startswith("-") else job_file
-    return shlex.join(["smdp-launch", *verb.split(), *([] if job_file == DEFAULT_JOB_FILE else [named])])
+    return command_line(["smdp-launch", *verb.split(), *([] if job_file == DEFAULT_JOB_FILE else [named])])
 
 
 def command_for_job(verb: str, job: str, region: str | None = None) -> str:
@@ -35,7 +40,7 @@ def command_for_job(verb: str, job: str, region: str | None = None) -> str:
     if latest is not None and latest.job == job:
         return f"smdp-launch {verb}"
     region_option = ["--region", region] if region is not None and find_launch(job) is None else []
-    return shlex.join(["smdp-launch", verb, job, *region_option])
+    return command_line(["smdp-launch", verb, job, *region_option])
 
 
 def next_after_local_run(job_file: str, placeholders: Sequence[Placeholder]) -> str:

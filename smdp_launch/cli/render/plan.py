@@ -11,6 +11,7 @@ from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
 from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import summary
+from smdp_launch.systems import linux_refusal
 
 
 def print_plan(plan: Plan) -> None:
@@ -42,6 +43,8 @@ def print_plan_next(plan: Plan, saved_to: Path | None) -> None:
         print_next(command_for("launch", str(saved_to)))
     elif any(one.code in _NO_LOCAL_DATA for one in plan.diagnostics):
         print_next(command_for("launch", plan.job_file))  # a local run is not possible
+    elif linux_refusal("a local run") is not None:
+        print_next(f"{command_for('preflight', plan.job_file)}, then {command_for('launch', plan.job_file)}")
     else:
         unnamed = [one for one in sorted(plan.spec.channels) if one not in plan.spec.local.channels]
         data = "".join(f" --data {one}=FOLDER" for one in unnamed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from smdp_launch.cli.render.job.events import EventView
 from smdp_launch.cli.render.job.follow import FollowView, JobLayout
 from smdp_launch.cli.render.job.launch import FollowResult
 from smdp_launch.cli.render.job.upload import UploadView
+from smdp_launch.cli.shared.keyboard import Keyboard
 from smdp_launch.errors import SmdpError
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
 from smdp_launch.jobs.logs.messages import JobEvent
@@ -28,7 +28,6 @@ from smdp_launch.jobs.service.error_kinds import ErrorKind, error_kind
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY
 from smdp_launch.jobs.submit import create, send_source, stop, submit
 from smdp_launch.planning.plan import Plan
-from smdp_launch.signal_flag import SignalFlag
 
 View = FollowView | EventView
 
@@ -106,6 +105,7 @@ class FollowSession:
     watch: Watch | None = None
     _results: dict[str, Any] = field(default_factory=dict)
     _tracebacks: Tracebacks = field(default_factory=Tracebacks)
+    _keyboard: Keyboard = field(default_factory=Keyboard)
     _stopping: bool = False
     _stop_pending: bool = False  # the service has not accepted it yet
 
@@ -155,13 +155,26 @@ class FollowSession:
         """Handle an interrupt: ask the user at the first one. True if the session ends and the job continues."""
         interrupted = self.clients.interrupted
         interrupted.clear()
-        answer = Answer.DETACH if self._stopping else _ask(view, self.job, interrupted, self.default_answer)
+        answer = Answer.DETACH if self._stopping else self._ask(view)
         if answer is Answer.DETACH:
             view.detached(self.job, self._stopping)
             return True
         if answer is Answer.STOP:
             self._stopping = self._stop_pending = True
         return False
+
+    def _ask(self, view: View) -> Answer:
+        """Ask once. Return the default if there is no terminal, at the end of input, or after a second Ctrl-C."""
+        if not view.is_interactive or sys.stdin is None or not sys.stdin.isatty():
+            return self.default_answer
+        choices = {"s": Answer.STOP, "d": Answer.DETACH, "c": Answer.CONTINUE}
+        with view.paused():
+            sys.stdout.write(f"\nStop {self.job}? [s]top it, [d]etach and let it run, [c]ontinue: ")
+            sys.stdout.flush()
+            answer = self._keyboard.line(self.clients.interrupted.is_set)
+        if answer is None:
+            self.clients.interrupted.clear()
+        return choices.get(answer.strip().lower()[:1], Answer.CONTINUE) if answer else self.default_answer
 
     def _stop(self, view: View) -> None:
         """Request the stop once. A temporary error leaves it pending until the next poll; a refusal cancels it."""
@@ -198,20 +211,3 @@ def _handled(handler: Callable[[int, FrameType | None], object], *signals: signa
     finally:
         for one, before in previous.items():
             signal.signal(one, before)
-
-
-def _ask(view: View, job: str, interrupted: SignalFlag, default: Answer) -> Answer:
-    """Ask once. Return ``default`` if there is no terminal, at the end of input, or after a second Ctrl-C."""
-    if not view.is_interactive or sys.stdin is None or not sys.stdin.isatty():
-        return default
-    choices = {"s": Answer.STOP, "d": Answer.DETACH, "c": Answer.CONTINUE}
-    with view.paused():
-        sys.stdout.write(f"\nStop {job}? [s]top it, [d]etach and let it run, [c]ontinue: ")
-        sys.stdout.flush()
-        # Not input(): it notices a Ctrl-C between its prompt and its read only with the next key.
-        while not interrupted.is_set():
-            if select.select([sys.stdin], [], [], 0.1)[0]:
-                answer = sys.stdin.readline()
-                return choices.get(answer.strip().lower()[:1], Answer.CONTINUE) if answer else default
-    interrupted.clear()
-    return default

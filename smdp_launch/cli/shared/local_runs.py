@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from smdp_launch.cli.shared.help import LocalOption
+from smdp_launch.systems import linux_refusal, usable_processors
 
 if TYPE_CHECKING:
     from smdp_launch.checking.inputs import LocalRequest
@@ -38,9 +38,10 @@ def _channel_paths(_: click.Context, __: click.Parameter, values: Sequence[str])
 
 def _network(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
     from smdp_launch.catalog.local_cloud import OWN_NETWORK
-    from smdp_launch.localcloud.client.machine import bits_per_second
 
-    if text not in (None, OWN_NETWORK):
+    if text not in (None, OWN_NETWORK) and linux_refusal("a local run") is None:
+        from smdp_launch.localcloud.client.machine import bits_per_second
+
         try:
             bits_per_second(text)
         except ValueError as error:
@@ -75,6 +76,17 @@ def local_options(command: _Command) -> _Command:
     return command
 
 
+def require_linux(what: str) -> None:
+    """Raises:
+    EnvironmentProblem: this system runs no local jobs.
+    """
+    from smdp_launch.errors import EnvironmentProblem
+
+    refusal = linux_refusal(what)
+    if refusal is not None:
+        raise EnvironmentProblem(refusal)
+
+
 def options_in_use(options: Mapping[str, Any]) -> list[str]:
     """The names of the options that have a value, as on the command line."""
     return [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
@@ -98,7 +110,7 @@ def local_run_of(checked: CheckedJob, request: LocalRequest) -> LocalRun:
 
     if request.network is not None:
         _require_network(request.network)
-    return local_run(checked, request, len(os.sched_getaffinity(0)), connect.isolation().reason)
+    return local_run(checked, request, usable_processors(), connect.isolation().explanation)
 
 
 def local_plan(checked: CheckedJob, run: LocalRun) -> Plan:
@@ -142,7 +154,9 @@ def _require_network(requested: str) -> None:
 
     reason = network_refusal(is_shaped=requested != OWN_NETWORK)
     if reason is not None:
-        raise EnvironmentProblem(f"{reason}; omit --network to let the hosts share this machine's loopback interface")
+        raise EnvironmentProblem(
+            f"{reason}; or omit --network to let the hosts share this machine's loopback interface"
+        )
 
 
 def _require_image(plan: Plan) -> None:

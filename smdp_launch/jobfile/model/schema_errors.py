@@ -205,6 +205,8 @@ def _wrong_schema_version(error: ErrorDetails, text: str) -> tuple[str, str, Cor
     if isinstance(error["input"], str):
         message = f'schema must be a whole number, not text "{text}"'
         return "SMDP203", message, Correction(f"{help_}, without quotes", str(SCHEMA_VERSION))
+    if isinstance(error["input"], int) and error["input"] > SCHEMA_VERSION:
+        help_ += "; for a file of a newer smdp-launch: pip install --upgrade smdp-launch"
     return "SMDP205", f"schema {text} is not supported", Correction(help_, str(SCHEMA_VERSION))
 
 

@@ -6,20 +6,22 @@ A job has one line that is written before it is submitted, and one more when a c
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.file_lock import LockTimeout, locked
 from smdp_launch.private_files import NotPrivate, check_folder, make_folder, open_file, read_bytes
+from smdp_launch.saved_versions import NewerVersion, check_folder_version, write_folder_version
+from smdp_launch.systems import IS_WINDOWS
 
 if TYPE_CHECKING:
     from smdp_launch.jobs.records.outcome import Outcome
@@ -27,14 +29,14 @@ if TYPE_CHECKING:
 
 #: The folder in the current one that has all files of this tool.
 STATE_FOLDER = ".smdp"
+#: Version of its layout and of the history; raised when an older smdp-launch would read it wrongly.
+STATE_VERSION = 1
 
 _FILE = "history.jsonl"
 _LOCK_WAIT = 10.0  # seconds; a write takes milliseconds
 
 #: `where` of a local job.
 LOCAL = "local"
-
-_Line = TypeVar("_Line")
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,16 @@ def state_folder(beside: Path | None = None) -> Path:
     """The state folder in the current one, or in ``beside``. It is created if it is missing; git ignores it.
 
     Raises:
-        EnvironmentProblem: it cannot be created, or another user may have prepared it.
+        EnvironmentProblem: it cannot be created, another user may have prepared it, or a newer smdp-launch has.
     """
     folder = (beside or Path.cwd()) / STATE_FOLDER
     try:
         with private_state():
             make_folder(folder)
-        with suppress(FileExistsError), (folder / ".gitignore").open("x") as ignore:
+            _check_version(folder)
+            with suppress(OSError):  # a folder of an older version that is read-only now
+                write_folder_version(folder, STATE_VERSION)
+        with suppress(FileExistsError), (folder / ".gitignore").open("x", encoding="ascii") as ignore:
             ignore.write("*\n")
     except OSError as error:
         raise EnvironmentProblem(
@@ -103,15 +108,23 @@ def existing_state_folder() -> Path | None:
     """The state folder of the current one; None if there is none.
 
     Raises:
-        EnvironmentProblem: another user may have prepared it.
+        EnvironmentProblem: another user may have prepared it, or a newer smdp-launch has written it.
     """
     try:
         folder = Path.cwd() / STATE_FOLDER
         with private_state():
             check_folder(folder)
+            _check_version(folder)
     except OSError:
         return None
     return folder
+
+
+def _check_version(folder: Path) -> None:
+    try:
+        check_folder_version(folder, STATE_VERSION)
+    except NewerVersion as error:
+        raise EnvironmentProblem(str(error)) from error
 
 
 @contextmanager
@@ -172,8 +185,8 @@ def record_end(job: str, outcome: Outcome, now: datetime) -> None:
 
 
 def launches() -> list[Launch]:
-    """The launches from the current folder, in order; of each job only the last one. A line that is no launch of this
-    version is skipped."""
+    """The launches from the current folder, in order; of each job only the last one. A line that is no launch is
+    skipped."""
     by_job: dict[str, Launch] = {}
     for one in _read(Launch):
         by_job.pop(one.job, None)
@@ -227,33 +240,24 @@ def _opened(path: Path) -> Iterator[int]:
     with private_state():
         file = open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
-        _lock(file, path)
-        yield file
+        with locked(file, path, _LOCK_WAIT):
+            yield file
+    except LockTimeout:
+        shown = "Task Manager" if IS_WINDOWS else f"`fuser {path}`"
+        raise EnvironmentProblem(
+            f"another process has locked {path} for {_LOCK_WAIT:g} s: {shown} shows it; end it and try again"
+        ) from None
     finally:
         os.close(file)
-
-
-def _lock(file: int, path: Path) -> None:
-    deadline = time.monotonic() + _LOCK_WAIT
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise EnvironmentProblem(
-                    f"another process has locked {path} for {_LOCK_WAIT:g} s: `fuser {path}` shows it; end it and "
-                    "try again"
-                ) from None
-            time.sleep(0.02)
-        else:
-            return
 
 
 def _append(file: int, entry: Launch | End) -> None:
     """Append a whole line, also after a line that a full disk or a power failure has cut off."""
     known: dict[str, Any] = {name: value for name, value in asdict(entry).items() if value is not None}
-    size = os.fstat(file).st_size
-    is_cut_off = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+    is_cut_off = False
+    if os.lseek(file, 0, os.SEEK_END) > 0:
+        os.lseek(file, -1, os.SEEK_END)
+        is_cut_off = os.read(file, 1) != b"\n"
     line = ("\n" * is_cut_off + json.dumps(known) + "\n").encode()
     if os.write(file, line) < len(line):  # the disk became full
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -276,12 +280,28 @@ def _stamp(now: datetime) -> str:
     return now.astimezone(timezone.utc).isoformat(timespec="seconds")
 
 
+_Line = TypeVar("_Line", Launch, End)
+
+#: The types of the fields, by their annotations.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "str | None": (str, NoneType),
+    "int | None": (int, NoneType),
+    "float | None": (float, int, NoneType),
+}
+
+
 def _read(kind: type[_Line]) -> Iterator[_Line]:
+    """The lines of this kind. A later version may add fields, which are ignored."""
     for line in _lines():
         try:
-            yield kind(**json.loads(line))
-        except (ValueError, TypeError):
+            given = json.loads(line)
+            one = kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+        except (ValueError, TypeError, RecursionError):
             continue
+        if all(isinstance(getattr(one, field.name), _TYPES[str(field.type)]) for field in fields(kind)):
+            yield one
 
 
 def _lines() -> list[str]:

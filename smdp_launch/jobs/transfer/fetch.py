@@ -6,7 +6,6 @@ that file, after a lost connection, a Ctrl-C or a power failure; it makes no req
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import BinaryIO
 
 from smdp_launch.disk import why
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.file_lock import LockTimeout, locked
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import as_service_problem
 from smdp_launch.jobs.transfer.results import Result
@@ -70,13 +70,13 @@ def _part(path: Path, result: Result) -> Iterator[tuple[BinaryIO, Path]]:
             other.unlink()
     with part.open("ab") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            with locked(file.fileno(), part):
+                if file.tell() > result.size:
+                    file.seek(0)
+                    file.truncate()
+                yield file, part
+        except LockTimeout:
             raise Refused(f"another process is downloading {path}") from None
-        if file.tell() > result.size:
-            file.seek(0)
-            file.truncate()
-        yield file, part
 
 
 def _fill(clients: Clients, result: Result, file: BinaryIO, progress: Progress) -> None:

@@ -12,6 +12,7 @@ from smdp_launch.jobs.records.outcome import ENDED, Outcome, outcome
 from smdp_launch.jobs.service.clients import Clients
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.request.names import S3Location
+from smdp_launch.source.file_names import BadNameError, checked_name
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ def _objects(clients: Clients, described: Mapping[str, Any]) -> Iterator[Result]
 
 
 def _name(key: str, below: S3Location) -> PurePosixPath:
-    name = PurePosixPath(key.removeprefix(f"{below.key}/"))
-    if name.is_absolute() or ".." in name.parts or "\0" in key:
-        raise Refused(f"the object {key!r} would be written outside the folder: download it yourself with another tool")
-    return name
+    try:
+        return checked_name(key.removeprefix(f"{below.key}/"))
+    except BadNameError as error:
+        raise Refused(f"the object {key!r} {error}: download it yourself with another tool") from None
 
 
 def _no_results(job: str, ended: Outcome) -> NoResults:

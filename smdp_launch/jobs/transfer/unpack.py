@@ -21,6 +21,7 @@ from typing import IO, cast
 
 from smdp_launch.disk import is_full, why
 from smdp_launch.errors import EnvironmentProblem, Refused
+from smdp_launch.source.file_names import BadNameError, checked_name
 from smdp_launch.units import size
 
 _BLOCK = 1 << 20
@@ -151,9 +152,11 @@ class _Bounded:
 
 
 def _name(archive: Path, member: tarfile.TarInfo) -> PurePosixPath:
-    name = PurePosixPath(member.name)
-    if name.is_absolute() or ".." in name.parts or "\0" in member.name:
-        raise Refused(f"{archive} contains {member.name!r}, which leads out of the folder: it is not unpacked")
+    try:
+        # A member `.` is the folder itself.
+        name = checked_name(member.name) if PurePosixPath(member.name).parts else PurePosixPath()
+    except BadNameError as error:
+        raise Refused(f"{archive} contains {member.name!r}, which {error}: it is not unpacked") from None
     if not (member.isfile() or member.isdir()):
         kind = "a link" if member.issym() or member.islnk() else "a device or pipe"
         raise Refused(f"{archive} contains {kind}, {member.name!r}: it is not unpacked; use tar to unpack it")

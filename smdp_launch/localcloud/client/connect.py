@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -21,16 +21,17 @@ from smdp_launch.disk import full, is_full
 from smdp_launch.localcloud import objects
 from smdp_launch.localcloud.environment import server_environment
 from smdp_launch.localcloud.files import Lock, is_locked, read_json
-from smdp_launch.localcloud.isolation import namespaces
 from smdp_launch.localcloud.layout import StateFolder
 from smdp_launch.localcloud.processes import has_open
 from smdp_launch.localcloud.protocol import proof
 from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.private_files import NotPrivate, check_folder, open_file
+from smdp_launch.saved_versions import NewerVersion
+from smdp_launch.systems import linux_refusal
 
 _EXIT_WAIT = 3.0  # seconds that a client waits for the exit of the server that it started
 _TAIL = 20  # lines of the server's log in an error
-DISK_FULL = os.EX_CANTCREAT  # exit code of a server that could not start because its disk is full
+DISK_FULL = 73  # EX_CANTCREAT: exit code of a server that could not start because its disk is full
 
 
 class LocalCloudError(Exception):
@@ -54,11 +55,13 @@ class Isolation:
     """How simulated hosts are isolated on this machine.
 
     `namespaces`: own /opt/ml, /tmp, host name, /etc/hosts and processes. `tree`: a folder in place of /opt/ml, and
-    `reason` says why; scripts that write to /opt/ml then write to this machine's /opt/ml.
+    `reason` says why; scripts that write to /opt/ml then write to this machine's /opt/ml. `explanation` adds what to do
+    about it.
     """
 
     level: Literal["namespaces", "tree"]
     reason: str | None
+    explanation: str | None = None
 
 
 @contextmanager
@@ -106,16 +109,22 @@ def object_path(state_dir: Path, bucket: str, key: str) -> Path | None:
 
 def isolation() -> Isolation:
     """Try in a process of its own (about 20 ms) what this machine allows."""
+    from smdp_launch.localcloud.isolation import namespaces, remedy
+
     reason = namespaces.refusal()
-    return Isolation("tree" if reason else "namespaces", reason)
+    return Isolation("tree", reason, remedy.explained(reason)) if reason is not None else Isolation("namespaces", None)
 
 
 def existing(state_dir: Path) -> StateFolder | None:
     """The state folder if a local cloud has ever used it. Raises LocalCloudError where another user may have created
-    it."""
+    it, or this system runs none."""
+    _require_linux()
     state = StateFolder.at(state_dir)
     try:
         check_folder(state.root)
+        state.check_version()
+    except NewerVersion as error:
+        raise LocalCloudError(f"The local cloud cannot be used: {error}.") from error
     except NotPrivate as error:
         raise _unsafe(error) from error
     except OSError:
@@ -125,14 +134,23 @@ def existing(state_dir: Path) -> StateFolder | None:
 
 def _prepared(state_dir: Path) -> tuple[StateFolder, Lock]:
     """The folder, created unless it exists, and its clients' lock, not yet taken."""
+    _require_linux()
     state = StateFolder.at(state_dir)
     try:
         state.prepare()
         return state, Lock(state.clients_lock)
+    except NewerVersion as error:
+        raise LocalCloudError(f"The local cloud cannot be used: {error}.") from error
     except NotPrivate as error:
         raise _unsafe(error) from error
     except OSError as error:
         raise _unusable(state, error) from error
+
+
+def _require_linux() -> None:
+    refusal = linux_refusal("the local cloud")
+    if refusal is not None:
+        raise LocalCloudError(refusal)
 
 
 def _unusable(state: StateFolder, error: OSError) -> LocalCloudError:
@@ -188,8 +206,12 @@ def server_pid(state: StateFolder) -> int | None:
 
 
 def _recorded(state: StateFolder) -> Endpoint | None:
+    """A later version may add fields, which are ignored."""
     record = read_json(state.server_file)
-    return Endpoint(**record, state_dir=state.root) if record else None
+    if not record:
+        return None
+    known = {one.name: record[one.name] for one in fields(Endpoint) if one.name in record}
+    return Endpoint(**{**known, "state_dir": state.root})
 
 
 def in_use(state: StateFolder) -> LocalCloudError:
@@ -229,7 +251,7 @@ def _await(state: StateFolder, process: subprocess.Popen[bytes], deadline: float
 
 def _log_tail(state: StateFolder) -> str:
     try:
-        lines = state.server_log.read_text(errors="replace").splitlines()[-_TAIL:]
+        lines = state.server_log.read_text("utf-8", errors="replace").splitlines()[-_TAIL:]
     except OSError:
         lines = []
     return "\n".join([f"The end of {state.server_log}:", *lines]) if lines else "Its log is empty."

@@ -7,6 +7,7 @@ process cannot leave the namespaces that it entered.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -63,12 +64,13 @@ def bind_read_only(source: Path, target: Path) -> None:
     mount(None, str(target), None, MS_BIND | MS_REMOUNT | MS_RDONLY | kept)
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Have the kernel send `number` to this process when its parent ends.
+def die_with_parent(number: int | None = None) -> None:
+    """Have the kernel send `number`, SIGKILL by default, to this process when its parent ends.
 
     Call it after `enter`: entering a user namespace clears it. A parent that has already ended is not noticed.
     """
-    call("prctl", _PR_SET_PDEATHSIG, ctypes.c_ulong(number))
+    # Other systems import this module, and may have no SIGKILL.
+    call("prctl", _PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL if number is None else number))
 
 
 def adopt_orphans() -> None:
@@ -269,7 +271,9 @@ def _try_out() -> int:
 
 
 def _report(error: OSError) -> int:
-    sys.stderr.write(f"{error.filename}: {error.strerror}\n")
+    # unshare(2): more user namespaces than user.max_user_namespaces permits.
+    is_limit = error.errno == errno.ENOSPC and error.filename == "unshare"
+    sys.stderr.write(f"{error.filename}: {'the limit of namespaces is reached' if is_limit else error.strerror}\n")
     sys.stderr.flush()
     return 1
 

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from smdp_launch.catalog.local_cloud import OWN_NETWORK
-from smdp_launch.localcloud.isolation import namespaces, relay
+from smdp_launch.localcloud.isolation import namespaces, relay, remedy
 
 INTERFACE = "eth0"
 _BRIDGE = "br0"
@@ -125,7 +125,8 @@ def shaping_refusal() -> str | None:
 
 def refusal() -> str | None:
     """Why hosts cannot have a network of their own; None where they can."""
-    return missing() or namespaces.refusal()
+    reason = namespaces.refusal()
+    return missing() or (remedy.explained(reason, "a network of the job's own") if reason is not None else None)
 
 
 def missing() -> str | None:

@@ -41,6 +41,9 @@ from smdp_launch.localcloud.runtime.tree import HostTree, create_tree, host_name
 
 _TICK = 0.05  # seconds between checks of the hosts, the clock and the stop request
 _METRIC_INTERVAL = 1.0  # seconds between searches of the log
+_NO_NAMESPACES = (
+    "scripts that write to /opt/ml write to this machine's /opt/ml. Use the SM_* variables and SMDP_CHECKPOINT_DIR."
+)
 _DEFAULT_RUNTIME = 86400  # seconds, the service's default of MaxRuntimeInSeconds
 
 
@@ -161,11 +164,8 @@ class Supervisor:
             resources=self._resources.resources(tuple(self._mounts)),
             fault=self._injector.fault,
         )
-        warning = f"No Linux namespaces ({refusal}): scripts that write to /opt/ml write to this machine's /opt/ml. "
-        self._record.enter(
-            "Training", f"{warning if refusal else ''}Training in progress on {len(self._trees)} simulated host(s)."
-        )
-        notes = [f"{warning}Use the SM_* variables."] if refusal else []
+        self._record.enter("Training", f"Training in progress on {len(self._trees)} simulated host(s).")
+        notes = [f"No Linux namespaces ({refusal}): {_NO_NAMESPACES}"] if refusal else []
         notes += [self._resources.network_warning] if self._resources.network_warning else []
         if launch.replaced_variables:
             notes.append(
@@ -176,7 +176,8 @@ class Supervisor:
 
         def start(tree: HostTree) -> None:
             log = HostLog(self._folder.logs / f"{tree.name}-{began}{LOG_SUFFIX}")
-            for line in [*notes, *(not_simulated.log_lines(self._request) if tree is self._trees[0] else [])]:
+            # Once, and not in the log of each host.
+            for line in [*notes, *not_simulated.log_lines(self._request)] if tree is self._trees[0] else []:
                 log.write(f"[{tree.name}] {line}")
             host = Host(tree, launch.spec(tree), log, self._injector.read_line)
             self._hosts.add(host)

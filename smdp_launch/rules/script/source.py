@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from smdp_launch.diagnostics import Severity, Span, closest
 from smdp_launch.jobfile.yaml.text import to_yaml
@@ -24,6 +24,9 @@ def source_folder(facts: Facts) -> Iterator[Problem]:
         help_, meant = "write the folder that contains the script, relative to the job file", None
         if facts.spec.script.source.startswith("s3:"):
             help_ = "write a local folder; the launch packs and uploads it"
+        elif "\\" in facts.spec.script.source and Path(tree.folder.as_posix().replace("\\", "/")).is_dir():
+            meant = to_yaml(facts.spec.script.source.replace("\\", "/"))
+            help_ = f"write forward slashes, which every system reads: {meant}"
         elif tree.folder.is_file():
             source = PurePosixPath(facts.spec.script.source)
             help_ = f"write the folder that contains it: {source.parent}"

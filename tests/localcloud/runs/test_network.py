@@ -92,7 +92,7 @@ def test_speed_limit_without_root_is_refused(job_folder: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     ran = CliRunner().invoke(command_line, ["launch", "--local", "--network", "1gbit"])
     assert isinstance(ran.exception, EnvironmentProblem)
-    assert str(ran.exception).startswith("links with a speed limit need root; omit --network")
+    assert str(ran.exception).startswith("links with a speed limit need root; or omit --network")
     assert not (job_folder / ".smdp" / "local").exists()
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import click
 from smdp_launch.cli.commands.scale import values
 from smdp_launch.cli.commands.scale.inputs import measured_run, prices_of, setting_of
 from smdp_launch.cli.commands.scale.model import model_answers, model_program
-from smdp_launch.cli.render.json_output import print_document
+from smdp_launch.cli.render.json_output import json_text, print_document
 from smdp_launch.cli.shared import completers, options
 from smdp_launch.cli.shared.checking import check
 
@@ -178,7 +177,7 @@ def command(
 
         _write(svg, svg_document(report))
     if as_json:
-        click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
+        click.echo(json_text(report.to_json(), allow_nan=False))
     else:
         print_report(report, spec, svg)
 

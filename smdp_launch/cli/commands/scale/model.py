@@ -30,7 +30,11 @@ def _install(error: Exception) -> str:
     import sys
 
     from smdp_launch.image.context import source_root
+    from smdp_launch.systems import linux_refusal
 
+    refusal = linux_refusal("the cost model, a part of the engine,")
+    if refusal is not None:
+        return f"{error}: {refusal}"
     pip = f"{shlex.quote(sys.executable)} -m pip install"
     requirements = "'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11'"
     native = shlex.quote(str(source_root() / "native"))

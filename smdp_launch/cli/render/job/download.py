@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from smdp_launch.jobs.records.history import LOCAL, find_launch
 from smdp_launch.jobs.transfer.download import Download
 from smdp_launch.jobs.transfer.results import Result
 from smdp_launch.plain_text import without_controls
+from smdp_launch.systems import IS_WINDOWS, command_line
 from smdp_launch.units import short, size
 
 #: Version of ``download --json``; raised when a field changes its meaning or is removed.
@@ -62,8 +62,8 @@ def _next(job: Job, download: Download) -> str:
         return next_after_local_run(job_file, check_job(Path(job_file)).placeholders)
     first = download.files[0]
     if first.unpacked is not None or not first.path.name.endswith(".tar.gz"):
-        return shlex.join(["ls", "-lR", short(download.folder)])
-    return shlex.join(["tar", "-tzf", short(first.path)])
+        return command_line([*(("dir", "/s") if IS_WINDOWS else ("ls", "-lR")), short(download.folder)])
+    return command_line(["tar", "-tzf", short(first.path)])
 
 
 def download_json(job: Job, download: Download) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.table import Column, print_table
 from smdp_launch.jobs.records.history import LOCAL
 from smdp_launch.jobs.status.list_jobs import ListedJob
+from smdp_launch.systems import linux_refusal
 from smdp_launch.units import duration
 
 #: Version of ``list --json``; raised when a field changes its meaning or is removed.
@@ -29,7 +30,8 @@ def print_jobs(jobs: Sequence[ListedJob], region: str | None, *, filtered: bool 
         where = f"in {region}" if region is not None else "from this folder"
         click.echo(f"no job {where} matches the filters" if filtered else f"no job was launched {where}")
         if not filtered:
-            print_next("smdp-launch launch --local, then without --local on AWS")
+            can_run = linux_refusal("a local run") is None
+            print_next("smdp-launch launch --local, then without --local on AWS" if can_run else "smdp-launch launch")
         return
     print_table(Console(highlight=False), _columns(jobs))
     for problem in dict.fromkeys(one.problem for one in jobs if one.problem is not None):

@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from smdp_launch.cli.render.job.follow import JobLayout
+from smdp_launch.cli.render.json_output import json_text
 from smdp_launch.cli.render.next_step import command_for_job, next_for_job, print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.jobs.job import Job
@@ -39,7 +40,7 @@ def print_lines_json(job: Job, lines: Iterable[LogLine]) -> None:
     click.echo(json.dumps(head)[:-1] + ', "lines": [', nl=False)
     for index, line in enumerate(lines):
         entry = {"time": _iso(line.time_ms), "host": line.host, "rank": line.rank, "text": line.text}
-        click.echo(("," if index else "") + "\n" + json.dumps(entry, ensure_ascii=False), nl=False)
+        click.echo(("," if index else "") + "\n" + json_text(entry, indent=None), nl=False)
     click.echo("\n]}")
 
 

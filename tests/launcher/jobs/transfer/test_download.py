@@ -306,4 +306,4 @@ def test_object_keys_outside_the_folder_are_refused(
     client_of(service.endpoint, "s3").put_object(Bucket=BUCKET, Key="out/odd/output/a/../../../b", Body=b"")
     ran = smdp_launch("download", "odd", "--region", "us-east-1", env=on_aws)
     assert ran.returncode == ExitCode.REFUSED
-    assert "would be written outside the folder" in ran.stderr
+    assert "leads out of the folder" in ran.stderr
