@@ -18,6 +18,7 @@ from pathlib import Path
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import CheckedJob
 from smdp_launch.diagnostics import Diagnostics, closest
+from smdp_launch.doctor.local_run import require
 from smdp_launch.errors import Refused
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
@@ -140,7 +141,8 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
         JobFileRefused: the job has errors.
         Refused: the job has placeholders, the source folder changed since the plan was made, or the account is not
             ready for the job.
-        EnvironmentProblem: no credentials, or the local cloud does not start.
+        EnvironmentProblem: no credentials, a package that a local run needs is missing, or the local cloud does not
+            start.
         ServiceProblem: the service refused.
 
     Examples:
@@ -216,6 +218,7 @@ def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:
 
 
 def _launch_local(plan: Plan) -> Job:
+    require(plan)
     state = local_cloud_folder()
     connect = local_cloud(state)
     with connect() as clients:

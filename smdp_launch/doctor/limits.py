@@ -1,0 +1,109 @@
+"""Limits of this process that local runs meet: open files, memory, processors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+from smdp_launch.doctor.fixes import Fault
+
+resource: Any = importlib.import_module("resource") if os.name == "posix" else None
+
+#: Measured with 2 to 16 ranks on 1 to 8 hosts: rank 0 opens at most 16 + 3 x ranks files. The same again is left for
+#: the files of a small script.
+_FILES, _FILES_PER_RANK = 32, 3
+#: What the commands set.
+_ENOUGH_FILES = 4096
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def open_files_needed(ranks: int) -> int:
+    return _FILES + _FILES_PER_RANK * ranks
+
+
+def open_files_limit() -> int | None:
+    """The number of files that each process of a local run may open; None for no limit, or an unknown one.
+
+    The local cloud raises its soft limit to the hard one, so the hard limit counts.
+    """
+    if resource is None:
+        return None
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return None if hard == resource.RLIM_INFINITY else int(hard)
+
+
+def open_files_fault(ranks: int) -> Fault | None:
+    """The fault that the limit of open files is too low for a run of so many ranks."""
+    limit = open_files_limit()
+    if limit is None or limit >= open_files_needed(ranks):
+        return None
+    reason = (
+        f"this shell allows {limit} open files for each process, and a local run of {ranks} ranks needs "
+        f"{open_files_needed(ranks)}"
+    )
+    return Fault("open files", reason, raise_open_files())
+
+
+def raise_open_files() -> str:
+    """The command that raises the hard limit of the current shell, which needs root."""
+    if _is_root():
+        return f"ulimit -n {_ENOUGH_FILES}"
+    return f"sudo prlimit --pid $$ --nofile={_ENOUGH_FILES}:{_ENOUGH_FILES}"
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def as_root(command: str) -> str:
+    """The command as this user has to type it."""
+    return command if _is_root() else f"sudo {command}"
+
+
+def memory_limit() -> int | None:
+    """The bytes of memory that this process may use: of the machine, or of its control group. None if unknown."""
+    limits = [one for one in (_machine_memory(), *_cgroup_values("memory.max", "memory.limit_in_bytes")) if one]
+    return min(limits, default=None)
+
+
+def _machine_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _cgroup_values(name: str, name_v1: str) -> list[int]:
+    """The limits of this process's control groups and those above them."""
+    values = []
+    for folder in _cgroup_folders():
+        for file in (folder / name, folder / name_v1):
+            try:
+                values.append(int(file.read_text()))
+            except (OSError, ValueError):  # ValueError: "max"
+                continue
+    return values
+
+
+def _cgroup_folders() -> list[Path]:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    folders: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            root = _CGROUPS / controllers
+            inner = root / path.strip("/")
+            folders += [inner, *(one for one in inner.parents if root in (one, *one.parents))]
+    return folders
+
+
+def cores() -> int:
+    """The processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

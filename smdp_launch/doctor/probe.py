@@ -1,0 +1,118 @@
+"""`python -m smdp_launch.doctor.probe STEP...` imports a framework and the engine in a process of its own.
+
+A framework can crash or hang when it is imported, so `frameworks` starts this program and waits with a deadline. It
+writes one JSON line for each step: before the step `{"step": NAME}`, after it `{"step": NAME, ...results}`. A step that
+fails has `error`, and the program ends.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+_TIMEOUT = timedelta(seconds=30)  # for the other process to join, and for a sum
+_LONGEST = 1000  # characters of an error
+_ELEMENTS = 1024
+
+
+def _torch() -> dict[str, Any]:
+    torch: Any = importlib.import_module("torch")
+    cuda = getattr(torch.version, "cuda", None)
+    gpus = torch.cuda.device_count() if cuda is not None else 0
+    return {"version": torch.__version__, "cuda": cuda, "hip": getattr(torch.version, "hip", None), "gpus": gpus}
+
+
+def _tensorflow() -> dict[str, Any]:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    tensorflow: Any = importlib.import_module("tensorflow")
+    return {"version": tensorflow.__version__, "cuda": None}
+
+
+def _engine() -> dict[str, Any]:
+    engine: Any = importlib.import_module("smdp_engine")
+    return {"build": engine.build()}
+
+
+def _torch_adapter() -> dict[str, Any]:
+    """`fits`: the torch version that the compiled adapter was built for, if the adapter can be loaded at all."""
+    backend: Any = importlib.import_module("smdp_engine.torch_backend")
+    try:
+        return {"fits": [backend.adapter().built_for]}
+    except ImportError as error:
+        return {"error": _text(error), "fits": _built_for()}
+
+
+def _built_for() -> list[str]:
+    try:
+        return [str(importlib.import_module("smdp_engine._torch").built_for)]
+    except ImportError:
+        return []
+
+
+def _tensorflow_adapter() -> dict[str, Any]:
+    library: Any = importlib.import_module("smdp_engine.tensorflow.library")
+    try:
+        library.operations()
+    except ImportError as error:
+        return {"error": _text(error), "fits": []}
+    return {"fits": [importlib.import_module("tensorflow").__version__]}
+
+
+def _sum() -> dict[str, Any]:
+    """Sum in both processes of the group: once in the shared memory of one host, once over the network of two."""
+    torch: Any = importlib.import_module("torch")
+    distributed: Any = importlib.import_module("torch.distributed")
+    importlib.import_module("smdp_engine.torch_backend").register()
+    rank, folder = int(os.environ["RANK"]), os.environ["SMDP_PROBE_FOLDER"]
+    for hosts in (1, 2):
+        os.environ["SMDP_HOST_ID"] = f"doctor-{rank % hosts}"
+        where = f"file://{folder}/hosts-{hosts}"
+        distributed.init_process_group("smddp", init_method=where, rank=rank, world_size=2, timeout=_TIMEOUT)
+        values = torch.arange(_ELEMENTS, dtype=torch.float32) + rank
+        distributed.all_reduce(values)
+        expected = 2 * torch.arange(_ELEMENTS, dtype=torch.float32) + 1
+        if not torch.equal(values, expected):
+            return {"error": f"the sum of two processes on {hosts} host(s) is wrong"}
+        distributed.destroy_process_group()
+    return {}
+
+
+STEPS: dict[str, Callable[[], dict[str, Any]]] = {
+    "torch": _torch,
+    "tensorflow": _tensorflow,
+    "engine": _engine,
+    "torch adapter": _torch_adapter,
+    "tensorflow adapter": _tensorflow_adapter,
+    "sum": _sum,
+}
+
+
+def _text(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+
+
+def main(steps: list[str]) -> int:
+    # Libraries print to standard output. Their output is sent to standard error.
+    results = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    for step in steps:
+        results.write(json.dumps({"step": step}) + "\n")
+        try:
+            result = STEPS[step]()
+        except BaseException as error:  # whatever the import of a broken package raises
+            result = {"error": _text(error)}
+        results.write(json.dumps({"step": step, "done": True, **result}) + "\n")
+        if "error" in result:
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # a broken library may crash or hang while the interpreter ends
