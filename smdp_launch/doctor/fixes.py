@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from smdp_launch.doctor.frameworks import Step, title
-from smdp_launch.doctor.installer import checkout, install, install_engine
+from smdp_launch.doctor.installer import build_engine, checkout, engine_sources, install, install_engine, version
 
 _DISTRIBUTIONS = {"torch": "torch", "tensorflow": "tensorflow"}
 _LIBRARY_MISSING = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file")
@@ -44,20 +44,27 @@ def fault_of(results: Mapping[str, Step]) -> Fault | None:
         return Fault(name, f"{title(name)} is installed but cannot be imported: {error}", _reinstall(name))
     if name.endswith("adapter"):
         framework = name.partition(" ")[0]
-        return Fault(name, f"{_installed(framework, results)}: {error}", _fit(framework, failed))
+        return Fault(name, _misfit(framework, results, failed), _fit(framework, results, failed))
     if name == "engine":
         return Fault(name, f"smdp-engine is installed but cannot be loaded: {error}", install_engine_again())
     return Fault(name, f"two processes cannot sum with the engine: {error}", None)
 
 
-def _installed(framework: str, results: Mapping[str, Step]) -> str:
-    step = results.get(framework)
-    version = f" {step.values['version']}" if step is not None and "version" in step.values else ""
-    return f"smdp-engine does not fit {title(framework)}{version}"
+def _misfit(framework: str, results: Mapping[str, Step], failed: Step) -> str:
+    version = results[framework].values.get("version", "") if framework in results else ""
+    installed = f"{title(framework)} {version}".strip()
+    fits = ", ".join(map(str, failed.values.get("fits", [])))
+    if fits:
+        return f"the installed smdp-engine fits {title(framework)} {fits}, and {installed} is installed"
+    reason = (failed.error or "").removeprefix("ImportError: ").rstrip(".")
+    return f"the installed smdp-engine does not fit {installed}: {reason}"
 
 
 def _reinstall(framework: str) -> str:
-    return install("--force-reinstall", _DISTRIBUTIONS[framework])
+    """The same version, so that the engine fits it."""
+    installed = version(_DISTRIBUTIONS[framework])
+    package = _DISTRIBUTIONS[framework] + (f"=={_public(installed)}" if installed is not None else "")
+    return install("--force-reinstall", package)
 
 
 def install_engine_again() -> str:
@@ -66,13 +73,20 @@ def install_engine_again() -> str:
     return install_engine().replace(" install ", " install --force-reinstall --no-deps ", 1)
 
 
-def _fit(framework: str, failed: Step) -> str:
-    """In a checkout the engine is built for the framework; elsewhere, the framework that the engine fits is
-    installed."""
-    versions = [str(one).partition("+")[0] for one in failed.values.get("fits", [])]
+def _fit(framework: str, results: Mapping[str, Step], failed: Step) -> str:
+    """Install the framework that the engine fits. In a checkout, or if another build of the same version is installed,
+    build the engine for the framework."""
+    found = _public(results[framework].values.get("version", "")) if framework in results else ""
+    versions = [one for one in map(_public, failed.values.get("fits", [])) if one != found]
     if checkout() is None and versions:
         return install(f"{_DISTRIBUTIONS[framework]}=={versions[0]}")
-    return install_engine_again()
+    sources = engine_sources()
+    return build_engine(sources) if sources is not None else install_engine_again()
+
+
+def _public(version: object) -> str:
+    """The version without its local part, such as 2.0.1 for 2.0.1+cu118."""
+    return str(version).partition("+")[0]
 
 
 def library_missing(error: str) -> str | None:

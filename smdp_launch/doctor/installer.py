@@ -117,24 +117,35 @@ def install(*packages: str) -> str:
     return this_environment().install(*packages)
 
 
-def install_local() -> str:
-    """The command that installs all packages of ours that local runs need: those of the extra ``local``.
+def install_local(*more: str) -> str:
+    """The command that installs all that local runs need, the extra ``local``, and ``more`` packages.
 
-    In a checkout these are the checkout's own.
+    In a checkout, our own packages are the checkout's, without the engine, which is built after the framework.
     """
     sources = checkout()
     if sources is None:
-        return install(f"{LAUNCHER}[local]{_same_version()}")
-    return install(f"{sources}[local-cloud]", str(sources / "containers" / "entrypoint"))
+        return install(f"{LAUNCHER}[local]{_same_version()}", *more)
+    return install(f"{sources}[local-cloud]", str(sources / "containers" / "entrypoint"), *more)
 
 
 def install_engine() -> str:
     """The command that installs the engine; in a checkout, the command that builds it for the installed framework."""
     sources = checkout()
-    if sources is None:
-        return install(f"smdp-engine{_same_version()}")
+    return build_engine(sources / "native") if sources is not None else install(f"smdp-engine{_same_version()}")
+
+
+def build_engine(sources: Path) -> str:
+    """The command that builds the engine from its sources for the installed framework, and installs it. It needs a C++
+    compiler and Python's headers."""
     tools = install("scikit-build-core>=0.10,<2", "cmake>=3.20,<4", "ninja>=1.11")
-    return f"{tools} && {install('--force-reinstall', '--no-deps', '--no-build-isolation', str(sources / 'native'))}"
+    return f"{tools} && {install('--force-reinstall', '--no-deps', '--no-build-isolation', str(sources))}"
+
+
+def engine_sources() -> Path | None:
+    """The engine's sources, in the checkout or in the installed package of the launcher."""
+    inside = Path(__file__).resolve().parents[1] / "_image" / "native"
+    sources = checkout()
+    return sources / "native" if sources is not None else inside if inside.is_dir() else None
 
 
 def version(distribution: str) -> str | None:

@@ -48,18 +48,18 @@ def open_files_fault(ranks: int) -> Fault | None:
 
 def raise_open_files() -> str:
     """The command that raises the hard limit of the current shell, which needs root."""
-    if _is_root():
+    if is_root():
         return f"ulimit -n {_ENOUGH_FILES}"
     return f"sudo prlimit --pid $$ --nofile={_ENOUGH_FILES}:{_ENOUGH_FILES}"
 
 
-def _is_root() -> bool:
+def is_root() -> bool:
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def as_root(command: str) -> str:
     """The command as this user has to type it."""
-    return command if _is_root() else f"sudo {command}"
+    return command if is_root() else f"sudo {command}"
 
 
 def memory_limit() -> int | None:

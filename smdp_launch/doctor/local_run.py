@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -52,10 +53,22 @@ def require(plan: Plan) -> None:
     needs = needs_of(plan)
     absent = packages.missing(engine=needs.engine)
     if absent:
-        raise EnvironmentProblem(packages.missing_text(absent))
+        framework = needs.framework if needs.framework and not packages.is_installed(needs.framework) else None
+        raise EnvironmentProblem(packages.missing_text(absent, framework))
+    _require_writable(plan)
     fault = next(_faults(plan, needs), None)
     if fault is not None:
         raise EnvironmentProblem(fault.text)
+
+
+def _require_writable(plan: Plan) -> None:
+    """The state of a run is kept in the current folder."""
+    folder = Path.cwd()
+    if os.access(folder, os.W_OK | os.X_OK):
+        return
+    verb = "launch --local" if plan.local is None or plan.local.fault is None else f"rehearse {plan.local.fault.kind}"
+    command = f'cd "$(mktemp -d)" && smdp-launch {verb} {shlex.quote(os.path.abspath(plan.job_file))}'  # noqa: PTH100
+    raise EnvironmentProblem(f"{folder} is not writable, and local runs keep their state there; run: {command}")
 
 
 def _faults(plan: Plan, needs: Needs) -> Iterator[Fault]:

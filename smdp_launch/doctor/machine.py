@@ -31,6 +31,8 @@ _SYSCTLS = {
     "kernel/unprivileged_userns_clone": ("0", "kernel.unprivileged_userns_clone=1"),
     "kernel/apparmor_restrict_unprivileged_userns": ("1", "kernel.apparmor_restrict_unprivileged_userns=0"),
 }
+#: Of docker and podman.
+_CONTAINER_RIGHTS = "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
 _IN_CONTAINER = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
@@ -137,22 +139,26 @@ def isolation() -> Iterator[Finding]:
 def namespaces_fix(reason: str) -> tuple[str, str | None]:
     """What allows namespaces on this machine, and the command."""
     if reason.endswith("is set"):
-        return "remove the variable", "unset SMDP_LOCAL_ISOLATION"
+        return "remove the variable", f"unset {reason.partition('=')[0]}"
     if platform.system() != "Linux":
-        return "run the job in a Linux container or virtual machine for separate hosts", None
-    for name, (value, setting) in _SYSCTLS.items():
-        try:
-            is_off = Path("/proc/sys", name).read_text().strip() == value
-        except OSError:
-            continue
-        if is_off:
-            return "allow namespaces", limits.as_root(f"sysctl -w {setting}")
-    if any(one.exists() for one in _IN_CONTAINER):
-        return "start the container with the right to make namespaces", "docker run --privileged ..."
+        return "for separate hosts, run the job in a Linux container or virtual machine", None
+    is_root = limits.is_root()
+    settings = [] if is_root else [setting for name, (off, setting) in _SYSCTLS.items() if _sysctl(name) == off]
+    if settings:
+        return "allow namespaces", limits.as_root(f"sysctl -w {' '.join(settings)}")
+    if is_root or any(one.exists() for one in _IN_CONTAINER):
+        return "start the container with the right to make namespaces", f"docker run {_CONTAINER_RIGHTS} ..."
     return (
-        "run as root, or allow the calls unshare, mount and sethostname (seccomp, capabilities)",
-        "sudo -E smdp-launch",
+        "allow the calls unshare and mount, which a security profile refuses, or run as root",
+        "sudo -E smdp-launch doctor",
     )
+
+
+def _sysctl(name: str) -> str | None:
+    try:
+        return Path("/proc/sys", name).read_text().strip()
+    except OSError:
+        return None
 
 
 def _shared_memory(*, has_own: bool) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,11 +58,12 @@ def missing(*, engine: bool) -> list[str]:
     return [one.distribution for one in wanted if not all(map(is_installed, one.modules))]
 
 
-def install_missing(absent: Collection[str]) -> str:
-    """The command that installs ``absent``, which is not empty."""
-    if all(one == ENGINE for one in absent):
-        return install_engine()
-    return install_local()
+def install_missing(absent: Collection[str], framework: str | None = None) -> str:
+    """The command that installs ``absent``, which is not empty, and the framework's package."""
+    more = [framework] if framework is not None else []
+    if not all(one == ENGINE for one in absent):
+        return install_local(*more)
+    return f"{install(*more)} && {install_engine()}" if more else install_engine()
 
 
 def require_local_cloud() -> None:
@@ -74,11 +75,17 @@ def require_local_cloud() -> None:
         raise EnvironmentProblem(missing_text(absent))
 
 
-def missing_text(absent: Collection[str]) -> str:
-    verb = "is" if len(absent) == 1 else "are"
+def missing_text(absent: Sequence[str], framework: str | None = None) -> str:
+    """One sentence with the command that installs what is missing.
+
+    Args:
+        framework: the package of the script's framework, if it is missing too.
+    """
+    names = [*absent, *([framework] if framework is not None else [])]
+    verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
     return (
-        f"local runs need {listed(list(absent))}, which {verb} not installed in this environment; to install "
-        f"{'it' if len(absent) == 1 else 'them'}, run: {install_missing(absent)}"
+        f"local runs need {listed(names)}, which {verb} not installed in this environment; to install {them}, run: "
+        f"{install_missing(absent, framework)}"
     )
 
 

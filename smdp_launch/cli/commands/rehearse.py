@@ -13,7 +13,14 @@ from smdp_launch.catalog.faults import GRACE
 from smdp_launch.cli.shared import options
 from smdp_launch.cli.shared.checking import check
 from smdp_launch.cli.shared.groups import Group
-from smdp_launch.cli.shared.local_runs import local_cloud_for, local_options, local_plan, local_request, local_run_of
+from smdp_launch.cli.shared.local_runs import (
+    local_cloud_for,
+    local_options,
+    local_plan,
+    local_request,
+    local_run_of,
+    require_runnable,
+)
 
 if TYPE_CHECKING:
     from smdp_launch.catalog.faults import Kind, Place
@@ -291,6 +298,7 @@ def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = No
     from smdp_launch.jobs.records.history import LOCAL
     from smdp_launch.rehearsals.report import report
 
+    require_runnable(plan)
     if not as_json:
         print_fault(plan, rehearsal.fault)
     with local_cloud_for(plan) as clients:

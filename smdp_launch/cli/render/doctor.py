@@ -28,9 +28,8 @@ def print_examination(examination: Examination) -> None:
     console.print(Text("this machine", "bold"), _summary(examination), sep="  ")
     rows = [row for one in examination.findings for row in _rows(one)]
     print_rows(console, rows)
-    first = next(iter([*examination.errors, *examination.warnings]), None)
-    if first is not None and first.command is not None:
-        print_next(first.command)
+    if examination.errors:
+        print_next("fix the first error, then: smdp-launch doctor")
 
 
 def _summary(examination: Examination) -> Text:

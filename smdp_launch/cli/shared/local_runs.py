@@ -113,23 +113,28 @@ def local_plan(checked: CheckedJob, run: LocalRun) -> Plan:
     return plan
 
 
-@contextmanager
-def local_cloud_for(plan: Plan) -> Iterator[Clients]:
-    """Start the local cloud, upload the job's data to it and record the launch. The caller creates the job.
+def require_runnable(plan: Plan) -> None:
+    """Check before anything starts whether this machine can run the plan.
 
     Raises:
-        EnvironmentProblem: this machine cannot run the job, or the local cloud does not start.
+        EnvironmentProblem: it cannot.
     """
     from smdp_launch.cli.render.terminal.bars import busy
-    from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.doctor.local_run import require
+
+    with busy("checking whether this machine can run the job"):
+        require(plan)
+
+
+@contextmanager
+def local_cloud_for(plan: Plan) -> Iterator[Clients]:
+    """Start the local cloud, upload the job's data to it and record the launch. The caller creates the job."""
+    from smdp_launch.cli.render.terminal.retries import print_retry
     from smdp_launch.jobs.records.history import record_plan
     from smdp_launch.jobs.records.local_clouds import local_cloud_folder
     from smdp_launch.jobs.service.clients import local_cloud
     from smdp_launch.jobs.submit import seed
 
-    with busy("checking whether this machine can run the job"):
-        require(plan)
     state = local_cloud_folder()
     with local_cloud(state)() as clients:
         clients.on_waiting = print_retry

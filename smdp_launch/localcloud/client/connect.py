@@ -29,6 +29,7 @@ from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.private_files import NotPrivate, check_folder, open_file
 
 _EXIT_WAIT = 3.0  # seconds that a client waits for the exit of the server that it started
+_DOCTOR = "To find the cause in this environment, run: smdp-launch doctor."
 _TAIL = 20  # lines of the server's log in an error
 DISK_FULL = os.EX_CANTCREAT  # exit code of a server that could not start because its disk is full
 
@@ -139,7 +140,8 @@ def _unusable(state: StateFolder, error: OSError) -> LocalCloudError:
     if is_full(error):
         return _full(state)
     return LocalCloudError(
-        f"Cannot store the local cloud's state in {state.root}: {error.strerror}. Choose a writable folder."
+        f"Cannot store the local cloud's state in {state.root}: {error.strerror}. Choose a writable "
+        'folder, such as with: export SMDP_LOCAL_STATE="$(mktemp -d)/local"'
     )
 
 
@@ -222,9 +224,11 @@ def _await(state: StateFolder, process: subprocess.Popen[bytes], deadline: float
         if process.poll() == DISK_FULL:
             raise _full(state)
         if process.poll() is not None:
-            raise LocalCloudError(f"The local cloud did not start (exit code {process.returncode}). {_log_tail(state)}")
+            raise LocalCloudError(
+                f"The local cloud did not start (exit code {process.returncode}). {_DOCTOR} {_log_tail(state)}"
+            )
         time.sleep(0.02)
-    raise LocalCloudError(f"The local cloud on {state.root} was not ready in time. {_log_tail(state)}")
+    raise LocalCloudError(f"The local cloud on {state.root} was not ready in time. {_DOCTOR} {_log_tail(state)}")
 
 
 def _log_tail(state: StateFolder) -> str:

@@ -31,7 +31,7 @@ def _install(error: Exception) -> str:
     from smdp_launch.doctor.packages import is_installed
 
     command = install_engine_again() if is_installed("smdp_engine") else install_engine()
-    return f"{error}: the cost model is part of the engine; install it with: {command}"
+    return f"{error}: the cost model is part of the engine; install it with {command}"
 
 
 def model_answers(program: Path, study: Study, timeout: float) -> dict[str, Answer]:
