@@ -31,7 +31,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], Callable[[], str]], ...] = (
     ),
     (
         re.compile(r"Too many open files"),
-        lambda: f"the limit of open files is too low; run: {raise_open_files()}",
+        lambda: f"the limit of open files is too low; run: {raise_open_files() or 'smdp-launch doctor'}",
     ),
     (
         re.compile(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ resource: Any = importlib.import_module("resource") if os.name == "posix" else N
 _FILES, _FILES_PER_RANK = 32, 3
 #: What the commands set.
 _ENOUGH_FILES = 4096
+_SYS_RESOURCE = 24  # number of the capability that raises hard limits
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -43,14 +46,33 @@ def open_files_fault(ranks: int) -> Fault | None:
         f"this shell allows {limit} open files for each process, and a local run of {ranks} ranks needs "
         f"{open_files_needed(ranks)}"
     )
-    return Fault("open files", reason, raise_open_files())
+    return Fault("open files", reason, raise_open_files() or _run_fewer(limit))
 
 
-def raise_open_files() -> str:
-    """The command that raises the hard limit of the current shell, which needs root."""
-    if is_root():
+def raise_open_files() -> str | None:
+    """The command that raises the hard limit of the current shell; None if that is not allowed."""
+    if _has_capability(_SYS_RESOURCE):
         return f"ulimit -n {_ENOUGH_FILES}"
-    return f"sudo prlimit --pid $$ --nofile={_ENOUGH_FILES}:{_ENOUGH_FILES}"
+    if not is_root() and shutil.which("sudo") is not None:
+        return f"sudo prlimit --pid $$ --nofile={_ENOUGH_FILES}:{_ENOUGH_FILES}"
+    return None
+
+
+def _run_fewer(limit: int) -> str:
+    """The command for a shell or a container whose limit cannot be raised."""
+    workers = (limit - _FILES) // _FILES_PER_RANK
+    if workers < 1:
+        return f"docker run --ulimit nofile={_ENOUGH_FILES}:{_ENOUGH_FILES} ..."
+    return f"smdp-launch launch --local --hosts 1 --workers-per-host {workers}"
+
+
+def _has_capability(number: int) -> bool:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return is_root()
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return is_root() if found is None else bool(int(found[1], 16) >> number & 1)
 
 
 def is_root() -> bool:

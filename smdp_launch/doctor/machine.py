@@ -49,7 +49,7 @@ def open_files() -> Iterator[Finding]:
     found = "no limit" if limit is None else f"at most {limit} for each process"
     fault = limits.open_files_fault(_RANKS)
     if fault is not None:
-        yield Finding("open files", "error", fault.reason, "raise the limit of this shell", fault.command)
+        yield Finding("open files", "error", fault.reason, "raise the limit, or run fewer workers", fault.command)
     elif limit is not None and limit < limits.open_files_needed(64):
         text = f"{found}: a local run of 64 ranks needs {limits.open_files_needed(64)}"
         yield Finding("open files", "warning", text, "raise the limit of this shell", limits.raise_open_files())

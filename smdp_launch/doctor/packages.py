@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from smdp_launch.doctor.installer import LAUNCHER, install, install_engine, install_local, version
+from smdp_launch.doctor.installer import LAUNCHER, checkout, install, install_engine, install_local, version
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.units import listed
 
@@ -61,9 +61,12 @@ def missing(*, engine: bool) -> list[str]:
 def install_missing(absent: Collection[str], framework: str | None = None) -> str:
     """The command that installs ``absent``, which is not empty, and the framework's package."""
     more = [framework] if framework is not None else []
-    if not all(one == ENGINE for one in absent):
-        return install_local(*more)
-    return f"{install(*more)} && {install_engine()}" if more else install_engine()
+    is_engine_alone = all(one == ENGINE for one in absent)
+    if checkout() is None:
+        return install_engine() if is_engine_alone and not more else install_local(*more)
+    first = [] if is_engine_alone and not more else [install(*more) if is_engine_alone else install_local(*more)]
+    # The engine is built for the framework, which is installed before it.
+    return " && ".join([*first, *([install_engine()] if ENGINE in absent else [])])
 
 
 def require_local_cloud() -> None:

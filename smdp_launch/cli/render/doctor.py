@@ -28,8 +28,7 @@ def print_examination(examination: Examination) -> None:
     console.print(Text("this machine", "bold"), _summary(examination), sep="  ")
     rows = [row for one in examination.findings for row in _rows(one)]
     print_rows(console, rows)
-    if examination.errors:
-        print_next("fix the first error, then: smdp-launch doctor")
+    print_next("fix the first error, then: smdp-launch doctor" if examination.errors else "smdp-launch launch --local")
 
 
 def _summary(examination: Examination) -> Text:
