@@ -24,17 +24,15 @@ def configuration(environ: Mapping[str, str]) -> Iterator[Finding]:
     session = Session()
     profile = session.profile or "default"
     try:
-        section: Mapping[str, Any] = session.full_config["profiles"].get(profile, {})
-        is_known = session.profile is None or session.profile in session.full_config["profiles"]
-        region = session.get_config_variable("region")
+        profiles = session.full_config["profiles"]
     except BotoCoreError as error:
         yield Finding("aws", "warning", str(error), "correct the file, or name another with AWS_CONFIG_FILE")
         return
-    if not is_known:
-        known = ", ".join(sorted(session.full_config["profiles"])) or "none"
-        fix = f"use one of these profiles: {known}"
+    if session.profile is not None and profile not in profiles:
+        fix = f"use one of these profiles: {', '.join(sorted(profiles)) or 'none'}"
         yield Finding("aws", "warning", f"there is no profile {profile}", fix, "unset AWS_PROFILE")
         return
+    section, region = profiles.get(profile, {}), session.get_config_variable("region")
     source = credentials_source(environ, section)
     text = (
         f"profile {profile}, region {region or 'none (a job file names its own)'}, credentials: {source or _INSTANCE}"
