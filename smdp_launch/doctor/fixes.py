@@ -79,7 +79,7 @@ def _fit(framework: str, results: Mapping[str, Step], failed: Step) -> str:
     found = _public(results[framework].values.get("version", "")) if framework in results else ""
     versions = [one for one in map(_public, failed.values.get("fits", [])) if one != found]
     if checkout() is None and versions:
-        return install(f"{_DISTRIBUTIONS[framework]}=={versions[0]}")
+        return install(f"{_DISTRIBUTIONS[framework]}=={versions[-1]}")
     sources = engine_sources()
     return build_engine(sources) if sources is not None else install_engine_again()
 

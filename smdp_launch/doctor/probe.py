@@ -30,7 +30,12 @@ def _torch() -> dict[str, Any]:
 def _tensorflow() -> dict[str, Any]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     tensorflow: Any = importlib.import_module("tensorflow")
-    return {"version": tensorflow.__version__, "cuda": None}
+    build = dict(tensorflow.sysconfig.get_build_info())
+    return {
+        "version": tensorflow.__version__,
+        "cuda": build.get("cuda_version") if build.get("is_cuda_build") else None,
+        "hip": build.get("rocm_version") if build.get("is_rocm_build") else None,
+    }
 
 
 def _engine() -> dict[str, Any]:
@@ -39,32 +44,52 @@ def _engine() -> dict[str, Any]:
 
 
 def _torch_adapter() -> dict[str, Any]:
-    """`fits`: the torch version that the compiled adapter was built for, if the adapter can be loaded at all."""
-    backend: Any = importlib.import_module("smdp_engine.torch_backend")
+    return _adapter("torch", lambda: importlib.import_module("smdp_engine.torch_backend").adapter())
+
+
+def _tensorflow_adapter() -> dict[str, Any]:
+    return _adapter("tensorflow", lambda: importlib.import_module("smdp_engine.tensorflow.library").operations())
+
+
+def _adapter(framework: str, load: Callable[[], Any]) -> dict[str, Any]:
+    """Load the compiled adapter. `fits`: the versions that the engine has adapters for. `builds`: none fits, and the
+    command that builds one now; the first use builds it otherwise, so it is not loaded here."""
+    verdict, fits = _verdict(framework)
+    state = getattr(verdict, "state", None)
+    if state == "buildable":
+        return {"fits": fits, "builds": verdict.command}
+    if state == "missing":
+        return {"error": verdict.sentence, "fits": fits}
     try:
-        return {"fits": [backend.adapter().built_for]}
-    except ImportError as error:
-        return {"error": _text(error), "fits": _built_for()}
+        load()
+    except (ImportError, OSError) as error:
+        return {"error": _text(error), "fits": fits}
+    return {"fits": fits}
 
 
-def _built_for() -> list[str]:
+def _verdict(framework: str) -> tuple[Any, list[str]]:
+    """What the engine says of its adapters, and the versions of those that it brings."""
+    try:
+        adapters: Any = importlib.import_module("smdp_engine.adapters")
+    except ImportError:  # an engine with one adapter
+        return None, _built_for(framework)
+    shipped = [one.version for one in adapters.shipped() if one.framework == framework]
+    return adapters.check(framework), [f"{one}.*" if one.count(".") == 1 else one for one in dict.fromkeys(shipped)]
+
+
+def _built_for(framework: str) -> list[str]:
+    if framework != "torch":
+        return []
     try:
         return [str(importlib.import_module("smdp_engine._torch").built_for)]
     except ImportError:
         return []
 
 
-def _tensorflow_adapter() -> dict[str, Any]:
-    library: Any = importlib.import_module("smdp_engine.tensorflow.library")
-    try:
-        library.operations()
-    except ImportError as error:
-        return {"error": _text(error), "fits": []}
-    return {"fits": [importlib.import_module("tensorflow").__version__]}
-
-
 def _sum() -> dict[str, Any]:
     """Sum in both processes of the group: once in the shared memory of one host, once over the network of two."""
+    if "builds" in _torch_adapter():
+        return {"omitted": True}
     torch: Any = importlib.import_module("torch")
     distributed: Any = importlib.import_module("torch.distributed")
     importlib.import_module("smdp_engine.torch_backend").register()

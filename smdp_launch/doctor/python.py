@@ -12,11 +12,12 @@ from pathlib import Path
 
 from smdp_launch.doctor import packages
 from smdp_launch.doctor.findings import Finding
-from smdp_launch.doctor.fixes import fault_of, library_missing
+from smdp_launch.doctor.fixes import Fault, fault_of, library_missing
 from smdp_launch.doctor.frameworks import Step, probe, title
 from smdp_launch.doctor.installer import LAUNCHER, install, this_environment, version
 
 _PIECES = ("botocore", "moto", "numpy")  # packages whose versions a bug report should have
+_NAMES = {"sum": "engine sum"}
 _COMPILERS = ("c++", "g++", "clang++")
 
 
@@ -64,25 +65,42 @@ def frameworks() -> Iterator[Finding]:
 
 def _of_framework(framework: str, steps: list[str], results: Mapping[str, Step]) -> Iterator[Finding]:
     fault = fault_of(results)
-    failed = fault.name if fault is not None else None
     for step in steps:
-        name = "engine sum" if step == "sum" else step
-        result = results.get(step)
-        if fault is not None and step == failed:
-            yield Finding(name, "error", fault.reason, _fix_text(fault.reason), fault.command)
-        elif result is None:
-            yield Finding(name, "not checked", f"because {title(failed or framework)} does not work")
+        if fault is not None and step == fault.name:
+            yield Finding(_NAMES.get(step, step), "error", fault.reason, _fix(fault), fault.command)
         else:
-            yield Finding(name, "ok", _found(step, result, results))
-    if fault is not None and failed not in steps:
-        yield Finding(failed or framework, "error", fault.reason, None, fault.command)
+            cause = title(fault.name if fault is not None else framework)
+            yield _of_step(step, results.get(step), cause, results)
+    if fault is not None and fault.name not in steps:
+        yield Finding(framework or "engine", "error", fault.reason, _fix(fault), fault.command)
 
 
-def _fix_text(reason: str) -> str:
-    library = library_missing(reason)
+def _of_step(step: str, result: Step | None, cause: str, results: Mapping[str, Step]) -> Finding:
+    """A step that did not fail.
+
+    Args:
+        result: None if the step was omitted.
+        cause: the step because of which it was omitted.
+    """
+    name = _NAMES.get(step, step)
+    if result is None:
+        return Finding(name, "not checked", f"because {cause} does not work")
+    if "omitted" in result.values:
+        return Finding(name, "not checked", "because the adapter is not built yet")
+    if "builds" in result.values:
+        fits = ", ".join(result.values["fits"]) or "no version"
+        text = f"the installed smdp-engine has adapters for {fits}; the first run builds one with the compiler"
+        return Finding(name, "warning", text, "build it now", result.values["builds"])
+    return Finding(name, "ok", _found(step, result, results))
+
+
+def _fix(fault: Fault) -> str | None:
+    library = library_missing(fault.reason)
     if library is not None:
         return f"install the system package that has {library}, or install the package again"
-    return "install it again"
+    if fault.command is None:
+        return None
+    return "install a version that fits" if fault.name.endswith("adapter") else "install it again"
 
 
 def _found(step: str, result: Step, results: Mapping[str, Step]) -> str:
@@ -91,7 +109,7 @@ def _found(step: str, result: Step, results: Mapping[str, Step]) -> str:
         cuda, hip = values.get("cuda"), values.get("hip")
         build = f"built for CUDA {cuda}" if cuda else f"built for ROCm {hip}" if hip else "built for CPUs"
         gpus = f", {values['gpus']} GPUs" if "gpus" in values and (cuda or hip) else ""
-        return f"{title(step)} {values['version']}" + ("" if step == "tensorflow" else f", {build}{gpus}")
+        return f"{title(step)} {values['version']}, {build}{gpus}"
     if step == "engine":
         return f"smdp-engine {values['build']}"
     if step == "sum":

@@ -197,11 +197,12 @@ def test_import_that_hangs_ends_at_the_deadline(tmp_path: Path, monkeypatch: pyt
 
 
 def test_output_of_a_library_does_not_disturb_the_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tensorflow.py").write_text(
-        "import os\n__version__ = '2.99'\nos.write(1, b'banner\\n')\nprint('hello')\n"
+    (tmp_path / "torch.py").write_text(
+        "import os\nfrom types import SimpleNamespace\n__version__, version = '2.99', SimpleNamespace(cuda=None)\n"
+        "os.write(1, b'banner\\n')\nprint('hello')\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    assert probe(["tensorflow"])["tensorflow"].values == {"version": "2.99", "cuda": None}
+    assert probe(["torch"])["torch"].values == {"version": "2.99", "cuda": None, "hip": None, "gpus": 0}
 
 
 def test_memory_limit_is_that_of_the_machine_or_less() -> None:
