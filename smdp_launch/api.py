@@ -18,7 +18,6 @@ from pathlib import Path
 from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import CheckedJob
 from smdp_launch.diagnostics import Diagnostics, closest
-from smdp_launch.doctor.local_run import require
 from smdp_launch.errors import Refused
 from smdp_launch.jobfile.model.spec import JobSpec
 from smdp_launch.jobs.job import UNKNOWN_REGION, Job
@@ -218,6 +217,8 @@ def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:
 
 
 def _launch_local(plan: Plan) -> Job:
+    from smdp_launch.doctor.local_run import require  # reads the metadata of packages, which `plan` does not need
+
     require(plan)
     state = local_cloud_folder()
     connect = local_cloud(state)

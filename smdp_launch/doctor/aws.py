@@ -9,14 +9,14 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from smdp_launch.doctor import limits
-from smdp_launch.doctor.findings import Finding
+from smdp_launch.doctor.results import CheckResult
 
 _MOST_SKEW = 300  # seconds, from which AWS refuses signatures
 _LARGE_SKEW = 60  # seconds
 _INSTANCE = "none in variables and files; an EC2 instance or container may provide some, which --aws tries"
 
 
-def configuration(environ: Mapping[str, str]) -> Iterator[Finding]:
+def configuration(environ: Mapping[str, str]) -> Iterator[CheckResult]:
     """The profile, the region, and where credentials come from. Credentials are not shown."""
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
@@ -26,11 +26,11 @@ def configuration(environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
         profiles = session.full_config["profiles"]
     except BotoCoreError as error:
-        yield Finding("aws", "warning", str(error), "correct the file, or name another with AWS_CONFIG_FILE")
+        yield CheckResult("aws", "warning", str(error), "correct the file, or name another with AWS_CONFIG_FILE")
         return
     if session.profile is not None and profile not in profiles:
         fix = f"use one of these profiles: {', '.join(sorted(profiles)) or 'none'}"
-        yield Finding("aws", "warning", f"there is no profile {profile}", fix, "unset AWS_PROFILE")
+        yield CheckResult("aws", "warning", f"there is no profile {profile}", fix, "unset AWS_PROFILE")
         return
     section, region = profiles.get(profile, {}), session.get_config_variable("region")
     source = credentials_source(environ, section)
@@ -38,7 +38,7 @@ def configuration(environ: Mapping[str, str]) -> Iterator[Finding]:
         f"profile {profile}, region {region or 'none (a job file names its own)'}, credentials: {source or _INSTANCE}"
     )
     if source is None:
-        yield Finding(
+        yield CheckResult(
             "aws",
             "warning",
             f"{text} (a launch on AWS needs them, a local run does not)",
@@ -46,11 +46,11 @@ def configuration(environ: Mapping[str, str]) -> Iterator[Finding]:
             "aws configure",
         )
     else:
-        yield Finding("aws", "ok", text)
+        yield CheckResult("aws", "ok", text)
     endpoint = environ.get("AWS_ENDPOINT_URL")
     if endpoint:
         fix = "remove the variable for launches on AWS"
-        yield Finding("aws endpoint", "warning", f"AWS_ENDPOINT_URL is {endpoint}", fix, "unset AWS_ENDPOINT_URL")
+        yield CheckResult("aws endpoint", "warning", f"AWS_ENDPOINT_URL is {endpoint}", fix, "unset AWS_ENDPOINT_URL")
 
 
 def credentials_source(environ: Mapping[str, str], section: Mapping[str, Any]) -> str | None:
@@ -81,7 +81,7 @@ def credentials_source(environ: Mapping[str, str], section: Mapping[str, Any]) -
     return next((text for name, text in variables.items() if environ.get(name)), None)
 
 
-def account() -> Iterator[Finding]:
+def account() -> Iterator[CheckResult]:
     """Ask AWS who the user is, and compare the clocks."""
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
@@ -92,29 +92,31 @@ def account() -> Iterator[Finding]:
         region = session.get_config_variable("region") or "us-east-1"
         config = Config(retries={"total_max_attempts": 2}, connect_timeout=10, read_timeout=10)
         answer = session.create_client("sts", region_name=region, config=config).get_caller_identity()
-        yield Finding("aws identity", "ok", f"{answer['Arn']} (account {answer['Account']})")
+        yield CheckResult("aws identity", "ok", f"{answer['Arn']} (account {answer['Account']})")
     except ClientError as error:
         answer = error.response
         details = answer["Error"]
         skew = _skew(answer)
         fix = "log in again: aws sso login, or new keys" if skew is None or abs(skew) < _MOST_SKEW else "set the clock"
-        yield Finding("aws identity", "error", f"AWS refuses the credentials: {details['Code']}", fix)
+        yield CheckResult("aws identity", "error", f"AWS refuses the credentials: {details['Code']}", fix)
     except BotoCoreError as error:
-        yield Finding("aws identity", "error", f"AWS cannot be asked: {error}", "check the credentials and the network")
+        yield CheckResult(
+            "aws identity", "error", f"AWS cannot be asked: {error}", "check the credentials and the network"
+        )
         return
     yield from _clock(_skew(answer))
 
 
-def _clock(skew: float | None) -> Iterator[Finding]:
+def _clock(skew: float | None) -> Iterator[CheckResult]:
     if skew is None:
-        yield Finding("aws clock", "not checked", "the answer has no date")
+        yield CheckResult("aws clock", "not checked", "the answer has no date")
         return
     text = f"this machine's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the clock of AWS"
     if abs(skew) >= _LARGE_SKEW:
         verdict = "error" if abs(skew) >= _MOST_SKEW else "warning"
-        yield Finding("aws clock", verdict, text, "set the clock", limits.as_root("timedatectl set-ntp true"))  # type: ignore[arg-type]
+        yield CheckResult("aws clock", verdict, text, "set the clock", limits.as_root("timedatectl set-ntp true"))  # type: ignore[arg-type]
     else:
-        yield Finding("aws clock", "ok", text)
+        yield CheckResult("aws clock", "ok", text)
 
 
 def _skew(answer: Mapping[str, Any]) -> float | None:
@@ -127,7 +129,7 @@ def _skew(answer: Mapping[str, Any]) -> float | None:
     return (datetime.now(timezone.utc) - theirs).total_seconds()
 
 
-def of(environ: Mapping[str, str] | None = None, *, call: bool) -> Iterator[Finding]:
+def of(environ: Mapping[str, str] | None = None, *, call: bool) -> Iterator[CheckResult]:
     yield from configuration(os.environ if environ is None else environ)
     if call:
         yield from account()

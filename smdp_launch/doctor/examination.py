@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import overload
 
 from smdp_launch.doctor import aws, machine, python
-from smdp_launch.doctor.findings import Finding, in_order
+from smdp_launch.doctor.results import CheckResult, in_order
 
 #: In this order a cause comes before its consequences.
-_CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
     python.python,
     machine.system,
     machine.clock,
@@ -33,21 +33,21 @@ _CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
 
 @dataclass(frozen=True)
 class Examination:
-    """All findings: errors first, then warnings."""
+    """All results: errors first, then warnings."""
 
-    findings: tuple[Finding, ...]
-
-    @property
-    def errors(self) -> list[Finding]:
-        return [one for one in self.findings if one.verdict == "error"]
+    results: tuple[CheckResult, ...]
 
     @property
-    def warnings(self) -> list[Finding]:
-        return [one for one in self.findings if one.verdict == "warning"]
+    def errors(self) -> list[CheckResult]:
+        return [one for one in self.results if one.verdict == "error"]
+
+    @property
+    def warnings(self) -> list[CheckResult]:
+        return [one for one in self.results if one.verdict == "warning"]
 
     def without_private_data(self) -> Examination:
         """For a bug report: no names of the user and the machine, no paths below the home folder, no account."""
-        return Examination(tuple(_anonymous(one) for one in self.findings))
+        return Examination(tuple(_anonymous(one) for one in self.results))
 
 
 def examine(*, call_aws: bool) -> Examination:
@@ -56,12 +56,12 @@ def examine(*, call_aws: bool) -> Examination:
     Args:
         call_aws: whether to call AWS.
     """
-    findings = [one for check in _CHECKS for one in check()]
-    return Examination(tuple(in_order([*findings, *aws.of(call=call_aws)])))
+    results = [one for check in _CHECKS for one in check()]
+    return Examination(tuple(in_order([*results, *aws.of(call=call_aws)])))
 
 
-def _anonymous(finding: Finding) -> Finding:
-    return replace(finding, found=_hidden(finding.found), fix=_hidden(finding.fix), command=_hidden(finding.command))
+def _anonymous(result: CheckResult) -> CheckResult:
+    return replace(result, found=_hidden(result.found), fix=_hidden(result.fix), command=_hidden(result.command))
 
 
 @overload

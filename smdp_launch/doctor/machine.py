@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from smdp_launch.doctor import limits
-from smdp_launch.doctor.findings import Finding
+from smdp_launch.doctor.results import CheckResult
 from smdp_launch.jobs.records.history import STATE_FOLDER
 from smdp_launch.jobs.records.local_clouds import named_folder
 from smdp_launch.localcloud.client import connect, machine
@@ -36,58 +36,60 @@ _CONTAINER_RIGHTS = "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --sec
 _IN_CONTAINER = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
-def system() -> Iterator[Finding]:
+def system() -> Iterator[CheckResult]:
     release = f"{platform.system()} {platform.release()}, {platform.machine()}"
     if platform.system() == "Linux":
-        yield Finding("system", "ok", f"{release}, {' '.join(platform.libc_ver())}".rstrip(", "))
+        yield CheckResult("system", "ok", f"{release}, {' '.join(platform.libc_ver())}".rstrip(", "))
     else:
-        yield Finding("system", "ok", release)
+        yield CheckResult("system", "ok", release)
 
 
-def open_files() -> Iterator[Finding]:
+def open_files() -> Iterator[CheckResult]:
     limit = limits.open_files_limit()
     found = "no limit" if limit is None else f"at most {limit} for each process"
     fault = limits.open_files_fault(_RANKS)
     if fault is not None:
-        yield Finding("open files", "error", fault.reason, "raise the limit, or run fewer workers", fault.command)
+        yield CheckResult("open files", "error", fault.reason, "raise the limit, or run fewer workers", fault.command)
     elif limit is not None and limit < limits.open_files_needed(64):
         text = f"{found}: a local run of 64 ranks needs {limits.open_files_needed(64)}"
-        yield Finding("open files", "warning", text, "raise the limit of this shell", limits.raise_open_files())
+        yield CheckResult("open files", "warning", text, "raise the limit of this shell", limits.raise_open_files())
     else:
-        yield Finding("open files", "ok", found)
+        yield CheckResult("open files", "ok", found)
 
 
-def folders() -> Iterator[Finding]:
+def folders() -> Iterator[CheckResult]:
     """The folders that commands write to: the current one, the local cloud's, the user's own and the temporary one."""
     yield from _state_folder()
     temporary = _temporary()
     if temporary is None:
         text = "no folder for temporary files can be written"
-        yield Finding("temporary files", "error", text, "name one that can", 'export TMPDIR="$PWD"')
+        yield CheckResult("temporary files", "error", text, "name one that can", 'export TMPDIR="$PWD"')
     else:
-        yield Finding("temporary files", "ok", f"{temporary} is writable")
+        yield CheckResult("temporary files", "ok", f"{temporary} is writable")
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home raises where there is no home
     if is_writable(home):
-        yield Finding("home", "ok", f"{home} is writable")
+        yield CheckResult("home", "ok", f"{home} is writable")
     else:
         text = f"{home} is not writable: results of checks are not cached, and scripts cannot save files there"
-        yield Finding("home", "warning", text, "use another home folder", 'export HOME="$(mktemp -d)"')
+        yield CheckResult("home", "warning", text, "use another home folder", 'export HOME="$(mktemp -d)"')
 
 
-def _state_folder() -> Iterator[Finding]:
+def _state_folder() -> Iterator[CheckResult]:
     folder = named_folder() or Path.cwd() / STATE_FOLDER
     place = _existing(folder)
     if not is_writable(place):
         text = f"{place} is not writable, and local runs keep their state in {folder}"
-        yield Finding("state folder", "error", text, "change to a folder that you can write to", 'cd "$(mktemp -d)"')
+        yield CheckResult(
+            "state folder", "error", text, "change to a folder that you can write to", 'cd "$(mktemp -d)"'
+        )
         return
     free = shutil.disk_usage(place).free
     if free < _LITTLE_DISK:
         verdict, text = ("error" if free < _LEAST_DISK else "warning"), f"only {size(free)} are free in {place}"
         fix = "free space there, or put the local cloud's state on another disk"
-        yield Finding("state folder", verdict, text, fix, "export SMDP_LOCAL_STATE=/path/on/another/disk")  # type: ignore[arg-type]
+        yield CheckResult("state folder", verdict, text, fix, "export SMDP_LOCAL_STATE=/path/on/another/disk")  # type: ignore[arg-type]
     else:
-        yield Finding("state folder", "ok", f"{folder} can be written, {size(free)} free")
+        yield CheckResult("state folder", "ok", f"{folder} can be written, {size(free)} free")
 
 
 def _existing(folder: Path) -> Path:
@@ -105,35 +107,35 @@ def _temporary() -> str | None:
         return None
 
 
-def resources() -> Iterator[Finding]:
+def resources() -> Iterator[CheckResult]:
     memory = limits.memory_limit()
     found = f"{count(limits.cores(), 'core')}, {size(memory) if memory is not None else 'unknown'} of memory"
     if memory is not None and memory < _LITTLE_MEMORY:
         fix = "use fewer workers, or raise the memory limit of the container"
-        yield Finding("memory", "warning", found, fix, "smdp-launch launch --local --hosts 1 --workers-per-host 1")
+        yield CheckResult("memory", "warning", found, fix, "smdp-launch launch --local --hosts 1 --workers-per-host 1")
     else:
-        yield Finding("memory", "ok", found)
+        yield CheckResult("memory", "ok", found)
 
 
-def isolation() -> Iterator[Finding]:
+def isolation() -> Iterator[CheckResult]:
     """Namespaces, shared memory and the network of simulated hosts."""
     reason = connect.isolation().reason
     if reason is None:
-        yield Finding("namespaces", "ok", "simulated hosts have their own /opt/ml, /tmp, processes and host name")
+        yield CheckResult("namespaces", "ok", "simulated hosts have their own /opt/ml, /tmp, processes and host name")
     else:
         fix, command = namespaces_fix(reason)
         text = f"{reason}: simulated hosts share this machine's files and processes, and /opt/ml is a folder"
-        yield Finding("namespaces", "warning", text, fix, command)
+        yield CheckResult("namespaces", "warning", text, fix, command)
     yield from _shared_memory(has_own=reason is None)
     refusal = machine.network_refusal(is_shaped=False)
     if refusal is None:
-        yield Finding("host network", "ok", "simulated hosts can have a network of their own (--network)")
+        yield CheckResult("host network", "ok", "simulated hosts can have a network of their own (--network)")
     elif reason is None:
         text = f"{refusal}: simulated hosts share this machine's loopback interface"
         command = limits.as_root("apt-get install iproute2 util-linux")
-        yield Finding("host network", "warning", text, "install the programs for --network", command)
+        yield CheckResult("host network", "warning", text, "install the programs for --network", command)
     else:
-        yield Finding("host network", "not checked", "because there are no namespaces")
+        yield CheckResult("host network", "not checked", "because there are no namespaces")
 
 
 def namespaces_fix(reason: str) -> tuple[str, str | None]:
@@ -161,30 +163,30 @@ def _sysctl(name: str) -> str | None:
         return None
 
 
-def _shared_memory(*, has_own: bool) -> Iterator[Finding]:
+def _shared_memory(*, has_own: bool) -> Iterator[CheckResult]:
     """The engine shares memory through anonymous files (memfd), which /dev/shm does not limit. The data loaders of
     PyTorch use /dev/shm. Hosts with namespaces have a /dev/shm of their own."""
     try:
         status = os.statvfs(_SHM)
     except OSError:
-        yield Finding("shared memory", "ok", "no /dev/shm; the engine does not need it")
+        yield CheckResult("shared memory", "ok", "no /dev/shm; the engine does not need it")
         return
     total = status.f_blocks * status.f_frsize
     found = f"{_SHM} has {size(total)}"
     if has_own:
-        yield Finding("shared memory", "ok", f"{found}; each simulated host has its own")
+        yield CheckResult("shared memory", "ok", f"{found}; each simulated host has its own")
     elif total < _LITTLE_SHM:
         text = f"{found}: data loaders of PyTorch with worker processes need more"
-        yield Finding("shared memory", "warning", text, "enlarge it (in docker: --shm-size 1g)", enlarge_shm())
+        yield CheckResult("shared memory", "warning", text, "enlarge it (in docker: --shm-size 1g)", enlarge_shm())
     else:
-        yield Finding("shared memory", "ok", found)
+        yield CheckResult("shared memory", "ok", found)
 
 
 def enlarge_shm() -> str:
     return limits.as_root(f"mount -o remount,size=1G {_SHM}")
 
 
-def ports() -> Iterator[Finding]:
+def ports() -> Iterator[CheckResult]:
     """The local cloud listens on 127.0.0.1; each simulated host has its own address in 127.0.0.0/8."""
     for address in ("127.0.0.1", "127.1.0.1"):
         try:
@@ -193,15 +195,17 @@ def ports() -> Iterator[Finding]:
                 one.listen()
         except OSError as error:
             text = f"no port can be opened at {address}: {error.strerror}"
-            yield Finding("ports", "error", text, "start the loopback interface", limits.as_root("ip link set lo up"))
+            yield CheckResult(
+                "ports", "error", text, "start the loopback interface", limits.as_root("ip link set lo up")
+            )
             return
-    yield Finding("ports", "ok", "free ports at 127.0.0.1 and at the addresses of simulated hosts")
+    yield CheckResult("ports", "ok", "free ports at 127.0.0.1 and at the addresses of simulated hosts")
 
 
-def clock() -> Iterator[Finding]:
+def clock() -> Iterator[CheckResult]:
     now = datetime.fromtimestamp(time.time(), timezone.utc)
     if now < _BUILT:
         text = f"{now:%Y-%m-%d %H:%M} UTC is in the past: AWS refuses requests with a wrong time"
-        yield Finding("clock", "error", text, "set the clock", limits.as_root("timedatectl set-ntp true"))
+        yield CheckResult("clock", "error", text, "set the clock", limits.as_root("timedatectl set-ntp true"))
     else:
-        yield Finding("clock", "ok", f"{now:%Y-%m-%d %H:%M} UTC; --aws compares it with the clock of AWS")
+        yield CheckResult("clock", "ok", f"{now:%Y-%m-%d %H:%M} UTC; --aws compares it with the clock of AWS")

@@ -11,24 +11,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from smdp_launch.doctor import packages
-from smdp_launch.doctor.findings import Finding
 from smdp_launch.doctor.fixes import Fault, fault_of, library_missing
 from smdp_launch.doctor.frameworks import Step, probe, title
 from smdp_launch.doctor.installer import LAUNCHER, install, this_environment, version
+from smdp_launch.doctor.results import CheckResult
 
 _PIECES = ("botocore", "moto", "numpy")  # packages whose versions a bug report should have
 _NAMES = {"sum": "engine sum"}
 _COMPILERS = ("c++", "g++", "clang++")
 
 
-def python() -> Iterator[Finding]:
+def python() -> Iterator[CheckResult]:
     here = this_environment()
     kind = {"pipx": "pipx", "conda": "conda", "uv": "uv"}.get(here.tool, "venv" if here.is_virtual else "no venv")
     found = f"{platform.python_implementation()} {platform.python_version()} ({kind}), {sys.executable}"
-    yield Finding("python", "ok", found)
+    yield CheckResult("python", "ok", found)
 
 
-def our_packages() -> Iterator[Finding]:
+def our_packages() -> Iterator[CheckResult]:
     found = [f"{LAUNCHER} {version(LAUNCHER) or 'without metadata'}"]
     found += [f"{name} {version(name) or 'not installed'}" for name in (packages.ENTRYPOINT, packages.ENGINE)]
     found += [f"{name} {one}" for name in _PIECES if (one := version(name)) is not None]
@@ -36,21 +36,21 @@ def our_packages() -> Iterator[Finding]:
     different = list(packages.disagreeing())
     if absent:
         text = f"{', '.join(found)}; missing: {', '.join(absent)}"
-        yield Finding("packages", "error", text, "install what local runs need", packages.install_missing(absent))
+        yield CheckResult("packages", "error", text, "install what local runs need", packages.install_missing(absent))
     elif different:
         text = f"{', '.join(found)}; these versions do not fit together"
-        yield Finding("packages", "error", text, "install the same versions", packages.install_agreeing())
+        yield CheckResult("packages", "error", text, "install the same versions", packages.install_agreeing())
     else:
-        yield Finding("packages", "ok", ", ".join(found))
+        yield CheckResult("packages", "ok", ", ".join(found))
 
 
-def frameworks() -> Iterator[Finding]:
+def frameworks() -> Iterator[CheckResult]:
     """Torch, TensorFlow, the engine and what connects them. A consequence of an error is not checked."""
     installed = [one for one in ("torch", "tensorflow") if packages.is_installed(one)]
     has_engine = packages.is_installed("smdp_engine")
     if not installed:
         text = "neither torch nor TensorFlow is installed; a job's script needs one of them"
-        yield Finding("torch", "error", text, "install the framework of your script", install("torch"))
+        yield CheckResult("torch", "error", text, "install the framework of your script", install("torch"))
     for framework in installed:
         steps = [framework, *(["engine", f"{framework} adapter"] if has_engine else [])]
         if has_engine and framework == "torch":
@@ -58,24 +58,24 @@ def frameworks() -> Iterator[Finding]:
         results = probe(steps)
         yield from _of_framework(framework, steps, results)
     if not has_engine:
-        yield Finding("engine", "not checked", "because smdp-engine is not installed")
+        yield CheckResult("engine", "not checked", "because smdp-engine is not installed")
     elif not installed:
         yield from _of_framework("", ["engine"], probe(["engine"]))
 
 
-def _of_framework(framework: str, steps: list[str], results: Mapping[str, Step]) -> Iterator[Finding]:
+def _of_framework(framework: str, steps: list[str], results: Mapping[str, Step]) -> Iterator[CheckResult]:
     fault = fault_of(results)
     for step in steps:
         if fault is not None and step == fault.name:
-            yield Finding(_NAMES.get(step, step), "error", fault.reason, _fix(fault), fault.command)
+            yield CheckResult(_NAMES.get(step, step), "error", fault.reason, _fix(fault), fault.command)
         else:
             cause = title(fault.name if fault is not None else framework)
             yield _of_step(step, results.get(step), cause, results)
     if fault is not None and fault.name not in steps:
-        yield Finding(framework or "engine", "error", fault.reason, _fix(fault), fault.command)
+        yield CheckResult(framework or "engine", "error", fault.reason, _fix(fault), fault.command)
 
 
-def _of_step(step: str, result: Step | None, cause: str, results: Mapping[str, Step]) -> Finding:
+def _of_step(step: str, result: Step | None, cause: str, results: Mapping[str, Step]) -> CheckResult:
     """A step that did not fail.
 
     Args:
@@ -84,14 +84,14 @@ def _of_step(step: str, result: Step | None, cause: str, results: Mapping[str, S
     """
     name = _NAMES.get(step, step)
     if result is None:
-        return Finding(name, "not checked", f"because {cause} does not work")
+        return CheckResult(name, "not checked", f"because {cause} does not work")
     if "omitted" in result.values:
-        return Finding(name, "not checked", "because the adapter is not built yet")
+        return CheckResult(name, "not checked", "because the adapter is not built yet")
     if "builds" in result.values:
         fits = ", ".join(result.values["fits"]) or "no version"
         text = f"the installed smdp-engine has adapters for {fits}; the first run builds one with the compiler"
-        return Finding(name, "warning", text, "build it now", result.values["builds"])
-    return Finding(name, "ok", _found(step, result, results))
+        return CheckResult(name, "warning", text, "build it now", result.values["builds"])
+    return CheckResult(name, "ok", _found(step, result, results))
 
 
 def _fix(fault: Fault) -> str | None:
@@ -118,12 +118,12 @@ def _found(step: str, result: Step, results: Mapping[str, Step]) -> str:
     return f"fits {title(framework)} {results[framework].values['version']}"
 
 
-def compiler() -> Iterator[Finding]:
+def compiler() -> Iterator[CheckResult]:
     """A compiler is needed only to build the engine from its sources, so its absence is no error."""
     path = next((found for one in _COMPILERS if (found := shutil.which(one)) is not None), None)
     headers = Path(sysconfig.get_path("include"), "Python.h").is_file()
     text = "none (needed only to build the engine from its sources)" if path is None else _version_of(path)
-    yield Finding("compiler", "ok", f"{text}; Python headers: {'found' if headers else 'none'}")
+    yield CheckResult("compiler", "ok", f"{text}; Python headers: {'found' if headers else 'none'}")
 
 
 def _version_of(path: str) -> str:

@@ -17,7 +17,7 @@ from smdp_launch.units import count
 
 if TYPE_CHECKING:
     from smdp_launch.doctor.examination import Examination
-    from smdp_launch.doctor.findings import Finding
+    from smdp_launch.doctor.results import CheckResult
 
 #: Version of ``doctor --json``; raised when a field changes its meaning or is removed.
 _VERSION = 1
@@ -26,7 +26,7 @@ _VERSION = 1
 def print_examination(examination: Examination) -> None:
     console = Console(highlight=False)
     console.print(Text("this machine", "bold"), _summary(examination), sep="  ")
-    rows = [row for one in examination.findings for row in _rows(one)]
+    rows = [row for one in examination.results for row in _rows(one)]
     print_rows(console, rows)
     print_next("fix the first error, then: smdp-launch doctor" if examination.errors else "smdp-launch launch --local")
 
@@ -39,21 +39,21 @@ def _summary(examination: Examination) -> Text:
     return Text(", ".join(found), "bold red" if errors else "bold yellow")
 
 
-def _rows(finding: Finding) -> list[tuple[str, str]]:
-    rows = [(finding.name, f"{finding.verdict}: {finding.found}")]
-    if finding.fix is not None:
-        rows.append(("", _fix(finding)))
+def _rows(result: CheckResult) -> list[tuple[str, str]]:
+    rows = [(result.name, f"{result.verdict}: {result.found}")]
+    if result.fix is not None:
+        rows.append(("", _fix(result)))
     return rows
 
 
-def _fix(finding: Finding) -> str:
-    return f"fix: {finding.fix}" + (f": {finding.command}" if finding.command is not None else "")
+def _fix(result: CheckResult) -> str:
+    return f"fix: {result.fix}" + (f": {result.command}" if result.command is not None else "")
 
 
 def print_report(examination: Examination) -> None:
-    """Lines of plain text, in the order of the findings."""
+    """Lines of plain text, in the order of the results."""
     click.echo(f"smdp-launch doctor --report ({__version__})")
-    for one in examination.findings:
+    for one in examination.results:
         click.echo(without_controls(f"{one.name}: {one.verdict}: {one.found}"))
 
 
@@ -63,6 +63,6 @@ def print_json(examination: Examination) -> None:
             "doctor": _VERSION,
             "version": __version__,
             "passed": not examination.errors,
-            "findings": [one.to_json() for one in examination.findings],
+            "results": [one.to_json() for one in examination.results],
         }
     )

@@ -92,11 +92,11 @@ def one_line_error(ran: subprocess.CompletedProcess[str], folder: Path) -> str:
     return line.removeprefix("smdp-launch: ")
 
 
-def findings(environment: Environment, cwd: Path, code: ExitCode, **options: Any) -> list[dict[str, Any]]:
+def results(environment: Environment, cwd: Path, code: ExitCode, **options: Any) -> list[dict[str, Any]]:
     ran = environment.run("doctor", "--json", cwd=cwd, **options)
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert ran.stderr == ""
-    found: list[dict[str, Any]] = json.loads(ran.stdout)["findings"]
+    found: list[dict[str, Any]] = json.loads(ran.stdout)["results"]
     return found
 
 
@@ -181,7 +181,7 @@ def test_broken_torch_is_reported_before_the_run(folder: Path, job: Path, cache:
         "torch is installed but cannot be imported: ImportError: libfoo.so.3: cannot open shared object file: "
         f"No such file or directory; to fix this, run: {pip(environment)} --force-reinstall torch"
     )
-    first, *others = findings(environment, job, ExitCode.ENVIRONMENT, **cache)
+    first, *others = results(environment, job, ExitCode.ENVIRONMENT, **cache)
     assert (first["check"], first["verdict"]) == ("torch", "error")
     assert "libfoo.so.3" in first["found"] and "libfoo.so.3" in first["fix"]
     consequences = {one["check"]: one["verdict"] for one in others if one["check"] in ("torch adapter", "engine sum")}
@@ -207,7 +207,7 @@ def test_engine_that_does_not_fit_torch_is_reported_before_the_run(
     line = one_line_error(environment.run(*HERE, cwd=job, **no_compiler), job)
     assert line.startswith("the installed smdp-engine fits torch 2.")
     assert f", and torch 1.9.0 is installed; to fix this, run: {pip(environment)} torch==2." in line
-    first, *_ = findings(environment, job, ExitCode.ENVIRONMENT, **no_compiler)
+    first, *_ = results(environment, job, ExitCode.ENVIRONMENT, **no_compiler)
     assert (first["check"], first["verdict"]) == ("torch adapter", "error")
 
 
@@ -221,13 +221,13 @@ def test_whole_environment_trains_and_remembers_the_import(
         assert "sum 2" in ran.stdout
     (remembered,) = Path(cache["XDG_CACHE_HOME"]).rglob("imports.json")
     assert len(json.loads(remembered.read_text())) == 1
-    found = {one["check"]: one["verdict"] for one in findings(whole, job, ExitCode.OK, **cache)}
+    found = {one["check"]: one["verdict"] for one in results(whole, job, ExitCode.OK, **cache)}
     assert found["torch"] == found["engine"] == found["torch adapter"] == found["engine sum"] == "ok"
 
 
 @runs
 def test_doctor_in_launcher_s_own_environment_names_the_packages_first(launcher_alone: Environment, job: Path) -> None:
-    first, second, *others = findings(launcher_alone, job, ExitCode.ENVIRONMENT)
+    first, second, *others = results(launcher_alone, job, ExitCode.ENVIRONMENT)
     assert (first["check"], first["verdict"]) == ("packages", "error")
     assert first["found"].endswith("missing: cbor2, crcmod-plus, moto, smdp-entrypoint, smdp-engine")
     assert (second["check"], second["verdict"]) == ("torch", "error")
@@ -255,7 +255,7 @@ def test_few_descriptors_end_with_a_command_that_works(with_local: Environment, 
 @runs
 def test_doctor_with_few_descriptors_names_the_limit_first(with_local: Environment, job: Path) -> None:
     limited = ("prlimit", "--nofile=40:40")
-    first, *_ = findings(with_local, job, ExitCode.ENVIRONMENT, within=limited)
+    first, *_ = results(with_local, job, ExitCode.ENVIRONMENT, within=limited)
     assert (first["check"], first["verdict"]) == ("open files", "error")
     assert first["found"].startswith("this shell allows 40 open files")
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] > 40
@@ -264,12 +264,12 @@ def test_doctor_with_few_descriptors_names_the_limit_first(with_local: Environme
 @runs
 @needs_root
 def test_refused_namespaces_are_a_warning_with_a_command(with_local: Environment, job: Path) -> None:
-    found = findings(with_local, job, ExitCode.ENVIRONMENT, within=WITHOUT_SYS_ADMIN)
+    found = results(with_local, job, ExitCode.ENVIRONMENT, within=WITHOUT_SYS_ADMIN)
     first = next(one for one in found if one["verdict"] == "warning")
     assert first["check"] == "namespaces"
     assert first["found"].startswith("unshare: Operation not permitted: ")
     assert first["command"].startswith("docker run --cap-add SYS_ADMIN ")
-    fixed = {one["check"]: one["verdict"] for one in findings(with_local, job, ExitCode.ENVIRONMENT)}
+    fixed = {one["check"]: one["verdict"] for one in results(with_local, job, ExitCode.ENVIRONMENT)}
     assert fixed["namespaces"] == "ok"
 
 
@@ -292,7 +292,7 @@ def test_folder_that_cannot_be_written_ends_with_a_command(with_local: Environme
         f"{home} is not writable, and local runs keep their state there; run: "
         f'cd "$(mktemp -d)" && smdp-launch launch --local {job}/job.yaml'
     )
-    first, *_ = findings(with_local, job, ExitCode.ENVIRONMENT, within=read_only, HOME=str(home))
+    first, *_ = results(with_local, job, ExitCode.ENVIRONMENT, within=read_only, HOME=str(home))
     assert (first["check"], first["verdict"]) == ("state folder", "error")
     elsewhere = with_local.folder.parent / "elsewhere"
     elsewhere.mkdir()
@@ -313,7 +313,7 @@ def test_small_shared_memory_ends_with_the_command_that_enlarges_it(whole: Envir
     assert ran.returncode == ExitCode.JOB_FAILED
     command = "mount -o remount,size=1G /dev/shm"
     assert f"environment  the script needs more shared memory in /dev/shm; run: {command}\n" in ran.stdout
-    warned = [one["command"] for one in findings(whole, job, ExitCode.OK, within=small, **shared)]
+    warned = [one["command"] for one in results(whole, job, ExitCode.OK, within=small, **shared)]
     assert command in warned
     fixed = whole.run(*arguments, cwd=job, within=_mounted(Path("/dev/shm"), "size=1m", command), **shared)
     assert fixed.returncode == ExitCode.OK, fixed.stdout + fixed.stderr

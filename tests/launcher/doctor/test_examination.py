@@ -17,9 +17,9 @@ import pytest
 
 from smdp_launch.doctor import aws
 from smdp_launch.doctor.examination import Examination
-from smdp_launch.doctor.findings import Finding, in_order
 from smdp_launch.doctor.frameworks import Step, probe
 from smdp_launch.doctor.limits import memory_limit
+from smdp_launch.doctor.results import CheckResult, in_order
 from smdp_launch.errors import ExitCode
 from tests.conftest import Command, clean_environment
 from tests.launcher.cli.test_json_documents import the_document
@@ -33,11 +33,11 @@ IDENTITY = """\
 
 def test_errors_come_first_and_causes_before_consequences() -> None:
     found = [
-        Finding("python", "ok", ""),
-        Finding("namespaces", "warning", ""),
-        Finding("torch", "error", ""),
-        Finding("torch adapter", "not checked", ""),
-        Finding("ports", "error", ""),
+        CheckResult("python", "ok", ""),
+        CheckResult("namespaces", "warning", ""),
+        CheckResult("torch", "error", ""),
+        CheckResult("torch adapter", "not checked", ""),
+        CheckResult("ports", "error", ""),
     ]
     assert [one.name for one in in_order(found)] == ["torch", "ports", "namespaces", "torch adapter", "python"]
 
@@ -47,14 +47,14 @@ def test_report_omits_names_paths_of_home_and_accounts(monkeypatch: pytest.Monke
     monkeypatch.setattr(getpass, "getuser", lambda: "ann.example")
     monkeypatch.setattr("socket.gethostname", lambda: "ann-laptop")
     monkeypatch.chdir(tmp_path)
-    finding = Finding(
+    result = CheckResult(
         "torch",
         "error",
         "libfoo.so in /home/ann.example/secret project/x, arn:aws:iam::123456789012:user/ann (account 123456789012)",
         f"user ann.example on ann-laptop in {tmp_path}",
         "/home/ann.example/venvs/secret/bin/python -m pip install torch==2.13.0",
     )
-    (hidden,) = Examination((finding,)).without_private_data().findings
+    (hidden,) = Examination((result,)).without_private_data().results
     assert hidden.command == "~/.../python -m pip install torch==2.13.0"
     assert hidden.fix == "user *** on *** in ~"
     assert hidden.found == "libfoo.so in ~/.../secret project/x, arn:*** (account ***)"
@@ -68,10 +68,10 @@ def test_json_output_matches_its_schema_and_has_no_home(smdp_launch: Command, tm
     assert ran.returncode == (ExitCode.OK if document["passed"] else ExitCode.ENVIRONMENT)
     for private in (str(tmp_path), "AKIAEXAMPLE", "very-secret"):
         assert private not in ran.stdout + ran.stderr
-    found = {one["check"]: one for one in document["findings"]}
+    found = {one["check"]: one for one in document["results"]}
     assert {"python", "packages", "open files", "state folder", "namespaces", "memory", "compiler"} <= found.keys()
     assert "credentials: the variable AWS_ACCESS_KEY_ID" in found["aws"]["found"]
-    order = [one["verdict"] for one in document["findings"]]
+    order = [one["verdict"] for one in document["results"]]
     assert order == sorted(order, key=["error", "warning", "not checked", "ok"].index)
 
 
@@ -171,7 +171,7 @@ def test_clock_is_compared_with_the_answer_s_date(
     with answering(skew) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         identity, clock = aws.account()
-    assert identity == Finding("aws identity", "ok", "arn:aws:iam::123456789012:user/ann (account 123456789012)")
+    assert identity == CheckResult("aws identity", "ok", "arn:aws:iam::123456789012:user/ann (account 123456789012)")
     assert clock.verdict == verdict
     assert ("behind" if skew < 0 else "ahead of") in clock.found or skew == 0
 
@@ -213,6 +213,6 @@ def test_memory_limit_is_that_of_the_machine_or_less() -> None:
     assert 0 < limit <= machine
 
 
-def test_findings_are_json() -> None:
-    text = json.dumps(Finding("torch", "error", "broken", "install it", "pip install torch").to_json())
+def test_result_is_json() -> None:
+    text = json.dumps(CheckResult("torch", "error", "broken", "install it", "pip install torch").to_json())
     assert json.loads(text)["command"] == "pip install torch"

@@ -11,7 +11,7 @@ _RANK: dict[Verdict, int] = {"error": 0, "warning": 1, "not checked": 2, "ok": 3
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """Args:
     name: of the check, such as ``torch``; stable.
     found: the value, or what is wrong.
@@ -35,7 +35,7 @@ class Finding:
         }
 
 
-def in_order(findings: Iterable[Finding]) -> list[Finding]:
+def in_order(results: Iterable[CheckResult]) -> list[CheckResult]:
     """Errors, then warnings, then the rest. Each part stays in the order of the checks, in which a cause comes before
     its consequences."""
-    return sorted(findings, key=lambda one: _RANK[one.verdict])
+    return sorted(results, key=lambda one: _RANK[one.verdict])
