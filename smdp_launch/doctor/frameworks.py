@@ -71,7 +71,7 @@ def _started(steps: Sequence[str], rank: int, folder: str, log: Path) -> Iterato
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            cwd="/",  # a file torch.py in the current folder is not torch
+            cwd=Path(sys.prefix).anchor,  # a file torch.py in the current folder is not torch
             env=environment,
             start_new_session=True,
         )
@@ -79,8 +79,16 @@ def _started(steps: Sequence[str], rank: int, folder: str, log: Path) -> Iterato
         yield process
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
         process.communicate()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill the process, and on POSIX the processes that it started."""
+    if os.name == "posix":
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
 
 
 def _absolute(paths: str) -> str:
@@ -92,7 +100,7 @@ def _results(process: subprocess.Popen[str], log: Path, deadline: float, timeout
         output = process.communicate(timeout=max(0.0, deadline - time.monotonic()))[0]
         ending = _ending(process.returncode, log)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
         output = process.communicate()[0]
         ending = f"it did not finish within {timeout:g} s"
     results: dict[str, Step] = {}

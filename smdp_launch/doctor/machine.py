@@ -16,7 +16,6 @@ from smdp_launch.doctor import limits
 from smdp_launch.doctor.results import CheckResult
 from smdp_launch.jobs.records.history import STATE_FOLDER
 from smdp_launch.jobs.records.local_clouds import named_folder
-from smdp_launch.localcloud.client import connect, machine
 from smdp_launch.units import count, size
 
 _RANKS = 4  # of the runs for which the limits are judged
@@ -109,7 +108,7 @@ def _temporary() -> str | None:
 
 def resources() -> Iterator[CheckResult]:
     memory = limits.memory_limit()
-    found = f"{count(limits.cores(), 'core')}, {size(memory) if memory is not None else 'unknown'} of memory"
+    found = f"{count(limits.cores(), 'core')}, {'unknown' if memory is None else size(memory)} memory"
     if memory is not None and memory < _LITTLE_MEMORY:
         fix = "use fewer workers, or raise the memory limit of the container"
         yield CheckResult("memory", "warning", found, fix, "smdp-launch launch --local --hosts 1 --workers-per-host 1")
@@ -119,6 +118,12 @@ def resources() -> Iterator[CheckResult]:
 
 def isolation() -> Iterator[CheckResult]:
     """Namespaces, shared memory and the network of simulated hosts."""
+    if platform.system() != "Linux":
+        text = "simulated hosts share this machine's files and processes: separate hosts need Linux"
+        yield CheckResult("namespaces", "warning", text, "run the job in a Linux container or virtual machine")
+        return
+    from smdp_launch.localcloud.client import connect, machine  # need Linux
+
     reason = connect.isolation().reason
     if reason is None:
         yield CheckResult("namespaces", "ok", "simulated hosts have their own /opt/ml, /tmp, processes and host name")
@@ -142,8 +147,6 @@ def namespaces_fix(reason: str) -> tuple[str, str | None]:
     """What allows namespaces on this machine, and the command."""
     if reason.endswith("is set"):
         return "remove the variable", f"unset {reason.partition('=')[0]}"
-    if platform.system() != "Linux":
-        return "for separate hosts, run the job in a Linux container or virtual machine", None
     is_root = limits.is_root()
     settings = [] if is_root else [setting for name, (off, setting) in _SYSCTLS.items() if _sysctl(name) == off]
     if settings:
@@ -167,11 +170,10 @@ def _shared_memory(*, has_own: bool) -> Iterator[CheckResult]:
     """The engine shares memory through anonymous files (memfd), which /dev/shm does not limit. The data loaders of
     PyTorch use /dev/shm. Hosts with namespaces have a /dev/shm of their own."""
     try:
-        status = os.statvfs(_SHM)
+        total = shutil.disk_usage(_SHM).total
     except OSError:
-        yield CheckResult("shared memory", "ok", "no /dev/shm; the engine does not need it")
+        yield CheckResult("shared memory", "ok", f"no {_SHM}; the engine does not need it")
         return
-    total = status.f_blocks * status.f_frsize
     found = f"{_SHM} has {size(total)}"
     if has_own:
         yield CheckResult("shared memory", "ok", f"{found}; each simulated host has its own")

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 _TIMEOUT = timedelta(seconds=30)  # for the other process to join, and for a sum
-_LONGEST = 1000  # characters of an error
+_FIRST, _LAST = 150, 350  # characters of a long error: its end often has the cause
 _ELEMENTS = 1024
 
 
@@ -118,7 +118,8 @@ STEPS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def _text(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _FIRST + _LAST else f"{text[:_FIRST]} ... {text[-_LAST:]}"
 
 
 def main(steps: list[str]) -> int:

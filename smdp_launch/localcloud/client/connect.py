@@ -224,11 +224,18 @@ def _await(state: StateFolder, process: subprocess.Popen[bytes], deadline: float
         if process.poll() == DISK_FULL:
             raise _full(state)
         if process.poll() is not None:
-            raise LocalCloudError(
-                f"The local cloud did not start (exit code {process.returncode}). {_DOCTOR} {_log_tail(state)}"
-            )
+            raise _not_started(state, process.returncode)
         time.sleep(0.02)
     raise LocalCloudError(f"The local cloud on {state.root} was not ready in time. {_DOCTOR} {_log_tail(state)}")
+
+
+def _not_started(state: StateFolder, code: int) -> LocalCloudError:
+    """A missing or broken package is named without a traceback."""
+    tail = _log_tail(state)
+    last = tail.rpartition("\n")[2]
+    if last.startswith(("ModuleNotFoundError: ", "ImportError: ")):
+        return LocalCloudError(f"The local cloud did not start: {last.partition(': ')[2]}. {_DOCTOR}")
+    return LocalCloudError(f"The local cloud did not start (exit code {code}). {_DOCTOR} {tail}")
 
 
 def _log_tail(state: StateFolder) -> str:

@@ -127,6 +127,20 @@ def test_launcher_alone_names_what_is_missing_and_the_command(
     assert line == expected.get(arguments[0], everything)
 
 
+def test_local_cloud_without_its_packages_names_the_missing_module(launcher_alone: Environment, job: Path) -> None:
+    """For commands that follow a job of an environment that had them."""
+    (job / ".smdp").mkdir(mode=0o700)
+    entry = {"job": "old", "where": "local", "job_file": "job.yaml", "plan_hash": "", "time": "2026-01-01T00:00:00Z"}
+    (job / ".smdp" / "history.jsonl").write_text(json.dumps({**entry, "state": ".smdp/local"}) + "\n")
+    (job / ".smdp" / "local").mkdir(mode=0o700)
+    ran = launcher_alone.run("status", cwd=job)
+    assert ran.returncode == ExitCode.ENVIRONMENT
+    assert ran.stderr == (
+        "smdp-launch: The local cloud did not start: No module named 'moto'. To find the cause in this environment, run: "
+        "smdp-launch doctor.\n"
+    )
+
+
 @runs
 def test_launch_of_script_without_framework_needs_the_extra_alone(launcher_alone: Environment, job: Path) -> None:
     (job / "src" / "train.py").write_text("print('trained')\n")
