@@ -136,8 +136,8 @@ def test_local_cloud_without_its_packages_names_the_missing_module(launcher_alon
     ran = launcher_alone.run("status", cwd=job)
     assert ran.returncode == ExitCode.ENVIRONMENT
     assert ran.stderr == (
-        "smdp-launch: The local cloud did not start: No module named 'moto'. To find the cause in this environment, run: "
-        "smdp-launch doctor.\n"
+        "smdp-launch: The local cloud did not start: No module named 'moto'. To find the cause in this environment, "
+        "run: smdp-launch doctor.\n"
     )
 
 
