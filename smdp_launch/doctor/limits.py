@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ _FILES, _FILES_PER_RANK = 32, 3
 #: What the commands set.
 _ENOUGH_FILES = 4096
 _SYS_RESOURCE = 24  # number of the capability that raises hard limits
+_QUOTA_FILES = ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # microseconds
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -85,9 +87,19 @@ def as_root(command: str) -> str:
 
 
 def memory_limit() -> int | None:
-    """The bytes of memory that this process may use: of the machine, or of its control group. None if unknown."""
-    limits = [one for one in (_machine_memory(), *_cgroup_values("memory.max", "memory.limit_in_bytes")) if one]
-    return min(limits, default=None)
+    """The bytes of memory that this process may use: of the machine, or of its control groups. None if unknown."""
+    texts = _of_groups("memory", "memory.max", "memory.limit_in_bytes")
+    limits = [int(text) for text in texts if text.isdecimal()]  # otherwise "max"
+    machine = _machine_memory()
+    return min([*limits, *([machine] if machine is not None else [])], default=None)
+
+
+def processor_quota() -> float | None:
+    """The number of processors whose time this process's control groups may use; None without a limit."""
+    pairs = [text.split() for text in _of_groups("cpu", "cpu.max")]
+    pairs += [list(one) for one in zip(*(_of_groups("cpu", name) for name in _QUOTA_FILES), strict=False)]
+    quotas = [int(quota) / int(period) for quota, period in pairs if quota.isdecimal()]  # otherwise "max" or -1
+    return min(quotas, default=None)
 
 
 def _machine_memory() -> int | None:
@@ -97,19 +109,18 @@ def _machine_memory() -> int | None:
         return None
 
 
-def _cgroup_values(name: str, name_v1: str) -> list[int]:
-    """The limits of this process's control groups and those above them."""
-    values = []
-    for folder in _cgroup_folders():
-        for file in (folder / name, folder / name_v1):
-            try:
-                values.append(int(file.read_text()))
-            except (OSError, ValueError):  # ValueError: "max"
-                continue
-    return values
+def _of_groups(controller: str, *names: str) -> list[str]:
+    """The contents of the files with these names in this process's control groups and those above them."""
+    texts = []
+    for folder in _groups(controller):
+        for name in names:
+            with suppress(OSError):
+                texts.append((folder / name).read_text().strip())
+    return texts
 
 
-def _cgroup_folders() -> list[Path]:
+def _groups(controller: str) -> list[Path]:
+    """The folders of the control groups, of version 2 or of the controller in version 1."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -117,10 +128,10 @@ def _cgroup_folders() -> list[Path]:
     folders: list[Path] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
+        if not controllers or controller in controllers.split(","):
             root = _CGROUPS / controllers
             inner = root / path.strip("/")
-            folders += [inner, *(one for one in inner.parents if root in (one, *one.parents))]
+            folders += [one for one in (inner, *inner.parents) if root in (one, *one.parents)]
     return folders
 
 

@@ -108,7 +108,9 @@ def _temporary() -> str | None:
 
 def resources() -> Iterator[CheckResult]:
     memory = limits.memory_limit()
-    found = f"{count(limits.cores(), 'core')}, {'unknown' if memory is None else size(memory)} memory"
+    quota = limits.processor_quota()
+    used = f" (of which this control group may use {quota:g})" if quota is not None and quota < limits.cores() else ""
+    found = f"{count(limits.cores(), 'core')}{used}, {'unknown' if memory is None else size(memory)} memory"
     if memory is not None and memory < _LITTLE_MEMORY:
         fix = "use fewer workers, or raise the memory limit of the container"
         yield CheckResult("memory", "warning", found, fix, "smdp-launch launch --local --hosts 1 --workers-per-host 1")

@@ -100,7 +100,7 @@ def _fix(fault: Fault) -> str | None:
         return f"install the system package that has {library}, or install the package again"
     if fault.command is None:
         return None
-    return "install a version that fits" if fault.name.endswith("adapter") else "install it again"
+    return "install versions that fit together" if fault.name.endswith("adapter") else "install it again"
 
 
 def _found(step: str, result: Step, results: Mapping[str, Step]) -> str:

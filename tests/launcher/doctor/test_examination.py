@@ -5,6 +5,8 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -216,3 +218,33 @@ def test_memory_limit_is_that_of_the_machine_or_less() -> None:
 def test_result_is_json() -> None:
     text = json.dumps(CheckResult("torch", "error", "broken", "install it", "pip install torch").to_json())
     assert json.loads(text)["command"] == "pip install torch"
+
+
+@pytest.fixture
+def groups() -> Iterator[list[Path]]:
+    """A control group with 1 GB of memory, and one with half a processor."""
+    folders = [Path("/sys/fs/cgroup", name, f"smdp-test-{os.getpid()}") for name in ("memory", "cpu")]
+    try:
+        for one in folders:
+            one.mkdir()
+        (folders[0] / "memory.limit_in_bytes").write_text("1000000000")
+        (folders[1] / "cpu.cfs_quota_us").write_text("50000")
+    except OSError as error:
+        pytest.skip(f"no control groups of version 1 can be made: {error}")
+    try:
+        yield folders
+    finally:
+        for one in folders:
+            one.rmdir()
+
+
+def test_limits_of_control_groups_are_found(groups: list[Path]) -> None:
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "for one in sys.argv[1:]: Path(one, 'tasks').write_text(str(os.getpid()))\n"
+        "from smdp_launch.doctor.limits import memory_limit, processor_quota; print(memory_limit(), processor_quota())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, *groups], capture_output=True, text=True, check=True)
+    memory, quota = ran.stdout.split()
+    assert 999_000_000 < int(memory) <= 1_000_000_000  # whole pages
+    assert float(quota) == 0.5
