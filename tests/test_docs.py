@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,26 +12,10 @@ import pytest
 
 from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode
-from tests.conftest import JOB, LAUNCHER, ROOT, clean_environment, write_job
+from tests.conftest import JOB, ROOT, clean_environment, write_job
+from tests.support.doc_examples import blocks, shell
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("containers/**/*.md")])
-
-
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-
-
-def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    path = f"{LAUNCHER.parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env=clean_environment(PATH=path),
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
 
 
 def test_every_code_has_one_page_and_every_page_one_code() -> None:

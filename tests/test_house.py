@@ -92,3 +92,17 @@ def test_imports_have_no_circle_between_modules_or_folders(package: str) -> None
 
 def test_no_old_word_is_left() -> None:
     assert [f"{one.path}:{one.line}: {one.word}" for one in old_words.found([])] == []
+
+
+def test_no_test_module_imports_another() -> None:
+    """What several of them use stands in a module of support."""
+    found = [
+        f"{path}: {module}"
+        for path in tracked("tests/*.py", "native/tests/*.py", "containers/entrypoint/tests/*.py")
+        if not str(path).startswith(DATA)
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        for module in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names])
+        if module.rpartition(".")[2].startswith("test_")
+    ]
+    assert found == []

@@ -90,7 +90,7 @@ def gpu_instance(name: str) -> Instance:
         return type_
     known = [one.name for one in instances()]
     if name in known_instance_types():
-        raise ValueError(f"the catalogue knows no GPUs of {name}: choose one of {', '.join(known)}")
+        raise ValueError(f"the catalog knows no GPUs of {name}: choose one of {', '.join(known)}")
     match = closest(name, known)
     help_ = f"did you mean {match}?" if match else f"choose one of {', '.join(known)}"
     raise ValueError(f"there is no instance type {name}: {help_}")

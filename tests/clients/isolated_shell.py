@@ -9,12 +9,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from smdp_launch.localcloud.isolation.network import refusal
 from tests.conftest import ROOT, clean_environment
-
-needs_networks = pytest.mark.skipif(refusal() is not None, reason=str(refusal()))
 
 # Names are looked up at an address without a route (RFC 5737), so that a look-up counts too. The last one proves that
 # the kernel counts.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.isolated_shell import needs_networks, run_client
+from tests.clients.isolated_shell import run_client
 from tests.conftest import ROOT
+from tests.support.isolation import needs_networks
 
 AIRFLOW = ROOT / ".venv-airflow" / "bin" / "python"
 pytestmark = [pytest.mark.clients, needs_networks, pytest.mark.timeout(600)]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.isolated_shell import needs_networks, run_client
+from tests.clients.isolated_shell import run_client
+from tests.support.isolation import needs_networks
 
 pytestmark = [pytest.mark.clients, needs_networks, pytest.mark.timeout(600)]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from smdp_launch.localcloud.client.connect import private
-from tests.clients.test_stock_clients import Aws, ended, prepare, request_file
 from tests.conftest import ROOT
+from tests.support.aws_cli import Aws, ended, prepare, request_file
 from tests.support.waiting import wait_for
 
 AWS2 = Path(os.environ.get("SMDP_TEST_AWS2", ROOT / ".venv-clients" / "aws2" / "aws"))

@@ -10,8 +10,7 @@ import pytest
 from smdp_launch.localcloud.client.connect import private
 from smdp_launch.templates import template
 from tests.conftest import JOB, write_job
-from tests.launcher.cli.test_notebook import SCRIPT
-from tests.support.notebooks import executed
+from tests.support.notebooks import SCRIPT, executed
 from tests.support.services.cloud import client_of
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]

@@ -30,7 +30,7 @@ from smdp_launch.jobs.records.history import STATE_FOLDER
 from tests.conftest import JOB, LAUNCHER, clean_environment, write_job
 from tests.endtoend.leftovers import listening
 from tests.launcher.jobs import test_rehearse as rehearsed
-from tests.launcher.jobs.test_resume import CHECKPOINT, COUNTS, stored
+from tests.support.jobs.stopped import CHECKPOINT, COUNTS, stored
 from tests.support.services.cloud import names_in
 from tests.support.waiting import wait_for
 
@@ -185,7 +185,7 @@ def cloud(place: Place) -> Iterator[list[str]]:
 @contextmanager
 def registry(_: Place) -> Iterator[list[str]]:
     """A place with an image, whose name is the last argument."""
-    from tests.images.test_inspection import Server
+    from tests.support.services.registry import Server
 
     server = Server()
     try:

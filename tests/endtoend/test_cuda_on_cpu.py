@@ -12,7 +12,7 @@ from smdp_launch.cli.main import smdp_launch as command_line
 from smdp_launch.errors import ExitCode
 from tests.conftest import ROOT
 from tests.endtoend.conftest import Job
-from tests.endtoend.test_launch_local import launch
+from tests.support.jobs.local import launch
 
 pytestmark = pytest.mark.torch
 SCRIPT = ROOT / "tests" / "endtoend" / "scripts" / "requires_cuda.py"

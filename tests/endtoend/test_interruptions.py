@@ -13,7 +13,7 @@ import pytest
 from smdp_launch.catalog.faults import Fault
 from smdp_launch.jobs.follow import StatusChanged
 from tests.endtoend.conftest import Ran
-from tests.endtoend.test_mnist import SCRIPTS, digits, model, train
+from tests.support.jobs.mnist import SCRIPTS, digits, model, train
 
 __all__ = ["digits"]
 

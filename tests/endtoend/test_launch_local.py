@@ -16,6 +16,7 @@ from smdp_launch.errors import ExitCode
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.endtoend.conftest import Job, job_state
 from tests.support import command
+from tests.support.jobs.local import launch
 
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
 REPORTS = """\
@@ -29,11 +30,6 @@ if os.environ["RANK"] == "0":
     with open(os.path.join(os.environ["SM_MODEL_DIR"], "model.txt"), "w") as file:
         file.write("trained on " + ",".join(os.listdir(os.environ["SM_CHANNEL_TRAIN"])))
 """
-
-
-def launch(job: Job, *arguments: str, hosts: int = 2, workers: int = 2) -> subprocess.CompletedProcess[str]:
-    counts = ("--hosts", str(hosts), "--workers-per-host", str(workers))
-    return command.run(job.folder, "launch", "--local", *counts, *arguments)
 
 
 def test_local_job_runs_and_writes_model(job: Job) -> None:

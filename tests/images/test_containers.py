@@ -15,9 +15,9 @@ import pytest
 
 from smdp_launch.catalog.local_cloud import THIS_MACHINE
 from tests.conftest import LAUNCHER, ROOT, clean_environment
-from tests.endtoend.test_mnist import prepare
 from tests.images.base import buildah
 from tests.images.conftest import FRAMEWORKS, Recipe
+from tests.support.jobs.mnist import prepare
 from tests.support.services.cloud import Cloud, is_running, kill, names_in, processes_with
 from tests.support.waiting import wait_for
 

@@ -18,9 +18,9 @@ from smdp_launch.jobs.resume import RESUMES_TAG
 from smdp_launch.jobs.status.list_jobs import jobs_of_folder
 from smdp_launch.localcloud.client.connect import private
 from tests.conftest import LAUNCHER, clean_environment, command_in
-from tests.launcher.cli.test_json_documents import the_document
-from tests.launcher.jobs.test_resume import stopped_job
 from tests.localcloud.conftest import assert_nothing_runs
+from tests.support.jobs.stopped import stopped_job
+from tests.support.json_documents import the_document
 from tests.support.services.cloud import Cloud
 
 ROUNDS = int(os.environ.get("SMDP_SOAK_ROUNDS", "30"))

@@ -34,3 +34,10 @@ def _shown(output: Any) -> str:
     if output.output_type == "stream":
         return str(output.text)
     return str(output.data.get("text/html", output.data["text/plain"]))
+
+
+SCRIPT = """\
+import os
+print("rank", os.environ["RANK"])
+open(os.path.join(os.environ["SM_MODEL_DIR"], "model.txt"), "w").write("trained")
+"""

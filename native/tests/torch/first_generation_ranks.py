@@ -8,14 +8,13 @@ from typing import List
 
 import pytest
 import ranks
-
-torch = pytest.importorskip("torch")
+from torch_version import torch_version
 
 
 def needs(major: int, minor: int, reason: str) -> pytest.MarkDecorator:
     """Skip a test of a feature that older versions of torch lack with every backend."""
-    here = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    return pytest.mark.skipif(here < (major, minor), reason=f"torch {torch.__version__} {reason}")
+    here = torch_version()
+    return pytest.mark.skipif(here < (major, minor), reason=f"torch {here[0]}.{here[1]} {reason}")
 
 
 meets_twice = needs(2, 1, "cannot meet a second time at one port, on Gloo neither")

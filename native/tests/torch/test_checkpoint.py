@@ -13,12 +13,11 @@ from typing import Dict, List, Optional
 
 import pytest
 from ports import free_port
+from torch_version import needs_torch
 
-torch = pytest.importorskip("torch")
+from smdp_engine.checkpoint import CheckpointError, Checkpoints, ResumableSampler, StopFlag
 
-from smdp_engine.checkpoint import CheckpointError, Checkpoints, ResumableSampler, StopFlag  # noqa: E402
-
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, needs_torch]
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/how-to/checkpoints.md"
 # As the entrypoint starts a worker: the backend is registered without an import.
@@ -102,6 +101,8 @@ def test_stopped_script_resumes_with_the_same_losses(tmp_path: Path) -> None:
 
 
 def save(folder: Path, *steps: int) -> Checkpoints:
+    import torch
+
     checkpoints = Checkpoints(folder)
     for step in steps:
         checkpoints.save(step, weights=torch.full((3,), float(step)))
@@ -158,6 +159,8 @@ checkpoint.Checkpoints({str(tmp_path)!r}).save(6, weights=torch.zeros(3))
 
 def test_random_state_is_restored(tmp_path: Path) -> None:
     import random
+
+    import torch
 
     checkpoints = save(tmp_path, 1)
     expected = (random.random(), torch.rand(3).tolist())

@@ -1,5 +1,6 @@
 """Tensors on a device that delays its operations: a missing wait gives wrong values."""
 
+import importlib.metadata
 import os
 from pathlib import Path
 from typing import List
@@ -8,10 +9,9 @@ import device_cases
 import late_device_build
 import pytest
 import ranks
+from torch_version import needs_torch, torch_version
 
-torch = pytest.importorskip("torch")
-
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, needs_torch]
 
 CASES = {**device_cases.CASES, **device_cases.HELD}
 
@@ -24,9 +24,10 @@ BUILDS = Path(__file__).parents[2] / "build" / "late_device"
 @pytest.fixture(scope="module")
 def outcomes() -> List[ranks.Outcome]:
     """The outcomes of the ranks of one job."""
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < LATE_FROM:
-        pytest.skip(f"the late device does not support torch {torch.__version__}")
-    folder = BUILDS / torch.__version__
+    version = importlib.metadata.version("torch")
+    if torch_version() < LATE_FROM:
+        pytest.skip(f"the late device does not support torch {version}")
+    folder = BUILDS / version
     late_device_build.built(folder)
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     return device_cases.job(device_cases.LATE, CASES, env={"PYTHONPATH": path})

@@ -3,8 +3,9 @@
 import pytest
 import ranks
 from first_generation_ranks import alone, launched
+from torch_version import needs_torch
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, needs_torch]
 
 
 def test_both_import_paths_give_one_class_and_scripts_can_train_alone() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from first_generation_ranks import launched, needs
+from torch_version import needs_torch
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, needs_torch]
 
 
 TRAINING = """

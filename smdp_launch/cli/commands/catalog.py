@@ -24,7 +24,7 @@ def _one_of(kind: str) -> Callback:
             return value
         match = closest_region(value) if kind == "region" else closest(value, values)
         hint = f"did you mean {match}?" if match else f"one of {', '.join(values)}"
-        raise click.BadParameter(f"{value!r} is no {kind} in the catalogue: {hint}")
+        raise click.BadParameter(f"{value!r} is no {kind} in the catalog: {hint}")
 
     return check
 

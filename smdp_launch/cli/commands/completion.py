@@ -11,7 +11,7 @@ _INSTALL = {
     "fish": ("~/.config/fish/config.fish", "smdp-launch completion fish | source"),
 }
 _HELP = """\
-Print the script that completes commands, options, job files, codes and catalogue values in SHELL.
+Print the script that completes commands, options, job files, codes and catalog values in SHELL.
 
 To enable completion, add the line for your shell to its start-up file:
 

@@ -59,7 +59,7 @@ class Script(Section):
     ] = 100
     hyperparameters: Annotated[
         dict[HyperparameterName, JsonValue],
-        Field(description="Command line of the script; each value keeps the type that it has in the job file."),
+        Field(description="Values of the script's options; each keeps the type that it has in the job file."),
     ] = Field(default={})
 
 
@@ -68,7 +68,9 @@ class Compute(Section):
     instance_count: Annotated[int, Field(ge=1, le=1000, description="Hosts.")]
     fallback_types: Annotated[
         list[InstanceType] | None,
-        Field(min_length=1, max_length=4, description="Types to use, in this order, if the first has no capacity."),
+        Field(
+            min_length=1, max_length=4, description="Types to try, in this order, if `instance_type` has no capacity."
+        ),
     ] = None
     volume_gb: Annotated[
         int, Field(ge=1, le=16384, description="GB of storage on each host; hosts with local NVMe ignore it.")
@@ -102,7 +104,9 @@ class Network(Section):
     security_groups: Annotated[
         list[SecurityGroup] | None, Field(min_length=1, max_length=5, description="Security groups of the hosts.")
     ] = None
-    isolated: Annotated[bool, Field(description="The containers cannot make network calls.")] = False
+    isolated: Annotated[
+        bool, Field(description="The containers can reach only each other, not S3, package indexes or other services.")
+    ] = False
     encrypt_traffic: Annotated[bool, Field(description="Encrypt the traffic between hosts.")] = False
 
 
@@ -158,16 +162,16 @@ class Batch(Section):
 class EngineOptions(Section):
     """The engine's own options, passed as SMDP_* variables (docs/explanation/engine.md)."""
 
-    streams: Annotated[int | None, Field(ge=1, le=16, description="Connections for bulk data between two hosts.")] = (
-        None
-    )
+    streams: Annotated[
+        int | None, Field(ge=1, le=16, description="Connections for bulk data between two ranks of different hosts.")
+    ] = None
     piece_kib: Annotated[
         int | None,
-        Field(ge=4, le=65536, description="KiB of a buffer that are reduced and sent at once."),
+        Field(ge=4, le=65536, description="Size, in KiB, of the pieces in which buffers are summed and sent."),
     ] = None
     wire_dtype: Annotated[
         Literal["bfloat16", "float16"] | None,
-        Field(description="Type for sending float32 sums between hosts: half the bytes, and rounded."),
+        Field(description="Type in which float32 sums are sent between hosts: rounded, with half the bytes."),
     ] = None
     operation_timeout_s: Annotated[
         float | None, Field(ge=0.01, le=30 * DAY, description="Seconds after which an exchange fails.")
@@ -177,7 +181,8 @@ class EngineOptions(Section):
         Field(ge=0.01, le=30 * DAY, description="Seconds to wait for all workers at the start."),
     ] = None
     heartbeat_s: Annotated[
-        float | None, Field(ge=0.1, le=3600, description="Seconds without a message after which a host counts as lost.")
+        float | None,
+        Field(ge=0.1, le=3600, description="A host that acknowledges nothing for so many seconds counts as lost."),
     ] = None
     verbose: Annotated[bool | None, Field(description="Print information, not only warnings.")] = None
     custom_mpi_options: Annotated[
@@ -189,7 +194,7 @@ class EngineOptions(Section):
 class Budget(Section):
     max_usd: Annotated[
         float | None,
-        Field(gt=0, le=1e9, description="Most USD that the job may cost; refused if it can cost more."),
+        Field(gt=0, le=1e9, description="Most USD that the job may cost; a job that can cost more is refused."),
     ] = None
     prices: Annotated[
         Text | None,
@@ -200,7 +205,7 @@ class Budget(Section):
 class Local(Section):
     channels: Annotated[
         dict[ChannelName, Text],
-        Field(description="Channel to a local folder or file, relative to the job file."),
+        Field(description="Folders or files with the data of local runs, by channel, relative to the job file."),
     ] = Field(default={})
 
 
@@ -211,11 +216,13 @@ class JobSpec(Section, NotebookView):
     name: Annotated[JobBaseName, Field(description="The job is called NAME-<UTC time>-<4 hex>.")]
     engine: Annotated[
         Literal["native", "smdistributed"],
-        Field(description="This product's engine in your own image, or AWS's library in AWS's images."),
+        Field(
+            description="`native`: smdp-launch's engine in your image; `smdistributed`: AWS's library in AWS's images."
+        ),
     ] = "native"
     policy: Annotated[
         Literal["strict", "extended"],
-        Field(description="Only what AWS's documentation of the library states, or also what AWS added later."),
+        Field(description="`strict`: only what AWS documents for the library; `extended`: also what AWS added later."),
     ] = "strict"
     framework: Framework
     image: Annotated[Image | None, Field(description="URI of the training image, for `engine: native`.")] = None
@@ -236,7 +243,10 @@ class JobSpec(Section, NotebookView):
     tags: Annotated[dict[TagKey, TagValue], Field(max_length=49, description="Tags of the job.")] = Field(default={})
     metrics: Annotated[
         dict[MetricName, MetricRegex],
-        Field(max_length=40, description="Name to the regular expression that matches its value in the log."),
+        Field(
+            max_length=40,
+            description="Regular expressions that find the values of metrics in the log, by name of the metric.",
+        ),
     ] = Field(default={})
     batch: Annotated[Batch | None, Field(description="Input for the plan's batch and learning-rate advice.")] = None
     amp: Annotated[

@@ -255,4 +255,4 @@ def known_region(facts: Facts) -> Iterator[Problem]:
     if not region_known(region) and region != REGION:
         near = closest_region(region)
         help_ = f"did you mean {near}?" if near else "see `smdp-launch catalog instances --region REGION`"
-        yield Problem(("region",), f"the catalogue does not know the region {region}", help_, replacement=near)
+        yield Problem(("region",), f"the catalog does not know the region {region}", help_, replacement=near)

@@ -14,16 +14,9 @@ import pytest
 from smdp_launch.cli.main import COMMANDS
 from smdp_launch.errors import ExitCode
 from tests.conftest import JOB, LAUNCHER, ROOT, Command, clean_environment, write_job
-from tests.launcher.cli.test_json_documents import validator
+from tests.support.job_files.five_errors import FIVE_ERRORS
+from tests.support.json_documents import validator
 from tests.support.terminal import on_a_terminal
-
-FIVE_ERRORS = (
-    JOB.replace("name: small", "nme: small")
-    .replace('version: "2.0.1"', "version: 2.0")
-    .replace("entry: train.py", "entry: trian.py")
-    .replace("ml.p4d.24xlarge", "ml.p3.24xlarge")
-    .replace("max_run: 600", "max_run: long")
-)
 
 
 def test_five_errors_give_five_diagnostics_with_their_lines(smdp_launch: Command, job_folder: Path) -> None:

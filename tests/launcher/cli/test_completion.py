@@ -16,6 +16,7 @@ from smdp_launch.cli.main import COMMANDS
 from smdp_launch.errors import ExitCode
 from smdp_launch.rules.base.pages import codes, title
 from tests.conftest import LAUNCHER, ROOT, Command, clean_environment
+from tests.support.terminal import completed
 
 #: Options that start each shell without start-up files.
 SHELLS = {
@@ -23,19 +24,6 @@ SHELLS = {
     "zsh": ["-f", "-i"],
     "fish": ["--no-config", "-i"],
 }
-
-
-def completed(folder: Path, *words: str) -> dict[str, str]:
-    """The completions of the last word, with their help."""
-    environment = clean_environment(
-        _SMDP_LAUNCH_COMPLETE="zsh_complete",
-        COMP_WORDS=" ".join(["smdp-launch", *words]),
-        COMP_CWORD=str(len(words)),
-    )
-    ran = subprocess.run([LAUNCHER], cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    lines = ran.stdout.splitlines()
-    kinds, values, helps = lines[::3], lines[1::3], lines[2::3]
-    return {value: help_ for kind, value, help_ in zip(kinds, values, helps, strict=True) if kind == "plain"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -43,9 +43,9 @@ from smdp_launch.jobs.transfer.download import Download, Downloaded
 from smdp_launch.planning.plan import LocalRun, Plan
 from smdp_launch.planning.prepare import make_plan
 from tests.conftest import JOB, write_job
-from tests.launcher.cli.test_views import stable
-from tests.launcher.planning.test_request import NOW
+from tests.support.jobs.plans import NOW
 from tests.support.rehearsals import KILL, SPOT, kill, report_of, spot
+from tests.support.terminal import stable
 
 MODEL = "s3://bucket/output/small-20261121000000-0000/output/model.tar.gz"
 COMPLETED: dict[str, Any] = {

@@ -9,18 +9,18 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from smdp_launch.draft.jobfile import HEADER
 from smdp_launch.errors import ExitCode
 from tests.conftest import LAUNCHER, ROOT, clean_environment
 from tests.support import command
-from tests.test_docs import blocks, shell
+from tests.support.doc_examples import blocks, shell
+from tests.support.jobs.init import load, make
 
 SCRIPTS = ROOT / "tests/launcher/scripts"
 TORCH = "import torch\nif __name__ == '__main__':\n    torch.zeros(1)\n"
@@ -33,20 +33,6 @@ def run(folder: Path, *arguments: str | Path, **options: Any) -> subprocess.Comp
 
 def data(path: Path) -> Any:
     return load(path.read_text(encoding="utf-8"))
-
-
-def load(text: str, version: tuple[int, int] = (1, 2)) -> Any:
-    """The text as parsed by that YAML version."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.version = version
-    return yaml.load(text)
-
-
-def make(folder: Path, files: Mapping[str, str]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    return folder
 
 
 def drafted(tmp_path: Path, folder: Path, *arguments: str, warned: Sequence[str] = ()) -> Any:

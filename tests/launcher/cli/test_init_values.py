@@ -15,7 +15,7 @@ from smdp_launch.draft.draft import job_name, make_draft
 from smdp_launch.draft.jobfile import job_file
 from smdp_launch.jobfile.yaml.text import comment, key, to_yaml
 from smdp_launch.source.scan import scan_source
-from tests.launcher.cli.test_init import load, make
+from tests.support.jobs.init import load, make
 
 plain_text = st.text() | st.sampled_from(
     ["on", "No", "~", "null", "1e3", "0x1", "1_0", "2.10", "- a", "a: b", "a #b", "", " a", ".inf"]

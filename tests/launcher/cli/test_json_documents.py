@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator, FormatChecker
-from referencing import Registry, Resource
+from jsonschema import Draft202012Validator
 
 from smdp_launch.errors import ExitCode
 from tests.conftest import JOB, ROOT, Command, write_job
-from tests.images.test_inspection import Server, server
+from tests.support.json_documents import SCHEMAS, the_document
+from tests.support.services.registry import Server, server
 
 __all__ = ["server"]
 
-SCHEMAS = {path.name.removesuffix(".schema.json"): path for path in (ROOT / "docs" / "schemas").glob("*.schema.json")}
 INVALID = JOB.replace("name: small", "nme: small").replace("ml.p4d.24xlarge", "ml.p3.24xlarge")
 
 #: Arguments and schema, for a valid job file.
@@ -69,34 +66,6 @@ IMPOSSIBLE = [
     (["image", "inspect", "127.0.0.1:1/nothing:here"], ExitCode.SERVICE),
     (["image", "inspect", "no image"], ExitCode.SERVICE),
 ]
-
-
-def sealed(node: Any) -> Any:
-    """The schema with unknown fields forbidden."""
-    if isinstance(node, list):
-        return [sealed(one) for one in node]
-    if not isinstance(node, dict):
-        return node
-    made = {name: sealed(value) for name, value in node.items()}
-    return {"additionalProperties": False, **made} if "type" in node and "properties" in node else made
-
-
-def validator(name: str) -> Draft202012Validator:
-    texts = {path.name: sealed(json.loads(path.read_text())) for path in SCHEMAS.values()}
-    registry: Registry[Any] = Registry().with_resources(
-        [(name, Resource.from_contents(text)) for name, text in texts.items()]
-    )
-    return Draft202012Validator(texts[SCHEMAS[name].name], registry=registry, format_checker=FormatChecker())
-
-
-def the_document(ran: subprocess.CompletedProcess[str], schema: str) -> Any:
-    """Parse standard output. Require that it is one value of the schema and that standard error has no JSON."""
-    document, end = json.JSONDecoder().raw_decode(ran.stdout)
-    assert ran.stdout[end:] == "\n"
-    assert not re.search(r"^\s*[{}\[\]]", ran.stderr, re.MULTILINE), ran.stderr
-    assert "Traceback" not in ran.stderr
-    validator(schema).validate(document)
-    return document
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -15,8 +15,8 @@ import pytest
 
 from smdp_launch.errors import ExitCode
 from tests.conftest import LAUNCHER, Command, clean_environment, write_job
-from tests.launcher.cli.test_json_documents import the_document
 from tests.localcloud.conftest import assert_nothing_runs
+from tests.support.json_documents import the_document
 from tests.support.terminal import on_a_terminal
 
 RUN = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1"]

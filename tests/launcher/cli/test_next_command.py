@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +12,10 @@ from smdp_launch.cli.main import COMMANDS
 from smdp_launch.errors import ExitCode
 from smdp_launch.localcloud.client.variables import STATE
 from tests.conftest import JOB, Command, clean_environment, write_job
-from tests.images.test_inspection import Server, server
 from tests.support.services.cloud import Cloud, as_the_service
 from tests.support.services.faulty_service import cloud_with_data
-from tests.support.terminal import on_a_terminal
+from tests.support.services.registry import Server, server
+from tests.support.terminal import STAYS, last_lines, on_a_terminal
 from tests.support.waiting import wait_for
 
 __all__ = ["server"]
@@ -79,11 +78,6 @@ MORE_ENDS = [
 ]
 
 
-def last_lines(ran: subprocess.CompletedProcess[str]) -> str:
-    """The last line of each output stream."""
-    return "".join(text.splitlines(keepends=True)[-1] for text in (ran.stdout, ran.stderr) if text)
-
-
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     with cloud_with_data(tmp_path_factory.mktemp("next") / "state") as made:
@@ -136,17 +130,6 @@ def test_job_on_aws_suggests_the_next_command(
     if code == ExitCode.OK:
         expected = r"next +smdp-launch download\n"
     assert re.search(expected + r"\Z", ran.stdout)
-
-
-#: Ignores SIGTERM, and exits when the file exists.
-STAYS = """\
-import signal, time
-from pathlib import Path
-signal.signal(signal.SIGTERM, lambda *_: None)
-print("stays", flush=True)
-while not Path("/opt/ml/output/leave").exists():
-    time.sleep(0.1)
-"""
 
 
 @pytest.mark.parametrize(

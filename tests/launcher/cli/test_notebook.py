@@ -12,15 +12,10 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.source.scan import scan_source
 from smdp_launch.templates import template
 from tests.conftest import Command, write_job
-from tests.support.notebooks import executed
+from tests.support.notebooks import SCRIPT, executed
 
 # The packages of the kernel print deprecation warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")
-SCRIPT = """\
-import os
-print("rank", os.environ["RANK"])
-open(os.path.join(os.environ["SM_MODEL_DIR"], "model.txt"), "w").write("trained")
-"""
 
 
 def test_notebook_runs_up_to_the_model(job_folder: Path) -> None:

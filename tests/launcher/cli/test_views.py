@@ -11,8 +11,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from tests.conftest import JOB, clean_environment, write_job
-from tests.launcher.cli.test_command_line import FIVE_ERRORS
-from tests.support.terminal import on_a_terminal
+from tests.support.job_files.five_errors import FIVE_ERRORS
+from tests.support.terminal import on_a_terminal, stable
 
 SCRIPT = """\
 import argparse, os
@@ -52,12 +52,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "train.py").write_text(SCRIPT)
     return tmp_path
-
-
-def stable(text: str) -> str:
-    """Replace names, hashes and times by constants of the same width, and make escape sequences readable."""
-    text = re.sub(r"small-\d{14}-[0-9a-f]{4}", "small-20261121000000-0000", text)
-    return re.sub(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", "0" * 64, text).replace("\x1b", "^[").replace("\r", "")
 
 
 def plain(text: str) -> str:

@@ -24,7 +24,7 @@ from smdp_launch.doctor.limits import memory_limit
 from smdp_launch.doctor.results import CheckResult, in_order
 from smdp_launch.errors import ExitCode
 from tests.conftest import Command, clean_environment
-from tests.launcher.cli.test_json_documents import the_document
+from tests.support.json_documents import the_document
 
 IDENTITY = """\
 <GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult>

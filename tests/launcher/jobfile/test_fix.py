@@ -13,6 +13,7 @@ from smdp_launch.diagnostics import Diagnostic, Edit
 from smdp_launch.edits import apply_edits, without_conflicts
 from smdp_launch.planning.fix import fix_job
 from tests.conftest import JOB, write_job
+from tests.support.job_files.edits import named
 from tests.support.job_files.examples import PAGES, block, diagnostics_of, script
 from tests.support.job_files.good_files import FILES, workshop
 from tests.support.job_files.mutation import mutants
@@ -30,10 +31,6 @@ FIXABLE = [one for one in folders() if any(each["edits"] for each in json.loads(
 
 
 pytestmark = pytest.mark.usefixtures("user_defaults")
-
-
-def named(found: Sequence[Diagnostic]) -> list[tuple[str, str]]:
-    return [(one.code, one.message) for one in found]
 
 
 def checked_with(edits: Sequence[Edit]) -> CheckedJob:

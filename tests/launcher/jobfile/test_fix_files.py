@@ -14,8 +14,8 @@ from smdp_launch.checking.job import check_job
 from smdp_launch.errors import EnvironmentProblem, ExitCode, Refused
 from smdp_launch.planning.fix import fix_job, write
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
-from tests.launcher.cli.test_json_documents import validator
-from tests.launcher.jobfile.test_fix import named
+from tests.support.job_files.edits import named
+from tests.support.json_documents import validator
 
 pytestmark = pytest.mark.usefixtures("user_defaults")
 

@@ -7,24 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.diagnostics import Edit
-from smdp_launch.edits import apply_edits
 from smdp_launch.jobfile.syntax_fixes import add_edits
 from smdp_launch.jobfile.yaml.document import Document
 from smdp_launch.jobfile.yaml.parser import parse
-
-Location = tuple[str | int, ...]
-
-
-def document_of(text: str) -> Document:
-    document, problems = parse(text, Document("job.yaml", Path()))
-    assert problems == []
-    return document
-
-
-def edited(text: str, edits: tuple[Edit, ...]) -> str | None:
-    return apply_edits(text, edits) if edits else None
-
+from tests.support.job_files.edits import Location, document_of, edited
 
 REPLACED = {
     "a: 1\n": "a: 2\n",

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from smdp_launch.jobfile.yaml.text import to_yaml
-from tests.launcher.jobfile.test_layout import Location, document_of, edited
+from tests.support.job_files.edits import Location, document_of, edited
 from tests.support.properties import examples
 
 

@@ -22,11 +22,11 @@ from smdp_launch.jobs.checkpoints.watch import (
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent
 from smdp_launch.jobs.logs.messages import LogLine
 from smdp_launch.jobs.service.clients import Clients, connect_endpoint
-from tests.launcher.cli.test_json_documents import validator
-from tests.launcher.jobs.test_silent_service import Silent, clients_of
+from tests.support.json_documents import validator
 from tests.support.services.cloud import BUCKET, Cloud
 from tests.support.services.faults import Proxy
 from tests.support.services.faulty_service import clients_through, cloud_with_data
+from tests.support.services.silent import Silent, clients_of
 from tests.support.waiting import wait_for
 
 WHERE = f"s3://{BUCKET}/kept/sleeps"

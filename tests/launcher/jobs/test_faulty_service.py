@@ -24,9 +24,9 @@ from smdp_launch.jobs.service.error_kinds import ErrorKind
 from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from smdp_launch.jobs.status import list_jobs
 from smdp_launch.jobs.submit import create
-from tests.conftest import LAUNCHER, Command, clean_environment, write_job
-from tests.launcher.jobs.test_verbs import name_of
+from tests.conftest import LAUNCHER, Command, write_job
 from tests.localcloud.conftest import assert_nothing_runs
+from tests.support.jobs.service import environment, name_of, write_credentials
 from tests.support.services.cloud import Cloud
 from tests.support.services.faults import Fault, Proxy
 from tests.support.services.faulty_service import (
@@ -41,17 +41,17 @@ from tests.support.services.faulty_service import (
 SEEDS = 20
 
 
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with cloud_with_data(tmp_path_factory.mktemp("faulty") / "state") as made:
+        yield made
+
+
 def _tier(seed: int) -> list[pytest.MarkDecorator]:
     """One job that completes and one that is stopped in `make test`; two more in `make test-runs`."""
     if seed < 2:
         return []
     return [pytest.mark.runs if seed < 4 else pytest.mark.soak]
-
-
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with cloud_with_data(tmp_path_factory.mktemp("faulty") / "state") as made:
-        yield made
 
 
 @pytest.mark.parametrize("seed", [pytest.param(one, marks=_tier(one)) for one in range(SEEDS)])
@@ -169,27 +169,6 @@ def test_expired_credentials_are_an_environment_problem(cloud: Cloud, tmp_path: 
         with pytest.raises(EnvironmentProblem, match="renew your AWS credentials"):
             create(clients, plan.request)
     assert proxy.faults[Fault.EXPIRED] == 5
-
-
-def environment(cloud: Cloud, proxy: Proxy, home: Path, access_key: str) -> dict[str, str]:
-    """An environment with credentials in a file, and ``cloud`` behind ``proxy`` in place of AWS."""
-    write_credentials(home, access_key, cloud.endpoint.secret_key)
-    return clean_environment(
-        HOME=str(home),
-        AWS_ENDPOINT_URL=cloud.endpoint.url,
-        HTTP_PROXY=proxy.url,
-        http_proxy=proxy.url,
-        NO_PROXY="",
-        no_proxy="",
-    )
-
-
-def write_credentials(home: Path, access_key: str, secret_key: str) -> None:
-    folder = home / ".aws"
-    folder.mkdir(exist_ok=True)
-    made = folder / "made"
-    made.write_text(f"[default]\naws_access_key_id = {access_key}\naws_secret_access_key = {secret_key}\n")
-    made.replace(folder / "credentials")
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -17,7 +17,7 @@ from smdp_launch.jobs.logs.messages import JobEvent, LogLine, read_line
 from smdp_launch.jobs.records.outcome import outcome
 from smdp_launch.planning.plan import LocalRun
 from tests.conftest import write_job
-from tests.launcher.planning.test_request import plan_of
+from tests.support.jobs.plans import plan_of
 
 
 @pytest.mark.parametrize(

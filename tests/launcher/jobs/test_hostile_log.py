@@ -18,7 +18,7 @@ from smdp_launch.jobs.records.history import state_folder
 from smdp_launch.localcloud.client.connect import private
 from smdp_launch.plain_text import plain_lines, plain_values, with_colours, without_controls
 from tests.conftest import JOB, command_in, write_job
-from tests.launcher.jobs.test_json_lines import documents, seen
+from tests.support.json_documents import documents, seen
 from tests.support.terminal import on_a_terminal
 
 ESCAPES = (

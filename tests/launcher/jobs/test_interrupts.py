@@ -13,8 +13,7 @@ import pytest
 
 from smdp_launch.errors import ExitCode
 from tests.conftest import LAUNCHER, write_job
-from tests.launcher.jobs.test_faulty_service import environment
-from tests.launcher.jobs.test_verbs import name_of
+from tests.support.jobs.service import environment, name_of
 from tests.support.services.cloud import Cloud
 from tests.support.services.faults import Fault, Policy, Proxy
 from tests.support.services.faulty_service import cloud_with_data

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,9 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.records.history import LOCAL, record_launch, state_folder
 from smdp_launch.localcloud.client.connect import private
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
-from tests.launcher.cli.test_json_documents import validator
-from tests.launcher.jobs.test_resume import CHECKPOINT, COUNTS, stored
-from tests.launcher.jobs.test_verbs import name_of
+from tests.support.jobs.service import name_of
+from tests.support.jobs.stopped import CHECKPOINT, COUNTS, stored
+from tests.support.json_documents import documents, seen, validator
 from tests.support.waiting import wait_for
 
 RUN = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1", "--json"]
@@ -37,18 +36,6 @@ WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
 def here(job_folder: Path) -> Iterator[Path]:
     with private(state_folder(job_folder) / "local"):  # otherwise each command starts one
         yield job_folder
-
-
-def documents(output: str) -> list[dict[str, Any]]:
-    """The lines of the output, each validated with its schema."""
-    found = [json.loads(line, parse_constant=pytest.fail) for line in output.removesuffix("\n").split("\n")]
-    for one in found:
-        validator("error" if "error" in one else "follow").validate(one)
-    return found
-
-
-def seen(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [one for one in found if one.get("seen") == kind]
 
 
 def test_follow_json_begins_with_the_job_and_ends_with_its_outcome(here: Path, smdp_launch: Command) -> None:

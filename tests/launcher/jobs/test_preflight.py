@@ -23,8 +23,8 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.preflight.run import CHECKS
 from smdp_launch.testing import LocalCloud, local_cloud
 from tests.conftest import JOB, ROOT, write_job
-from tests.launcher.cli.test_json_documents import the_document
 from tests.support import command
+from tests.support.json_documents import the_document
 from tests.support.services.faults import Fault, Proxy
 from tests.support.services.faulty_service import first_of_each_two
 from tests.support.terminal import on_a_terminal

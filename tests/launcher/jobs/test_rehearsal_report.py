@@ -25,8 +25,8 @@ from smdp_launch.localcloud.client.connect import private
 from smdp_launch.rehearsals.report import Timeline, timeline
 from smdp_launch.rehearsals.saved import replace_file, save_report, with_rehearsals
 from tests.conftest import JOB, Command, write_job
-from tests.launcher.cli.test_json_documents import the_document, validator
-from tests.localcloud.runs.test_rehearsed_faults import COUNTS
+from tests.support.jobs.rehearsed import COUNTS
+from tests.support.json_documents import the_document, validator
 from tests.support.rehearsals import KILL, NOT_APPLIED, SPOT, kill, planned, rehearsal_of, report_of, spot, status, step
 from tests.support.terminal import on_a_terminal
 

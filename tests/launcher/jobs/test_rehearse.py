@@ -15,7 +15,7 @@ from smdp_launch.jobs.records.history import state_folder
 from smdp_launch.localcloud.client.connect import private
 from smdp_launch.planning.faults import target_rank
 from tests.conftest import JOB, Command, command_in, write_job
-from tests.launcher.cli.test_json_documents import SCHEMAS, validator
+from tests.support.json_documents import SCHEMAS, validator
 
 #: Counts to 15 in steps of 0.2 s and saves the count in the checkpoint folder. BAD selects another behaviour.
 COUNTS = """\

@@ -31,46 +31,19 @@ from smdp_launch.jobs.status import list_jobs
 from smdp_launch.localcloud.client.connect import Endpoint, private
 from smdp_launch.request.build import PLAN_TAG
 from tests.conftest import JOB, Command, write_job
-from tests.launcher.cli.test_json_documents import the_document
-from tests.launcher.jobs.test_verbs import await_end, name_of, service, service_cloud
-from tests.support.waiting import wait_for
+from tests.support.jobs.service import await_end, name_of, service, service_cloud
+from tests.support.jobs.stopped import CHECKPOINT, COUNTS, HERE, stopped_job
+from tests.support.json_documents import the_document
 
 __all__ = ["service", "service_cloud"]
 
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
-CHECKPOINT = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3').replace(
-    "instance_count: 2", "instance_count: 1"
-)
-#: Writes one more file in each run, and exits in the second run.
-COUNTS = """\
-import os, time
-folder = "/opt/ml/checkpoints"
-there = sorted(os.listdir(folder))
-print("found", there, flush=True)
-open(os.path.join(folder, f"step-{len(there)}"), "w").close()
-while not there:
-    time.sleep(0.05)
-"""
-HERE = ["launch", "--local", "--hosts", "1", "--workers-per-host", "1", "--detach"]
 
 
 @pytest.fixture
 def here(job_folder: Path) -> Iterator[Path]:
     with private(state_folder(job_folder) / "local"):  # otherwise each command starts one
         yield job_folder
-
-
-def stored(folder: Path) -> list[Path]:
-    return list((folder / STATE_FOLDER / "local" / "s3" / "bucket").glob("checkpoints/*/step-*"))
-
-
-def stopped_job(folder: Path, smdp_launch: Command) -> str:
-    write_job(folder, CHECKPOINT, COUNTS)
-    assert smdp_launch(*HERE).returncode == ExitCode.OK
-    wait_for(lambda: stored(folder), "the first checkpoint")
-    assert smdp_launch("stop").returncode == ExitCode.OK
-    assert smdp_launch("follow", "--quiet").returncode == ExitCode.JOB_STOPPED
-    return name_of(folder)
 
 
 def test_resumed_job_continues_from_checkpoints(here: Path, smdp_launch: Command) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -16,41 +13,10 @@ from botocore.exceptions import ReadTimeoutError
 from smdp_launch import ServiceProblem
 from smdp_launch.errors import ExitCode
 from smdp_launch.jobs.service import retry
-from smdp_launch.jobs.service.clients import Clients, connect_endpoint
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.service.retry_policy import RetryPolicy
 from tests.conftest import LAUNCHER, Command, clean_environment
-
-
-class Silent:
-    """A server that accepts every connection and never answers. The first connection sets ``asked``."""
-
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self.asked = threading.Event()
-        self.calls = 0
-
-    @contextmanager
-    def listening(self) -> Iterator[Silent]:
-        thread = threading.Thread(target=self._listen)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._socket.shutdown(socket.SHUT_RDWR)
-            thread.join()
-            self._socket.close()
-
-    def _listen(self) -> None:
-        held = []
-        with suppress(OSError):
-            while True:
-                held.append(self._socket.accept()[0])
-                self.calls += 1
-                self.asked.set()
-        for one in held:
-            one.close()
+from tests.support.services.silent import Silent, clients_of
 
 
 @pytest.fixture
@@ -101,7 +67,3 @@ def test_call_fails_when_all_tries_exceed_the_time_limit(monkeypatch: pytest.Mon
     with pytest.raises(ServiceProblem, match=r"\(2 tries in 0 s\)"):
         call_with_retries(clients, "it is not there", hangs, is_transfer=True)
     assert len(tries) == 2
-
-
-def clients_of(url: str) -> Clients:
-    return connect_endpoint(url, "us-east-1", "key", "secret")

@@ -20,10 +20,13 @@ from smdp_launch.jobs.records.history import STATE_FOLDER, state_folder
 from smdp_launch.localcloud.client.connect import Endpoint, private
 from smdp_launch.localcloud.client.variables import STATE
 from tests.conftest import LAUNCHER, Command, clean_environment, command_in, write_job
-from tests.launcher.cli.test_json_documents import the_document
-from tests.launcher.cli.test_next_command import STAYS, last_lines
-from tests.support.services.cloud import ENDED, as_the_service, client_of, kill
+from tests.support.jobs.service import await_end, name_of, service, service_cloud
+from tests.support.json_documents import the_document
+from tests.support.services.cloud import kill
+from tests.support.terminal import STAYS, last_lines
 from tests.support.waiting import wait_for
+
+__all__ = ["service", "service_cloud"]
 
 HERE = ["launch", "--local", "--hosts", "2", "--workers-per-host", "1"]
 SPEAKS = """\
@@ -50,11 +53,6 @@ if os.environ["RANK"] == "1":
         raise ValueError("no such luck " + 2000 * "x") from error
 time.sleep(60)
 """
-
-
-def name_of(folder: Path) -> str:
-    line = (folder / STATE_FOLDER / "history.jsonl").read_text().splitlines()[-1]
-    return str(json.loads(line)["job"])
 
 
 @dataclass(frozen=True)
@@ -237,27 +235,6 @@ def test_invalid_option_is_a_usage_error(smdp_launch: Command, arguments: list[s
     ran = smdp_launch(*arguments)
     assert ran.returncode == ExitCode.USAGE
     assert message in ran.stderr
-
-
-def await_end(cloud: Endpoint, job: str) -> None:
-    """Lines of a job of ``service``, without the gaps of a follower."""
-    state = cloud.state_dir / "jobs" / job / "state.json"
-    wait_for(lambda: json.loads(state.read_text())["status"] in ENDED, f"the end of {job}")
-
-
-@pytest.fixture(scope="module")
-def service_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    with private(tmp_path_factory.mktemp("service") / "cloud") as endpoint:
-        s3 = client_of(endpoint, "s3")
-        s3.create_bucket(Bucket="bucket")
-        s3.put_object(Bucket="bucket", Key="train/part-0", Body=b"0123456789")
-        yield endpoint
-
-
-@pytest.fixture
-def service(service_cloud: Endpoint, tmp_path: Path) -> dict[str, str]:
-    """An environment in which a local cloud takes the place of AWS."""
-    return as_the_service(service_cloud, tmp_path)
 
 
 def test_job_on_aws_is_found_by_name_from_any_folder(

@@ -41,9 +41,9 @@ from smdp_launch.catalog.transformers import pair, pairs, pairs_of, transformers
 from smdp_launch.errors import Refused
 from smdp_launch.image.recipe import recipe
 from tests.conftest import ROOT
+from tests.support.catalog import US
 
 TABLES = sorted((ROOT / "smdp_launch" / "catalog" / "dated").glob("*.json"))
-US = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)

@@ -19,8 +19,8 @@ from smdp_launch.catalog.regions import (
 from smdp_launch.catalog.tables import table
 from smdp_launch.errors import ExitCode
 from tests.conftest import ROOT, Command, clean_environment
-from tests.launcher.planning.test_catalog import US
-from tests.test_docs import blocks, shell
+from tests.support.catalog import US
+from tests.support.doc_examples import blocks, shell
 
 
 @pytest.mark.parametrize(

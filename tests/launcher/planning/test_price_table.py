@@ -10,7 +10,7 @@ import pytest
 
 from smdp_launch.catalog.prices import PriceTableProblem, instance_hours, read_prices
 from smdp_launch.errors import ExitCode
-from tests.test_docs import blocks
+from tests.support.doc_examples import blocks
 
 PRICES = {"date": "2026-11-01", "source": "our contract", "prices": {"us-east-1": {"ml.p4d.24xlarge": 12.5}}}
 

@@ -8,7 +8,7 @@ import io
 import json
 import re
 import tarfile
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +30,13 @@ from smdp_launch.request.ranks import hosts, rank_map
 from smdp_launch.source.archive import write_archive
 from smdp_launch.source.scan import scan_source
 from tests.conftest import JOB, ROOT, write_job
-
-NOW = datetime(2026, 11, 21, 1, 2, 3, tzinfo=timezone.utc)
+from tests.support.jobs.plans import NOW, plan_of
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(), one, max_size=3),
     max_leaves=8,
 )
-
-
-def plan_of(path: Path, local: LocalRun | None = None) -> Plan:
-    return make_plan(check_job(path), NOW, 0xBEEF, local)
 
 
 def stable(plan: Plan, folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from smdp_launch.errors import ExitCode, Refused
 from smdp_launch.localcloud.client.connect import private
 from smdp_launch.planning.saved import load, save
 from tests.conftest import JOB, Command, write_job
-from tests.launcher.planning.test_request import plan_of
+from tests.support.jobs.plans import plan_of
 from tests.support.services.cloud import BUCKET, Cloud, as_the_service
 
 BATCH = "batch: {global: 2048, reference_size: 256, reference_learning_rate: 0.1, warmup_steps: 500}\n"

@@ -29,8 +29,8 @@ from smdp_launch.scaling.question import (
 from smdp_launch.scaling.verdict import Point, Step, Stop, definition, marginals, point, stop
 from smdp_launch.scaling.workload import Bucket, Workload, even_buckets
 from tests.conftest import Command, write_job
-from tests.launcher.cli.test_json_documents import the_document
 from tests.launcher.planning.scaling import DEFAULTS, P3DN, SMALL, spec_of, study
+from tests.support.json_documents import the_document
 
 # -- Questions to the model ------------------------------------------------------------------------------------
 

@@ -28,8 +28,8 @@ from smdp_launch.scaling.question import (
 from smdp_launch.scaling.study import Price, Study
 from smdp_launch.scaling.verdict import definition
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, write_job
-from tests.launcher.cli.test_json_documents import the_document, validator
 from tests.launcher.planning.scaling import DEFAULTS, P3DN, PRICES, SMALL, spec_of
+from tests.support.json_documents import the_document, validator
 from tests.support.terminal import on_a_terminal
 from tests.support.waiting import wait_for
 
@@ -131,7 +131,7 @@ BASE = ["--step-time", "0.02", "--parameters", "1K", "--hosts", "2"]
         (["--step-time", "1", "--step-time", "2"], ExitCode.USAGE, "the step time of every type is given twice"),
         (["--parameters", "many"], ExitCode.USAGE, "'many' is not a number of parameters"),
         (["--gradient-bytes", "0"], ExitCode.USAGE, "'0' is out of range: write 1 to 1099511627776"),
-        (["--instance-type", "ml.m5.large"], ExitCode.USAGE, "the catalogue knows no GPUs of ml.m5.large"),
+        (["--instance-type", "ml.m5.large"], ExitCode.USAGE, "the catalog knows no GPUs of ml.m5.large"),
         (["--instance-type", "ml.p4d.24xlrge"], ExitCode.USAGE, "did you mean ml.p4d.24xlarge?"),
         (["--trace", "bert"], ExitCode.USAGE, "'bert' is no known model: one of bert-large, mask-rcnn"),
         (["--backward-share", "1.5"], ExitCode.USAGE, "'1.5' is not a share"),

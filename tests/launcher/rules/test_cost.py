@@ -13,7 +13,7 @@ from smdp_launch.checking.job import check_job
 from smdp_launch.errors import ExitCode
 from smdp_launch.planning.saved import load, save
 from tests.conftest import JOB, Command, write_job
-from tests.launcher.planning.test_request import plan_of
+from tests.support.jobs.plans import plan_of
 
 TABLE = """\
 date: 2026-11-01

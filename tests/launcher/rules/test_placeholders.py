@@ -16,8 +16,8 @@ from smdp_launch.checking.inputs import LocalRequest
 from smdp_launch.checking.job import CheckedJob, check_job, check_mapping
 from smdp_launch.errors import ExitCode
 from tests.conftest import JOB, ROOT, Command, write_job
+from tests.support.doc_examples import blocks
 from tests.support.job_files.good_files import FILES
-from tests.test_docs import blocks
 
 TEMPLATES = sorted((ROOT / "templates" / "jobs").glob("*.yaml"))
 BUCKETS = ["channels.train.s3", "channels.test.s3", "output.s3"]

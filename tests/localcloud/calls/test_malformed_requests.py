@@ -11,8 +11,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from smdp_launch.localcloud.protocol.cbor import decode
-from tests.localcloud.calls.test_auth import Wire
 from tests.support.services.cloud import BUCKET, Cloud
+from tests.support.services.raw_requests import Wire
 
 OBJECT, COPY = f"/{BUCKET}/object", {"x-amz-copy-source": f"/{BUCKET}/object"}
 DELETES = [

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smdp_launch.localcloud.services.s3 import digests
-from tests.localcloud.calls.test_auth import Wire, unchanged
-from tests.localcloud.objects.test_presigned import code
 from tests.support.services.cloud import BUCKET, Cloud, kill
+from tests.support.services.presigned import code
+from tests.support.services.raw_requests import Wire, unchanged
 
 __all__ = ["unchanged"]
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 from botocore.auth import HmacV1QueryAuth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
-from botocore.config import Config
 from botocore.credentials import Credentials
 
-from tests.localcloud.calls.test_auth import Wire, unchanged
-from tests.support.services.cloud import BUCKET, Cloud, client_of
+from tests.support.services.cloud import BUCKET, Cloud
+from tests.support.services.presigned import code, presign
+from tests.support.services.raw_requests import Wire, unchanged
 
 __all__ = ["unchanged"]
 
@@ -28,23 +27,6 @@ def wire(shared_cloud: Cloud) -> Wire:
     shared_cloud.s3.put_object(Bucket=BUCKET, Key="here", Body=b"content")
     wire.headers, wire.body = {"Host": wire.netloc}, b""
     return wire
-
-
-def presign(wire: Wire, operation: str, version: str | None = "s3v4", seconds: int = 60, **parameters: Any) -> Wire:
-    """Give the wire's request a URL that boto3 has presigned."""
-    config = Config(signature_version=version)
-    client = client_of(wire.cloud.endpoint, "s3", config=config)
-    url = client.generate_presigned_url(operation, Params={"Bucket": BUCKET, **parameters}, ExpiresIn=seconds)
-    wire.method = {"get": "GET", "put": "PUT", "head": "HEAD", "delete": "DELETE", "upload": "PUT", "list": "GET"}[
-        operation.partition("_")[0]
-    ]
-    wire.path = url.removeprefix(wire.cloud.endpoint.url)
-    return wire
-
-
-def code(body: bytes) -> str:
-    match = re.search(rb"<Code>(\w+)</Code>", body)
-    return match[1].decode() if match else ""
 
 
 @pytest.mark.parametrize("version", VERSIONS)

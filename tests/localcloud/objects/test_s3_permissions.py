@@ -106,8 +106,8 @@ def test_denied_deletion_of_several_keys_has_an_error_for_each(cloud: Cloud, den
 
 
 def test_a_presigned_url_has_the_permissions_of_its_keys(cloud: Cloud, deny: Callable[..., None]) -> None:
-    from tests.localcloud.calls.test_auth import Wire
-    from tests.localcloud.objects.test_presigned import code, presign
+    from tests.support.services.presigned import code, presign
+    from tests.support.services.raw_requests import Wire
 
     wire = Wire(cloud)
     wire.headers, wire.body = {"Host": wire.netloc}, b""

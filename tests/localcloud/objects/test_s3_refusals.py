@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.localcloud.calls.test_auth import STOP, TARGET, Wire
 from tests.support.services.cloud import BUCKET, Cloud, client_of
+from tests.support.services.raw_requests import STOP, TARGET, Wire
 
 REQUEST = re.compile(r"[0-9A-F]{16}")
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.localcloud.calls.test_auth import Wire, unchanged
-from tests.localcloud.objects.test_presigned import code
 from tests.support.services.chunked import (
     EMPTY,
     SIGNED,
@@ -23,6 +21,8 @@ from tests.support.services.chunked import (
     write,
 )
 from tests.support.services.cloud import BUCKET, Cloud
+from tests.support.services.presigned import code
+from tests.support.services.raw_requests import Wire, unchanged
 
 __all__ = ["unchanged"]
 

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from smdp_launch.localcloud.isolation.network import refusal
+from tests.support.isolation import needs_networks
 from tests.support.services.cloud import BUCKET, Cloud
 from tests.support.waiting import wait_for
-
-needs_networks = pytest.mark.skipif(refusal() is not None, reason=str(refusal()))
 
 SPECIFICATION = {"TrainingImage": "image", "TrainingInputMode": "File"}
 FIXED_PORT = 7777

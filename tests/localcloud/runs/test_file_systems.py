@@ -13,8 +13,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from smdp_launch.catalog.local_cloud import THIS_MACHINE
-from smdp_launch.localcloud.isolation import namespaces
-from tests.localcloud.runs.test_hosts import seen
+from tests.support.isolation import needs_namespaces
+from tests.support.jobs.hosts import seen
 from tests.support.services.cloud import Cloud
 
 FSX, EFS = "fs-0123456789abcdef0", "fs-0fedcba987654321f"
@@ -151,7 +151,7 @@ print(os.listdir(root / "ml/data"))
 """
 
 
-@pytest.mark.skipif(namespaces.refusal() is not None, reason="hosts have no namespaces here")
+@needs_namespaces
 @pytest.mark.parametrize("access", ["ro", "rw"])
 def test_link_that_replaces_a_checked_folder_is_not_mounted(tmp_path: Path, access: str) -> None:
     for folder in ("ml/data", "outside/images", "inside/images"):

@@ -16,7 +16,7 @@ from smdp_launch.errors import ExitCode
 from smdp_launch.localcloud.client.connect import LocalCloudError, private
 from tests.conftest import command_in, write_job
 from tests.localcloud.conftest import assert_nothing_runs, open_cloud_on
-from tests.localcloud.runs.test_jobs import members
+from tests.support.jobs.archives import members
 from tests.support.services.cloud import BUCKET, Cloud
 from tests.support.small_disk import SmallDisk, mounted
 from tests.support.waiting import wait_for

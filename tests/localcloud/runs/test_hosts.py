@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,6 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,6 +22,8 @@ from smdp_launch.localcloud.runtime import lease
 from smdp_launch.localcloud.runtime.host import HostSpec
 from smdp_launch.localcloud.runtime.hosts import Host, HostLog, wait_until
 from smdp_launch.localcloud.runtime.tree import HostTree, host_names
+from tests.support.isolation import namespace_refusal
+from tests.support.jobs.hosts import seen
 from tests.support.services.cloud import BUCKET, Cloud, names_in
 from tests.support.waiting import DEADLINE
 
@@ -47,11 +47,6 @@ LOOKS = """
         "uid": os.getuid(),
     }), flush=True)
 """
-
-
-def seen(cloud: Cloud, name: str) -> dict[str, dict[str, Any]]:
-    found = (line.partition("looks ") for line in cloud.log(name) if "looks {" in line)
-    return {head.partition(":")[0].strip("["): json.loads(text) for head, _, text in found}
 
 
 def test_host_with_namespaces_is_isolated(cloud: Cloud) -> None:
@@ -153,8 +148,8 @@ EXITS_ON_SIGTERM = "import signal, sys, time; signal.signal(signal.SIGTERM, lamb
 @pytest.mark.parametrize("isolated", [True, pytest.param(False, marks=pytest.mark.runs)])
 def test_sigterm_is_not_lost_while_a_host_starts(tmp_path: Path, isolated: bool) -> None:
     """The first process of a namespace loses a signal that it has no handler for, and it has none until it runs."""
-    if isolated and namespaces.refusal():
-        pytest.skip(f"no namespaces here: {namespaces.refusal()}")
+    if isolated and namespace_refusal():
+        pytest.skip(f"no namespaces here: {namespace_refusal()}")
     for milliseconds in range(0, 60, 4):
         tree = HostTree("algo-1", tmp_path / str(milliseconds))
         for folder in (tree.ml / "output", tree.tmp, tree.opt):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud.client.connect import private
+from tests.support.jobs.archives import members
 from tests.support.services.cloud import BUCKET, Cloud, client_of
 from tests.support.waiting import wait_for
 
@@ -51,11 +50,6 @@ NOTES = "print('done')"
 def channel(name: str, uri: str, distribution: str = "FullyReplicated") -> dict[str, Any]:
     source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": distribution}
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
-
-
-def members(archive: bytes) -> list[str]:
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        return sorted(tar.getnames())
 
 
 def statuses(answer: dict[str, Any]) -> list[str]:

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from smdp_launch.cli.main import smdp_launch as command_line
 from smdp_launch.errors import EnvironmentProblem, ExitCode
-from smdp_launch.localcloud.isolation.network import shaping_refusal
 from tests.conftest import Command
+from tests.support.isolation import shaping_refusal
 from tests.support.services.cloud import Cloud
 from tests.support.waiting import wait_for
 

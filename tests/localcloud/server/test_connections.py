@@ -16,9 +16,9 @@ import pytest
 
 from smdp_launch.localcloud.client.connect import private, running
 from smdp_launch.localcloud.layout import StateFolder
-from tests.localcloud.calls.test_auth import Wire
-from tests.localcloud.server.test_lifecycle import JOINS, end, joined
 from tests.support.services.cloud import BUCKET, Cloud
+from tests.support.services.joined_processes import JOINS, end, joined
+from tests.support.services.raw_requests import Wire
 
 HALF_A_HEAD = b"PUT /bucket/x HTTP/1.1\r\nHost:"
 HALF_A_BODY = b"POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: 1000\r\n\r\n{"

@@ -16,34 +16,14 @@ from botocore.exceptions import ClientError
 
 from smdp_launch.localcloud.client.connect import LocalCloudError, private
 from tests.support.services.cloud import BUCKET, Cloud, is_running
+from tests.support.services.joined_processes import JOINS, end, joined
 from tests.support.waiting import wait_for
-
-JOINS = """
-import json, sys, time
-from pathlib import Path
-from smdp_launch.localcloud.client.connect import private
-with private(Path(sys.argv[1])) as endpoint:
-    print(json.dumps([endpoint.pid, endpoint.url]), flush=True)
-    time.sleep(float(sys.argv[2]))
-"""
 
 
 def joins(state_dir: Path, seconds: float = 600) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", JOINS, str(state_dir), str(seconds)], stdout=subprocess.PIPE, text=True
     )
-
-
-def joined(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Process number and address of the server that the client has joined."""
-    assert process.stdout is not None
-    pid, url = json.loads(process.stdout.readline())
-    return int(pid), str(url)
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
 
 
 def test_the_client_is_cheap_to_import() -> None:

@@ -3,7 +3,7 @@
 The sound job is the project's ``smdp-defaults.yaml``, so an example is a job file with its own line numbers. Comment
 lines at its start describe the rest:
 
-    # without KEY                  the sound job has no such key
+    # without KEY                  the sound job has no such key; `other hyperparameters`: it has none
     # launch | launch --local      the command, if not `validate`
     # --set KEY=VALUE              a flag
     # variable NAME=VALUE          an environment variable
@@ -86,7 +86,9 @@ def diagnostics_of(
     environ: dict[str, str] = {}
     for one in directives:
         word, _, rest = one.partition(" ")
-        if word == "without":
+        if rest == "other hyperparameters":
+            del base["script"]["hyperparameters"]
+        elif word == "without":
             del base[rest]
         elif word == "--set":
             settings.append(rest)

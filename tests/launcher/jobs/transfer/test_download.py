@@ -22,10 +22,10 @@ from smdp_launch.jobs.records.history import STATE_FOLDER, find_launch, record_l
 from smdp_launch.localcloud.client.connect import object_path, private
 from smdp_launch.source.scan import RESULTS_FOLDER, scan_source
 from tests.conftest import JOB, LAUNCHER, Command, clean_environment, command_in, write_job
-from tests.launcher.cli.test_completion import completed
-from tests.launcher.cli.test_json_documents import the_document
-from tests.launcher.jobs.transfer.test_unpack import with_sparse_file
+from tests.support.jobs.archives import with_sparse_file
+from tests.support.json_documents import the_document
 from tests.support.services.cloud import BUCKET, Cloud, as_the_service, client_of
+from tests.support.terminal import completed
 
 MODEL = "open(os.path.join(os.environ['SM_MODEL_DIR'], 'model.txt'), 'w').write('trained')\n"
 OUTPUT = "open(os.path.join(os.environ['SM_OUTPUT_DATA_DIR'], 'loss.txt'), 'w').write('0.5')\n"

@@ -5,20 +5,13 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from smdp_launch import EnvironmentProblem, Refused
 from smdp_launch.jobs.transfer.unpack import unpack
+from tests.support.jobs.archives import member, with_sparse_file
 from tests.support.small_disk import mounted
-
-
-def member(name: str, **more: Any) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    for key, value in more.items():
-        setattr(info, key, value)
-    return info
 
 
 def packed(path: Path, *members: tarfile.TarInfo) -> Path:
@@ -50,14 +43,6 @@ def test_archive_with_unsafe_member_is_refused(tmp_path: Path, unsafe: tarfile.T
         unpack(archive, tmp_path / "model")
     assert [one.name for one in tmp_path.iterdir()] == ["model.tar.gz"]
     assert not (tmp_path.parent / "escaped").exists()
-
-
-def with_sparse_file(path: Path, size: int) -> Path:
-    """An archive with one sparse file of ``size`` bytes without content."""
-    sparse = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
-    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
-        tar.addfile(member("weights", size=512, pax_headers=sparse), io.BytesIO(b"0\n".ljust(512, b"\0")))
-    return path
 
 
 def assert_refused(archive: Path, error: type[Exception], message: str) -> None:
