@@ -32,6 +32,7 @@ _SYSCTLS = {
 }
 #: Of docker and podman.
 _CONTAINER_RIGHTS = "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+_FORCE = "SMDP_LOCAL_ISOLATION"  # "tree": use no namespaces
 _IN_CONTAINER = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
@@ -130,8 +131,8 @@ def isolation() -> Iterator[CheckResult]:
     if reason is None:
         yield CheckResult("namespaces", "ok", "simulated hosts have their own /opt/ml, /tmp, processes and host name")
     else:
-        fix, command = namespaces_fix(reason)
-        text = f"{reason}: simulated hosts share this machine's files and processes, and /opt/ml is a folder"
+        fix, command = namespaces_fix()
+        text = f"simulated hosts share this machine's files and processes, and /opt/ml is a folder: {reason}"
         yield CheckResult("namespaces", "warning", text, fix, command)
     yield from _shared_memory(has_own=reason is None)
     refusal = machine.network_refusal(is_shaped=False)
@@ -145,10 +146,10 @@ def isolation() -> Iterator[CheckResult]:
         yield CheckResult("host network", "not checked", "because there are no namespaces")
 
 
-def namespaces_fix(reason: str) -> tuple[str, str | None]:
+def namespaces_fix() -> tuple[str, str]:
     """What allows namespaces on this machine, and the command."""
-    if reason.endswith("is set"):
-        return "remove the variable", f"unset {reason.partition('=')[0]}"
+    if os.environ.get(_FORCE) == "tree":
+        return "remove the variable", f"unset {_FORCE}"
     is_root = limits.is_root()
     settings = [] if is_root else [setting for name, (off, setting) in _SYSCTLS.items() if _sysctl(name) == off]
     if settings:
