@@ -59,7 +59,7 @@ def _adapter(framework: str, load: Callable[[], Any]) -> dict[str, Any]:
     if state == "buildable":
         return {"fits": fits, "builds": verdict.command}
     if state == "missing":
-        return {"error": verdict.sentence, "fits": fits}
+        return {"error": verdict.sentence, "fits": fits, "command": verdict.command}
     try:
         load()
     except (ImportError, OSError) as error:
