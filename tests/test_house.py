@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tools import old_words
 
 #: Folders of data, of which one more file is one more case.
-DATA = ("docs/errors", "native/fuzz/corpus/", "tests/launcher/good", "tests/launcher/golden/")
+DATA = ("docs/errors", "docs/schemas", "native/fuzz/corpus/", "tests/launcher/good", "tests/launcher/golden/")
 LONGEST = {".py": 400, ".cc": 600, ".h": 600}
 MOST_FILES = 20
 PACKAGES = ("smdp_launch", "containers/entrypoint/smdp_entrypoint", "native/python/smdp_engine")

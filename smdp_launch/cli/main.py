@@ -64,6 +64,7 @@ COMMANDS = {
     "download": Entry(_AFTER, "Download the model and the output of a job.", "docs/how-to/jobs.md"),
     "stop": Entry(_AFTER, "Stop a job.", "docs/how-to/jobs.md"),
     "local": Entry(_TOOLS, "Start, stop and inspect the local cloud.", "docs/how-to/local-cloud.md"),
+    "doctor": Entry(_TOOLS, "Check whether this machine can run jobs.", "docs/how-to/doctor.md"),
     "image": Entry(_TOOLS, "Build, push and inspect training images.", "docs/how-to/images.md"),
     "completion": Entry(_TOOLS, "Print the completion script for your shell.", "docs/how-to/completion.md"),
 }

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from smdp_launch.doctor.packages import require_local_cloud
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.localcloud.client import shared
 from smdp_launch.localcloud.client.connect import LocalCloudError
@@ -50,7 +51,8 @@ def local_cloud(state: str | os.PathLike[str] | None = None) -> Iterator[LocalCl
         state: a state folder to keep, with its buckets; by default a folder that is deleted after the block.
 
     Raises:
-        EnvironmentProblem: the local cloud does not start, or another process uses ``state``.
+        EnvironmentProblem: a package that the local cloud needs is missing, it does not start, or another process uses
+            ``state``.
 
     Examples:
         >>> import boto3
@@ -60,6 +62,7 @@ def local_cloud(state: str | os.PathLike[str] | None = None) -> Iterator[LocalCl
         '/mine'
         ['mine']
     """
+    require_local_cloud()
     with ExitStack() as stack:
         folder = Path(state) if state is not None else _scratch(stack)
         try:

@@ -226,6 +226,7 @@ VERBS = {
     "local up": Verb([], ["--usr"], ExitCode.USAGE, after=("local", "down")),
     "local down": Verb([], ["--grace", "-1"], ExitCode.USAGE, running_job),
     "local status": Verb([], ["--usr"], ExitCode.USAGE, ended_job),
+    "doctor": Verb([], ["--json", "--report"], ExitCode.USAGE),
     "explain": Verb(["SMDP301"], ["SMDP999"], ExitCode.USAGE),
     "image build": Verb(None, ["--wheels", "nowhere"], ExitCode.USAGE, elsewhere=_IMAGES),
     "image push": Verb(None, ["no-such-image:1"], ExitCode.ENVIRONMENT, elsewhere=_IMAGES),

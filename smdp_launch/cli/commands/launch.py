@@ -21,6 +21,7 @@ from smdp_launch.cli.shared.local_runs import (
     local_run_of,
     options_in_use,
     require_linux,
+    require_runnable,
 )
 from smdp_launch.systems import command_line
 
@@ -104,6 +105,7 @@ def _launch_local(checked: CheckedJob, request: LocalRequest, launch: LaunchOpti
     if launch.dry_run:
         _print_dry_run(plan, launch)
         return ExitCode.OK
+    require_runnable(plan)
     if not launch.as_json:
         print_local_start(plan)
     with local_cloud_for(plan) as clients:

@@ -56,9 +56,11 @@ def up(user: bool, as_json: bool) -> None:
     """  # noqa: D301 - click reads \b as "keep the line breaks of this paragraph"
     from smdp_launch.cli.render.local import print_json, print_up
     from smdp_launch.cli.shared.aws_settings import CommandLine, ignored_endpoints
+    from smdp_launch.doctor.packages import require_local_cloud
     from smdp_launch.localcloud.client import shared
     from smdp_launch.localcloud.client.variables import variables
 
+    require_local_cloud()
     folder = _folder(user)
     with CommandLine(os.environ) as aws:
         with _environment_problems():

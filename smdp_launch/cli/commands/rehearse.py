@@ -20,6 +20,7 @@ from smdp_launch.cli.shared.local_runs import (
     local_request,
     local_run_of,
     require_linux,
+    require_runnable,
 )
 
 if TYPE_CHECKING:
@@ -299,6 +300,7 @@ def _run(plan: Plan, rehearsal: Rehearsal, as_json: bool, page: Path | None = No
     from smdp_launch.jobs.records.history import LOCAL
     from smdp_launch.rehearsals.report import report
 
+    require_runnable(plan)
     if not as_json:
         print_fault(plan, rehearsal.fault)
     with local_cloud_for(plan) as clients:

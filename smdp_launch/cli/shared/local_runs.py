@@ -125,6 +125,19 @@ def local_plan(checked: CheckedJob, run: LocalRun) -> Plan:
     return plan
 
 
+def require_runnable(plan: Plan) -> None:
+    """Check before anything starts whether this machine can run the plan.
+
+    Raises:
+        EnvironmentProblem: it cannot.
+    """
+    from smdp_launch.cli.render.terminal.bars import busy
+    from smdp_launch.doctor.local_run import require
+
+    with busy("checking whether this machine can run the job"):
+        require(plan)
+
+
 @contextmanager
 def local_cloud_for(plan: Plan) -> Iterator[Clients]:
     """Start the local cloud, upload the job's data to it and record the launch. The caller creates the job."""

@@ -99,7 +99,8 @@ def state_folder(beside: Path | None = None) -> Path:
             ignore.write("*\n")
     except OSError as error:
         raise EnvironmentProblem(
-            f"{folder} cannot be created ({why(error, folder)}): run in a folder that you can write to"
+            f"{folder} cannot be created ({why(error, folder)}): run in a folder that you can write to, such as after: "
+            'cd "$(mktemp -d)"'
         ) from error
     return folder
 

@@ -30,6 +30,7 @@ from smdp_launch.saved_versions import NewerVersion
 from smdp_launch.systems import linux_refusal
 
 _EXIT_WAIT = 3.0  # seconds that a client waits for the exit of the server that it started
+_DOCTOR = "To find the cause in this environment, run: smdp-launch doctor."
 _TAIL = 20  # lines of the server's log in an error
 DISK_FULL = 73  # EX_CANTCREAT: exit code of a server that could not start because its disk is full
 
@@ -157,7 +158,8 @@ def _unusable(state: StateFolder, error: OSError) -> LocalCloudError:
     if is_full(error):
         return _full(state)
     return LocalCloudError(
-        f"Cannot store the local cloud's state in {state.root}: {error.strerror}. Choose a writable folder."
+        f"Cannot store the local cloud's state in {state.root}: {error.strerror}. Choose a writable "
+        'folder, such as with: export SMDP_LOCAL_STATE="$(mktemp -d)/local"'
     )
 
 
@@ -244,9 +246,18 @@ def _await(state: StateFolder, process: subprocess.Popen[bytes], deadline: float
         if process.poll() == DISK_FULL:
             raise _full(state)
         if process.poll() is not None:
-            raise LocalCloudError(f"The local cloud did not start (exit code {process.returncode}). {_log_tail(state)}")
+            raise _not_started(state, process.returncode)
         time.sleep(0.02)
-    raise LocalCloudError(f"The local cloud on {state.root} was not ready in time. {_log_tail(state)}")
+    raise LocalCloudError(f"The local cloud on {state.root} was not ready in time. {_DOCTOR} {_log_tail(state)}")
+
+
+def _not_started(state: StateFolder, code: int) -> LocalCloudError:
+    """A missing or broken package is named without a traceback."""
+    tail = _log_tail(state)
+    last = tail.rpartition("\n")[2]
+    if last.startswith(("ModuleNotFoundError: ", "ImportError: ")):
+        return LocalCloudError(f"The local cloud did not start: {last.partition(': ')[2]}. {_DOCTOR}")
+    return LocalCloudError(f"The local cloud did not start (exit code {code}). {_DOCTOR} {tail}")
 
 
 def _log_tail(state: StateFolder) -> str:

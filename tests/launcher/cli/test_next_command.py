@@ -60,6 +60,7 @@ ENDS = [
     (HERE, JOB, FAILS, "next    fix the cause, then: smdp-launch launch --local\n"),
     (["launch"], JOB, WORKS, "add --yes"),
     (["preflight", "--ignore", "SMDP300"], JOB, WORKS, "one of SMDP811"),
+    (["doctor", "--json", "--report"], JOB, WORKS, "pass one of them"),
     (["local", "status"], JOB, WORKS, "next: smdp-launch local up\n"),
     (["local", "down", "--user"], JOB, WORKS, "next: smdp-launch local up --user\n"),
     (["explain"], JOB, WORKS, "next: smdp-launch explain SMDP"),

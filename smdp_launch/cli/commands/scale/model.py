@@ -26,22 +26,16 @@ def model_program() -> Path:
 
 
 def _install(error: Exception) -> str:
-    import shlex
-    import sys
-
-    from smdp_launch.image.context import source_root
+    from smdp_launch.doctor.fixes import install_engine_again
+    from smdp_launch.doctor.installer import install_engine
+    from smdp_launch.doctor.packages import is_installed
     from smdp_launch.systems import linux_refusal
 
     refusal = linux_refusal("the cost model, a part of the engine,")
     if refusal is not None:
         return f"{error}: {refusal}"
-    pip = f"{shlex.quote(sys.executable)} -m pip install"
-    requirements = "'scikit-build-core>=0.10,<2' 'cmake>=3.20,<4' 'ninja>=1.11'"
-    native = shlex.quote(str(source_root() / "native"))
-    return (
-        f"{error}: the cost model is part of the engine; install it with "
-        f"{pip} {requirements} && {pip} --force-reinstall --no-deps --no-build-isolation {native}"
-    )
+    command = install_engine_again() if is_installed("smdp_engine") else install_engine()
+    return f"{error}: the cost model is part of the engine; install it with {command}"
 
 
 def model_answers(program: Path, study: Study, timeout: float) -> dict[str, Answer]:

@@ -61,7 +61,12 @@ def print_local_end(plan: Plan, result: FollowResult, object_path: ObjectPath) -
             rows.append(("model", short(path)))
     is_done = ended.status == "Completed" and ended.model is None
     then = next_after_local_run(plan.job_file, plan.placeholders) if is_done else next_after_end(plan.job, None, ended)
-    _print_end(plan.job, result, [*rows, *titled("workers", list(needs_more_workers(plan, ended))), ("next", then)])
+    rows += titled("workers", list(needs_more_workers(plan, ended)))
+    if ended.status == "Failed":
+        from smdp_launch.doctor.failures import environment_causes  # few runs fail
+
+        rows += titled("environment", list(environment_causes(plan, ended.reason)))
+    _print_end(plan.job, result, [*rows, ("next", then)])
 
 
 def print_end(job: str, region: str | None, result: FollowResult) -> None:
