@@ -200,12 +200,43 @@ void Lane::submit(const Gradient& gradient, const smdp_call& named, Ended ended)
       ended(error);
       return;
     }
-    const smdp_error explained = self->explain(error);
-    ended(explained);
-    if (self->shape_.gradients > 1) {
-      self->fail(explained);
+    {
+      const std::lock_guard lock(self->mutex_);
+      if (self->comparing_ && !self->failed_) {
+        self->delayed_.push_back({ended, error});
+        return;
+      }
     }
+    self->report({ended, error});
   });
+}
+
+void Lane::report(const Failure& failure) {
+  const smdp_error explained = explain(failure.error);
+  failure.ended(explained);
+  if (shape_.gradients > 1) {
+    fail(explained);
+  }
+}
+
+void Lane::await_comparison() {
+  const std::lock_guard lock(mutex_);
+  comparing_ = true;
+}
+
+void Lane::compared(const smdp_error& result) {
+  std::vector<Failure> delayed;
+  {
+    const std::lock_guard lock(mutex_);
+    comparing_ = false;
+    if (result.code != SMDP_OK) {
+      end_with(result);
+    }
+    delayed.swap(delayed_);
+  }
+  for (const Failure& one : delayed) {
+    report(one);
+  }
 }
 
 // Reuses memory: fresh pages of the system are slow.
@@ -253,8 +284,13 @@ void Lane::end_with(const smdp_error& error) {
     }
   }
   // Outside the lock: the destructor of the last owner of the memory takes it.
-  later([self = shared_from_this(), early = std::exchange(early_, {}),
-         filling = std::exchange(filling_, {})] { self->group_->close(); });
+  later([self = shared_from_this(), early = std::exchange(early_, {}), filling = std::exchange(filling_, {}),
+         delayed = std::exchange(delayed_, {})] {
+    self->group_->close();
+    for (const Failure& one : delayed) {
+      self->report(one);
+    }
+  });
 }
 
 void Lane::look(Clock::time_point now) {

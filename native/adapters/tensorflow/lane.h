@@ -93,6 +93,11 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void fail(const smdp_error& error);
   // The same; when it returns, the engine does not use the lane any more.
   void close();
+  // Delays the errors of exchanges until compared(): a rank whose list of gradients differs closes its lane,
+  // which the others may see before they have compared the lists.
+  void await_comparison();
+  // Fails the lane with an error of the comparison.
+  void compared(const smdp_error& result);
   // Fails the lane if a gradient has waited too long for the others of its step.
   void look(std::chrono::steady_clock::time_point now);
 
@@ -113,7 +118,13 @@ class Lane : public std::enable_shared_from_this<Lane> {
     Clock::time_point began;
   };
 
+  struct Failure {
+    Ended ended;
+    smdp_error error;
+  };
+
   void put(Part part);
+  void report(const Failure& failure);
   // The reason behind an error of the engine.
   smdp_error explain(const smdp_error& error);
   // These with the lock held.
@@ -139,6 +150,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::map<Key, Filling> filling_;
   std::multimap<std::size_t, std::byte*> spare_;  // memory of finished buffers, by size in bytes
   std::optional<smdp_error> failed_;
+  bool comparing_ = false;
+  std::vector<Failure> delayed_;  // while the lists are compared
 };
 
 }  // namespace smdp_tensorflow

@@ -236,8 +236,8 @@ std::shared_ptr<Lane> Session::lane(const LaneName& name, Lane::Shape shape, smd
   return lane;
 }
 
-// Ranks whose lists differ would wait for each other in lanes of different names. No operation waits for this
-// comparison.
+// Ranks whose lists differ would wait for each other in lanes of different names. Only the errors of
+// operations wait for this comparison.
 void Session::compare(const LaneName& name, const std::shared_ptr<Lane>& lane) {
   smdp_error error{};
   auto& among = comparisons_[name.among];
@@ -256,11 +256,9 @@ void Session::compare(const LaneName& name, const std::shared_ptr<Lane>& lane) {
   call.count = sizeof(Description);
   call.input = &all->back();
   call.output = all->data();
+  lane->await_comparison();
   among->submit(call, [all, lane, own = rank_](const smdp_error& error) {
-    const smdp_error result = error.code == SMDP_OK ? difference(*all, own) : error;
-    if (result.code != SMDP_OK) {
-      lane->fail(result);
-    }
+    lane->compared(error.code == SMDP_OK ? difference(*all, own) : error);
   });
 }
 

@@ -113,15 +113,18 @@ struct Given {
   std::vector<float> input;
   std::vector<float> output;
   std::promise<smdp_error> promise;
+  std::future<smdp_error> future = promise.get_future();
 
   explicit Given(std::size_t count) : input(count), output(count) {}
   Gradient gradient() {
     return {SMDP_FLOAT32, input.size(), input.data(), output.data(),
             [this](const smdp_error& error) { promise.set_value(error); }};
   }
+  bool ends_within(std::chrono::milliseconds time) {
+    return future.wait_for(time) == std::future_status::ready;
+  }
   smdp_error ended() {
-    auto future = promise.get_future();
-    const bool is_over = future.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+    const bool is_over = ends_within(std::chrono::seconds(60));
     return is_over ? future.get() : failure(SMDP_INTERNAL, "the test's time was over");
   }
 };
@@ -328,6 +331,62 @@ TEST(Lanes, AFailureOnOneRankIsReportedOnTheOthers) {
       lane->add(1, fourth.gradient());
       EXPECT_EQ(third.ended().code, SMDP_PEER_LOST);
       EXPECT_EQ(fourth.ended().code, SMDP_PEER_LOST);
+    }
+    lane->close();
+  });
+}
+
+TEST(Lanes, AnErrorWaitsForTheComparisonOfTheLists) {
+  on_ranks(2, 1, [](int rank, Rank& own) {
+    const auto lane = own.lane({2, SMDP_AVG, 1024, 30});
+    const smdp_error difference = failure(SMDP_MISMATCH, "the lists differ");
+    lane->await_comparison();
+    if (rank == 0) {
+      lane->compared(difference);
+    } else {
+      Given first(3), second(3);
+      lane->add(0, first.gradient());
+      lane->add(1, second.gradient());
+      // Rank 0 has left, which fails the exchanges, but the comparison is not finished here.
+      EXPECT_FALSE(first.ends_within(std::chrono::milliseconds(300)));
+      lane->compared(difference);
+      EXPECT_STREQ(first.ended().message, "the lists differ");
+      EXPECT_STREQ(second.ended().message, "the lists differ");
+    }
+    lane->close();
+  });
+}
+
+TEST(Lanes, ErrorsThatWaitedAreReportedWhenTheListsAreEqual) {
+  on_ranks(2, 1, [](int rank, Rank& own) {
+    const auto lane = own.lane({2, SMDP_AVG, 1024, 30});
+    lane->await_comparison();
+    if (rank == 0) {
+      lane->fail(failure(SMDP_CLOSED, "given up"));
+    } else {
+      Given first(3), second(3);
+      lane->add(0, first.gradient());
+      lane->add(1, second.gradient());
+      EXPECT_FALSE(first.ends_within(std::chrono::milliseconds(300)));
+      lane->compared({});
+      EXPECT_EQ(first.ended().code, SMDP_PEER_LOST);
+      EXPECT_EQ(second.ended().code, SMDP_PEER_LOST);
+    }
+    lane->close();
+  });
+}
+
+TEST(Lanes, ALaneThatEndsDoesNotWaitForTheComparison) {
+  on_ranks(2, 1, [](int rank, Rank& own) {
+    const auto lane = own.lane({2, SMDP_AVG, 1024, 30});
+    lane->await_comparison();
+    if (rank == 1) {
+      Given first(3), second(3);
+      lane->add(0, first.gradient());
+      lane->add(1, second.gradient());
+      lane->fail(failure(SMDP_CLOSED, "given up"));
+      EXPECT_STREQ(first.ended().message, "given up");
+      EXPECT_STREQ(second.ended().message, "given up");
     }
     lane->close();
   });
