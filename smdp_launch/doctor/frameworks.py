@@ -119,7 +119,7 @@ def _ending(code: int, log: Path) -> str:
             return f"it crashed with {signal.Signals(-code).name}"
         except ValueError:
             return f"it crashed with signal {-code}"
-    lines = [one.strip() for one in log.read_text(errors="replace").splitlines() if one.strip()]
+    lines = [one.strip() for one in log.read_text(encoding="utf-8", errors="replace").splitlines() if one.strip()]
     return f"it exited with code {code}{': ' + lines[-1][:300] if lines else ''}"
 
 

@@ -59,7 +59,7 @@ class Environment:
         if (self.prefix / "uv-receipt.toml").is_file():
             return True
         try:
-            lines = (self.prefix / "pyvenv.cfg").read_text(errors="replace").splitlines()
+            lines = (self.prefix / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return False
         return any(line.partition("=")[0].strip() == "uv" for line in lines)

@@ -70,7 +70,7 @@ def _run_fewer(limit: int) -> str:
 
 def _has_capability(number: int) -> bool:
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:
         return is_root()
     found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
@@ -115,14 +115,14 @@ def _of_groups(controller: str, *names: str) -> list[str]:
     for folder in _groups(controller):
         for name in names:
             with suppress(OSError):
-                texts.append((folder / name).read_text().strip())
+                texts.append((folder / name).read_text(encoding="utf-8").strip())
     return texts
 
 
 def _groups(controller: str) -> list[Path]:
     """The folders of the control groups, of version 2 or of the controller in version 1."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
     folders: list[Path] = []

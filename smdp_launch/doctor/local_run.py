@@ -145,7 +145,7 @@ def _cache_file() -> Path | None:
 
 def _succeeded(cache: Path) -> list[str]:
     try:
-        known = json.loads(cache.read_text())
+        known = json.loads(cache.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
     return [one for one in known if isinstance(one, str)] if isinstance(known, list) else []

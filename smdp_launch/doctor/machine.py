@@ -164,7 +164,7 @@ def namespaces_fix() -> tuple[str, str]:
 
 def _sysctl(name: str) -> str | None:
     try:
-        return Path("/proc/sys", name).read_text().strip()
+        return Path("/proc/sys", name).read_text(encoding="utf-8").strip()
     except OSError:
         return None
 

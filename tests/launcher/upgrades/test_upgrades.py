@@ -1,6 +1,6 @@
 """Files of other versions are read, or refused with a sentence that says what to do.
 
-``data/DAY.tar.gz`` is a folder that the smdp-launch of that day has written: a job file, a plan, the history of a local
+``folders/DAY.tar.gz`` is a folder that the smdp-launch of that day has written: a job file, a plan, the history of a local
 job and of a rehearsal, and the local cloud's state. The plan of the first day is of version 1.
 """
 
@@ -30,7 +30,7 @@ from smdp_launch.testing import local_cloud
 from tests.conftest import ROOT, Command, command_in
 from tests.support.jobs.plans import NOW
 
-DATA = Path(__file__).with_name("data")
+DATA = Path(__file__).with_name("folders")
 FIRST, LAST = "2026-11-23", "2026-11-25"
 each_day = pytest.mark.parametrize("day", [pytest.param(FIRST, marks=pytest.mark.runs), LAST])
 OLDER = "an older smdp-launch has written plan.json"
