@@ -13,7 +13,7 @@ CXX_FILES := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \) -not 
 WHEELS_PYTHON ?= $(BIN)/python
 # Which tests stand in a tier of their own, which needs more than $(VENV) or hours. Of the others, `make test-runs` runs those
 # that `make test` has no time for.
-ELSEWHERE := soak or clients or images or programs or tensorflow or launchers
+ELSEWHERE := soak or clients or images or programs or tensorflow or launchers or release
 FAST := not ($(ELSEWHERE) or runs)
 # Tests start thousands of Pythons; without their compiled modules each would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,8 +21,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # core, since many tests wait.
 PARALLEL := -n $$(($$(getconf _NPROCESSORS_ONLN) * 2)) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo wheels test lint format bench docs clean \
-        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-clients-large test-conformance test-programs test-launchers test-tensorflow \
+.PHONY: help setup demo wheels release test lint format bench docs clean \
+        demo-tf fuzz test-runs test-planted test-sanitizers test-native test-containers test-clients test-clients-large test-release test-conformance test-programs test-launchers test-tensorflow \
         test-soak matrix
 .DEFAULT_GOAL := help
 
@@ -71,6 +71,18 @@ fuzz: $(VENV)/.ready ## fuzz the frame parser, the hello and the rendezvous for 
 
 wheels: $(VENV)/.ready ## dist/wheels: the entrypoint, and the engine for the torch or TensorFlow of WHEELS_PYTHON
 	sh tools/build_wheels.sh $(WHEELS_PYTHON)
+
+# The frameworks that the engine's wheel of a release has adapters for: those of the catalogue and the newest two minors.
+# Torch before 2.6 needs an adapter for each Python.
+WHEEL_TORCHES ?= 2.0.1 2.13.0 2.14.1
+WHEEL_TENSORFLOWS ?= 2.11.1 2.14.1 2.20.0 2.21.0
+WHEEL_PYTHONS ?= 3.8 3.9 3.10 3.11
+
+release: ## dist/release: wheels (manylinux) and source distributions of the last commit, checked (Debian)
+	$(PYTHON) tools/release/release.py --torch '$(WHEEL_TORCHES)' --tensorflow '$(WHEEL_TENSORFLOWS)' --python '$(WHEEL_PYTHONS)'
+
+test-release: $(VENV)/.ready ## whole tier: two releases of one commit, installed where no compiler is
+	$(PYTEST) -q -m release tests/release
 
 test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image built, pushed and run; the entrypoint on every Python here
 	@sh tools/check_containers.sh

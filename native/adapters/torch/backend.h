@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <pybind11/pybind11.h>
 #include <smdp/engine.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -20,11 +20,24 @@
 #include "collectives.h"
 #include "launcher.h"
 #include "messages.h"
+#include "python_lock.h"
 #include "session.h"
 #include "translate.h"
 #include "work.h"
 
 namespace smdp_torch {
+
+// A flat buffer that is identified by a name instead of by the order of calls. Every lane counts its own
+// steps from 0, so that models do not wait for each other.
+struct BufferName {
+  std::string lane;
+  uint32_t step = 0;
+  uint32_t index = 0;
+  uint32_t buffers = 0;
+};
+
+// Set for this thread's next allreduce (c_interface.h), since torch's own call has no room for a name.
+inline thread_local std::optional<BufferName> next_buffer;
 
 class EngineBackend final : public c10d::Backend {
  public:
@@ -52,6 +65,9 @@ class EngineBackend final : public c10d::Backend {
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     TORCH_CHECK_VALUE(tensors.size() == 1, "smddp: one tensor per call, got ", tensors.size());
+    if (const auto named = std::exchange(next_buffer, std::nullopt)) {
+      return average_named(tensors[0], *named);
+    }
     if (tensors[0].layout() == at::kSparse) {
       return all_reduce_sparse(tensors, options);
     }
@@ -79,18 +95,16 @@ class EngineBackend final : public c10d::Backend {
         options);
   }
 
-  // Averages a flat buffer that is identified by a name instead of by the order of calls: the ranks may
-  // submit the buffers of a step in different orders. Every lane counts its own steps from 0, so that models
-  // do not wait for each other.
-  WorkPtr average_named(const at::Tensor& buffer, const std::string& lane, uint32_t step, uint32_t index,
-                        uint32_t buffers) {
-    TORCH_CHECK_VALUE(buffer.is_contiguous() && buffers > 0, "smddp: a named buffer is flat, one of several");
+  // The ranks may submit the buffers of a step in different orders.
+  WorkPtr average_named(const at::Tensor& buffer, const BufferName& name) {
+    TORCH_CHECK_VALUE(buffer.is_contiguous() && name.buffers > 0,
+                      "smddp: a named buffer is flat, one of several");
     Request request = average_whole(buffer);
     smdp_call& call = request.calls.front();
-    call.step = step;
-    call.index = index;
-    call.buffers = buffers;
-    return begin(lane_group(lane), std::move(request), timeout_s_, false);
+    call.step = name.step;
+    call.index = name.index;
+    call.buffers = name.buffers;
+    return begin(lane_group(name.lane), std::move(request), timeout_s_, false);
   }
 
   // --- Copies ---
@@ -301,13 +315,8 @@ class EngineBackend final : public c10d::Backend {
     lanes.clear();
     own.reset();
     if (session) {
-      // Closing waits for other ranks, and Python may hold its lock here.
-      if (PyGILState_Check() != 0) {
-        const pybind11::gil_scoped_release release;
-        session.reset();
-      } else {
-        session.reset();
-      }
+      const WithoutPythonLock unlocked;  // closing waits for other ranks
+      session.reset();
     }
   }
 

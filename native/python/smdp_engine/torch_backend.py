@@ -1,18 +1,19 @@
 """Registers the engine with torch.distributed as the backend ``smddp``.
 
 Scripts import ``smdp_engine.torch`` or ``smdistributed.dataparallel.torch.torch_smddp``, which call register(). The
-compiled adapter is ``smdp_engine._torch``; the installation of this package builds it for the installed torch.
+compiled adapter is the file of this package that fits the installed torch, or one that is built for it (adapters).
 """
 
 import atexit
+import functools
 import importlib
 import inspect
 import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
-from . import _torch_patches
-from ._library import build
+from . import _torch_adapter, _torch_patches, adapters
+from ._library import build, library
 from .launchers import is_rank_0
 
 BACKEND = "smddp"
@@ -22,7 +23,7 @@ def register() -> None:
     """Make ``init_process_group(backend="smddp")`` use this engine. A second call has no effect.
 
     Raises:
-        ImportError: the adapter was not built, or was built for another torch.
+        ImportError: no adapter fits the installed torch, and none can be built.
     """
     dist = _distributed()
     adapter()
@@ -61,26 +62,16 @@ def _distributed() -> Any:
     return importlib.import_module("torch.distributed")
 
 
+@functools.lru_cache(maxsize=None)
 def adapter() -> Any:
     """The compiled part of the backend.
 
     Raises:
-        ImportError: it was not built, or was built for another torch.
+        ImportError: torch is not installed, or no adapter fits it and none can be built (adapters.AdapterMissing).
     """
-    torch: Any = importlib.import_module("torch")
-    try:
-        compiled: Any = importlib.import_module("smdp_engine._torch")
-    except ImportError as error:
-        raise ImportError(
-            f"smdp-engine has no backend for torch {torch.__version__} on Python {sys.version.split()[0]} "
-            f"({error}). It is built for the installed torch: reinstall smdp-engine in this environment."
-        ) from error
-    if compiled.built_for != torch.__version__:
-        raise ImportError(
-            f"smdp-engine's backend was built for torch {compiled.built_for}, this is torch "
-            f"{torch.__version__}: reinstall smdp-engine in this environment."
-        )
-    return compiled
+    importlib.import_module("torch.distributed")
+    library()  # the adapter needs it
+    return adapters.load("torch", _torch_adapter.open_adapter)
 
 
 class _Groups:

@@ -193,17 +193,22 @@ def test_failed_start_gives_the_reason() -> None:
     assert "RANK must be a number, found 'first'" in said("sdp.init()", RANK="first", **given)
 
 
-def test_operations_built_for_another_tensorflow_are_refused(tmp_path: Path) -> None:
+def test_without_operations_for_this_tensorflow_and_a_compiler_the_import_is_refused(tmp_path: Path) -> None:
     def refusal(version: str) -> str:
         body = f"import tensorflow as tf; tf.__version__ = {version!r}\n"
         body += "from smdp_engine.tensorflow import library; library.operations()"
-        ran = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, timeout=100, check=False)
+        environment = {**os.environ, "PATH": str(tmp_path), "CXX": "", "SMDP_ADAPTER_CACHE": str(tmp_path)}
+        ran = subprocess.run(
+            [sys.executable, "-c", body], env=environment, capture_output=True, text=True, timeout=100, check=False
+        )
         return ran.stderr.strip().splitlines()[-1]
 
     assert refusal("1.15.5").startswith(
         "ImportError: smdistributed.dataparallel.tensorflow needs TensorFlow 2.3.0 or later, this is 1.15.5"
     )
-    assert "were built for TensorFlow 2." in refusal("2.99.0") and "here 2.99.0" in refusal("2.99.0")
+    refused = refusal("2.99.0")
+    assert "smdp-engine has no adapter for TensorFlow 2.99.0 (new C++ ABI): this installation has 2." in refused
+    assert "no C++ compiler is on PATH. Install one: " in refused
 
 
 def test_script_without_shutdown_exits_successfully_and_soon() -> None:

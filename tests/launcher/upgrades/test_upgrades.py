@@ -1,7 +1,7 @@
 """Files of other versions are read, or refused with a sentence that says what to do.
 
-``folders/DAY.tar.gz`` is a folder that the smdp-launch of that day has written: a job file, a plan, the history of a local
-job and of a rehearsal, and the local cloud's state. The plan of the first day is of version 1.
+``folders/DAY.tar.gz`` is a folder that the smdp-launch of that day has written: a job file, a plan, the history of a
+local job and of a rehearsal, and the local cloud's state. The plan of the first day is of version 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The compiled operations (``smdp_engine/_tensorflow-VERSION.so``), loaded once, and the engine that they use."""
+"""The compiled operations, loaded once, and the engine that they use."""
 
 import ctypes
 import functools
@@ -6,9 +6,11 @@ import importlib
 from pathlib import Path
 from typing import Any, Tuple
 
+from .. import adapters
+from .._library import library
+
 tf: Any = importlib.import_module("tensorflow")
 
-_FOLDER = Path(__file__).parents[1]
 _LONGEST_ERROR = 2044  # bytes, as in smdp_error
 
 
@@ -23,18 +25,17 @@ def _require_tensorflow_2() -> None:
 @functools.lru_cache(maxsize=None)
 def _loaded() -> Tuple[Any, ctypes.CDLL]:
     _require_tensorflow_2()
-    file = _FOLDER / f"_tensorflow-{tf.__version__}.so"
-    advice = f"They are built for the installed TensorFlow, {tf.__version__}: reinstall smdp-engine."
-    if not file.exists():
-        others = [other.stem.partition("-")[2] for other in _FOLDER.glob("_tensorflow-*.so")]
-        built = f"were built for TensorFlow {others[0]}" if others else "were not built"
-        raise ImportError(f"smdp-engine's operations for TensorFlow {built}. {advice}")
+    library()  # the operations need it
     _let_run_in_any_order()
+    return adapters.load("tensorflow", _open)
+
+
+def _open(file: Path) -> Tuple[Any, ctypes.CDLL]:
     try:
         # TensorFlow first: it registers only the operations that appear while it loads a library.
         return tf.load_op_library(str(file)), ctypes.CDLL(str(file))
-    except (tf.errors.OpError, OSError) as error:
-        raise ImportError(f"smdp-engine's operations for TensorFlow cannot be loaded ({error}). {advice}") from error
+    except tf.errors.OpError as error:
+        raise ImportError(str(error)) from error
 
 
 def _let_run_in_any_order() -> None:
@@ -52,7 +53,7 @@ def operations() -> Any:
     """The module of generated wrappers, such as ``smdp_all_reduce``.
 
     Raises:
-        ImportError: the operations were not built, or were built for another TensorFlow.
+        ImportError: no operations fit the installed TensorFlow, and none can be built (adapters.AdapterMissing).
     """
     return _loaded()[0]
 

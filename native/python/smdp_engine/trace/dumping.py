@@ -15,6 +15,6 @@ def dump(folder: Optional[Union[str, "os.PathLike[str]"]] = None) -> Path:
 
     Raises:
         RuntimeError: this process has no group with the backend ``smddp``, no folder is set, or it cannot be written.
-        ImportError: the backend was not built, or was built for another torch.
+        ImportError: no adapter fits the installed torch.
     """
     return Path(str(adapter().dump("" if folder is None else os.fspath(folder))))

@@ -1,0 +1,85 @@
+// The adapter's functions for Python, which calls them through ctypes (smdp_engine/_torch_adapter.py). No
+// type of Python crosses the interface, so that one file fits every Python. A backend reaches Python through
+// torch itself: it is set on a process group that torch knows by name, whose object in Python then returns
+// it.
+#pragma once
+
+#include <smdp/engine.h>
+
+#include <cstring>
+#include <exception>
+#include <string>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <utility>
+#include <vector>
+
+#include "backend.h"
+
+namespace smdp_torch {
+
+// A process group's store; torch has no public function for it before 2.9.
+struct GroupStore : c10d::ProcessGroup {
+  static const c10::intrusive_ptr<Store>& of(const c10d::ProcessGroup& group) {
+    return group.*(&GroupStore::store_);
+  }
+};
+
+template <class Body>
+int guarded(smdp_error* error, Body body) noexcept {
+  const auto failure = [error](smdp_code code, const char* why) {
+    *error = failed(code, why);
+    return static_cast<int>(code);
+  };
+  try {
+    body();
+    return SMDP_OK;
+  } catch (const c10::ValueError& caught) {
+    return failure(SMDP_INVALID, caught.what_without_backtrace());
+  } catch (const c10::DistError& caught) {
+    return failure(SMDP_SYSTEM, caught.what_without_backtrace());
+  } catch (const c10::Error& caught) {
+    return failure(SMDP_INTERNAL, caught.what_without_backtrace());
+  } catch (const std::exception& caught) {
+    return failure(SMDP_INTERNAL, caught.what());
+  }
+}
+
+}  // namespace smdp_torch
+
+extern "C" {
+
+SMDP_API const char* smdp_torch_built_for() { return SMDP_TORCH_BUILT_FOR; }
+
+// Creates the backend of the ranks of `group`, a process group in torch's registry, and sets it there for the
+// CPU. Codes: SMDP_INVALID is an error of the caller, SMDP_SYSTEM of the job, SMDP_INTERNAL any other.
+SMDP_API int smdp_torch_create(const char* group, const int* global_ranks, size_t count, const char* name,
+                               int64_t timeout_ms, int is_default, smdp_error* error) {
+  return smdp_torch::guarded(error, [&] {
+    const auto found = c10d::resolve_process_group(group);
+    found->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                      smdp_torch::create(smdp_torch::GroupStore::of(*found), found->getRank(),
+                                         found->getSize(), {global_ranks, global_ranks + count}, name,
+                                         std::chrono::milliseconds(timeout_ms), is_default != 0));
+  });
+}
+
+// The next allreduce of this thread averages a named buffer; a null lane takes that back.
+SMDP_API void smdp_torch_name_next(const char* lane, uint32_t step, uint32_t index, uint32_t buffers) {
+  smdp_torch::next_buffer.reset();
+  if (lane != nullptr) {
+    smdp_torch::next_buffer = {lane, step, index, buffers};
+  }
+}
+
+SMDP_API int smdp_torch_dump(const char* folder, char* path, size_t capacity, smdp_error* error) {
+  return smdp_torch::guarded(error, [&] {
+    const std::string written = smdp_torch::dump_session(folder);
+    TORCH_CHECK(written.size() < capacity, "smddp: the path is too long: ", written);
+    std::memcpy(path, written.c_str(), written.size() + 1);
+  });
+}
+
+SMDP_API void smdp_torch_retire() { smdp_torch::retire(); }
+SMDP_API void smdp_torch_abandon() { smdp_torch::abandon_session(); }
+
+}  // extern "C"

@@ -1,0 +1,23 @@
+"""The compiled adapters between frameworks and the engine: what there is, what fits, what is built.
+
+No framework is imported for that.
+"""
+
+from .cache import folder as cache_folder
+from .choice import AdapterMissing, Verdict, build, check, load
+from .files import Adapter, shipped
+from .frameworks import FRAMEWORKS, Installed, installed
+
+__all__ = [
+    "FRAMEWORKS",
+    "Adapter",
+    "AdapterMissing",
+    "Installed",
+    "Verdict",
+    "build",
+    "cache_folder",
+    "check",
+    "installed",
+    "load",
+    "shipped",
+]
