@@ -41,7 +41,7 @@ const std::array kRows = {
     Row{{"SMDP_STREAMS", "integer", "", "1", "connections for bulk data between two ranks of different hosts, beside the one for small frames"}, &Options::streams, 1, 16},
     Row{{"SMDP_PIECE_KIB", "integer", "KiB", "256", "unit in which buffers are reduced and sent"}, &Options::piece_kib, 4, 65536},
     Row{{"SMDP_SMALL_KIB", "integer", "KiB", "96", "while each host sends no more than this, up to four hosts exchange whole sums instead of shards"}, &Options::small_kib, 0, 65536},
-    Row{{"SMDP_BULK_KIB", "integer", "KiB", "4096", "bulk data that a host has in flight to others, and the most that a small operation waits behind; with more than 16 hosts an eighth of it for each host"}, &Options::bulk_kib, 64, 1 << 20},
+    Row{{"SMDP_BULK_KIB", "integer", "KiB", "4096", "most bulk data that a host has in flight to other hosts, and that a small operation waits for; with more than 16 hosts, the limit is an eighth of this value times the number of hosts"}, &Options::bulk_kib, 64, 1 << 20},
     Row{{"SMDP_WINDOW", "integer", "", "16", "pieces of one broadcast or all_gather that a rank keeps in flight, at least two per host"}, &Options::window, 1, 4096},
     Row{{"SMDP_BUFFERS_IN_FLIGHT", "integer", "", "4", "operations of one group that run at once; with more than 16 hosts twice as many"}, &Options::buffers_in_flight, 1, 1024},
     Row{{"SMDP_ARENA_MIB", "integer", "MiB", "1024", "address space of a rank's shared memory; pages are taken when used"}, &Options::arena_mib, 16, 1 << 20},

@@ -93,7 +93,8 @@ class Compute(Section):
 
 class Spot(Section):
     max_wait: Annotated[
-        Seconds | None, Field(description="Seconds to wait for spot capacity and to run, `compute.max_run` or more.")
+        Seconds | None,
+        Field(description="Seconds for the wait for spot capacity and the run together; at least `compute.max_run`."),
     ] = None
 
 

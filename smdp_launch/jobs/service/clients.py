@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
 from smdp_launch.errors import EnvironmentProblem
@@ -110,10 +111,13 @@ def local_cloud(state: Path) -> Connect:
 
             def start() -> Clients:
                 stack.close()  # otherwise each reconnection would hold one more lock and one more process
+                models = Thread(target=_read_models, daemon=True)
+                models.start()  # while the server starts, which takes longer
                 try:
                     endpoint = stack.enter_context(private(state))
                 except LocalCloudError as error:
                     raise EnvironmentProblem(str(error)) from error
+                models.join()
                 clients = connect_endpoint(endpoint.url, endpoint.region, endpoint.access_key, endpoint.secret_key)
                 restarting = frozenset({ErrorKind.CREDENTIALS, ErrorKind.TEMPORARY})
                 return replace(clients, reconnect=start, reconnect_on=restarting)
@@ -198,6 +202,15 @@ def _models(path: str | None) -> Any:
     from botocore.loaders import create_loader
 
     return create_loader(path)
+
+
+def _read_models() -> None:
+    """Import botocore and read the descriptions that every command about a job needs."""
+    import botocore.session  # noqa: F401
+
+    models = _models(None)
+    for service in ("sagemaker", "s3", "logs"):
+        models.load_service_model(service, "service-2")
 
 
 def _clients(session: Any, poll: float, config: Any, **settings: Any) -> Clients:
