@@ -25,15 +25,6 @@ _LITTLE_MEMORY = 2_000_000_000  # bytes; a worker with torch takes about 300 MB
 _LITTLE_SHM = 256 << 20
 _SHM = Path("/dev/shm")  # noqa: S108 (only its size is read)
 _BUILT = datetime(2026, 1, 1, tzinfo=timezone.utc)  # no release is older
-_SYSCTLS = {
-    "user/max_user_namespaces": ("0", "user.max_user_namespaces=15000"),
-    "kernel/unprivileged_userns_clone": ("0", "kernel.unprivileged_userns_clone=1"),
-    "kernel/apparmor_restrict_unprivileged_userns": ("1", "kernel.apparmor_restrict_unprivileged_userns=0"),
-}
-#: Of docker and podman.
-_CONTAINER_RIGHTS = "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
-_FORCE = "SMDP_LOCAL_ISOLATION"  # "tree": use no namespaces
-_IN_CONTAINER = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
 def system() -> Iterator[CheckResult]:
@@ -127,13 +118,13 @@ def isolation() -> Iterator[CheckResult]:
         return
     from smdp_launch.localcloud.client import connect, machine  # need Linux
 
-    reason = connect.isolation().reason
-    if reason is None:
+    found = connect.isolation()
+    reason, remedy = found.reason, found.remedy
+    if remedy is None:
         yield CheckResult("namespaces", "ok", "simulated hosts have their own /opt/ml, /tmp, processes and host name")
     else:
-        fix, command = namespaces_fix()
         text = f"simulated hosts share this machine's files and processes, and /opt/ml is a folder: {reason}"
-        yield CheckResult("namespaces", "warning", text, fix, command)
+        yield CheckResult("namespaces", "warning", text, remedy.text, remedy.command)
     yield from _shared_memory(has_own=reason is None)
     refusal = machine.network_refusal(is_shaped=False)
     if refusal is None:
@@ -144,29 +135,6 @@ def isolation() -> Iterator[CheckResult]:
         yield CheckResult("host network", "warning", text, "install the programs for --network", command)
     else:
         yield CheckResult("host network", "not checked", "because there are no namespaces")
-
-
-def namespaces_fix() -> tuple[str, str]:
-    """What allows namespaces on this machine, and the command."""
-    if os.environ.get(_FORCE) == "tree":
-        return "remove the variable", f"unset {_FORCE}"
-    is_root = limits.is_root()
-    settings = [] if is_root else [setting for name, (off, setting) in _SYSCTLS.items() if _sysctl(name) == off]
-    if settings:
-        return "allow namespaces", limits.as_root(f"sysctl -w {' '.join(settings)}")
-    if is_root or any(one.exists() for one in _IN_CONTAINER):
-        return "start the container with the right to make namespaces", f"docker run {_CONTAINER_RIGHTS} ..."
-    return (
-        "allow the calls unshare and mount, which a security profile refuses, or run as root",
-        "sudo -E smdp-launch doctor",
-    )
-
-
-def _sysctl(name: str) -> str | None:
-    try:
-        return Path("/proc/sys", name).read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
 
 
 def _shared_memory(*, has_own: bool) -> Iterator[CheckResult]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from smdp_launch.disk import full, is_full
 from smdp_launch.localcloud import objects
@@ -28,6 +28,9 @@ from smdp_launch.localcloud.protocol.signatures import Credentials
 from smdp_launch.private_files import NotPrivate, check_folder, open_file
 from smdp_launch.saved_versions import NewerVersion
 from smdp_launch.systems import linux_refusal
+
+if TYPE_CHECKING:
+    from smdp_launch.localcloud.isolation.remedy import Remedy
 
 _EXIT_WAIT = 3.0  # seconds that a client waits for the exit of the server that it started
 _DOCTOR = "To find the cause in this environment, run: smdp-launch doctor."
@@ -56,13 +59,14 @@ class Isolation:
     """How simulated hosts are isolated on this machine.
 
     `namespaces`: own /opt/ml, /tmp, host name, /etc/hosts and processes. `tree`: a folder in place of /opt/ml, and
-    `reason` says why; scripts that write to /opt/ml then write to this machine's /opt/ml. `explanation` adds what to do
-    about it.
+    `reason` says why; scripts that write to /opt/ml then write to this machine's /opt/ml. `remedy` says what to do
+    about it, and `explanation` is a sentence of both.
     """
 
     level: Literal["namespaces", "tree"]
     reason: str | None
     explanation: str | None = None
+    remedy: Remedy | None = None
 
 
 @contextmanager
@@ -113,7 +117,9 @@ def isolation() -> Isolation:
     from smdp_launch.localcloud.isolation import namespaces, remedy
 
     reason = namespaces.refusal()
-    return Isolation("tree", reason, remedy.explained(reason)) if reason is not None else Isolation("namespaces", None)
+    if reason is None:
+        return Isolation("namespaces", None)
+    return Isolation("tree", reason, remedy.explained(reason), remedy.remedy())
 
 
 def existing(state_dir: Path) -> StateFolder | None:

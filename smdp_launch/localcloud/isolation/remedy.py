@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from smdp_launch.localcloud.isolation import namespaces
 
@@ -13,10 +14,19 @@ _SETTINGS = (
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
 )
-_CONTAINER = (
-    "start the container with `docker run --privileged`, or with `docker run --cap-add SYS_ADMIN "
-    "--security-opt seccomp=unconfined --security-opt apparmor=unconfined`"
-)
+#: Of docker and podman.
+_CONTAINER_RIGHTS = "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+_IN_CONTAINER = (Path("/.dockerenv"), Path("/run/.containerenv"))
+
+
+class Remedy(NamedTuple):
+    """What to do where namespaces are refused: an imperative, and the command if there is one."""
+
+    text: str
+    command: str | None = None
+
+    def __str__(self) -> str:
+        return self.text if self.command is None else f"{self.text} (`{self.command}`)"
 
 
 def explained(reason: str, what: str = "isolation") -> str:
@@ -28,18 +38,21 @@ def explained(reason: str, what: str = "isolation") -> str:
     return f"{what} needs Linux namespaces, which are refused ({reason}): {remedy()}"
 
 
-def remedy() -> str:
-    """What to do where namespaces are refused, as an imperative."""
+def remedy() -> Remedy:
     if os.environ.get(namespaces.FORCE) == "tree":
-        return f"unset {namespaces.FORCE}"
+        return Remedy("remove the variable", f"unset {namespaces.FORCE}")
     is_root = os.geteuid() == 0
-    if not is_root:
-        for name, refuses, permits in _SETTINGS:
-            if _read(f"/proc/sys/{name.replace('.', '/')}") == refuses:
-                return f"run `sudo sysctl -w {name}={permits}`"
-    if is_root or _status("Seccomp") == "2":  # root without this right, or a filter of system calls: a container
-        return _CONTAINER
-    return "run as root, or have the administrator permit user namespaces"
+    settings = [
+        f"{name}={permits}"
+        for name, refuses, permits in _SETTINGS
+        if not is_root and _read(f"/proc/sys/{name.replace('.', '/')}") == refuses
+    ]
+    if settings:
+        return Remedy("permit user namespaces", f"sudo sysctl -w {' '.join(settings)}")
+    # Root without this right, or a filter of system calls, is in a container, which not every engine marks with a file.
+    if is_root or _status("Seccomp") == "2" or any(one.exists() for one in _IN_CONTAINER):
+        return Remedy("start the container with the right to make namespaces", f"docker run {_CONTAINER_RIGHTS} ...")
+    return Remedy("run as root, or have the administrator permit user namespaces")
 
 
 def _read(path: str) -> str:

@@ -220,7 +220,7 @@ def test_engine_that_does_not_fit_torch_is_reported_before_the_run(
     no_compiler = {"PATH": str(folder), **cache}  # otherwise the engine may build an adapter
     line = one_line_error(environment.run(*HERE, cwd=job, **no_compiler), job)
     assert line.startswith("the installed smdp-engine fits torch 2.")
-    assert f", and torch 1.9.0 is installed; to fix this, run: {pip(environment)} torch==2." in line
+    assert f", and torch 1.9.0 is installed; to fix this, run: {pip(environment)} 'torch==2." in line
     first, *_ = results(environment, job, ExitCode.ENVIRONMENT, **no_compiler)
     assert (first["check"], first["verdict"]) == ("torch adapter", "error")
 

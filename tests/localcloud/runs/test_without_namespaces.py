@@ -21,9 +21,9 @@ pytestmark = [
 ]
 KEEPS = JOB.replace("output: {s3", 'checkpoint: {s3: "s3://bucket/checkpoints"}\noutput: {s3')
 REMEDIES = {
-    "filter": "start the container with `docker run --privileged`, or with ",
-    "rights": "start the container with `docker run --privileged`, or with ",
-    "limit": "run `sudo sysctl -w user.max_user_namespaces=15000`",
+    "filter": "start the container with the right to make namespaces (`docker run --cap-add SYS_ADMIN ",
+    "rights": "start the container with the right to make namespaces (`docker run --cap-add SYS_ADMIN ",
+    "limit": "permit user namespaces (`sudo sysctl -w user.max_user_namespaces=15000`)",
 }
 SMALL = ["--hosts", "2", "--workers-per-host", "2"]
 TRAINS = """\
@@ -104,7 +104,10 @@ def test_the_command_in_the_message_permits_namespaces(tmp_path: Path) -> None:
 def test_the_variable_in_the_message_permits_namespaces(tmp_path: Path) -> None:
     write_job(tmp_path)
     dry = ["launch", "--local", *SMALL, "--dry-run"]
-    assert ": unset SMDP_LOCAL_ISOLATION" in run("limit", tmp_path, *dry, SMDP_LOCAL_ISOLATION="tree").stdout
+    assert (
+        ": remove the variable (`unset SMDP_LOCAL_ISOLATION`)"
+        in run("limit", tmp_path, *dry, SMDP_LOCAL_ISOLATION="tree").stdout
+    )
 
 
 @pytest.mark.torch
