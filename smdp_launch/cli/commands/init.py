@@ -41,6 +41,11 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
     callback=_folder,
 )
 @click.option("--entry", metavar="FILE", help="The training script, relative to FOLDER.")
+@click.option(
+    "--template",
+    type=click.Choice(["mnist", "mnist_tf2", "mnist_keras"]),
+    help="Write a complete example instead: a job file, its script and its data.",
+)
 @click.option("--name", metavar="NAME", callback=_name, help="The job's name. Default: the folder's name.")
 @click.option(
     "--engine",
@@ -60,6 +65,7 @@ def _name(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
 def command(
     folder: Path,
     entry: str | None,
+    template: str | None,
     name: str | None,
     engine: Engine | None,
     output: Path,
@@ -79,6 +85,18 @@ def command(
     from smdp_launch.draft.jobfile import job_file
     from smdp_launch.source.scan import DEFAULT_LIMIT, scan_source
 
+    if template is not None:
+        given = {
+            "FOLDER": folder != Path(),
+            "--entry": entry,
+            "--name": name,
+            "--engine": engine,
+            "--notebook": notebook,
+        }
+        if any(given.values()):
+            raise click.UsageError(f"--template excludes {', '.join(one for one, value in given.items() if value)}")
+        _write_example(template, output, force)
+        return
     _refuse_to_overwrite(output, force)
     if notebook:
         _refuse_to_overwrite(output.with_suffix(".ipynb"), force)
@@ -96,6 +114,28 @@ def command(
     checked.require()
     print_diagnostics(checked.diagnostics)
     _print_next(draft, output)
+
+
+def _write_example(template: str, output: Path, force: bool) -> None:
+    from smdp_launch.disk import why
+    from smdp_launch.draft.example import files_of, job_text, write_data, write_scripts
+    from smdp_launch.errors import EnvironmentProblem
+
+    files = files_of(template, output)
+    for file in files:
+        _refuse_to_overwrite(file, force)
+    try:
+        write_scripts(template, output.parent)
+        write_data(output.parent)
+    except OSError as error:
+        raise EnvironmentProblem(f"the example cannot be written: {why(error, output.parent)}") from error
+    _write(output, job_text(template, output), "w" if force else "x")
+    _write_schema(output)
+    click.echo(f"wrote {', '.join(map(str, files))}")
+    can_run = linux_refusal("a local run") is None
+    given = [] if output == Path("job.yaml") else [str(output)]
+    options = ["launch", *given, "--local", "--hosts", "2", "--workers-per-host", "2"] if can_run else ["plan", *given]
+    click.echo(f"next: {command_line(['smdp-launch', *options])}")
 
 
 def _refuse_to_overwrite(output: Path, force: bool) -> None:
