@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -232,3 +233,9 @@ def test_ranks_build_a_real_adapter_once_and_sum_with_it(without: Installation) 
     reported = "".join(outcome.err for outcome in outcomes)
     assert reported.count("smdp: building the adapter for torch") == 1
     assert len(list(without.cache.glob("*/torch-*.so"))) == 1
+
+
+def test_list_may_be_read_in_part() -> None:
+    command = f"{shlex.quote(sys.executable)} -m smdp_engine.adapters | head -c 1"
+    ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")

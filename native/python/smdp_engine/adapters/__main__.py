@@ -1,6 +1,7 @@
 """``python -m smdp_engine.adapters``: the adapters of this installation, and which fits; ``build`` builds one."""
 
 import argparse
+import os
 import sys
 from typing import List, Optional
 
@@ -36,4 +37,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has exited, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
