@@ -58,7 +58,7 @@ def event_of(line: Line) -> dict[str, Any] | None:
     if not line.text.startswith(_EVENT):
         return None
     try:
-        fields = plain_values(json.loads(line.text, parse_constant=_number, parse_float=_number))
+        fields = plain_values(json.loads(line.text, parse_constant=_number, parse_float=_number, parse_int=_integer))
     except (ValueError, RecursionError):  # a script may print anything: it is a line then
         return None
     if not isinstance(fields, dict) or fields.get("smdp_event") != EVENT_VERSION:
@@ -78,3 +78,12 @@ def _may_send(line: Line, fields: dict[str, Any]) -> bool:
 def _number(text: str) -> float | str:
     value = float(text)
     return value if math.isfinite(value) else str(value)
+
+
+def _integer(text: str) -> int | str:
+    value = int(text)
+    try:
+        float(value)
+    except OverflowError:
+        return "inf" if value > 0 else "-inf"
+    return value
