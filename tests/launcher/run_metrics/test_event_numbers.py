@@ -12,6 +12,6 @@ from smdp_launch.jobs.logs.messages import JobEvent, read_line
     [("1" + "0" * 400, "inf"), ("-1" + "0" * 400, "-inf"), ("1e400", "inf"), ("NaN", "nan"), (str(1 << 60), 1 << 60)],
 )
 def test_number_too_large_for_a_float_is_the_name_of_infinity(text: str, value: object) -> None:
-    event = read_line("algo-1", '[algo-1:0] {"smdp_event": 1, "event": "step", "loss": %s}' % text, 0)
+    event = read_line("algo-1", f'[algo-1:0] {{"smdp_event": 1, "event": "step", "loss": {text}}}', 0)
     assert isinstance(event, JobEvent)
     assert event.fields["loss"] == value
