@@ -151,7 +151,7 @@ class RunMetrics:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Of all workers in the last minute; None where the loaders do not tell."""
+        """Of all workers in the last minute; None if the batches have no tensor."""
         rate = sum(one.values.get("samples", 0.0) / one.seconds for one in self._recent_timing())
         return rate or None
 
