@@ -36,10 +36,10 @@ def _run_afterwards(loader: Any) -> None:
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
+        _measure()  # first: the emulation looks for the functions of torch.Tensor that it finds now
         if os.environ.get("SMDP_CUDA_ON_CPU") == "1":
             importlib.import_module("smdp_engine.cuda_on_cpu").install()  # an error is the script's: it has no CUDA
         _register()
-        _measure()
 
     loader.exec_module = exec_module
 
