@@ -57,6 +57,8 @@ def _measure() -> None:
     try:
         importlib.import_module("smdp_engine.timing.torch_hooks").install()
     except Exception as error:  # the script runs without the measurement
+        if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("smdp_engine"):
+            return  # the engine is older than this entrypoint, or absent
         sys.stderr.write(f"smdp: this rank is not measured: {type(error).__name__}: {error}\n")
 
 

@@ -101,6 +101,7 @@ def test_thread_of_the_first_backward_pass_becomes_the_training_thread() -> None
 
     def train() -> None:
         clock.adopt()
+        clock.use_samples()
         clock.enter(BACKWARD)
         in_phase.append(clock.phase)
 

@@ -104,6 +104,7 @@ def test_copies_to_a_gpu() -> None:
         from smdp_engine import cuda_on_cpu
         cuda_on_cpu.install()
         x = torch.ones(200_000)
+        next(iter(DataLoader(Numbers(1))))
         copies = [
             lambda: x.cuda(),
             lambda: x.to("cuda"),
