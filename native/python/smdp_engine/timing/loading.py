@@ -38,7 +38,13 @@ class Work(NamedTuple):
     bytes: int = 0
 
     def plus(self, other: "Work") -> "Work":
-        return Work(*(one + another for one, another in zip(self, other)))
+        return Work(
+            self.batches + other.batches,
+            self.wall + other.wall,
+            self.cpu + other.cpu,
+            self.queued + other.queued,
+            self.bytes + other.bytes,
+        )
 
 
 class _Start(NamedTuple):
