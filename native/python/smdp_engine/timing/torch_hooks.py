@@ -153,7 +153,14 @@ def _measure_fetches(meter: Union[Loading, Sender]) -> None:
             # Only the rank and the workers of its loaders count: the script may start other processes that load data.
             if isinstance(here, Sender) and worker_info() is None:
                 return function(self, possibly_batched_index)
-            return here.fetch(function, self, possibly_batched_index)
+            start = here.begin()
+            batches = 0
+            try:
+                batch = function(self, possibly_batched_index)
+                batches = 1
+                return batch
+            finally:
+                here.end(start, batches)
 
         return fetch
 

@@ -1,5 +1,7 @@
 """Processes that a measured rank starts: the loader's workers, forked and spawned ones."""
 
+from pathlib import Path
+
 import measured_rank
 import pytest
 
@@ -119,6 +121,20 @@ def test_events_that_the_entrypoint_does_not_read_are_in_the_next_one() -> None:
         os.close(writing)
         torch.save({}, "/dev/null")
         own.emit()  # the script has closed the pipe
+        """
+    )
+
+
+def test_script_that_closes_all_files_keeps_its_own(tmp_path: Path) -> None:
+    measured_rank.run(
+        f"""
+        os.closerange(3, 200)
+        own_files = [open({str(tmp_path)!r} + f"/{{number}}", "w+b") for number in range(30)]
+        for file in own_files: file.write(b"own"); file.seek(0)
+        for workers in (0, 1):
+            assert len(list(DataLoader(Numbers(4), num_workers=workers))) == 4
+        own.emit()
+        assert [file.read() for file in own_files] == [b"own"] * 30
         """
     )
 
