@@ -17,7 +17,7 @@ _GPU_INTERVAL_S = 1.0
 # A shorter interval would only fill the log.
 _SHORTEST_S = 0.1
 # The job's exit does not wait longer for the last event.
-_LAST_S = 1.0
+_LAST_S = 2.0
 
 
 class Recorder:
@@ -52,7 +52,7 @@ class Recorder:
             self._thread = thread
 
     def finish(self) -> None:
-        """Write the last event, within a second."""
+        """Write the last event, within two seconds."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(_LAST_S)

@@ -68,7 +68,7 @@ def test_two_channels_of_one_lustre_file_system_count_once(machine: Machine) -> 
     assert "channel_val_bytes" not in fields
 
 
-def test_lustre_mounts_that_cannot_be_told_apart_have_no_bytes(machine: Machine) -> None:
+def test_lustre_mounts_with_the_same_name_have_no_bytes(machine: Machine) -> None:
     machine.mounts((machine.channel("train"), "lustre", "10.0.1.5@tcp:/fsx"))
     lustre(machine, 1, "/proc/fs/lustre/llite/fsx-1")
     lustre(machine, 2, "/proc/fs/lustre/llite/fsx-2")
