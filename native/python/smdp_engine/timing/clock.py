@@ -76,6 +76,11 @@ class Clock:
         return _thread() == self.owner
 
     @property
+    def is_idle(self) -> bool:
+        """Whether the calling thread is the training thread and is in no call and no phase."""
+        return self._state[0] == OTHER and len(self._stack) == 1 and _thread() == self.owner
+
+    @property
     def is_used(self) -> bool:
         """Whether the process has done anything that a training process does."""
         totals = self._totals
@@ -140,6 +145,10 @@ class Clock:
         """Count a batch; its samples (0: unknown) count as soon as a backward pass uses them."""
         self.batches += 1
         self._delivered_samples += samples
+
+    def deliver_unloaded(self, samples: int) -> None:
+        """As ``deliver``, for data that no loader delivers: it is no batch, and its samples count if no others wait."""
+        self._delivered_samples = self._delivered_samples or samples
 
     def use_samples(self) -> None:
         """The samples of the delivered batches are trained on."""

@@ -1,9 +1,9 @@
 """The loader's own work: what fetching the batches costs in the processes that do it.
 
 A fetch is measured in the process and thread where it runs: its time, its time on a CPU, its time in the queue for a
-CPU, and the bytes that the process reads meanwhile. In the rank itself the numbers are added up. A worker process of the
-loader sends its sums through a pipe of the rank, about five times a second. The pipe never blocks the worker: what it
-does not accept is sent later.
+CPU, and the bytes that the process reads meanwhile. In the rank itself the numbers are added up. A worker process of
+the loader sends its sums through a pipe of the rank, about five times a second. The pipe never blocks the worker: what
+it does not accept is sent later.
 
 Forked workers inherit the pipe. Spawned ones open it by its name in SMDP_TIMING_LOADER.
 """
@@ -54,16 +54,28 @@ class Counters:
     def __init__(self) -> None:
         self._schedule = _open("/proc/thread-self/schedstat")
         self._io = _open("/proc/self/io")
+        self._own_bytes = 0  # that this object has read
         self.has_queued = self._schedule >= 0 and self.queued() >= 0
         self.has_bytes = self._io >= 0 and self.bytes() >= 0
 
     def queued(self) -> int:
         """Nanoseconds that the thread could have run and had no CPU; -1 if unknown."""
-        return _number(self._schedule, lambda text: text.split()[1])
+        return self._number(self._schedule)
 
     def bytes(self) -> int:
-        """Bytes that the process has read; -1 if unknown."""
-        return _number(self._io, lambda text: text.split(None, 2)[1])
+        """Bytes that the process has read, without those that this object has read; -1 if unknown."""
+        before = self._own_bytes
+        count = self._number(self._io)
+        return count - before if count >= 0 else -1
+
+    def _number(self, fd: int) -> int:
+        """The second word of the file: the run delay in ``schedstat``, and ``rchar`` in ``io``."""
+        try:
+            text = os.pread(fd, 256, 0)
+            self._own_bytes += len(text)
+            return int(text.split(None, 2)[1])
+        except (OSError, ValueError, IndexError):
+            return -1
 
     def start(self) -> _Start:
         queued = self.queued() if self.has_queued else 0
@@ -212,11 +224,4 @@ def _open(path: str) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return -1
-
-
-def _number(fd: int, choose: Callable[[bytes], bytes]) -> int:
-    try:
-        return int(choose(os.pread(fd, 256, 0)))
-    except (OSError, ValueError, IndexError):
         return -1

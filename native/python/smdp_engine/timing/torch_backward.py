@@ -11,7 +11,7 @@ import importlib
 import sys
 from typing import Any, Callable
 
-from .clock import BACKWARD, EXCHANGE, OPTIMIZER, OTHER, Clock
+from .clock import BACKWARD, EXCHANGE, OTHER, Clock
 
 torch: Any = importlib.import_module("torch")
 

@@ -4,6 +4,8 @@
 |---|---|
 | input | iter() and next() of a DataLoader; the base phase after a batch is forward, or evaluation without gradients |
 | backward | torch.autograd.backward, which Tensor.backward calls; the base phase after it is other |
+| forward | without a DataLoader: from the call of a DistributedDataParallel |
+| copy | Tensor.to and Tensor.cuda (torch_copies.py) |
 | exchange | the wait of a collective operation, and the end of a backward pass (torch_backward.py) |
 | optimizer | the step of any torch.optim.Optimizer |
 | checkpoint, logging | torch.save, torch.distributed.checkpoint; common_hooks.py |
@@ -16,13 +18,13 @@ import importlib
 import os
 import sys
 from types import ModuleType
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Union
 
-from . import common_hooks, emission, torch_backward
+from . import common_hooks, emission, torch_backward, torch_copies
 from .after_import import after_import
 from .clock import EVALUATION, EXCHANGE, FORWARD, INPUT, OPTIMIZER, OTHER, Clock, measured, measured_saves
 from .common_hooks import replace
-from .loading import Loading, Sender, sender_to_rank
+from .loading import Counters, Loading, Sender, sender_to_rank
 
 torch: Any = importlib.import_module("torch")
 
@@ -43,10 +45,16 @@ def install() -> None:
             _measure_fetches(sender)
         return
     clock = own.clock
+    for class_ in (Clock, Loading, Sender, Counters):
+        for member in vars(class_).values():
+            if callable(member) and hasattr(member, "__code__"):
+                not_compiled(member)
     common_hooks.install(clock, not_compiled)
     _measure_fetches(own.loading)
     _measure_loaders(clock, own.loading)
+    _measure_models(clock)
     torch_backward.install(clock, not_compiled)
+    torch_copies.install(clock, not_compiled)
     _measure_exchanges(clock)
     _measure_optimizers(clock)
     _measure_saves(clock)
@@ -54,7 +62,7 @@ def install() -> None:
 
 
 def not_compiled(function: Any) -> Any:
-    """Have torch.compile call the function and not look into it: what it measures is the real call."""
+    """Have torch.compile call the function and not trace it. It still compiles what the function calls."""
     function._torchdynamo_disable = True
     skip = getattr(sys.modules.get("torch._C._dynamo.eval_frame"), "skip_code", None)
     if skip is not None:  # since torch 2.1
@@ -132,6 +140,35 @@ def _measure_fetches(meter: Union[Loading, Sender]) -> None:
         replace(getattr(fetchers, name, None), "fetch", measure)
 
 
+def _measure_models(clock: Clock) -> None:
+    """A script may read its data without a DataLoader: its forward pass begins when it calls the wrapped model."""
+    grad_enabled = torch.is_grad_enabled
+
+    def measure(function: Any) -> Any:
+        @functools.wraps(function)
+        def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+            if clock.is_idle:
+                if grad_enabled():
+                    clock.deliver_unloaded(samples_of(inputs) or samples_of(kwargs))
+                    clock.rest(FORWARD)
+                else:
+                    mark = clock.enter(EVALUATION)
+                    try:
+                        return function(self, *inputs, **kwargs)
+                    finally:
+                        clock.leave(mark)
+            return function(self, *inputs, **kwargs)
+
+        return not_compiled(forward)
+
+    def of_module(module: ModuleType) -> None:
+        replace(getattr(module, "DistributedDataParallel", None), "forward", measure)
+
+    after_import(
+        {"torch.nn.parallel.distributed": of_module, "smdp_engine.first_generation.parallel": of_module},
+    )
+
+
 # --- Exchanges, optimizers, checkpoints ---
 
 
@@ -207,7 +244,7 @@ def _measure_saves(clock: Clock) -> None:
 def _gpu_memory() -> Dict[str, int]:
     """The most that torch has allocated on this process's GPUs."""
     cuda = torch.cuda
-    if not cuda.is_available() or not cuda.is_initialized():
+    if not cuda.is_initialized():  # no other question: it could initialize CUDA, and forked processes then fail
         return {}
     peak = sum(int(cuda.max_memory_allocated(device)) for device in range(cuda.device_count()))
     return {"gpu_memory_bytes": peak}
