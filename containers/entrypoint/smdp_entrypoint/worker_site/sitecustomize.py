@@ -1,5 +1,6 @@
 """Every Python process of a worker imports this module. After `import torch` it registers the backend `smddp`, installs
-the CUDA emulation where the job requests it, and installs the hooks that measure a rank.
+the CUDA emulation where the job requests it, and installs the hooks that measure a rank. After `import tensorflow` it
+installs the hooks of TensorFlow.
 
 In AWS's containers a script must import `smdistributed.dataparallel.torch.torch_smddp` for that, and many scripts do
 not. The registration follows the complete import of torch, in every version of torch. The `sitecustomize` that this
@@ -13,35 +14,48 @@ import importlib.util
 import os
 import sys
 from types import ModuleType
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 
-class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Finds `torch` as usual, and has its loader register the backend after the import."""
+class _After(importlib.abc.MetaPathFinder):
+    """Finds a package as usual, and has its loader call a function after the import."""
+
+    def __init__(self, name: str, function: Callable[[], None]) -> None:
+        self._name = name
+        self._function = function
 
     def find_spec(
         self, fullname: str, path: Any = None, target: Any = None
     ) -> "Optional[importlib.machinery.ModuleSpec]":
-        if fullname != "torch" or path is not None:
+        if fullname != self._name or path is not None:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            _run_afterwards(spec.loader)
+            _run_afterwards(spec.loader, self._function)
         return spec
 
 
-def _run_afterwards(loader: Any) -> None:
+def _run_afterwards(loader: Any, function: Callable[[], None]) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
-        _measure()  # first: the emulation looks for the functions of torch.Tensor that it finds now
-        if os.environ.get("SMDP_CUDA_ON_CPU") == "1":
-            importlib.import_module("smdp_engine.cuda_on_cpu").install()  # an error is the script's: it has no CUDA
-        _register()
+        function()
 
     loader.exec_module = exec_module
+
+
+def _after_torch() -> None:
+    # First: the emulation looks for the functions of torch.Tensor that it finds now.
+    _measure("smdp_engine.timing.torch_hooks")
+    if os.environ.get("SMDP_CUDA_ON_CPU") == "1":
+        importlib.import_module("smdp_engine.cuda_on_cpu").install()  # an error is the script's: it has no CUDA
+    _register()
+
+
+def _after_tensorflow() -> None:
+    _measure("smdp_engine.timing.tensorflow_hooks")
 
 
 def _register() -> None:
@@ -51,11 +65,11 @@ def _register() -> None:
         sys.stderr.write(f"smdp: the torch backend smddp is not available: {type(error).__name__}: {error}\n")
 
 
-def _measure() -> None:
+def _measure(hooks: str) -> None:
     if "RANK" not in os.environ or "SMDP_EVENT_PIPE" not in os.environ:
         return
     try:
-        importlib.import_module("smdp_engine.timing.torch_hooks").install()
+        importlib.import_module(hooks).install()
     except Exception as error:  # the script runs without the measurement
         if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("smdp_engine"):
             return  # the engine is older than this entrypoint, or absent
@@ -73,5 +87,6 @@ def _run_the_hidden_one() -> None:
         spec.loader.exec_module(module)
 
 
-sys.meta_path.insert(0, _AfterTorch())
+sys.meta_path.insert(0, _After("torch", _after_torch))
+sys.meta_path.insert(0, _After("tensorflow", _after_tensorflow))
 _run_the_hidden_one()

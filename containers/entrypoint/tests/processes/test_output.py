@@ -262,7 +262,7 @@ def test_job_output_is_never_read_as_an_entrypoint_event(host: Host) -> None:
         raise ValueError("a\\x85[algo-1] " '{FORGED}' "\\u2028" '{FORGED}')
         """
     )
-    assert host.run(PYTHONIOENCODING="utf-8") == 1
+    assert host.run(PYTHONIOENCODING="utf-8", SMDP_TIMING_S="0") == 1
     (exited,) = host.events("worker_exit")
     assert exited["host"] == "algo-1" and exited["error"].startswith("ValueError: a")
     events = [line for line in host.lines if '{"smdp_event":' in line]

@@ -73,6 +73,11 @@ class Clock:
         return self._state[0]
 
     @property
+    def is_at_base(self) -> bool:
+        """Whether the training thread is in no call that ``enter`` began."""
+        return len(self._stack) == 1
+
+    @property
     def is_own_thread(self) -> bool:
         return _thread() == self.owner
 

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .clock import PHASES, Clock
 from .event_pipe import EventPipe, event_pipe
@@ -25,6 +25,19 @@ _UNIT_NS = 10_000  # times are written in steps of 0.01 ms
 Source = Callable[[], Dict[str, Any]]
 
 
+class Correction(NamedTuple):
+    """What the clock cannot see, since the start. ``moves``: nanoseconds that it counted in the first phase and that
+    belong to the second. The numbers are added to the clock's."""
+
+    moves: Dict[Tuple[int, int], int]
+    batches: int
+    samples: int
+    steps: Dict[int, int]
+
+
+_NO_CORRECTION = Correction({}, 0, 0, {})
+
+
 class Emission:
     """The clock of this rank and the thread that writes its events."""
 
@@ -35,7 +48,8 @@ class Emission:
         self._rank = rank
         self._period_s = period_s
         self._sources: List[Source] = []
-        self._before = _Totals(self.clock, self.loading)
+        self._correct: Callable[[], Correction] = lambda: _NO_CORRECTION
+        self._before = _Totals(self.clock, self.loading, _NO_CORRECTION, None)
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._is_own = True
@@ -43,6 +57,10 @@ class Emission:
     def add_source(self, source: Source) -> None:
         """Add the source's fields to every event. An event without them is written if it raises an exception."""
         self._sources.append(source)
+
+    def correct(self, read: Callable[[], Correction]) -> None:
+        """Apply this correction, read in the emitting thread. It is the one before if ``read`` raises an exception."""
+        self._correct = read
 
     def begin(self) -> None:
         os.register_at_fork(after_in_child=self._in_child)
@@ -55,7 +73,11 @@ class Emission:
         with self._lock:
             if not self.clock.is_used:
                 return
-            now = _Totals(self.clock, self.loading)
+            try:
+                correction = self._correct()
+            except Exception:
+                correction = self._before.correction
+            now = _Totals(self.clock, self.loading, correction, self._before)
             line = self._line(now)
             if len(line) <= _LONGEST_LINE and self._pipe.write(line, _WRITE_TIMEOUT_S):
                 self._before = now
@@ -94,20 +116,43 @@ class Emission:
 class _Totals:
     """Everything that is counted, at one moment."""
 
-    def __init__(self, clock: Clock, loading: Loading) -> None:
+    def __init__(self, clock: Clock, loading: Loading, correction: Correction, before: "Optional[_Totals]") -> None:
+        self.correction = correction
         self._clock = clock.read()
         self._load = loading.read()
         self._workers = loading.workers
+        self._moved: Dict[Tuple[int, int], int] = dict(before._moved) if before else {}
+        self._phases = list(self._clock.phases)
+        for (source, target), amount in self._moved.items():
+            self._move(source, target, amount)
+        if before:
+            self._move_more(before)
+
+    def _move_more(self, before: "_Totals") -> None:
+        """Move no more than the window has, so that no time is negative: the rest is moved in later windows."""
+        for (source, target), amount in self.correction.moves.items():
+            moved = self._moved.get((source, target), 0)
+            more = min(amount - moved, self._phases[source] - before._phases[source])
+            if more > 0:
+                self._move(source, target, more)
+                self._moved[source, target] = moved + more
+
+    def _move(self, source: int, target: int, amount: int) -> None:
+        self._phases[source] -= amount
+        self._phases[target] += amount
 
     def since(self, before: "_Totals") -> Dict[str, Any]:
         """The event's fields for the window from ``before`` to this moment."""
         now, then = self._clock, before._clock
-        units = [_units(new) - _units(old) for new, old in zip(now.phases, then.phases)]
+        units = [_units(new) - _units(old) for new, old in zip(self._phases, before._phases)]
+        more, fewer = self.correction, before.correction
+        steps = _sum(now.steps, more.steps)
+        earlier = _sum(then.steps, fewer.steps)
         fields: Dict[str, Any] = {
             "window": _seconds(sum(units)),
-            "steps": max((count - then.steps.get(key, 0) for key, count in now.steps.items()), default=0),
-            "samples": now.samples - then.samples,
-            "batches": now.batches - then.batches,
+            "steps": max((count - earlier.get(key, 0) for key, count in steps.items()), default=0),
+            "samples": now.samples - then.samples + more.samples - fewer.samples,
+            "batches": now.batches - then.batches + more.batches - fewer.batches,
             "checkpoints": now.checkpoints - then.checkpoints,
         }
         fields.update((f"{name}_s", _seconds(value)) for name, value in zip(PHASES, units))
@@ -117,6 +162,10 @@ class _Totals:
         if self._workers is not None:
             fields["load_workers"] = self._workers
         return fields
+
+
+def _sum(some: Dict[int, int], others: Dict[int, int]) -> Dict[int, int]:
+    return {key: some.get(key, 0) + others.get(key, 0) for key in some.keys() | others.keys()}
 
 
 def _units(nanoseconds: int) -> int:
