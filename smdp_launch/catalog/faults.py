@@ -58,8 +58,8 @@ class Fault:
         host, rank: the target; ignored for ``spot``, ``resume`` and ``slow-input``, which affect all hosts.
         step: inject the fault once a rank has reported this step.
         after: inject the fault after this many seconds of training. Without `step` and `after` the fault is injected
-            once a checkpoint is in the bucket (``spot``, ``resume``), at the start (``late``, ``slow-input``), or otherwise at the
-            first reported step.
+            once a checkpoint is in the bucket (``spot``, ``resume``), at the start (``late``, ``slow-input``), or
+            otherwise at the first reported step.
         seconds: how long the fault lasts: the rank is paused, the host is late, there is no capacity.
         grace: seconds from SIGTERM to SIGKILL, for ``spot``; 0 for an end without notice.
         rate: bytes a second that each host reads from its channels, for ``slow-input``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from smdp_launch.catalog import faults, not_simulated
 from smdp_launch.catalog.faults import Kind
@@ -59,11 +59,11 @@ def not_simulated_locally(
     *,
     containers: bool,
     rehearses: Kind | None = None,
-    inputs_problem: str | None = None,
+    inputs_problem: Callable[[], str | None] = lambda: None,
 ) -> Iterator[str]:
     """One sentence for each part of the job that a local run of ``hosts`` x ``workers`` does not simulate.
 
-    ``inputs_problem``: the reason why hosts cannot read objects while they train; None if they can.
+    ``inputs_problem`` returns the reason why hosts cannot read objects while they train; None if they can.
     """
     compute = spec.compute
     requested = f"{compute.instance_count} x {compute.instance_type}"
@@ -83,11 +83,12 @@ def not_simulated_locally(
     yield from _settings_not_simulated(request, rehearses)
 
 
-def _channels_not_simulated(spec: JobSpec, inputs_problem: str | None) -> Iterator[str]:
+def _channels_not_simulated(spec: JobSpec, inputs_problem: Callable[[], str | None]) -> Iterator[str]:
     s3 = {name: one for name, one in spec.channels.items() if isinstance(one, S3Channel)}
     streamed = sorted(name for name, one in s3.items() if one.mode == "FastFile")
-    if streamed and inputs_problem is not None:
-        yield f"FastFile mode of {', '.join(streamed)}: the data is copied as in File mode ({inputs_problem})"
+    problem = inputs_problem() if streamed else None
+    if problem is not None:
+        yield f"FastFile mode of {', '.join(streamed)}: the data is copied as in File mode ({problem})"
     manifests = sorted(f"{name} ({one.data_type})" for name, one in s3.items() if one.data_type != "S3Prefix")
     if manifests:
         yield f"manifests of {', '.join(manifests)}: the channel gets the local data as it is"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from datetime import datetime, timezone
 
 from smdp_launch.checking.inputs import LocalRequest, local_paths
@@ -61,7 +62,7 @@ def local_run(
     options: LocalRequest,
     cores: int,
     namespace_problem: str | None = None,
-    inputs_problem: str | None = None,
+    inputs_problem: Callable[[], str | None] = lambda: None,
 ) -> LocalRun:
     """The options of a local run of a job without errors.
 
@@ -69,7 +70,8 @@ def local_run(
         options: the requested hosts and workers; by default as many of the job's own as fit the machine.
         cores: of this machine.
         namespace_problem: the reason why hosts cannot have their own namespaces; None if they can.
-        inputs_problem: the reason why hosts cannot read objects of S3 while they train; None if they can.
+        inputs_problem: returns the reason why hosts cannot read objects of S3 while they train; None if they can. It is
+            called only for a job that reads so.
 
     Raises:
         JobFileRefused: the job has errors.

@@ -77,7 +77,7 @@ class Pipe:
     def _write(self, pipe: int) -> None:
         is_first = True
         for one in self._objects:
-            with open(one.file, "rb", buffering=0) as file:
+            with Path(one.file).open("rb", buffering=0) as file:
                 while block := file.read(_BLOCK):
                     with self._counter.waiting():
                         self._wait(len(block), is_first=is_first)

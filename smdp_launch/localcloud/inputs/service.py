@@ -124,7 +124,7 @@ def _become_server(inputs: Inputs, monitor: socket.socket, own: socket.socket, o
         on_start()
         _serve(inputs, own)
         code = 0
-    except Exception as error:  # noqa: BLE001 (the monitor reports it)
+    except Exception as error:
         try:
             own.send(f"{type(error).__name__}: {error}".encode()[:4096])
         except OSError:

@@ -270,7 +270,7 @@ def refusal(*, with_inputs: bool = False) -> str | None:
     return None if trial.returncode == 0 else trial.stderr.strip().rpartition("\n")[2] or "refused"
 
 
-def _try_out(*, with_inputs: bool) -> int:
+def _try_out(*, with_inputs: bool = False) -> int:
     """Set up a host on empty folders; write the first error to standard error."""
     with tempfile.TemporaryDirectory(prefix="smdp-trial-") as folder:
         root = Path(folder).resolve()

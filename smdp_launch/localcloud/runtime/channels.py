@@ -62,8 +62,8 @@ def listed(
         for tree in _receivers(channel, trees, number):
             found[tree.name].append(one)
     try:
-        for one in found.values():
-            ObjectTree(one)
+        for of_host in found.values():
+            ObjectTree(of_host)
     except FileExistsError as error:
         raise _both(str(error.filename)) from None
     return found

@@ -107,9 +107,7 @@ class InputChannels:
             if mode == "FastFile":
                 self._not_mounted.append(name)
 
-    def _list(
-        self, channel: Mapping[str, Any], buckets: Buckets, check: Callable[[], None], kind: Kind
-    ) -> None:
+    def _list(self, channel: Mapping[str, Any], buckets: Buckets, check: Callable[[], None], kind: Kind) -> None:
         name, mode = channel["ChannelName"], self._mode(channel)
         with during("Data download failed"):
             listed = channels.listed(channel, self._trees, buckets, self._folder.state_folder.objects, check)
