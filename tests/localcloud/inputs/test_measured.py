@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.isolation import needs_fuse
+from tests.support.isolation import needs_fuse, needs_namespaces
 from tests.support.services.cloud import Cloud, client_of
 
 FSX = "fs-0123456789abcdef0"
@@ -42,11 +42,19 @@ def span() -> dict[str, Any]:
 
 def printing(*lines: str) -> dict[str, Any]:
     """A job whose process 1 writes these lines, as the entrypoint does."""
-    command = ["python3", "-c", f"for line in {list(lines)!r}: print(line)"]
-    algorithm = {"TrainingImage": "image", "TrainingInputMode": "File", "ContainerEntrypoint": command}
-    return {"AlgorithmSpecification": algorithm}
+    program = "import json; print(*json.load(open('/opt/ml/input/config/hyperparameters.json')).values(), sep=chr(10))"
+    algorithm = {
+        "TrainingImage": "image",
+        "TrainingInputMode": "File",
+        "ContainerEntrypoint": ["python3", "-c", program],
+    }
+    return {
+        "AlgorithmSpecification": algorithm,
+        "HyperParameters": {str(index): line for index, line in enumerate(lines)},
+    }
 
 
+@needs_namespaces
 def test_use_of_a_host_is_read_from_its_own_events(cloud: Cloud) -> None:
     cloudwatch = client_of(cloud.endpoint, "cloudwatch")
     by_worker = json.dumps(RESOURCES | {"workers_cpu_s": 500})
