@@ -216,7 +216,7 @@ def _launch_on_aws(plan: Plan, ignore: Collection[str]) -> Job:
 
 
 def _plan_local(job: CheckedJob, options: LocalRequest) -> Plan:
-    run = local_run(job, options, usable_processors(), localcloud.isolation().explanation)
+    run = local_run(job, options, usable_processors(), localcloud.isolation().explanation, localcloud.inputs_refusal)
     return make_plan(job, local=run)
 
 

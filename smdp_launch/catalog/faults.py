@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
-Kind = Literal["spot", "resume", "kill", "slow", "late", "throttle", "expire"]
+Kind = Literal["spot", "resume", "kill", "slow", "late", "throttle", "expire", "slow-input"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -55,13 +55,15 @@ class Fault:
     """One fault of one job.
 
     Args:
-        host, rank: the target; ignored for ``spot`` and ``resume``, which affect all hosts.
+        host, rank: the target; ignored for ``spot``, ``resume`` and ``slow-input``, which affect all hosts.
         step: inject the fault once a rank has reported this step.
         after: inject the fault after this many seconds of training. Without `step` and `after` the fault is injected
-            once a checkpoint is in the bucket (``spot``, ``resume``), at the start (``late``), or otherwise at the
-            first reported step.
+            once a checkpoint is in the bucket (``spot``, ``resume``), at the start (``late``, ``slow-input``), or
+            otherwise at the first reported step.
         seconds: how long the fault lasts: the rank is paused, the host is late, there is no capacity.
         grace: seconds from SIGTERM to SIGKILL, for ``spot``; 0 for an end without notice.
+        rate: bytes a second that each host reads from its channels, for ``slow-input``.
+        latency: seconds before the first bytes of each file, for ``slow-input``.
     """
 
     kind: Kind
@@ -71,6 +73,8 @@ class Fault:
     after: float | None = None
     seconds: float = 0.0
     grace: float = GRACE
+    rate: float = 0.0
+    latency: float = 0.0
 
     def to_text(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -88,7 +92,8 @@ class Fault:
             raise ValueError(f"{text!r} is not a fault: {error}") from error
         if fault.kind not in KINDS:
             raise ValueError(f"{text!r} is not a fault: its kind must be one of {', '.join(KINDS)}")
-        numbers = (fault.rank, fault.step or 0, fault.after or 0.0, fault.seconds, fault.grace)
+        limits = (fault.grace, fault.rate, fault.latency)
+        numbers = (fault.rank, fault.step or 0, fault.after or 0.0, fault.seconds, *limits)
         if not isinstance(fault.host, str) or not all(map(_is_amount, numbers)):
             raise ValueError(f"{text!r} is not a fault: it needs a host name and numbers that are 0 or more")
         return fault

@@ -126,6 +126,7 @@ def isolation() -> Iterator[CheckResult]:
         text = f"simulated hosts share this machine's files and processes, and /opt/ml is a folder: {reason}"
         yield CheckResult("namespaces", "warning", text, remedy.text, remedy.command)
     yield from _shared_memory(has_own=reason is None)
+    yield _input_channels(has_namespaces=reason is None)
     refusal = machine.network_refusal(is_shaped=False)
     if refusal is None:
         yield CheckResult("host network", "ok", "simulated hosts can have a network of their own (--network)")
@@ -135,6 +136,18 @@ def isolation() -> Iterator[CheckResult]:
         yield CheckResult("host network", "warning", text, "install the programs for --network", command)
     else:
         yield CheckResult("host network", "not checked", "because there are no namespaces")
+
+
+def _input_channels(*, has_namespaces: bool) -> CheckResult:
+    from smdp_launch.localcloud.client import connect
+
+    if not has_namespaces:
+        return CheckResult("input channels", "not checked", "because there are no namespaces")
+    problem = connect.inputs_problem()
+    if problem is None:
+        return CheckResult("input channels", "ok", "scripts read FastFile channels while they train, as on SageMaker")
+    text = f"FastFile channels are copied before the start, and `rehearse slow-input` cannot run: {problem.reason}"
+    return CheckResult("input channels", "warning", text, problem.remedy.text, problem.remedy.command)
 
 
 def _shared_memory(*, has_own: bool) -> Iterator[CheckResult]:

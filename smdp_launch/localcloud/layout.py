@@ -212,6 +212,11 @@ class JobFolder:
         return self.root / "metrics.jsonl"
 
     @property
+    def readings(self) -> Path:
+        """What the hosts have read from their channels, see `inputs.readings`."""
+        return self.root / "readings.jsonl"
+
+    @property
     def hosts(self) -> Path:
         """Trees of the simulated hosts; removed when the job has ended."""
         return self.root / "hosts"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from smdp_launch.catalog import faults, not_simulated
 from smdp_launch.catalog.faults import Kind
@@ -59,8 +59,12 @@ def not_simulated_locally(
     *,
     containers: bool,
     rehearses: Kind | None = None,
+    inputs_problem: Callable[[], str | None] = lambda: None,
 ) -> Iterator[str]:
-    """One sentence for each part of the job that a local run of ``hosts`` x ``workers`` does not simulate."""
+    """One sentence for each part of the job that a local run of ``hosts`` x ``workers`` does not simulate.
+
+    ``inputs_problem`` returns the reason why hosts cannot read objects while they train; None if they can.
+    """
     compute = spec.compute
     requested = f"{compute.instance_count} x {compute.instance_type}"
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -75,15 +79,16 @@ def not_simulated_locally(
     yield f"role {spec.role.rsplit('/', 1)[-1]}, region {spec.region}, volumes of {compute.volume_gb} GB"
     if spec.engine == "smdistributed":
         yield "engine smdistributed: AWS's library is not available locally, so a script that imports it fails"
-    yield from _channels_not_simulated(spec)
+    yield from _channels_not_simulated(spec, inputs_problem)
     yield from _settings_not_simulated(request, rehearses)
 
 
-def _channels_not_simulated(spec: JobSpec) -> Iterator[str]:
+def _channels_not_simulated(spec: JobSpec, inputs_problem: Callable[[], str | None]) -> Iterator[str]:
     s3 = {name: one for name, one in spec.channels.items() if isinstance(one, S3Channel)}
-    modes = sorted(f"{name} ({one.mode})" for name, one in s3.items() if one.mode != "File")
-    if modes:
-        yield f"input modes of {', '.join(modes)}: the data is copied as in File mode"
+    streamed = sorted(name for name, one in s3.items() if one.mode == "FastFile")
+    problem = inputs_problem() if streamed else None
+    if problem is not None:
+        yield f"FastFile mode of {', '.join(streamed)}: the data is copied as in File mode ({problem})"
     manifests = sorted(f"{name} ({one.data_type})" for name, one in s3.items() if one.data_type != "S3Prefix")
     if manifests:
         yield f"manifests of {', '.join(manifests)}: the channel gets the local data as it is"
@@ -101,11 +106,7 @@ def _local_channel(channel: Request, local: LocalRun) -> Request:
         return channel | {"DataSource": {"FileSystemDataSource": _local_folder(channel, local)}}
     source = channel["DataSource"]["S3DataSource"]
     local_source = {name: value for name, value in source.items() if name != "AttributeNames"}
-    mode = channel.get("InputMode", "File")
-    return channel | {
-        "DataSource": {"S3DataSource": local_source | {"S3DataType": "S3Prefix"}},
-        "InputMode": "File" if mode == "Pipe" else mode,
-    }
+    return channel | {"DataSource": {"S3DataSource": local_source | {"S3DataType": "S3Prefix"}}}
 
 
 def _local_folder(channel: Request, local: LocalRun) -> Request:

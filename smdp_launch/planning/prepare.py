@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from datetime import datetime, timezone
 
 from smdp_launch.checking.inputs import LocalRequest, local_paths
@@ -56,13 +57,21 @@ def make_plan(
     )
 
 
-def local_run(job: CheckedJob, options: LocalRequest, cores: int, namespace_problem: str | None = None) -> LocalRun:
+def local_run(
+    job: CheckedJob,
+    options: LocalRequest,
+    cores: int,
+    namespace_problem: str | None = None,
+    inputs_problem: Callable[[], str | None] = lambda: None,
+) -> LocalRun:
     """The options of a local run of a job without errors.
 
     Args:
         options: the requested hosts and workers; by default as many of the job's own as fit the machine.
         cores: of this machine.
         namespace_problem: the reason why hosts cannot have their own namespaces; None if they can.
+        inputs_problem: returns the reason why hosts cannot read objects of S3 while they train; None if they can. It is
+            called only for a job that reads so.
 
     Raises:
         JobFileRefused: the job has errors.
@@ -73,7 +82,13 @@ def local_run(job: CheckedJob, options: LocalRequest, cores: int, namespace_prob
     request = training_request(spec, source, spec.name)
     not_simulated = [
         *not_simulated_locally(
-            spec, request, hosts, workers, containers=options.containers, rehearses=options.rehearses
+            spec,
+            request,
+            hosts,
+            workers,
+            containers=options.containers,
+            rehearses=options.rehearses,
+            inputs_problem=inputs_problem,
         ),
         *(without_namespaces(spec, namespace_problem) if namespace_problem is not None else ()),
     ]

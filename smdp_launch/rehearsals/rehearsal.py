@@ -16,7 +16,8 @@ from smdp_launch.jobs.follow import Ended, FollowEvent, StatusChanged
 from smdp_launch.jobs.logs.messages import JobEvent, LogLine
 from smdp_launch.jobs.records.outcome import ENDED, Outcome
 from smdp_launch.planning.past_rehearsals import REHEARSAL_VERSION
-from smdp_launch.rehearsals.texts import describe_fault, refused_calls, whole_number
+from smdp_launch.rehearsals.reading import Reading
+from smdp_launch.rehearsals.texts import describe_fault, describe_limits, refused_calls, whole_number
 from smdp_launch.units import count
 
 _WARNING = "smdp: warning: "
@@ -68,6 +69,7 @@ class Rehearsal:
     outcome: Outcome | None = None
     gave_up: bool = False
     refused: str | None = None  # why the job could not be resumed
+    reading: Reading = field(default_factory=Reading)  # with slow input
 
     def observe(self, event: FollowEvent) -> None:
         if isinstance(event, StatusChanged):
@@ -93,6 +95,8 @@ class Rehearsal:
         return sorted({one.time_ms for one in self.changes if one.status == "Training"})
 
     def _observe_job_event(self, event: JobEvent) -> None:
+        if event.name in (EVENT, "timing"):
+            self.reading.observe(event)
         if event.name == EVENT:
             self.fault_events.append(event)
         elif event.name == "checkpoints_restored" and self.fault_events:
@@ -101,6 +105,7 @@ class Rehearsal:
         elif event.name == "step":
             step = whole_number(event.fields.get("step"))
             if step is not None:
+                self.reading.observe_step(step)
                 self._note_step(event.time_ms, step)
 
     def _note_step(self, time_ms: int, step: int) -> None:
@@ -256,6 +261,18 @@ def _judge_refused(rehearsal: Rehearsal, ended: Outcome) -> str:
     return "the job completed, and was followed to its end, although calls were refused"
 
 
+def _judge_slow_input(rehearsal: Rehearsal, ended: Outcome) -> str:
+    limit, reading = f"{describe_limits(rehearsal.fault)} on each host", rehearsal.reading
+    if ended.status != "Completed":
+        raise _Failed(f"the job {ended.summary} with input limited to {limit}; {reading.steps}")
+    if not reading.has_bytes:
+        raise _Inconclusive("the job read nothing from its channels while it trained, so nothing was slow")
+    return (
+        f"the job completed with input limited to {limit}; {reading.steps}; "
+        f"a host waited {reading.waited:.1f} s for bytes"
+    )
+
+
 #: Return the reason of a PASS; raise _Failed or _Inconclusive.
 _JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
     "spot": _judge_restart,
@@ -265,6 +282,7 @@ _JUDGES: dict[Kind, Callable[[Rehearsal, Outcome], str]] = {
     "late": _judge_late,
     "throttle": _judge_refused,
     "expire": _judge_refused,
+    "slow-input": _judge_slow_input,
 }
 
 
@@ -283,6 +301,8 @@ def _evidence(rehearsal: Rehearsal, ended: Outcome) -> Iterator[Row]:
             yield "repeated", count(max(0, rehearsal.step_before - rehearsal.step_after + 1), "step")
     if rehearsal.named is not None:
         yield "named", rehearsal.named
+    if rehearsal.fault.kind == "slow-input":
+        yield from rehearsal.reading.rows()
     since = rehearsal.seconds_after_fault()
     if since is not None:
         yield "ended", f"{ended.status}, {since:.1f} s after the fault"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from smdp_launch.catalog.faults import Fault, Kind
 from smdp_launch.jobs.logs.messages import JobEvent
-from smdp_launch.units import count
+from smdp_launch.units import count, size
 
 _PLATFORM: dict[Kind, str] = {
     "spot": "AWS takes the instances back: all hosts get SIGTERM and are stopped 120 s later. When there is capacity"
@@ -21,6 +21,15 @@ _PLATFORM: dict[Kind, str] = {
     " those of the script.",
     "expire": "the credentials of the user who follows the job expire after hours, and those of the job's role too. The"
     " role's are replaced in time for clients that read them again; the user logs in again.",
+    "slow-input": "S3 and file systems deliver only so many bytes a second to a host, and each first read of an object"
+    " waits for S3. Steps wait if the data loader does not read ahead far enough.",
+}
+
+
+_ACTIONS = {
+    "slowed": "the channels are slow from the start",
+    "read": "the hosts have read their last bytes",
+    "job_stopped": "SIGTERM to all hosts: the job is stopped",
 }
 
 
@@ -39,8 +48,16 @@ def describe_planned_fault(fault: Fault) -> str:
         "late": f"{fault.host} starts {fault.seconds:g} s after the others",
         "throttle": f"three of four calls are refused for {fault.seconds:g} s",
         "expire": f"the follower's calls are refused for {fault.seconds:g} s, and the role gets new credentials",
+        "slow-input": f"each host reads its channels at {describe_limits(fault)}",
     }[fault.kind]
     return f"{text}{_moment(fault)}"
+
+
+def describe_limits(fault: Fault) -> str:
+    """The rate and the latency of slow input."""
+    rate = f"{size(round(fault.rate))}/s" if fault.rate else ""
+    latency = f"{fault.latency * 1000:g} ms before the first bytes of a file" if fault.latency else ""
+    return " and ".join(one for one in (rate, latency) if one)
 
 
 def _notice(fault: Fault) -> str:
@@ -48,7 +65,7 @@ def _notice(fault: Fault) -> str:
 
 
 def _moment(fault: Fault) -> str:
-    if fault.kind == "late":
+    if fault.kind in ("late", "slow-input"):
         return ""
     if fault.after is not None:
         return f", {fault.after:g} s after training began"
@@ -65,8 +82,6 @@ def describe_fault(event: JobEvent) -> str:
         grace = fields.get("grace")
         has_notice = isinstance(grace, float | int) and grace
         return f"SIGTERM to all hosts, {grace:g} s to exit" if has_notice else "all hosts are stopped without notice"
-    if what == "job_stopped":
-        return "SIGTERM to all hosts: the job is stopped"
     if what == "refused":
         return f"calls are refused for {fields.get('seconds')} s"
     if what == "answered":
@@ -74,6 +89,8 @@ def describe_fault(event: JobEvent) -> str:
             f"{count(number, 'call')} of {name}" for name, number in sorted(refused_calls(event).items())
         )
         return f"calls are answered again; refused: {refused or 'none'}"
+    if what in _ACTIONS:
+        return _ACTIONS[what]
     if what == "late":
         return f"{host} starts now, {fields.get('seconds')} s late"
     actions = {"killed": "is killed", "stopped": "is paused", "continued": "continues", "missed": "had exited already"}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from smdp_launch.catalog.faults import GRACE
+from smdp_launch.catalog.faults import GRACE, Place
 from smdp_launch.cli.shared import options
+from smdp_launch.cli.shared.amounts import Amount, Seconds
 from smdp_launch.cli.shared.checking import check
 from smdp_launch.cli.shared.groups import Group
 from smdp_launch.cli.shared.local_runs import (
@@ -21,10 +21,11 @@ from smdp_launch.cli.shared.local_runs import (
     local_run_of,
     require_linux,
     require_runnable,
+    require_slow_input,
 )
 
 if TYPE_CHECKING:
-    from smdp_launch.catalog.faults import Kind, Place
+    from smdp_launch.catalog.faults import Kind
     from smdp_launch.cli.render.job.launch import FollowResult
     from smdp_launch.errors import ExitCode
     from smdp_launch.jobs.service.clients import Clients
@@ -34,24 +35,22 @@ if TYPE_CHECKING:
     from smdp_launch.request.ranks import Rank
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_NOWHERE = Place()
 
 
-class _Seconds(click.FloatRange):
-    """A finite number: click accepts `nan` in every range."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds: float = super().convert(value, param, ctx)
-        if not math.isfinite(seconds):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return seconds
-
-
-_SECONDS = _Seconds(min=0, max=86400)
+_RATE = Amount(
+    "rate",
+    {"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
+    1e4,
+    1e11,
+    "10kB to 100GB",
+    "20MB",
+)
+_LATENCY = Amount("latency", {"ms": 1e-3, "s": 1}, 0, 60, "0ms to 60s", "20ms")
+_SECONDS = Seconds(min=0, max=86400)
 
 
 def _place(_: click.Context, __: click.Parameter, text: str | None) -> Place:
-    from smdp_launch.catalog.faults import Place
-
     if text is None:
         return Place()
     try:
@@ -121,7 +120,7 @@ def command() -> None:
 @click.option(
     "--grace",
     metavar="SECONDS",
-    type=_Seconds(min=0, max=GRACE),
+    type=Seconds(min=0, max=GRACE),
     default=GRACE,
     show_default=True,
     help="Seconds from SIGTERM to SIGKILL; 0: no notice.",
@@ -232,6 +231,34 @@ def expire(**values: Any) -> int:
     return _rehearse("expire", **values)
 
 
+@command.command("slow-input", short_help="Limit how fast the hosts read their channels.")
+@_job
+@click.option(
+    "--rate",
+    metavar="BYTES",
+    type=_RATE,
+    default="20MB",
+    show_default=True,
+    help="Bytes a second for all channels of a host together; 0kB: no limit.",
+)
+@click.option(
+    "--latency",
+    metavar="TIME",
+    type=_LATENCY,
+    default="20ms",
+    show_default=True,
+    help="Time before the first bytes of each opened file.",
+)
+@_run_options
+def slow_input(rate: float, latency: float, **values: Any) -> int:
+    """Limit how fast the hosts of JOBFILE (default: job.yaml) read their channels, as slow storage does.
+
+    The hosts read all channels while they train, also those in File mode. The job passes if it completes. The report
+    says how much was read, and how long the hosts waited for it.
+    """
+    return _rehearse("slow-input", rate=rate, latency=latency, after=None, at=_NOWHERE, seconds=0.0, **values)
+
+
 def _rehearse(
     kind: Kind,
     *,
@@ -244,6 +271,8 @@ def _rehearse(
     page: Path | None,
     grace: float = 0.0,
     within: float = 0.0,
+    rate: float = 0.0,
+    latency: float = 0.0,
     **local_values: Any,
 ) -> ExitCode:
     from smdp_launch.catalog.faults import Fault
@@ -264,11 +293,13 @@ def _rehearse(
     checked = check(job_file, request, settings=settings)
     checked.require()
     print_diagnostics(checked.diagnostics)
+    if kind == "slow-input":
+        require_slow_input(checked, rate, latency)
     run = local_run_of(checked, request)
     if kind == "late" and run.hosts == 1:
         raise click.UsageError("a late host needs another host that waits for it: add --hosts 2")
     victim = _victim(at, run)
-    fault = Fault(kind, victim.host, victim.rank, at.step, after, seconds, grace)
+    fault = Fault(kind, victim.host, victim.rank, at.step, after, seconds, grace, rate, latency)
     return _run(local_plan(checked, replace(run, fault=fault)), Rehearsal(fault, within), as_json, page)
 
 

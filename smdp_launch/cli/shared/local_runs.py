@@ -110,7 +110,8 @@ def local_run_of(checked: CheckedJob, request: LocalRequest) -> LocalRun:
 
     if request.network is not None:
         _require_network(request.network)
-    return local_run(checked, request, usable_processors(), connect.isolation().explanation)
+    problem = connect.isolation().explanation
+    return local_run(checked, request, usable_processors(), problem, connect.inputs_refusal)
 
 
 def local_plan(checked: CheckedJob, run: LocalRun) -> Plan:
@@ -136,6 +137,25 @@ def require_runnable(plan: Plan) -> None:
 
     with busy("checking whether this machine can run the job"):
         require(plan)
+
+
+def require_slow_input(checked: CheckedJob, rate: float, latency: float) -> None:
+    """Check before the job runs whether it has channels, and whether this machine can slow them."""
+    from smdp_launch.errors import EnvironmentProblem
+    from smdp_launch.localcloud.client import connect
+
+    spec, _ = checked.require()
+    if not rate and not latency:
+        raise click.UsageError("nothing would be slow: pass a --rate or a --latency that is not 0")
+    if not spec.channels:
+        raise click.UsageError(f"{spec.name} has no input channel to slow: add one to `channels:` in the job file")
+    if all(getattr(one, "access", "ro") == "rw" for one in spec.channels.values()):
+        raise click.UsageError("only channels that the job cannot write to can be slowed: write `access: ro`")
+    problem = connect.inputs_problem()
+    if problem is not None:
+        raise EnvironmentProblem(
+            f"input channels cannot be slowed on this machine ({problem.reason}): {problem.remedy}"
+        )
 
 
 @contextmanager

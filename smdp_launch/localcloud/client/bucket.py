@@ -91,6 +91,10 @@ class Buckets:
             if not error.is_denied:
                 raise
 
+    def check_readable(self, bucket: str, key: str) -> None:
+        """Raises BucketError where the role may not read the object."""
+        self._call(lambda client: client.get_object(Bucket=bucket, Key=key)["Body"].close())
+
     def create(self, bucket: str) -> None:
         """Create the bucket unless it exists."""
         self._call(lambda client: client.create_bucket(Bucket=bucket))

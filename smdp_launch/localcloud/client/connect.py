@@ -122,6 +122,28 @@ def isolation() -> Isolation:
     return Isolation("tree", reason, remedy.explained(reason), remedy.remedy())
 
 
+@dataclass(frozen=True)
+class InputsProblem:
+    """Why hosts cannot read the objects of a channel while they train, and what to do about it."""
+
+    reason: str
+    remedy: Remedy
+
+
+def inputs_problem() -> InputsProblem | None:
+    """Try as `isolation` does whether hosts can mount channels; None where they can."""
+    from smdp_launch.localcloud.isolation import namespaces, remedy
+
+    reason = namespaces.refusal(with_inputs=True)
+    return None if reason is None else InputsProblem(reason, remedy.inputs_remedy())
+
+
+def inputs_refusal() -> str | None:
+    """The reason of `inputs_problem`."""
+    problem = inputs_problem()
+    return problem.reason if problem is not None else None
+
+
 def existing(state_dir: Path) -> StateFolder | None:
     """The state folder if a local cloud has ever used it. Raises LocalCloudError where another user may have created
     it, or this system runs none."""

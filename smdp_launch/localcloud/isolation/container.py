@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings  # noqa: F401 (os.execvpe imports it, which fails once the root has changed)
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +52,12 @@ class Container:
     folder: str
 
 
-def set_up(container: Container, view: View) -> None:
-    """Replace this machine's files with the image's, for this process and its children."""
-    begin(view)
+def set_up(container: Container, view: View, mount_inputs: Callable[[], None] = lambda: None) -> None:
+    """Replace this machine's files with the image's, for this process and its children.
+
+    `mount_inputs` is as in `namespaces.set_up`.
+    """
+    begin(view, mount_inputs)
     root = _overlay(container)
     _kernel_files(root)
     for source, name in ((view.ml, "opt/ml"), (view.tmp, "tmp"), (view.hosts_file, "etc/hosts")):

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ FORCE = "SMDP_LOCAL_ISOLATION"  # "tree": use no namespaces
 ML = Path("/opt/ml")
 #: MPI launchers write a job's variables, credentials included, to this file.
 _ENVIRONMENT = Path("/etc/environment")
+FUSE = "/dev/fuse"
 _SHM = Path("/dev/shm")  # noqa: S108 (the machine's shared memory, which is mounted over)
 
 _CLONE_NEWNS = 0x00020000
@@ -119,12 +120,15 @@ class View:
     mounts: tuple[Mount, ...] = ()
 
 
-def set_up(view: View) -> None:
+def set_up(view: View, mount_inputs: Callable[[], None] = lambda: None) -> None:
     """Apply the view to this process, the host's process 1, and its children.
 
     The parent, the host's monitor, still sees this machine's files.
+
+    Args:
+        mount_inputs: mounts the channels that are served while the host trains.
     """
-    begin(view)
+    begin(view, mount_inputs)
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if _SHM.is_dir():
         _mount_private_shm(view)
@@ -138,12 +142,31 @@ def set_up(view: View) -> None:
     _bind_tmp(view)
 
 
-def begin(view: View) -> None:
-    """Enter a mount namespace, set the host's name and mount its shared folders."""
+def begin(view: View, mount_inputs: Callable[[], None]) -> None:
+    """Enter a mount namespace, set the host's name, mount its shared folders and call `mount_inputs`."""
     call("unshare", _CLONE_NEWNS)
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     call("sethostname", view.name.encode(), ctypes.c_size_t(len(view.name)))
     mount_shared(view)
+    mount_inputs()
+
+
+def mount_served(target: str) -> int:
+    """Mount a file system that a process of this machine serves. Returns the descriptor to serve it with.
+
+    In a host's own mount namespace it is unmounted with the host's last process. Raises OSError.
+    """
+    try:
+        descriptor = os.open(FUSE, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"open {FUSE}") from None
+    options = f"fd={descriptor},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions"
+    try:
+        mount("smdp", target, "fuse", MS_RDONLY | MS_NOSUID | MS_NODEV, options)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _copied(file: Path, folder: Path) -> Path:
@@ -229,28 +252,31 @@ def _outermost(paths: Iterable[Path], root: Path) -> list[Path]:
     return kept
 
 
-def refusal() -> str | None:
-    """Try whether simulated hosts can have namespaces; the reason why not, or None where they can."""
+def refusal(*, with_inputs: bool = False) -> str | None:
+    """Try whether simulated hosts can have namespaces; the reason why not, or None where they can.
+
+    Args:
+        with_inputs: whether they can also mount channels that are served while they train.
+    """
     if os.environ.get(FORCE) == "tree":
         return f"{FORCE}=tree is set"
     if not sys.platform.startswith("linux"):
         return "namespaces need Linux"
+    command = [sys.executable, "-I", "-S", __file__, *(["inputs"] if with_inputs else [])]
     try:
-        trial = subprocess.run(
-            [sys.executable, "-I", "-S", __file__], capture_output=True, text=True, timeout=10, check=False
-        )
+        trial = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except subprocess.TimeoutExpired:
         return "the trial of the system's namespaces timed out"
     return None if trial.returncode == 0 else trial.stderr.strip().rpartition("\n")[2] or "refused"
 
 
-def _try_out() -> int:
+def _try_out(*, with_inputs: bool = False) -> int:
     """Set up a host on empty folders; write the first error to standard error."""
     with tempfile.TemporaryDirectory(prefix="smdp-trial-") as folder:
         root = Path(folder).resolve()
         shared = Mount(root / "shared", root / "ml" / "shared", read_only=True)
         view = View("trial", root / "ml", root / "tmp", root / "opt", root / "hosts", (), (shared,))
-        for path in (view.ml, view.tmp, view.opt, shared.source, shared.target):
+        for path in (view.ml, view.tmp, view.opt, shared.source, shared.target, view.ml / "served"):
             path.mkdir()
         view.hosts_file.touch()
         try:
@@ -261,7 +287,8 @@ def _try_out() -> int:
         if child == 0:
             status = 1
             try:
-                set_up(view)
+                served = str(view.ml / "served")
+                set_up(view, lambda: os.close(mount_served(served)) if with_inputs else None)
                 status = 0
             except OSError as error:
                 _report(error)
@@ -279,4 +306,4 @@ def _report(error: OSError) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_try_out())
+    sys.exit(_try_out(with_inputs=sys.argv[1:] == ["inputs"]))

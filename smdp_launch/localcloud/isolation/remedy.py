@@ -55,6 +55,22 @@ def remedy() -> Remedy:
     return Remedy("run as root, or have the administrator permit user namespaces")
 
 
+def inputs_remedy() -> Remedy:
+    """What to do where hosts cannot mount channels that are served while they train."""
+    if namespaces.refusal() is not None:
+        return remedy()
+    device = Path(namespaces.FUSE)
+    in_container = any(one.exists() for one in _IN_CONTAINER)
+    if in_container:
+        return Remedy("start the container with the device", f"docker run --device {device} {_CONTAINER_RIGHTS} ...")
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    if not device.exists():
+        return Remedy("load the kernel's module", f"{sudo}modprobe fuse")
+    if not os.access(device, os.R_OK | os.W_OK):
+        return Remedy("permit every user to open the device, as most systems do", f"{sudo}chmod 666 {device}")
+    return Remedy("run as root, or on Linux 4.18 or later")
+
+
 def _read(path: str) -> str:
     try:
         return Path(path).read_text().strip()

@@ -84,9 +84,23 @@ class FaultInjector:
         """Whether the host must still wait before it starts."""
         return self._is("late") and self._targets(host) and self._age() < self.seconds
 
-    def report_started(self, host: Host) -> None:
+    def report_started(self, host: Host, served: Sequence[str], unlimited: Sequence[str]) -> None:
+        """Report a fault that began with the host.
+
+        Args:
+            served, unlimited: the channels that a slow input limits, and those that it does not reach.
+        """
         if self._is("late") and self._targets(host.name):
             self.report([host], "late", seconds=round(self._age(), 3))
+        if self.fault is not None and self._is("slow-input") and not self._injected:
+            self._injected = True
+            limits = {"rate": self.fault.rate, "latency": self.fault.latency}
+            self.report([host], "slowed", **limits, channels=list(served), unlimited=list(unlimited))
+
+    def report_reads(self, hosts: Sequence[Host], reads: Sequence[Mapping[str, Any]]) -> None:
+        """Report what the hosts, which have ended, read from slow channels."""
+        if self._is("slow-input") and self.fault is not None and hosts:
+            hosts[0].report_after_end(EVENT, kind=self.fault.kind, what="read", reads=list(reads))
 
     def interrupts_now(self, checkpoint_uploaded: bool | None) -> bool:
         """Whether to take the hosts away now. True at most once.

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from smdp_launch.localcloud.inputs.service import Inputs, Service, ServiceError
 from smdp_launch.localcloud.isolation import container as containers
 from smdp_launch.localcloud.isolation import namespaces, network
 from smdp_launch.localcloud.isolation.container import Container
@@ -43,6 +44,7 @@ class HostSpec:
     view: View
     container: Container | None = None
     plug: Plug | None = None
+    inputs: Inputs | None = None
 
     def write(self, path: Path) -> None:
         path.touch(mode=0o600)
@@ -55,20 +57,33 @@ class HostSpec:
         folders = {name: Path(view[name]) for name in ("ml", "tmp", "opt", "hosts_file")}
         visible = tuple(map(Path, view["visible"]))
         mounts = tuple(Mount(Path(one["source"]), Path(one["target"]), one["read_only"]) for one in view["mounts"])
-        container, plug = record.pop("container"), record.pop("plug")
+        container, plug, inputs = record.pop("container"), record.pop("plug"), record.pop("inputs")
         if container is not None:
             container |= {name: Path(container[name]) for name in ("image", "layer")}
             container = Container(**container)
         view = View(view["name"], **folders, visible=visible, mounts=mounts)
-        return HostSpec(**record, view=view, container=container, plug=Plug(**plug) if plug is not None else None)
+        plug = Plug(**plug) if plug is not None else None
+        inputs = Inputs.from_json(inputs) if inputs is not None else None
+        return HostSpec(**record, view=view, container=container, plug=plug, inputs=inputs)
 
 
 def run(spec: HostSpec) -> int:
     """Run the host to its end; the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    service = _serve_inputs(spec)  # before `enter`: the next process after it is the host's first
+    try:
+        return _run(spec, service)
+    finally:
+        if service is not None:
+            service.close()
+        if not spec.namespaces:
+            _end_all_children()
+
+
+def _run(spec: HostSpec, service: Service | None) -> int:
     if spec.namespaces:
         if spec.plug is not None:
-            _join_network(spec, spec.plug)  # starts processes, which must not become the host's first
+            _join_network(spec, spec.plug)  # starts processes, which must not become the host's first either
         namespaces.enter()
         namespaces.die_with_parent(signal.SIGKILL)
     else:
@@ -76,12 +91,17 @@ def run(spec: HostSpec) -> int:
         namespaces.die_with_parent(signal.SIGUSR1)
     if os.getppid() != spec.supervisor:
         return 128 + signal.SIGKILL
-    child, exec_pipe = _start(spec)
+    return _watch(*_start(spec, service))
+
+
+def _serve_inputs(spec: HostSpec) -> Service | None:
+    if spec.inputs is None:
+        return None
     try:
-        return _watch(child, exec_pipe)
-    finally:
-        if not spec.namespaces:
-            _end_all_children()
+        return Service(spec.inputs, namespaces.die_with_parent)
+    except ServiceError as error:
+        _report(_output_folder(spec), error)
+        sys.exit(1)
 
 
 def _join_network(spec: HostSpec, plug: Plug) -> None:
@@ -92,7 +112,7 @@ def _join_network(spec: HostSpec, plug: Plug) -> None:
         sys.exit(1)
 
 
-def _start(spec: HostSpec) -> tuple[int, int]:
+def _start(spec: HostSpec, service: Service | None) -> tuple[int, int]:
     """The entrypoint's process id, and the read end of a pipe that closes once the process runs the entrypoint."""
     parent_alive, parent_end = os.pipe()
     exec_pipe, child_end = os.pipe()
@@ -108,7 +128,7 @@ def _start(spec: HostSpec) -> tuple[int, int]:
         namespaces.die_with_parent(signal.SIGKILL)
         if select.select([parent_alive], [], [], 0)[0]:  # the monitor ended before die_with_parent took effect
             os._exit(128 + signal.SIGKILL)
-        _set_up(spec)
+        _set_up(spec, service)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.execvpe(spec.command[0], spec.command, spec.environment)  # noqa: S606 (no shell wanted)
     except (OSError, ValueError) as error:  # ValueError: a variable that no process can have
@@ -121,12 +141,16 @@ def _output_folder(spec: HostSpec) -> int:
     return os.open(spec.view.ml / "output", os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _set_up(spec: HostSpec) -> None:
+def _set_up(spec: HostSpec, service: Service | None) -> None:
+    def mount_inputs() -> None:
+        if service is not None:
+            service.attach(namespaces.mount_served)
+
     if spec.container is not None:
-        containers.set_up(spec.container, spec.view)
+        containers.set_up(spec.container, spec.view, mount_inputs)
         return
     if spec.namespaces:
-        namespaces.set_up(spec.view)
+        namespaces.set_up(spec.view, mount_inputs)
     else:
         os.setsid()
     os.chdir("/")

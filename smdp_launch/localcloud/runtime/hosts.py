@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class HostLog:
         self._unwritten = bytearray()
         self._dropped = 0
         self._last_time = 0
+        self._path = path
         self._folder = path.parent
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
@@ -53,6 +54,10 @@ class HostLog:
             if self._descriptor is not None:
                 with suppress(OSError):
                     del self._unwritten[: os.write(self._descriptor, self._unwritten)]
+
+    def reopened(self) -> HostLog:
+        """The same stream again, for lines after the host's end."""
+        return HostLog(self._path)
 
     def _append(self, message: str) -> None:
         self._last_time = max(self._last_time, int(time.time() * 1000))
@@ -156,8 +161,17 @@ class Host:
 
     def report(self, event: str, **fields: Any) -> None:
         """Write an event of the local cloud into the host's log (docs/reference/events.md)."""
+        self._report(self._log, event, fields)
+
+    def report_after_end(self, event: str, **fields: Any) -> None:
+        """As `report`, for a host that has ended."""
+        log = self._log.reopened()
+        self._report(log, event, fields)
+        log.close()
+
+    def _report(self, log: HostLog, event: str, fields: Mapping[str, Any]) -> None:
         head = {"smdp_event": 1, "event": event, "time": time.time(), "host": self.name}
-        self._log.write(f"[{self.name}] {json.dumps({**head, **fields})}")
+        log.write(f"[{self.name}] {json.dumps({**head, **fields})}")
 
     def _take(self, line: str) -> None:
         self._log.write(line)

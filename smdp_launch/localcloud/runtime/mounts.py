@@ -78,7 +78,7 @@ def attach(
     """
     source = channel["DataSource"]["FileSystemDataSource"]
     places = [tree.channel(channel["ChannelName"]) for tree in trees]
-    folder = _existing(source, account)
+    folder = existing(source, account)
     if isolated:
         return [Mount(folder, place, source["FileSystemAccessMode"] == "ro") for place in places]
     for place in places:
@@ -87,7 +87,7 @@ def attach(
     return []
 
 
-def _existing(source: Source, account: AccountFile) -> Path:
+def existing(source: Source, account: AccountFile) -> Path:
     """The channel's folder, without a link in its path. Raises JobFailed where a link leads out of the file system.
 
     An earlier job may have left such a link.

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,17 @@ from smdp_launch.localcloud import processes
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets
 from smdp_launch.localcloud.environment import isolate
 from smdp_launch.localcloud.files import read_json, remove_tree, write_json
+from smdp_launch.localcloud.inputs.readings import Readings
 from smdp_launch.localcloud.isolation import namespaces, network
-from smdp_launch.localcloud.isolation.namespaces import Mount
 from smdp_launch.localcloud.layout import LOG_SUFFIX, JobFolder
-from smdp_launch.localcloud.runtime import channels, lease, outcome, reserve, results
+from smdp_launch.localcloud.runtime import lease, outcome, reserve, results
 from smdp_launch.localcloud.runtime.artifacts import Artifacts
 from smdp_launch.localcloud.runtime.checkpoints import CheckpointSync
 from smdp_launch.localcloud.runtime.fault_injector import FaultInjector, requested_fault
 from smdp_launch.localcloud.runtime.host_group import HostGroup
 from smdp_launch.localcloud.runtime.host_resources import ResourceOpener
 from smdp_launch.localcloud.runtime.hosts import Host, HostLog
+from smdp_launch.localcloud.runtime.inputs import InputChannels
 from smdp_launch.localcloud.runtime.job_record import JobRecord
 from smdp_launch.localcloud.runtime.launch import Launch
 from smdp_launch.localcloud.runtime.meter import Meter, final
@@ -62,7 +64,8 @@ class Supervisor:
         self._exit_stack = ExitStack()
         self._resources = ResourceOpener(self._request, folder.name)
         self._meter = Meter(folder, self._request)
-        self._mounts: list[Mount] = []
+        self._inputs = InputChannels(self._request, folder, self._trees)
+        self._readings = Readings(folder.readings, {tree.name: tree.root for tree in self._trees})
         self._checkpoints: CheckpointSync | None = None
         self._injector = FaultInjector(None, folder)
 
@@ -111,8 +114,7 @@ class Supervisor:
         self._record.enter("Downloading", "Downloading input data")
         self._create_trees(addresses)
         artifacts.check_bucket()
-        for channel in self._request.get("InputDataConfig", []):
-            self._fill(channel, buckets)
+        self._inputs.fill(buckets, self._check_stop, self._injector.fault, isolated=self._no_namespaces is None)
         self._checkpoints = self._sync_checkpoints()
 
     def _check_stop(self) -> None:
@@ -132,17 +134,6 @@ class Supervisor:
         for tree in self._trees:
             create_tree(tree, self._request, by_name, network.INTERFACE if has_network else "lo")
 
-    def _fill(self, channel: Mapping[str, Any], buckets: Buckets) -> None:
-        if "S3DataSource" in channel["DataSource"]:
-            channels.download(channel, self._trees, buckets, self._check_stop)
-            return
-        # pydantic takes a third of the time that a supervisor takes to start, and few jobs have file systems
-        from smdp_launch.localcloud.account import AccountFile
-        from smdp_launch.localcloud.runtime import mounts
-
-        account, isolated = AccountFile(self._folder.state_folder.root), self._no_namespaces is None
-        self._mounts += mounts.attach(channel, self._trees, account, isolated=isolated)
-
     def _sync_checkpoints(self) -> CheckpointSync | None:
         config = self._request.get("CheckpointConfig")
         if config is None:
@@ -161,7 +152,7 @@ class Supervisor:
             addresses,
             buckets.endpoint,
             isolated=refusal is None,
-            resources=self._resources.resources(tuple(self._mounts)),
+            resources=self._resources.resources(self._inputs.mounts),
             fault=self._injector.fault,
         )
         self._record.enter("Training", f"Training in progress on {len(self._trees)} simulated host(s).")
@@ -172,6 +163,7 @@ class Supervisor:
                 f"{', '.join(launch.replaced_variables)}: replaced by the HTTP proxy of the job's own network."
             )
         began = int(time.time())
+        notes += self._inputs.notes()
         self._injector.begin()
 
         def start(tree: HostTree) -> None:
@@ -179,11 +171,12 @@ class Supervisor:
             # Once, and not in the log of each host.
             for line in [*notes, *not_simulated.log_lines(self._request)] if tree is self._trees[0] else []:
                 log.write(f"[{tree.name}] {line}")
-            host = Host(tree, launch.spec(tree), log, self._injector.read_line)
+            spec = replace(launch.spec(tree), inputs=self._inputs.of(tree))
+            host = Host(tree, spec, log, self._injector.read_line)
             self._hosts.add(host)
             if self._checkpoints is not None and self._checkpoints.restored:
                 host.report("checkpoints_restored", files=self._checkpoints.restored)
-            self._injector.report_started(host)
+            self._injector.report_started(host, self._inputs.served, self._inputs.unlimited)
 
         return self._watch(start)
 
@@ -195,6 +188,7 @@ class Supervisor:
             to_start = self._start(to_start, start)
             if time.monotonic() > measured + _METRIC_INTERVAL:
                 self._meter.update()
+                self._readings.update()
                 measured = time.monotonic()
             ended = self._hosts.ended()
             if self._hosts.has_failure:
@@ -263,7 +257,9 @@ class Supervisor:
         """Wait the seconds until there is capacity again; False where the job may not wait that long."""
         self._record.enter("Interrupted", "Training job interrupted: its spot capacity was taken away")
         self._hosts.clear()
-        self._mounts = []
+        self._readings.update()
+        self._readings.restart()
+        self._inputs.clear()
         remove_tree(self._folder.hosts)
         began = time.monotonic()
         back = began + seconds
@@ -298,6 +294,8 @@ class Supervisor:
     def _deliver(self, artifacts: Artifacts, ending: Ending) -> Ending:
         """Upload the job's results. Results that cannot be uploaded stay in the job's folder."""
         self._hosts.kill()
+        self._readings.update()
+        self._injector.report_reads(self._hosts.hosts, self._readings.summary())
         with suppress(OSError):  # the disk is full: the upload waits for space
             self._record.enter("Uploading", "Uploading generated training model")
         try:

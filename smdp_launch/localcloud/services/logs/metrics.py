@@ -1,21 +1,22 @@
-"""The CloudWatch calls that read the values found by a job's metric definitions."""
+"""The CloudWatch calls: values found by a job's metric definitions, use of its hosts, reads from file systems."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from smdp_launch.localcloud.errors import ServiceError
 from smdp_launch.localcloud.layout import JobFolder
 from smdp_launch.localcloud.protocol import caller
 from smdp_launch.localcloud.protocol.requests import Action, Parameters, checked
 from smdp_launch.localcloud.runtime.meter import Point, points
+from smdp_launch.localcloud.services.logs import measured
 from smdp_launch.localcloud.services.logs.calls import GROUP
 from smdp_launch.localcloud.services.paging import numbered_page
 from smdp_launch.localcloud.services.training.job_store import JobStore
 
 NAMESPACE = GROUP
-_DIMENSION = "TrainingJobName"
+_JOB, _HOST, _FILE_SYSTEM = "TrainingJobName", "Host", "FileSystemId"
 _PAGE = 500  # as the service
 _FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
     "Sum": sum,
@@ -24,6 +25,12 @@ _FUNCTIONS: dict[str, Callable[[list[float]], float]] = {
     "SampleCount": len,
     "Average": lambda values: sum(values) / len(values),
 }
+
+
+class _Metric(NamedTuple):
+    namespace: str
+    name: str
+    dimension: str
 
 
 class MetricService:
@@ -35,10 +42,13 @@ class MetricService:
 
     def ListMetrics(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802 (the service's names)
         found = [
-            {"Namespace": NAMESPACE, "MetricName": name, "Dimensions": [{"Name": _DIMENSION, "Value": folder.name}]}
-            for folder in self._jobs.folders(caller.region())
-            for name in self._names(folder)
-            if _is_listed(request, folder.name, name)
+            {
+                "Namespace": one.namespace,
+                "MetricName": one.name,
+                "Dimensions": [{"Name": one.dimension, "Value": value}],
+            }
+            for one, value in self._metrics(request)
+            if _is_listed(request, one, value)
         ]
         page, following = numbered_page(
             found, request, _PAGE, ServiceError("InvalidParameterValue", "Invalid NextToken.")
@@ -63,7 +73,22 @@ class MetricService:
 
     def GetMetricStatistics(self, request: Parameters) -> Mapping[str, Any]:  # noqa: N802
         computed = self._statistics(request, request["Period"], request.get("Statistics", []), request)
-        return {"Label": request["MetricName"], "Datapoints": [{**one, "Unit": "None"} for one in computed]}
+        unit = measured.unit(request["MetricName"])
+        return {"Label": request["MetricName"], "Datapoints": [{**one, "Unit": unit} for one in computed]}
+
+    def _metrics(self, request: Parameters) -> Iterator[tuple[_Metric, str]]:
+        """Each metric with the value of its dimension."""
+        folders = list(self._jobs.folders(caller.region()))
+        if request.get("Namespace", NAMESPACE) == NAMESPACE:
+            for folder in folders:
+                yield from ((_Metric(NAMESPACE, name, _JOB), folder.name) for name in self._names(folder))
+                for host in measured.host_names(folder):
+                    names = dict.fromkeys(one.name for one in measured.host_points(folder, host))
+                    yield from ((_Metric(NAMESPACE, name, _HOST), f"{folder.name}/{host}") for name in names)
+        if request.get("Namespace", measured.FSX) == measured.FSX:
+            for system in sorted({one for folder in folders for one in measured.file_systems(folder).values()}):
+                names = dict.fromkeys(one.name for one in measured.read_points(folders, system))
+                yield from ((_Metric(measured.FSX, name, _FILE_SYSTEM), system) for name in names)
 
     def _names(self, folder: JobFolder) -> Iterable[str]:
         state = self._jobs.state(folder)
@@ -88,17 +113,26 @@ class MetricService:
         ]
 
     def _points(self, metric: Parameters) -> Iterator[Point]:
-        names = [one["Value"] for one in metric.get("Dimensions", []) if one["Name"] == _DIMENSION]
-        is_of_job = names and metric.get("Namespace") == NAMESPACE
-        folder = self._jobs.folder(names[0], caller.region()) if is_of_job else None
-        if folder is not None:
-            yield from (one for one in points(folder) if one.name == metric.get("MetricName"))
+        dimensions = {one["Name"]: one["Value"] for one in metric.get("Dimensions", [])}
+        if len(dimensions) == 1:
+            ((dimension, value),) = dimensions.items()
+            found = self._all_points(metric.get("Namespace"), dimension, value)
+            yield from (one for one in found if one.name == metric.get("MetricName"))
+
+    def _all_points(self, namespace: str | None, dimension: str, value: str) -> Iterator[Point]:
+        """Every metric that has this dimension alone."""
+        if (namespace, dimension) == (measured.FSX, _FILE_SYSTEM):
+            yield from measured.read_points(self._jobs.folders(caller.region()), value)
+        elif namespace == NAMESPACE and dimension in (_JOB, _HOST):
+            job, _, host = value.partition("/")
+            folder = self._jobs.folder(job, caller.region())
+            if folder is not None and dimension == _HOST:
+                yield from measured.host_points(folder, host)
+            elif folder is not None and not host:
+                yield from points(folder)
 
 
-def _is_listed(request: Parameters, job: str, name: str) -> bool:
-    dimensions = request.get("Dimensions", [])
-    return (
-        request.get("Namespace", NAMESPACE) == NAMESPACE
-        and request.get("MetricName", name) == name
-        and all(one["Name"] == _DIMENSION and one.get("Value", job) == job for one in dimensions)
+def _is_listed(request: Parameters, metric: _Metric, value: str) -> bool:
+    return request.get("MetricName", metric.name) == metric.name and all(
+        one["Name"] == metric.dimension and one.get("Value", value) == value for one in request.get("Dimensions", [])
     )

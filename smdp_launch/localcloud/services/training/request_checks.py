@@ -85,7 +85,6 @@ def _check_algorithm(algorithm: Request) -> None:
             "Invalid training image. Please provide a valid Amazon Elastic Container Registry path of the Docker image "
             "to run."
         )
-    _check_input_mode(algorithm["TrainingInputMode"], "AlgorithmSpecification.TrainingInputMode")
 
 
 def _check_stopping(request: Request, account: Account) -> None:
@@ -158,14 +157,7 @@ def _check_channel(channel: Request, default_mode: str) -> None:
         raise _unsupported(f"the data source of {where}; only S3DataSource and FileSystemDataSource")
     if source["S3DataType"] != "S3Prefix":
         raise _unsupported(f"S3DataType {source['S3DataType']!r} of {where}; only S3Prefix")
-    if "InputMode" in channel:
-        _check_input_mode(channel["InputMode"], where)
     _check_address(source["S3Uri"], where)
-
-
-def _check_input_mode(mode: str, where: str) -> None:
-    if mode == "Pipe":
-        raise _unsupported(f"Pipe input ({where}); use File or FastFile")
 
 
 def _check_checkpoints(config: Request) -> None:
