@@ -28,7 +28,7 @@ from smdp_launch.localcloud.isolation.namespaces import Mount
 from smdp_launch.localcloud.layout import LOG_SUFFIX, JobFolder
 from smdp_launch.localcloud.runtime import channels, lease, outcome, reserve, results
 from smdp_launch.localcloud.runtime.artifacts import Artifacts
-from smdp_launch.localcloud.runtime.checkpoints import CheckpointSync
+from smdp_launch.localcloud.runtime.checkpoints import FolderSync
 from smdp_launch.localcloud.runtime.fault_injector import FaultInjector, requested_fault
 from smdp_launch.localcloud.runtime.host_group import HostGroup
 from smdp_launch.localcloud.runtime.host_resources import ResourceOpener
@@ -63,7 +63,7 @@ class Supervisor:
         self._resources = ResourceOpener(self._request, folder.name)
         self._meter = Meter(folder, self._request)
         self._mounts: list[Mount] = []
-        self._checkpoints: CheckpointSync | None = None
+        self._copies: FolderSync | None = None
         self._injector = FaultInjector(None, folder)
 
     @cached_property
@@ -113,7 +113,7 @@ class Supervisor:
         artifacts.check_bucket()
         for channel in self._request.get("InputDataConfig", []):
             self._fill(channel, buckets)
-        self._checkpoints = self._sync_checkpoints()
+        self._copies = self._copy_folders()
 
     def _check_stop(self) -> None:
         """Raises JobStopped where a stop was requested."""
@@ -143,11 +143,10 @@ class Supervisor:
         account, isolated = AccountFile(self._folder.state_folder.root), self._no_namespaces is None
         self._mounts += mounts.attach(channel, self._trees, account, isolated=isolated)
 
-    def _sync_checkpoints(self) -> CheckpointSync | None:
-        config = self._request.get("CheckpointConfig")
-        if config is None:
+    def _copy_folders(self) -> FolderSync | None:
+        if not {"CheckpointConfig", "TensorBoardOutputConfig"} & self._request.keys():
             return None
-        sync = CheckpointSync(config, self._trees, self._open_buckets(), self._folder.hosts / "checkpoint")
+        sync = FolderSync(self._request, self._trees, self._open_buckets(), self._folder.hosts / "checkpoint")
         sync.restore()
         sync.start()
         return sync
@@ -181,8 +180,8 @@ class Supervisor:
                 log.write(f"[{tree.name}] {line}")
             host = Host(tree, launch.spec(tree), log, self._injector.read_line)
             self._hosts.add(host)
-            if self._checkpoints is not None and self._checkpoints.restored:
-                host.report("checkpoints_restored", files=self._checkpoints.restored)
+            if self._copies is not None and self._copies.restored:
+                host.report("checkpoints_restored", files=self._copies.restored)
             self._injector.report_started(host)
 
         return self._watch(start)
@@ -219,7 +218,7 @@ class Supervisor:
 
     def _inject_fault(self) -> Ending | None:
         """Inject the job's fault if it is due; the ending, where the fault ends or interrupts the job."""
-        checkpoint_uploaded = self._checkpoints.has_uploaded if self._checkpoints is not None else None
+        checkpoint_uploaded = self._copies.has_uploaded if self._copies is not None else None
         if self._injector.interrupts_now(checkpoint_uploaded):
             return self._interrupt(self._injector.grace)
         if self._injector.stops_now(checkpoint_uploaded):
@@ -253,8 +252,8 @@ class Supervisor:
             self._terminate(lambda: min(grace, self._grace()))
         self._hosts.kill()
         try:
-            if self._checkpoints is not None:
-                self._checkpoints.finish(until)
+            if self._copies is not None:
+                self._copies.finish(until)
         except (BucketError, OSError):
             _log_exception()  # earlier checkpoints are in the bucket
         return outcome.INTERRUPTED
@@ -314,8 +313,8 @@ class Supervisor:
         return ending
 
     def _upload(self, artifacts: Artifacts, ending: Ending) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.finish()
+        if self._copies is not None:
+            self._copies.finish()
         if ending.failure is None:
             self._state.model = artifacts.upload_model(self._trees)
         artifacts.upload_output(self._trees)
@@ -330,8 +329,8 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         self._hosts.kill()
-        if self._checkpoints is not None:
-            self._checkpoints.abandon()
+        if self._copies is not None:
+            self._copies.abandon()
         self._injector.close()
         remove_tree(self._folder.hosts)
         self._resources.close()

@@ -34,7 +34,9 @@ class MlflowRun(Tracker):
         except ImportError:
             raise NotInstalled("mlflow is not installed: add mlflow to the source folder's requirements.txt") from None
         uri = setting("MLFLOW_URI")
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # this process sends numbers only where it was asked to
+        os.environ.setdefault(
+            "MLFLOW_DISABLE_TELEMETRY", "true"
+        )  # this process sends numbers only where it was asked to
         self._client = MlflowClient(tracking_uri=uri)
         title = setting("MLFLOW_EXPERIMENT") or "Default"
         experiment = self._experiment(title)

@@ -1,6 +1,7 @@
 """In the script's process on rank 0: starts the tracking process at the first report, and writes event lines to it."""
 
 import atexit
+import math
 import os
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def exit_seconds() -> float:
         seconds = float(os.environ.get(EXIT_SECONDS) or DEFAULT_EXIT_S)
     except ValueError:
         return DEFAULT_EXIT_S
-    return min(max(seconds, 0.0), _LONGEST_EXIT_S) if seconds == seconds else DEFAULT_EXIT_S
+    return DEFAULT_EXIT_S if math.isnan(seconds) else min(max(seconds, 0.0), _LONGEST_EXIT_S)
 
 
 class Reports:
@@ -40,7 +41,7 @@ class Reports:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owner = os.getpid()
-        self._process: Optional["subprocess.Popen[bytes]"] = None
+        self._process: Optional[subprocess.Popen[bytes]] = None
         self._waiting = b""
         self._dropped = 0
         self._has_failed = False
@@ -116,7 +117,7 @@ class Reports:
 def _start() -> "subprocess.Popen[bytes]":
     if not sys.executable:
         raise OSError("this Python does not know its own path")
-    process = subprocess.Popen(  # noqa: S603 (our own program)
+    process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         stdin=subprocess.PIPE,
         bufsize=0,

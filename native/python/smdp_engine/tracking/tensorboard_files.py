@@ -57,5 +57,5 @@ class TensorBoardFiles(Tracker):
     def _use_tensorboardx(self, folder: str) -> None:
         from tensorboardX import SummaryWriter
 
-        writer = self._writer = SummaryWriter(folder)
-        self._add = lambda name, value, step, time: writer.add_scalar(name, value, step, time)
+        self._writer = SummaryWriter(folder)
+        self._add = self._writer.add_scalar
