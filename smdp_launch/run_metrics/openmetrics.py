@@ -87,7 +87,7 @@ def _run(families: _Families, run: RunMetrics) -> None:
         families.add(name, "gauge", help_, value)
     for metric, series in run.metrics.items():
         families.add(
-            "smdp_metric", "gauge", "Last value that the script reported with a step.", series.last, name=metric
+            "smdp_metric", "gauge", "Last value that the script reported with a step.", series.last, metric=metric
         )
     for metric, value in _finite(run.results).items():
         families.add("smdp_result", "gauge", "A number of the run's result.", value, metric=metric)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 #: The fields of every event, and those that are no metrics.
 _ENVELOPE = frozenset({"smdp_event", "event", "time", "rank", "host", "step", "steps"})
@@ -49,7 +49,7 @@ class Numbers:
         """The numbers of the event; None if it has none or the line is no event."""
         try:
             fields = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
             return None
@@ -106,11 +106,3 @@ def _number(value: Any) -> Optional[float]:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-
-
-def last_values(reports: List[Report]) -> Dict[str, float]:
-    """The last value of each name."""
-    values: Dict[str, float] = {}
-    for one in reports:
-        values.update(one.values)
-    return values

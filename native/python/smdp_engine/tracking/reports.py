@@ -21,7 +21,7 @@ _SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python has since 3.10
 #: Variables that make another process a rank, or that measure one.
 _NOT_PASSED = ("RANK", "LOCAL_RANK", "SMDP_EVENT_PIPE", "SMDP_COUNTERS_S", "SMDP_TIMING_S", "SMDP_TRACE_DIR")
 #: The script's folder is left out of the search path: a file logging.py there is not Python's.
-_PROGRAM = "import sys; sys.path[:1] = []; from smdp_engine.tracking.process import main; main()"
+_PROGRAM = "import sys; sys.path[:] = filter(None, sys.path); from smdp_engine.tracking.process import main; main()"
 
 _END = b"end\n"
 

@@ -1,6 +1,7 @@
 """The thread of one tracker: starts it, sends it the reports, and repeats what failed."""
 
 import threading
+import time
 from collections import deque
 from typing import Callable, Deque, List
 
@@ -10,7 +11,9 @@ from .numbers import Report
 MOST_WAITING = 10_000
 _MOST_AT_ONCE = 500
 _SECONDS_BETWEEN_SENDS = 1.0
-_LONGEST_GAP = 60.0
+_SHORTEST_GAP, _LONGEST_GAP = 0.5, 60.0  # between two tries
+_LONGEST_GAP_AT_THE_END = 1.0
+_TRIES_AFTER_THE_LAST_REPORT = 4
 
 
 class NotInstalled(Exception):
@@ -49,6 +52,7 @@ class Sender:
         self._most = most
         self._waiting: Deque[Report] = deque()
         self._lost = 0
+        self._taken = 0  # in the call of the tracker that has not returned yet
         self._changed = threading.Condition()
         self._is_closing = False
         self._is_without_client = False
@@ -78,10 +82,13 @@ class Sender:
         """Wait for the tracker, and print what it did not take."""
         self._thread.join(max(0.0, seconds))
         with self._changed:
-            missing = self._lost + len(self._waiting)
-        if missing and not self._is_without_client:
-            self._say(f"{missing} reports were not sent")
-        elif self._thread.is_alive() and not self._is_without_client:
+            missing = self._lost + self._taken + len(self._waiting)
+        if self._is_without_client:
+            return
+        reason = "it did not answer in time; " if self._thread.is_alive() else ""
+        if missing:
+            self._say(f"{reason}{missing} reports were not sent")
+        elif reason:
             self._say("it did not end the run in time")
 
     def _run(self) -> None:
@@ -102,23 +109,31 @@ class Sender:
             self._warn(error)
 
     def _repeat(self, action: Callable[[], None]) -> bool:
-        """Do the action until it succeeds. False: it failed and no more reports follow."""
-        gap = 1.0
+        """Do the action until it succeeds. False: it still fails some seconds after the last report."""
+        gap = _SHORTEST_GAP
+        left = _TRIES_AFTER_THE_LAST_REPORT
         while True:
-            last = self._is_closing
+            left -= self._is_closing
             try:
                 action()
             except NotInstalled:
                 raise
             except Exception as error:
                 self._warn(error)
-                if last:
+                if left <= 0:
                     return False
-                with self._changed:
-                    self._changed.wait_for(lambda: self._is_closing, gap)
+                self._pause(gap)
                 gap = min(2 * gap, _LONGEST_GAP)
             else:
                 return True
+
+    def _pause(self, seconds: float) -> None:
+        """Wait; shortly, where no more reports follow."""
+        if not self._is_closing:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closing, seconds)
+        else:
+            time.sleep(min(seconds, _LONGEST_GAP_AT_THE_END))
 
     def _start(self) -> None:
         self._say(self._tracker.start())
@@ -126,6 +141,7 @@ class Sender:
     def _send(self) -> None:
         with self._changed:
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
+            self._taken = len(batch)
         if not batch:
             return
         try:
@@ -137,6 +153,8 @@ class Sender:
             with self._changed:
                 self._waiting.extendleft(reversed(batch))
             raise
+        finally:
+            self._taken = 0
 
     def _wait(self) -> bool:
         """Wait for reports. False if all are sent and no more follow."""

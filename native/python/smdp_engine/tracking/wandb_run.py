@@ -32,11 +32,12 @@ class WandbRun(Tracker):
         output = os.environ.get("SM_OUTPUT_DATA_DIR")
         if is_offline and output and "WANDB_DIR" not in os.environ:
             options["dir"] = output
+        wandb.setup()  # reads the key that wandb.sagemaker_auth() wrote into the source folder
         self._run = wandb.init(
             project=setting("WANDB_PROJECT"),
             entity=setting("WANDB_ENTITY"),
             config=hyperparameters(),
-            settings=wandb.Settings(console="off", silent=True),
+            settings=wandb.Settings(console="off", silent=True, sagemaker_disable=True),
             **{key: value for key, value in options.items() if value is not None},
         )
         self._run.define_metric("step")
