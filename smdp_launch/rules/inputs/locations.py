@@ -32,7 +32,7 @@ def _written_locations(facts: Facts) -> Iterator[tuple[Location, str]]:
         yield ("output", "s3"), facts.spec.output.s3
     if facts.has("checkpoint.s3") and facts.spec.checkpoint is not None:
         yield ("checkpoint", "s3"), facts.spec.checkpoint.s3
-    if facts.has("tracking") and facts.spec.tracking.tensorboard is not None:
+    if facts.has("tracking.tensorboard.s3") and facts.spec.tracking.tensorboard is not None:
         yield ("tracking", "tensorboard", "s3"), facts.spec.tracking.tensorboard.s3
 
 

@@ -26,12 +26,15 @@ _SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "
 
 
 def _used(facts: Facts) -> dict[tuple[str, str], object]:
+    """The job's trackers that have no schema error."""
+    if not facts.has("tracking"):
+        return {}
     tracking = facts.spec.tracking
     every = {_TENSORBOARD: tracking.tensorboard, _MLFLOW: tracking.mlflow, _WANDB: tracking.wandb}
-    return {at: one for at, one in every.items() if one is not None}
+    return {at: one for at, one in every.items() if one is not None and facts.has(".".join(at))}
 
 
-@rule("SMDP610", "tracking")
+@rule("SMDP610", "tracking.tensorboard.path")
 def tensorboard_folder(facts: Facts) -> Iterator[Problem]:
     board = facts.spec.tracking.tensorboard
     if board is None:
@@ -64,7 +67,7 @@ def tracker_is_installed(facts: Facts) -> Iterator[Problem]:
 
 def _is_in_sagemaker(facts: Facts) -> bool:
     mlflow = facts.spec.tracking.mlflow
-    return mlflow is not None and mlflow.uri is not None and mlflow.uri.startswith("arn:")
+    return mlflow is not None and facts.has("tracking.mlflow.uri") and (mlflow.uri or "").startswith("arn:")
 
 
 @rule("SMDP612", "tracking", "engine", "network.isolated", "environment", severity=Severity.WARNING)
@@ -81,8 +84,7 @@ def _unused(facts: Facts, at: tuple[str, str]) -> tuple[str, str] | None:
     if facts.spec.engine == "smdistributed":
         help_ = "report them in the script, or use `engine: native`"
         return f"{title} gets only what the script itself writes: AWS's images do not contain smdp_engine", help_
-    mlflow = facts.spec.tracking.mlflow
-    if at == _MLFLOW and mlflow is not None and mlflow.uri is None and "MLFLOW_TRACKING_URI" not in variables:
+    if at == _MLFLOW and _has_no_server(facts):
         message = "MLflow has no server, so its files are deleted with the host"
         return message, "add `uri`, the address of your tracking server"
     if at != _TENSORBOARD and facts.spec.network.isolated:
@@ -91,6 +93,12 @@ def _unused(facts: Facts, at: tuple[str, str]) -> tuple[str, str] | None:
         help_ = "set WANDB_MODE to offline in `environment`" if at == _WANDB else "remove it, or `network.isolated`"
         return f"{title} is not reachable: with `network.isolated` the containers reach only each other", help_
     return None
+
+
+def _has_no_server(facts: Facts) -> bool:
+    mlflow = facts.spec.tracking.mlflow
+    is_set = not facts.has("tracking.mlflow.uri") or (mlflow is not None and mlflow.uri is not None)
+    return not is_set and "MLFLOW_TRACKING_URI" not in facts.spec.environment
 
 
 def _overlaps(one: PurePosixPath, other: PurePosixPath) -> bool:
