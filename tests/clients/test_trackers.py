@@ -57,12 +57,24 @@ print(json.dumps([
 """
 READ_WANDB = """\
 import json, sys
+from pathlib import Path
 from wandb.proto import wandb_internal_pb2
-from wandb.sdk.internal.datastore import DataStore
-store = DataStore()
-store.open_for_scan(sys.argv[1])
+
+def records(data):
+    # The form of LevelDB's log: blocks of 32 KiB, the first one after a head of 7 bytes.
+    at, parts = 7, b""
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        parts += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            yield parts
+            parts = b""
+
 found = {"history": [], "config": {}, "exit": None}
-while (data := store.scan_data()) is not None:
+for data in records(Path(sys.argv[1]).read_bytes()):
     record = wandb_internal_pb2.Record()
     record.ParseFromString(data)
     if record.HasField("run"):
@@ -157,7 +169,8 @@ def mlflow_server(tmp_path: Path) -> Iterator[str]:
     program = (
         "import socket, sys\nfrom pathlib import Path\nfrom werkzeug.serving import make_server\n"
         "from mlflow.server import app, handlers\n"
-        f"handlers.initialize_backend_stores('sqlite:///{tmp_path}/server.db', default_artifact_root='{tmp_path}/artifacts')\n"
+        f"store = 'sqlite:///{tmp_path}/server.db'\n"
+        f"handlers.initialize_backend_stores(store, default_artifact_root={str(tmp_path)!r})\n"
         "server = make_server('127.0.0.1', 0, app, threaded=True)\n"
         f"Path({str(address)!r}).write_text(str(server.port))\nserver.serve_forever()\n"
     )
