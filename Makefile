@@ -93,6 +93,11 @@ test-containers: $(VENV)/.ready .venv-tensorflow/.ready ## whole tier: the image
 	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-clients 'awscli>=1.40,<2' 'pyarrow>=20' 's3torchconnectorclient>=1.5,<2'
 	@touch $@
 
+.venv-trackers/.ready: Makefile tools/install_packages.sh
+	PYTHON=$(PYTHON) sh tools/install_packages.sh .venv-trackers 'tensorboard>=2.10,<3' 'tensorboardX>=2.6,<3' 'mlflow>=3,<4' \
+		'wandb>=0.19,<1' 'prometheus_client>=0.20,<1'
+	@touch $@
+
 # Where it cannot be had, that is said and tried again the next time.
 .venv-clients/aws2/aws: tools/aws_cli_v2.sh
 	sh tools/aws_cli_v2.sh .venv-clients/aws2
@@ -118,7 +123,7 @@ LARGE_CLIENT_TESTS := $(addprefix tests/clients/test_,sdk_v3.py airflow.py)
 test-clients-large: $(VENV)/.ready .venv-sdk3/.ready .venv-airflow/.ready ## whole tier: clients with large packages: SageMaker SDK v3, Airflow
 	$(PYTEST) -q $(LARGE_CLIENT_TESTS)
 
-test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
+test-clients: $(VENV)/.ready .venv-clients/.ready .venv-clients/aws2/aws .venv-sdk/.ready .venv-trackers/.ready ## whole tier: stock AWS clients, and the SageMaker SDK's estimators
 	$(PYTEST) -q -m clients $(addprefix --ignore ,$(SDK_TESTS) $(LARGE_CLIENT_TESTS))
 	.venv-sdk/bin/python -m pytest -q -m clients $(SDK_TESTS)
 

@@ -50,7 +50,6 @@ NOT_SIMULATED = (
     Field("DebugRuleConfigurations", "no debugger runs"),
     Field("ProfilerConfig", "no profiler runs"),
     Field("ProfilerRuleConfigurations", "no profiler runs"),
-    Field("TensorBoardOutputConfig", "TensorBoard data is not uploaded"),
     Field("ExperimentConfig", "no experiment or trial is created"),
     Field("RemoteDebugConfig", "hosts have no Session Manager"),
     Field("InfraCheckConfig", "instances are not checked"),
@@ -64,6 +63,7 @@ NOT_SIMULATED = (
 APPLIED = frozenset(
     [
         *("TrainingJobName", "RoleArn", "HyperParameters", "Environment", "Tags", "CheckpointConfig"),
+        "TensorBoardOutputConfig",
         "EnableNetworkIsolation",
         *("AlgorithmSpecification.TrainingImage", "AlgorithmSpecification.TrainingInputMode"),
         *("AlgorithmSpecification.MetricDefinitions", "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries"),

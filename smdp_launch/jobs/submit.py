@@ -134,6 +134,8 @@ def seed(clients: Clients, plan: Plan) -> None:
     buckets = {one.bucket for one in locations.values()} | {S3Location.parse(plan.spec.output.s3).bucket}
     if plan.spec.checkpoint is not None:
         buckets.add(S3Location.parse(plan.spec.checkpoint.s3).bucket)
+    if plan.spec.tracking.tensorboard is not None:
+        buckets.add(S3Location.parse(plan.spec.tracking.tensorboard.s3).bucket)
 
     def upload_data() -> None:
         for bucket in sorted(buckets):

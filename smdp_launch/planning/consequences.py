@@ -17,7 +17,7 @@ from smdp_launch.request.batch import (
     scaled_learning_rate,
     worker_batch,
 )
-from smdp_launch.request.build import Request
+from smdp_launch.request.build import Request, tensorboard_location
 from smdp_launch.request.cost import highest_price, most_usd, training_hours, warm_hours
 
 _FACTORS = {"linear": "{size} / {reference}", "sqrt": "sqrt({size} / {reference})", "none": "1"}
@@ -133,6 +133,9 @@ def side_effects(spec: JobSpec, request: Request) -> Iterator[str]:
     yield f"objects under {spec.output.s3}: the source archive, model.tar.gz, output.tar.gz"
     if spec.checkpoint is not None:
         yield f"objects under {request['CheckpointConfig']['S3Uri']}: checkpoints, until you delete them"
+    board = tensorboard_location(spec, request.get("TrainingJobName", "JOB"))
+    if board is not None:
+        yield f"objects under {board}: event files, until you delete them"
     yield "a log group, /aws/sagemaker/TrainingJobs, with a stream for each host"
     if spec.compute.keep_alive:
         yield f"a warm pool: the hosts stay for up to {spec.compute.keep_alive} s after the job, at full price"

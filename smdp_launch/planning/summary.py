@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 
 from smdp_launch.catalog.instances import instance
 from smdp_launch.diagnostics import Severity
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.planning.consequences import ImageFacts
 from smdp_launch.planning.plan import Plan
+from smdp_launch.request.build import tensorboard_location
 from smdp_launch.request.names import source_location
 from smdp_launch.rules.request.placeholders import to_fill_in
 from smdp_launch.units import count, duration, short, size, titled
@@ -40,6 +42,7 @@ def summary(plan: Plan) -> list[Row]:
     rows.append(("output", spec.output.s3))
     if spec.checkpoint is not None:
         rows.append(("checkpoints", f"{spec.checkpoint.path} copied to {request['CheckpointConfig']['S3Uri']}"))
+    rows += titled("tracking", list(_tracking(plan)))
     rows += rank_rows(plan)
     rows += _batch_rows(plan)
     rows += [("cost", cost(plan)), ("ends", _ends(plan))]
@@ -49,6 +52,19 @@ def summary(plan: Plan) -> list[Row]:
     if plan.placeholders and plan.local is None:
         rows.append(("to fill in", to_fill_in(plan.placeholders)))
     return [*rows, ("plan", plan.hash)]
+
+
+def _tracking(plan: Plan) -> Iterator[str]:
+    tracking = plan.spec.tracking
+    if tracking.tensorboard is not None:
+        where = tensorboard_location(plan.spec, plan.job)
+        yield f"TensorBoard: {tracking.tensorboard.path} copied to {where}"
+    if tracking.mlflow is not None:
+        place = f" in {tracking.mlflow.uri}" if tracking.mlflow.uri is not None else ""
+        yield f"MLflow: experiment {tracking.mlflow.experiment}{place}"
+    if tracking.wandb is not None:
+        entity = f"{tracking.wandb.entity}/" if tracking.wandb.entity is not None else ""
+        yield f"Weights & Biases: project {entity}{tracking.wandb.project}"
 
 
 def _batch_rows(plan: Plan) -> list[Row]:

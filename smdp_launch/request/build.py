@@ -14,6 +14,7 @@ from smdp_launch.catalog.registries import training_image
 from smdp_launch.catalog.transformers import Pair, pair
 from smdp_launch.jobfile.model.channels import EfsChannel, FsxChannel, S3Channel
 from smdp_launch.jobfile.model.spec import EngineOptions, JobSpec
+from smdp_launch.jobfile.model.tracking import Tracking
 from smdp_launch.request.batch import script_hyperparameters
 from smdp_launch.request.hyperparameters import encode, encode_value
 from smdp_launch.request.names import S3Location, source_location
@@ -50,6 +51,9 @@ def training_request(spec: JobSpec, source: SourceTree, job: str) -> Request:
         request["Environment"] = variables
     if spec.checkpoint is not None:
         request["CheckpointConfig"] = {"S3Uri": checkpoint_location(spec, job), "LocalPath": spec.checkpoint.path}
+    if spec.tracking.tensorboard is not None:
+        board = spec.tracking.tensorboard
+        request["TensorBoardOutputConfig"] = {"S3OutputPath": board.s3, "LocalPath": board.path}
     if spec.compute.retries is not None:
         request["RetryStrategy"] = {"MaximumRetryAttempts": spec.compute.retries}
     if spec.spot is not None:
@@ -82,9 +86,31 @@ def environment(spec: JobSpec) -> dict[str, str]:
         # If the image contains AWS's library too, the entrypoint puts our engine's import paths first.
         variables["SMDP_ENGINE"] = "native"
         variables |= engine_variables(spec.engine_options)
+        variables |= tracking_variables(spec.tracking)
     if spec.amp is not None:
         variables["SMDP_AMP"] = spec.amp
     return variables
+
+
+def tensorboard_location(spec: JobSpec, job: str) -> str | None:
+    """The location of the job's event files: SageMaker adds to ``S3OutputPath``, and jobs can share it."""
+    board = spec.tracking.tensorboard
+    return str(S3Location.parse(board.s3).join(job, "tensorboard-output")) if board is not None else None
+
+
+def tracking_variables(tracking: Tracking) -> dict[str, str]:
+    """The variables of the workers' tracking (smdp_engine.tracking); empty without a tracker."""
+    board, mlflow, wandb = tracking.tensorboard, tracking.mlflow, tracking.wandb
+    names = [name for name, one in (("tensorboard", board), ("mlflow", mlflow), ("wandb", wandb)) if one is not None]
+    values = {
+        "SMDP_TRACKING": ",".join(names),
+        "SMDP_TRACKING_TENSORBOARD": board.path if board is not None else None,
+        "SMDP_TRACKING_MLFLOW_EXPERIMENT": mlflow.experiment if mlflow is not None else None,
+        "SMDP_TRACKING_MLFLOW_URI": mlflow.uri if mlflow is not None else None,
+        "SMDP_TRACKING_WANDB_PROJECT": wandb.project if wandb is not None else None,
+        "SMDP_TRACKING_WANDB_ENTITY": wandb.entity if wandb is not None else None,
+    }
+    return {name: value for name, value in values.items() if value}
 
 
 def engine_variables(options: EngineOptions) -> dict[str, str]:

@@ -97,7 +97,7 @@ def _arguments(plan: Plan) -> dict[str, Any]:
         own["hyperparameters"] = {**hyperparameters, **_data_parallel(plan)}
     else:
         own |= {"hyperparameters": hyperparameters} | _framework(plan)
-    return own | _resources(spec) | _places(plan) | _OFF
+    return own | _resources(spec) | _places(plan) | _tensorboard(spec) | _OFF
 
 
 def _data_parallel(plan: Plan) -> dict[str, Any]:
@@ -146,6 +146,14 @@ def _resources(spec: JobSpec) -> dict[str, Any]:
         "enable_network_isolation": spec.network.isolated,
         "encrypt_inter_container_traffic": spec.network.encrypt_traffic,
     }
+
+
+def _tensorboard(spec: JobSpec) -> dict[str, Any]:
+    board = spec.tracking.tensorboard
+    if board is None:
+        return {}
+    config = sdk("sagemaker.debugger", quiet=True).TensorBoardOutputConfig
+    return {"tensorboard_output_config": config(s3_output_path=board.s3, container_local_output_path=board.path)}
 
 
 def _places(plan: Plan) -> dict[str, Any]:

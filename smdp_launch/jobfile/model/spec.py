@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue, PrivateAttr
 
 from smdp_launch.jobfile.model.channels import Channel
 from smdp_launch.jobfile.model.section import Section
+from smdp_launch.jobfile.model.tracking import Tracking
 from smdp_launch.jobfile.model.types import (
     DAY,
     ChannelName,
@@ -249,6 +250,7 @@ class JobSpec(Section, NotebookView):
             description="Regular expressions that find the values of metrics in the log, by name of the metric.",
         ),
     ] = Field(default={})
+    tracking: Tracking = Tracking()
     batch: Annotated[Batch | None, Field(description="Input for the plan's batch and learning-rate advice.")] = None
     amp: Annotated[
         Literal["fp16", "bf16"] | None,

@@ -143,6 +143,16 @@ MetricRegex = Annotated[
     StringConstraints(pattern=r"^[^\n]*$", min_length=1, max_length=500),
     Expected("a regular expression of at most 500 characters"),
 ]
+TrackerName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[^\n]*$", min_length=1, max_length=128),
+    Expected("a name of at most 128 characters"),
+]
+TrackingUri = Annotated[
+    str,
+    StringConstraints(pattern=r"^([a-z0-9+]+:[^\s]+|/[^\s]*|databricks)$", max_length=512),
+    Expected("an address such as https://mlflow.example.com, or the ARN of a tracking server in SageMaker"),
+]
 Code = Annotated[str, StringConstraints(pattern=r"^SMDP[0-9]{3}$"), Expected("the code of a warning such as SMDP313")]
 
 Seconds = Annotated[int, Field(ge=1, le=28 * DAY)]

@@ -102,6 +102,8 @@ def buckets(account: Account) -> Iterator[Problem | str]:
         places.setdefault(S3Location.parse(uri).bucket, ("channels", name, "s3"))
     if spec.checkpoint is not None:
         places.setdefault(S3Location.parse(spec.checkpoint.s3).bucket, ("checkpoint", "s3"))
+    if spec.tracking.tensorboard is not None:
+        places.setdefault(S3Location.parse(spec.tracking.tensorboard.s3).bucket, ("tracking", "tensorboard", "s3"))
     unknown = []
     for bucket, at in places.items():
         try:

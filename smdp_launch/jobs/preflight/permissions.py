@@ -14,7 +14,7 @@ from typing import Any
 from smdp_launch.catalog.images import parse_image
 from smdp_launch.jobfile.yaml.document import Location
 from smdp_launch.jobs.preflight.check import Account, NotChecked, code_of, s3_channels
-from smdp_launch.request.build import checkpoint_location
+from smdp_launch.request.build import checkpoint_location, tensorboard_location
 from smdp_launch.request.names import S3Location, source_location
 from smdp_launch.rules.base.facts import Problem
 
@@ -69,6 +69,11 @@ def _needs(account: Account) -> Iterator[_Need]:
     if checkpoints is not None:
         where = S3Location.parse(checkpoints).join("checkpoint")
         yield from bucket("saves checkpoints", ("checkpoint", "s3"), where.bucket, where.key, _CHECKPOINTS)
+    board = tensorboard_location(spec, job)
+    if board is not None:
+        where = S3Location.parse(board).join("events.out.tfevents.0")
+        resource = f"arn:{partition}:s3:::{where.bucket}/{where.key}"
+        yield _Need("writes TensorBoard's files", ("tracking", "tensorboard", "s3"), _WRITE, resource)
     image = parse_image(str(account.plan.request["AlgorithmSpecification"]["TrainingImage"]))
     if image is not None and image.account is not None:
         yield _Need("pulls the image", ("image",), ("ecr:GetAuthorizationToken",), "*")

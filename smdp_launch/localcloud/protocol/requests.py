@@ -99,5 +99,9 @@ def split_uri(uri: str, where: str = "the address") -> tuple[str, str]:
     return parts.netloc, uri.removeprefix(f"s3://{parts.netloc}").removeprefix("/")
 
 
+def tensorboard_path(config: Mapping[str, Any]) -> PurePosixPath:
+    return PurePosixPath(config.get("LocalPath") or "/opt/ml/output/tensorboard")
+
+
 def checkpoint_path(config: Mapping[str, Any]) -> PurePosixPath:
     return PurePosixPath(config.get("LocalPath") or "/opt/ml/checkpoints")

@@ -1,6 +1,7 @@
-"""Copy checkpoints to every host at the start, and from every host to the bucket while the job runs.
+"""Copy checkpoints to every host at the start, and checkpoints and TensorBoard's event files from every host to the
+bucket while the job runs.
 
-As on AWS there is no folder per host: hosts that write the same name overwrite each other, and a file that a host
+As on AWS there is no folder per host: hosts that write the same name overwrite each other, and a checkpoint that a host
 deletes is deleted in the bucket.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 
 from smdp_launch.disk import is_full
 from smdp_launch.localcloud.client.bucket import BucketError, Buckets, during
-from smdp_launch.localcloud.protocol.requests import checkpoint_path, split_uri
+from smdp_launch.localcloud.protocol.requests import checkpoint_path, split_uri, tensorboard_path
 from smdp_launch.localcloud.runtime.channels import relative_path
 from smdp_launch.localcloud.runtime.tree import HostTree
 
@@ -29,47 +30,70 @@ _INTERVAL = 1.0  # seconds between two syncs
 Stamp = tuple[int, int, int]
 
 
-class CheckpointSync:
-    """Runs one thread from `start` to `finish`.
+class _Copy:
+    """A folder that every host has, and its location in the object store.
+
+    Args:
+        follows_deletions: a file that a host deletes is deleted in the bucket.
+    """
+
+    def __init__(self, what: str, uri: str, folders: Sequence[Path], follows_deletions: bool) -> None:
+        self.what = what
+        self.bucket, prefix = split_uri(uri)
+        self.prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+        self.folders = folders
+        self.known: list[dict[str, Stamp]] = [{} for _ in folders]
+        self.follows_deletions = follows_deletions
+        self.has_uploaded = False
+
+
+class FolderSync:
+    """Copies the folders of `CheckpointConfig` and `TensorBoardOutputConfig`. Runs one thread from `start` to `finish`.
 
     Args:
         buckets: used by that thread; no other thread may use it.
         scratch: path for the copy that is uploaded, so that the file itself may change during the upload.
     """
 
-    def __init__(self, config: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, scratch: Path) -> None:
-        self._bucket, prefix = split_uri(config["S3Uri"])
-        self._prefix = f"{prefix.rstrip('/')}/" if prefix else ""
-        self._folders = [tree.at(checkpoint_path(config)) for tree in trees]
-        self._known: list[dict[str, Stamp]] = [{} for _ in trees]
+    def __init__(self, request: Mapping[str, Any], trees: Sequence[HostTree], buckets: Buckets, scratch: Path) -> None:
+        self._checkpoints = self._event_files = None
+        config, board = request.get("CheckpointConfig"), request.get("TensorBoardOutputConfig")
+        if config is not None:
+            folders = [tree.at(checkpoint_path(config)) for tree in trees]
+            self._checkpoints = _Copy("Checkpoint", config["S3Uri"], folders, follows_deletions=True)
+        if board is not None:
+            where = f"{board['S3OutputPath'].rstrip('/')}/{request['TrainingJobName']}/tensorboard-output"
+            folders = [tree.at(tensorboard_path(board)) for tree in trees]
+            self._event_files = _Copy("TensorBoard", where, folders, follows_deletions=False)
+        self._copies = [one for one in (self._checkpoints, self._event_files) if one is not None]
         self._buckets = buckets
         self._scratch = scratch
         self._done = threading.Event()
         self.restored = 0  # files that every host got
         self._until = math.inf
-        self._uploaded = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
-    def has_uploaded(self) -> bool:
-        """Whether a file has reached the bucket."""
-        return self._uploaded
+    def has_uploaded(self) -> bool | None:
+        """Whether a checkpoint has reached the bucket; None for a job without checkpoints."""
+        return self._checkpoints.has_uploaded if self._checkpoints is not None else None
 
     def restore(self) -> None:
         """Download the bucket's checkpoints to every host."""
-        with during("Checkpoint download failed"):
-            self._restore()
+        if self._checkpoints is not None:
+            with during("Checkpoint download failed"):
+                self._restore(self._checkpoints)
 
-    def _restore(self) -> None:
-        for key in self._buckets.keys(self._bucket, self._prefix):
-            first, *others = (folder / relative_path(key, self._prefix) for folder in self._folders)
+    def _restore(self, copy: _Copy) -> None:
+        for key in self._buckets.keys(copy.bucket, copy.prefix):
+            first, *others = (folder / relative_path(key, copy.prefix) for folder in copy.folders)
             first.parent.mkdir(parents=True, exist_ok=True)
-            self._buckets.download(self._bucket, key, first)
+            self._buckets.download(copy.bucket, key, first)
             for path in others:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(first, path)
-        self._known = [_stamps(folder) for folder in self._folders]
-        self.restored = len(self._known[0])
+        copy.known = [_stamps(folder) for folder in copy.folders]
+        self.restored = len(copy.known[0])
 
     def start(self) -> None:
         self._thread.start()
@@ -98,26 +122,27 @@ class CheckpointSync:
                 self._sync()
             except (BucketError, OSError) as error:
                 with suppress(OSError):  # the log may be on the disk that is full
-                    sys.stderr.write(f"checkpoints: {error}\n")  # the next sync retries, and so does `finish`
+                    sys.stderr.write(f"copies of folders: {error}\n")  # the next sync retries, and so does `finish`
 
     def _sync(self) -> None:
-        with during("Checkpoint upload failed"):
-            self._upload_changes()
+        for copy in self._copies:
+            with during(f"{copy.what} upload failed"):
+                self._upload_changes(copy)
 
-    def _upload_changes(self) -> None:
-        for number, folder in enumerate(self._folders):
-            known = self._known[number]
+    def _upload_changes(self, copy: _Copy) -> None:
+        for folder, known in zip(copy.folders, copy.known, strict=True):
             found = _stamps(folder)
             for name, stamp in found.items():
                 if time.monotonic() >= self._until:
                     return
-                if known.get(name) != stamp and self._upload(folder / name, name):
+                if known.get(name) != stamp and self._upload(copy, folder / name, name):
                     known[name] = stamp
-            for name in set(known) - set(found) if time.monotonic() < self._until else ():
-                self._buckets.delete(self._bucket, self._prefix + name)
+            deleted = set(known) - set(found) if copy.follows_deletions and time.monotonic() < self._until else ()
+            for name in deleted:
+                self._buckets.delete(copy.bucket, copy.prefix + name)
                 del known[name]
 
-    def _upload(self, path: Path, name: str) -> bool:
+    def _upload(self, copy: _Copy, path: Path, name: str) -> bool:
         """False where the file changed or vanished during the copy; the next sync retries."""
         try:
             before = _stamp(path.stat())
@@ -129,8 +154,8 @@ class CheckpointSync:
                 self._scratch.unlink(missing_ok=True)
                 raise
             return False
-        self._buckets.upload(self._scratch, self._bucket, self._prefix + name)
-        self._uploaded = True
+        self._buckets.upload(self._scratch, copy.bucket, copy.prefix + name)
+        copy.has_uploaded = True
         return True
 
 

@@ -15,7 +15,7 @@ from smdp_launch.disk import is_full
 from smdp_launch.localcloud.client.bucket import BucketError
 from smdp_launch.localcloud.files import remove_tree
 from smdp_launch.localcloud.layout import JobFolder
-from smdp_launch.localcloud.protocol.requests import checkpoint_path
+from smdp_launch.localcloud.protocol.requests import checkpoint_path, tensorboard_path
 from smdp_launch.localcloud.runtime.tree import HostTree
 
 _LONGEST_WAIT = 3600.0  # seconds for space, from the first try to the last
@@ -80,6 +80,9 @@ def location(folder: JobFolder) -> str:
 def _result_paths(tree: HostTree, request: Mapping[str, Any]) -> set[Path]:
     checkpoints = request.get("CheckpointConfig")
     paths = {tree.ml / "model", tree.ml / "output/data"}
+    board = request.get("TensorBoardOutputConfig")
+    if board is not None:
+        paths.add(tree.at(tensorboard_path(board)))
     return paths | {tree.at(checkpoint_path(checkpoints))} if checkpoints is not None else paths
 
 

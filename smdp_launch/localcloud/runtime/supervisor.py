@@ -29,7 +29,7 @@ from smdp_launch.localcloud.isolation import namespaces, network
 from smdp_launch.localcloud.layout import LOG_SUFFIX, JobFolder
 from smdp_launch.localcloud.runtime import lease, outcome, reserve, results
 from smdp_launch.localcloud.runtime.artifacts import Artifacts
-from smdp_launch.localcloud.runtime.checkpoints import CheckpointSync
+from smdp_launch.localcloud.runtime.checkpoints import FolderSync
 from smdp_launch.localcloud.runtime.fault_injector import FaultInjector, requested_fault
 from smdp_launch.localcloud.runtime.host_group import HostGroup
 from smdp_launch.localcloud.runtime.host_resources import ResourceOpener
@@ -66,7 +66,7 @@ class Supervisor:
         self._meter = Meter(folder, self._request)
         self._inputs = InputChannels(self._request, folder, self._trees)
         self._readings = Readings(folder.readings, {tree.name: tree.root for tree in self._trees})
-        self._checkpoints: CheckpointSync | None = None
+        self._copies: FolderSync | None = None
         self._injector = FaultInjector(None, folder)
 
     @cached_property
@@ -115,7 +115,7 @@ class Supervisor:
         self._create_trees(addresses)
         artifacts.check_bucket()
         self._inputs.fill(buckets, self._check_stop, self._injector.fault, isolated=self._no_namespaces is None)
-        self._checkpoints = self._sync_checkpoints()
+        self._copies = self._copy_folders()
 
     def _check_stop(self) -> None:
         """Raises JobStopped where a stop was requested."""
@@ -134,11 +134,10 @@ class Supervisor:
         for tree in self._trees:
             create_tree(tree, self._request, by_name, network.INTERFACE if has_network else "lo")
 
-    def _sync_checkpoints(self) -> CheckpointSync | None:
-        config = self._request.get("CheckpointConfig")
-        if config is None:
+    def _copy_folders(self) -> FolderSync | None:
+        if not {"CheckpointConfig", "TensorBoardOutputConfig"} & self._request.keys():
             return None
-        sync = CheckpointSync(config, self._trees, self._open_buckets(), self._folder.hosts / "checkpoint")
+        sync = FolderSync(self._request, self._trees, self._open_buckets(), self._folder.hosts / "checkpoint")
         sync.restore()
         sync.start()
         return sync
@@ -174,8 +173,8 @@ class Supervisor:
             spec = replace(launch.spec(tree), inputs=self._inputs.of(tree))
             host = Host(tree, spec, log, self._injector.read_line)
             self._hosts.add(host)
-            if self._checkpoints is not None and self._checkpoints.restored:
-                host.report("checkpoints_restored", files=self._checkpoints.restored)
+            if self._copies is not None and self._copies.restored:
+                host.report("checkpoints_restored", files=self._copies.restored)
             self._injector.report_started(host, self._inputs.served, self._inputs.unlimited)
 
         return self._watch(start)
@@ -213,7 +212,7 @@ class Supervisor:
 
     def _inject_fault(self) -> Ending | None:
         """Inject the job's fault if it is due; the ending, where the fault ends or interrupts the job."""
-        checkpoint_uploaded = self._checkpoints.has_uploaded if self._checkpoints is not None else None
+        checkpoint_uploaded = self._copies.has_uploaded if self._copies is not None else None
         if self._injector.interrupts_now(checkpoint_uploaded):
             return self._interrupt(self._injector.grace)
         if self._injector.stops_now(checkpoint_uploaded):
@@ -247,8 +246,8 @@ class Supervisor:
             self._terminate(lambda: min(grace, self._grace()))
         self._hosts.kill()
         try:
-            if self._checkpoints is not None:
-                self._checkpoints.finish(until)
+            if self._copies is not None:
+                self._copies.finish(until)
         except (BucketError, OSError):
             _log_exception()  # earlier checkpoints are in the bucket
         return outcome.INTERRUPTED
@@ -312,8 +311,8 @@ class Supervisor:
         return ending
 
     def _upload(self, artifacts: Artifacts, ending: Ending) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.finish()
+        if self._copies is not None:
+            self._copies.finish()
         if ending.failure is None:
             self._state.model = artifacts.upload_model(self._trees)
         artifacts.upload_output(self._trees)
@@ -328,8 +327,8 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         self._hosts.kill()
-        if self._checkpoints is not None:
-            self._checkpoints.abandon()
+        if self._copies is not None:
+            self._copies.abandon()
         self._injector.close()
         remove_tree(self._folder.hosts)
         self._resources.close()

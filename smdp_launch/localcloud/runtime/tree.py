@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from smdp_launch.localcloud.protocol.requests import checkpoint_path
+from smdp_launch.localcloud.protocol.requests import checkpoint_path, tensorboard_path
 
 ML = PurePosixPath("/opt/ml")
 GROUP = "homogeneousCluster"
@@ -102,6 +102,8 @@ def create_tree(tree: HostTree, request: Mapping[str, Any], addresses: Mapping[s
         local = checkpoint_path(request["CheckpointConfig"])
         files["checkpointconfig"] = {"LocalPath": str(local), "S3Uri": request["CheckpointConfig"]["S3Uri"]}
         tree.at(local).mkdir(parents=True, exist_ok=True)
+    if "TensorBoardOutputConfig" in request:
+        tree.at(tensorboard_path(request["TensorBoardOutputConfig"])).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (tree.ml / "input/config" / f"{name}.json").write_text(json.dumps(content))
 

@@ -121,6 +121,9 @@ class Problem(NamedTuple):
     also: tuple[Location, ...] = ()
 
 
+#: The fields of a job file with trackers, for rules that read them all.
+TRACKERS = ("tracking.tensorboard", "tracking.mlflow", "tracking.wandb")
+
 Check = Callable[[Facts], Iterable[Problem]]
 
 _RULES: list[Rule] = []

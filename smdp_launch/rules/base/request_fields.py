@@ -32,6 +32,8 @@ FIELDS: dict[Path, Location] = {
         "StoppingCondition.MaxPendingTimeInSeconds": "compute.max_pending",
         "CheckpointConfig.S3Uri": "checkpoint.s3",
         "CheckpointConfig.LocalPath": "checkpoint.path",
+        "TensorBoardOutputConfig.S3OutputPath": "tracking.tensorboard.s3",
+        "TensorBoardOutputConfig.LocalPath": "tracking.tensorboard.path",
         "VpcConfig.Subnets": "network.subnets",
         "VpcConfig.SecurityGroupIds": "network.security_groups",
         "EnableNetworkIsolation": "network.isolated",

@@ -32,6 +32,8 @@ def _written_locations(facts: Facts) -> Iterator[tuple[Location, str]]:
         yield ("output", "s3"), facts.spec.output.s3
     if facts.has("checkpoint.s3") and facts.spec.checkpoint is not None:
         yield ("checkpoint", "s3"), facts.spec.checkpoint.s3
+    if facts.has("tracking.tensorboard.s3") and facts.spec.tracking.tensorboard is not None:
+        yield ("tracking", "tensorboard", "s3"), facts.spec.tracking.tensorboard.s3
 
 
 @rule("SMDP413", "region", severity=Severity.WARNING)
@@ -59,7 +61,8 @@ def outputs_are_outside_channels(facts: Facts) -> Iterator[Problem]:
     for at, uri in _written_locations(facts):
         for name, channel in facts.s3_channels("s3", "data_type"):
             if channel.data_type == "S3Prefix" and _within(uri, channel.s3):
-                message = f"{at[0]} lies within the data of channel {name}, so the next job trains on it too"
+                written = ".".join(map(str, at[:-1]))
+                message = f"{written} lies within the data of channel {name}, so the next job trains on it too"
                 yield Problem(at, message, f"choose a location outside {channel.s3}")
                 break
 

@@ -35,6 +35,12 @@ _PREFIXES = {
 _FIELDS = {
     "SMDP_ENGINE": "engine",
     "SMDP_AMP": "amp",
+    "SMDP_TRACKING": "tracking",
+    "SMDP_TRACKING_TENSORBOARD": "tracking.tensorboard.path",
+    "SMDP_TRACKING_MLFLOW_EXPERIMENT": "tracking.mlflow.experiment",
+    "SMDP_TRACKING_MLFLOW_URI": "tracking.mlflow.uri",
+    "SMDP_TRACKING_WANDB_PROJECT": "tracking.wandb.project",
+    "SMDP_TRACKING_WANDB_ENTITY": "tracking.wandb.entity",
     **{f"SMDP_{name.upper()}": f"engine_options.{name}" for name in EngineOptions.model_fields if "mpi" not in name},
 }
 

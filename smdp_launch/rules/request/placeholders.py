@@ -87,6 +87,9 @@ def _locations(facts: Facts) -> Iterator[tuple[Location, str | None, str]]:
         yield ("output", "s3"), facts.spec.output.s3, _BUCKET
     if facts.spec.checkpoint is not None and facts.has("checkpoint.s3"):
         yield ("checkpoint", "s3"), facts.spec.checkpoint.s3, _BUCKET
+    board = facts.spec.tracking.tensorboard if facts.has("tracking.tensorboard.s3") else None
+    if board is not None:
+        yield ("tracking", "tensorboard", "s3"), board.s3, _BUCKET
 
 
 def _file_system(kind: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from smdp_launch.catalog.not_simulated import APPLIED, NOT_SIMULATED, log_lines, requested
 from smdp_launch.localcloud.protocol.requests import service_model
-from tests.support.services.cloud import BUCKET, Cloud
+from tests.support.services.cloud import Cloud
 
 
 def fields() -> Iterator[str]:
@@ -49,7 +49,7 @@ def test_field_without_effect_is_not_listed(request_: dict[str, object], paths: 
 def test_log_of_first_host_lists_fields_that_are_not_simulated(cloud: Cloud) -> None:
     options = {
         "VpcConfig": {"SecurityGroupIds": ["sg-0a"], "Subnets": ["subnet-0a"]},
-        "TensorBoardOutputConfig": {"S3OutputPath": f"s3://{BUCKET}/tensorboard", "LocalPath": "/opt/ml/output/tb"},
+        "InfraCheckConfig": {"EnableInfraCheck": True},
         "ExperimentConfig": {"ExperimentName": "first", "TrialName": "second"},
         "RetryStrategy": {"MaximumRetryAttempts": 2},
     }

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from .. import tracking
 from .clock import PHASES, Clock
 from .event_pipe import EventPipe, event_pipe
 from .loading import Loading, rank_of_this_process
@@ -64,6 +65,8 @@ class Emission:
 
     def begin(self) -> None:
         os.register_at_fork(after_in_child=self._in_child)
+        if self._rank == 0:
+            tracking.close_at_exit()  # after `_end`, which is registered later and so called earlier
         atexit.register(self._end)
         threading.Thread(target=self._run, name="smdp-timing", daemon=True).start()
 
@@ -81,6 +84,8 @@ class Emission:
             line = self._line(now)
             if len(line) <= _LONGEST_LINE and self._pipe.write(line, _WRITE_TIMEOUT_S):
                 self._before = now
+                if self._rank == 0 and "SMDP_TRACKING" in os.environ:
+                    tracking.report(line.decode().rstrip())
 
     def _line(self, now: "_Totals") -> bytes:
         fields: Dict[str, Any] = {

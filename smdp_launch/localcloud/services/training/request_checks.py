@@ -17,7 +17,7 @@ from smdp_launch.localcloud.errors import ServiceError, validation
 from smdp_launch.localcloud.layout import JOB_NAME
 from smdp_launch.localcloud.objects import BUCKET_NAME
 from smdp_launch.localcloud.protocol.constraints import absent, report, too_small
-from smdp_launch.localcloud.protocol.requests import check_shape, checkpoint_path, split_uri
+from smdp_launch.localcloud.protocol.requests import check_shape, checkpoint_path, split_uri, tensorboard_path
 from smdp_launch.localcloud.services import quotas
 
 MAX_HOSTS = 254  # addresses 127.A.B.1 to 127.A.B.254
@@ -27,6 +27,7 @@ _DEFAULT_RUNTIME = 24 * 3600  # seconds, from the same page
 _TRUSTED = "sagemaker.amazonaws.com"
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ML = PurePosixPath("/opt/ml")
+_NO_EVENT_FILES = [_ML / name for name in ("input", "model", "code", "output/data")]
 _RESERVED = [_ML / name for name in ("input", "model", "output", "code")]
 
 Request = Mapping[str, Any]
@@ -44,6 +45,8 @@ def check_training_job(request: Request, account: Account, region: str) -> None:
     _check_address(request["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
     if "CheckpointConfig" in request:
         _check_checkpoints(request["CheckpointConfig"])
+    if "TensorBoardOutputConfig" in request:
+        _check_tensorboard(request["TensorBoardOutputConfig"])
     _check_role(request["RoleArn"], account)
     if "VpcConfig" in request:
         _check_network(request["VpcConfig"], account)
@@ -167,6 +170,15 @@ def _check_checkpoints(config: Request) -> None:
     if any(path == folder or folder in path.parents for folder in _RESERVED):
         raise validation(f"CheckpointConfig.LocalPath {str(path)!r} overlaps a folder that the platform fills.")
     _check_address(config["S3Uri"], "CheckpointConfig.S3Uri")
+
+
+def _check_tensorboard(config: Request) -> None:
+    path = tensorboard_path(config)
+    if _ML not in path.parents or ".." in path.parts:
+        raise _unsupported(f"TensorBoardOutputConfig.LocalPath {str(path)!r}; only folders below {_ML}")
+    if path == _ML / "output" or any(path == folder or folder in path.parents for folder in _NO_EVENT_FILES):
+        raise validation(f"TensorBoardOutputConfig.LocalPath {str(path)!r} overlaps a folder that the platform fills.")
+    _check_address(config["S3OutputPath"], "TensorBoardOutputConfig.S3OutputPath")
 
 
 def _check_address(uri: str, where: str) -> None:

@@ -1,0 +1,35 @@
+"""The section ``tracking``: where the numbers of a run are sent."""
+
+# No `from __future__ import annotations`: with it, pydantic compiles each string annotation at every start.
+from typing import Annotated
+
+from pydantic import Field
+
+from smdp_launch.jobfile.model.section import Section
+from smdp_launch.jobfile.model.types import ContainerPath, S3Uri, TrackerName, TrackingUri
+
+
+class TensorBoard(Section):
+    s3: Annotated[S3Uri, Field(description="Location of the event files; SageMaker adds JOB/tensorboard-output to it.")]
+    path: Annotated[ContainerPath, Field(description="Folder in the container that is copied to `s3`.")] = (
+        "/opt/ml/output/tensorboard"
+    )
+
+
+class Mlflow(Section):
+    experiment: Annotated[TrackerName, Field(description="Name of the experiment; it is created if there is none.")]
+    uri: Annotated[
+        TrackingUri | None,
+        Field(description="Address of the tracking server, or the ARN of one in SageMaker; by default the client's."),
+    ] = None
+
+
+class Wandb(Section):
+    project: Annotated[TrackerName, Field(description="Name of the project.")]
+    entity: Annotated[TrackerName | None, Field(description="User or team; by default the client's.")] = None
+
+
+class Tracking(Section):
+    tensorboard: TensorBoard | None = None
+    mlflow: Mlflow | None = None
+    wandb: Wandb | None = None
