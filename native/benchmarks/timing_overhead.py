@@ -3,9 +3,10 @@
     python native/benchmarks/timing_overhead.py [--rounds 10] [--steps 200]
 
 Each round runs a process with SMDP_TIMING_S=0 and one with the default, in alternating order. `steps` are loops of a
-DataLoader without or with two workers, matrix products, a backward pass and an optimizer's step; the table has the
-median of the rounds' ratios. `hooks` are steps of an almost empty model: the difference is what the hooks cost in each
-step, in microseconds, which two processors with other work can show.
+DataLoader without or with two workers, matrix products, a backward pass and an optimizer's step, with
+DistributedDataParallel on one rank; the table has the median of the rounds' ratios. `hooks` are steps of an almost
+empty model, in time of the training thread on a CPU: the difference is what the hooks cost in each step, which a
+machine with other work can show too.
 """
 
 import argparse
@@ -28,22 +29,25 @@ torch.set_num_threads(1)
 class Samples(Dataset):
     def __len__(self): return steps
     def __getitem__(self, index): return torch.ones(size)
-model = torch.nn.Sequential(*(torch.nn.Linear(size, size) for _ in range(4)))
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+layers = torch.nn.Sequential(*(torch.nn.Linear(size, size) for _ in range(4)))
+model = torch.nn.parallel.DistributedDataParallel(layers)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 def run(count):
-    times = []
-    before = time.perf_counter()
+    times, busy = [], []
+    before, cpu_before = time.perf_counter(), time.thread_time()
     for batch in DataLoader(Samples(), batch_size=1, num_workers=workers):
         model(batch.expand(64, size)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        now = time.perf_counter()
+        now, cpu = time.perf_counter(), time.thread_time()
         times.append(now - before)
-        before = now
-    return times
+        busy.append(cpu - cpu_before)
+        before, cpu_before = now, cpu
+    return sorted(times)[count // 2], sorted(busy)[count // 2]
 run(steps)  # warm
-times = sorted(run(steps))
-print(json.dumps({"median": times[len(times) // 2], "mean": sum(times) / len(times)}))
+elapsed, cpu = run(steps)
+print(json.dumps({"elapsed": elapsed, "cpu": cpu}))
 """
 
 
@@ -76,12 +80,12 @@ def measured(workers: int, steps: int, size: int, *, is_on: bool) -> Dict[str, f
     return result
 
 
-def pairs(rounds: int, workers: int, steps: int, size: int) -> Dict[bool, List[float]]:
-    """The medians of the processes, without (False) and with the measurement."""
+def pairs(rounds: int, workers: int, steps: int, size: int, what: str) -> Dict[bool, List[float]]:
+    """The medians of the steps of the processes, without (False) and with the measurement."""
     times: Dict[bool, List[float]] = {False: [], True: []}
     for number in range(rounds):
         for is_on in (False, True) if number % 2 else (True, False):
-            times[is_on].append(measured(workers, steps, size, is_on=is_on)["median"])
+            times[is_on].append(measured(workers, steps, size, is_on=is_on)[what])
     return times
 
 
@@ -96,12 +100,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=10, help="pairs of processes for each row")
     parser.add_argument("--steps", type=int, default=200, help="steps of each process, after as many to warm up")
+    parser.add_argument("--hooks", action="store_true", help="only the rows of the hooks")
     parser.add_argument("--size", type=int, default=640, help="width of the layers; 640 is about 10 ms a step")
     options = parser.parse_args()
+    for workers in () if options.hooks else (0, 2):
+        show(f"steps, {workers} workers", pairs(options.rounds, workers, options.steps, options.size, "elapsed"))
     for workers in (0, 2):
-        show(f"steps, {workers} workers", pairs(options.rounds, workers, options.steps, options.size))
-    for workers in (0, 2):
-        show(f"hooks, {workers} workers", pairs(options.rounds, workers, 10 * options.steps, 4))
+        show(f"hooks, {workers} workers", pairs(options.rounds, workers, 10 * options.steps, 4, "cpu"))
 
 
 if __name__ == "__main__":
