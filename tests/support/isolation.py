@@ -19,3 +19,5 @@ def network_refusal() -> str | None:
 
 needs_namespaces = pytest.mark.skipif(namespace_refusal() is not None, reason=f"no namespaces: {namespace_refusal()}")
 needs_networks = pytest.mark.skipif(network_refusal() is not None, reason=f"no networks: {network_refusal()}")
+inputs_refusal = cache(lambda: namespaces.refusal(with_inputs=True))
+needs_fuse = pytest.mark.skipif(inputs_refusal() is not None, reason=f"no mounts by FUSE: {inputs_refusal()}")

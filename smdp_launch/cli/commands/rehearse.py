@@ -38,8 +38,15 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _NOWHERE = Place()
 
 
-_RATE = Amount("rate", {"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}, 1e4, 1e11, "20MB")
-_LATENCY = Amount("latency", {"ms": 1e-3, "s": 1}, 0, 60, "20ms")
+_RATE = Amount(
+    "rate",
+    {"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
+    1e4,
+    1e11,
+    "10kB to 100GB",
+    "20MB",
+)
+_LATENCY = Amount("latency", {"ms": 1e-3, "s": 1}, 0, 60, "0ms to 60s", "20ms")
 _SECONDS = Seconds(min=0, max=86400)
 
 

@@ -25,14 +25,18 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
 
     Args:
         units: the factor of each unit.
-        most: the largest value, in the unit whose factor is 1; the least is 0.
+        least, most: the smallest and the largest amount, in the unit whose factor is 1; 0 is accepted too.
+        limits: both, as text.
     """
 
-    def __init__(self, name: str, units: Mapping[str, float], least: float, most: float, example: str) -> None:
+    def __init__(
+        self, name: str, units: Mapping[str, float], least: float, most: float, limits: str, example: str
+    ) -> None:
         self.name = name
         self._units = units
         self._least = least
         self._most = most
+        self._limits = limits
         self._example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -41,5 +45,5 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is no {self.name} such as {self._example} ({', '.join(self._units)})", param, ctx)
         amount = float(match[1]) * self._units[match[2]]
         if amount and not self._least <= amount <= self._most:
-            self.fail(f"{value!r} is out of range: pass {self._example}, for example", param, ctx)
+            self.fail(f"{value!r} is out of range: pass {self._limits}, such as {self._example}", param, ctx)
         return amount

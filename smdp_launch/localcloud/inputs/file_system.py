@@ -246,8 +246,8 @@ class FileSystem:
             self._queue.put(due, request.unique, data)
 
     def _send_bytes(self, unique: int, data: bytes) -> None:
+        self._counter.end(len(data))  # before the reader has them: it may read the counters next
         self._send(unique, 0, data)
-        self._counter.end(len(data))
 
     def _send_interrupted(self, unique: int) -> None:
         self._send(unique, errno.EINTR)

@@ -306,6 +306,12 @@ def test_resumed_job_has_no_fault(rehearse: Command, folder: Path) -> None:
         (["late", "--hosts", "1"], "a late host needs another host that waits for it: add --hosts 2"),
         (["late", "--after", "2"], "No such option '--after'"),
         (["late", "--at", "algo-2@5"], "a host is late at its start: pass a host alone, such as algo-2"),
+        (["slow-input", "--rate", "fast"], "'fast' is no rate such as 20MB (kB, MB, GB, KiB, MiB, GiB)"),
+        (["slow-input", "--rate", "-1MB"], "'-1MB' is no rate such as 20MB"),
+        (["slow-input", "--rate", "1kB"], "'1kB' is out of range: pass 10kB to 100GB, such as 20MB"),
+        (["slow-input", "--latency", "90s"], "'90s' is out of range: pass 0ms to 60s, such as 20ms"),
+        (["slow-input", "--rate", "0MB", "--latency", "0ms"], "nothing would be slow: pass a --rate or a --latency"),
+        (["slow-input", "--after", "2"], "No such option '--after'"),
         (["sport"], "there is no command sport: did you mean spot?"),
     ],
 )
