@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from smdp_launch.catalog.faults import Fault, Kind
 from smdp_launch.jobs.logs.messages import JobEvent
-from smdp_launch.units import count, listed, size
+from smdp_launch.units import count, size
 
 _PLATFORM: dict[Kind, str] = {
     "spot": "AWS takes the instances back: all hosts get SIGTERM and are stopped 120 s later. When there is capacity"
@@ -57,7 +57,7 @@ def describe_limits(fault: Fault) -> str:
     """The rate and the latency of slow input."""
     rate = f"{size(round(fault.rate))}/s" if fault.rate else ""
     latency = f"{fault.latency * 1000:g} ms before the first bytes of a file" if fault.latency else ""
-    return listed([one for one in (rate, latency) if one])
+    return " and ".join(one for one in (rate, latency) if one)
 
 
 def _notice(fault: Fault) -> str:

@@ -3,7 +3,7 @@
 Threads of the server take requests from the descriptor and answer at once. Bytes that the throttle holds back wait in
 a queue, which one more thread empties: no reader waits for the latency of another.
 
-A request that no kernel sends gets an error or no answer; the server goes on.
+A request that no kernel sends gets an error or no answer; the server continues.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class FileSystem:
 
     def _init(self, request: Request) -> bytes:
         major, minor, read_ahead, offered = request.init()
-        if major != wire.MAJOR:  # a later kernel asks again, with this version
+        if major != wire.MAJOR:  # a later kernel then repeats INIT with this version
             return wire.init_answer(wire.MINOR, read_ahead, 0)
         wanted = _CAPABILITIES
         wanted |= wire.AUTO_INVAL_DATA if self._tree.keeps else wire.DO_READDIRPLUS | wire.READDIRPLUS_AUTO

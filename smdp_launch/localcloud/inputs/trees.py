@@ -23,7 +23,7 @@ from smdp_launch.localcloud.inputs.wire import Attributes
 ROOT = 1
 _FOLDER_MODE, _FILE_MODE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o644
 _FOREVER, _BRIEFLY = 86400, 1  # seconds
-_NOBODY = 65534
+_UNMAPPED = 65534
 _OPENED = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in its place must not block the server
 _LOCATED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -246,8 +246,8 @@ class FolderTree:
 
 def _of(node: int, status: os.stat_result) -> Attributes:
     """In a host the user is root, and other users do not exist."""
-    owner = 0 if status.st_uid == os.geteuid() else _NOBODY
-    group = 0 if status.st_gid == os.getegid() else _NOBODY
+    owner = 0 if status.st_uid == os.geteuid() else _UNMAPPED
+    group = 0 if status.st_gid == os.getegid() else _UNMAPPED
     return Attributes(node, status.st_mode, status.st_size, status.st_mtime_ns, owner, group)
 
 
