@@ -20,7 +20,7 @@ from contextlib import suppress
 from smdp_launch.localcloud.inputs import wire
 from smdp_launch.localcloud.inputs.counters import Counter
 from smdp_launch.localcloud.inputs.throttle import Throttle
-from smdp_launch.localcloud.inputs.trees import ROOT, Item, Tree
+from smdp_launch.localcloud.inputs.trees import Item, Tree
 from smdp_launch.localcloud.inputs.wire import Malformed, Op, Request
 
 _THREADS = 4
@@ -256,6 +256,3 @@ class FileSystem:
     def _send(self, unique: int, error: int, data: bytes = b"") -> None:
         with suppress(OSError):  # the request was interrupted, or the file system is no longer mounted
             os.writev(self._descriptor, [wire.answer(unique, error, len(data)), data])
-
-
-__all__ = ["ROOT", "FileSystem"]

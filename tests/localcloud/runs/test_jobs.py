@@ -355,7 +355,6 @@ EFS = {
 REFUSED = [
     ("RoleArn", None, "1 validation error detected: Value null at 'roleArn' failed to satisfy constraint: Member must"),
     ("StoppingCondition", None, "Value null at 'stoppingCondition' failed to satisfy constraint: Member must not"),
-    ("AlgorithmSpecification.TrainingInputMode", "Pipe", "Pipe"),
     ("ResourceConfig.InstanceCount", 0, "Value '0' at 'resourceConfig.instanceCount' failed to satisfy constraint"),
     ("TrainingJobName", "under_score", "regular expression pattern"),
     ("TrainingJobName", "../up", "regular expression pattern"),
