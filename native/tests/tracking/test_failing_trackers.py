@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import pytest
-from reporting import tracked
+from launching import tracked
 
 #: A client of Weights & Biases that writes what it gets to a file. Each case changes one part of it.
 CLIENT = """\

@@ -1,1 +1,0 @@
-"""Processes that report numbers."""
