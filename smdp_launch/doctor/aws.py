@@ -10,6 +10,7 @@ from typing import Any
 
 from smdp_launch.doctor import limits
 from smdp_launch.doctor.results import CheckResult
+from smdp_launch.secret_forms import without_forms
 
 _MOST_SKEW = 300  # seconds, from which AWS refuses signatures
 _LARGE_SKEW = 60  # seconds
@@ -50,7 +51,8 @@ def configuration(environ: Mapping[str, str]) -> Iterator[CheckResult]:
     endpoint = environ.get("AWS_ENDPOINT_URL")
     if endpoint:
         fix = "remove the variable for launches on AWS"
-        yield CheckResult("aws endpoint", "warning", f"AWS_ENDPOINT_URL is {endpoint}", fix, "unset AWS_ENDPOINT_URL")
+        text = f"AWS_ENDPOINT_URL is {without_forms(endpoint)}"
+        yield CheckResult("aws endpoint", "warning", text, fix, "unset AWS_ENDPOINT_URL")
 
 
 def credentials_source(environ: Mapping[str, str], section: Mapping[str, Any]) -> str | None:
@@ -99,10 +101,9 @@ def account() -> Iterator[CheckResult]:
         skew = _skew(answer)
         fix = "log in again: aws sso login, or new keys" if skew is None or abs(skew) < _MOST_SKEW else "set the clock"
         yield CheckResult("aws identity", "error", f"AWS refuses the credentials: {details['Code']}", fix)
-    except BotoCoreError as error:
-        yield CheckResult(
-            "aws identity", "error", f"AWS cannot be asked: {error}", "check the credentials and the network"
-        )
+    except (BotoCoreError, ValueError) as error:  # ValueError: an address that is none
+        text = f"AWS cannot be asked: {without_forms(str(error))}"
+        yield CheckResult("aws identity", "error", text, "check the credentials, the variables AWS_* and the network")
         return
     yield from _clock(_skew(answer))
 

@@ -14,6 +14,7 @@ from typing import overload
 
 from smdp_launch.doctor import aws, machine, python
 from smdp_launch.doctor.results import CheckResult, in_order
+from smdp_launch.secret_forms import without_forms
 
 #: In this order a cause comes before its consequences.
 _CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
@@ -29,6 +30,9 @@ _CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
     machine.isolation,
     python.compiler,
 )
+
+#: An address: the server may be private, and the user, password, path and query are. Those of AWS are public.
+_ADDRESS = re.compile(r"\b(https?://)(?![\w.-]+\.amazonaws\.com/?(?:[\s'\",;]|$))[^\s'\",;]+")
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,11 @@ def _hidden(text: str | None) -> str | None: ...
 def _hidden(text: str | None) -> str | None:
     if text is None:
         return None
+    text = without_forms(_ADDRESS.sub(r"\1***", text))
     for folder in _private_folders():
-        text = re.sub(rf"{re.escape(folder)}(/[^\s'\",;:]*)?", _shortened, text)
+        text = re.sub(rf"{re.escape(folder)}(?!\.?[\w-])(/[^\s'\",;:]*)?", _shortened, text)
     text = re.sub(r"arn:aws[^\s]*", "arn:***", text)
-    text = re.sub(r"\b\d{12}\b", "***", text)
+    text = re.sub(r"(?<!\d)\d{12}(?!\d)", "***", text)
     for name in _private_names():
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "***", text)
     return text

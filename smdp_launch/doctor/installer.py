@@ -124,14 +124,18 @@ def install_local(*more: str) -> str:
     """
     sources = checkout()
     if sources is None:
-        return install(f"{LAUNCHER}[local]{_same_version()}", *more)
+        return install(*find_links(), f"{LAUNCHER}[local]{_same_version()}", *more)
     return install(f"{sources}[local-cloud]", str(sources / "containers" / "entrypoint"), *more)
 
 
 def install_engine() -> str:
     """The command that installs the engine; in a checkout, the command that builds it for the installed framework."""
     sources = checkout()
-    return build_engine(sources / "native") if sources is not None else install(f"smdp-engine{_same_version()}")
+    return (
+        build_engine(sources / "native")
+        if sources is not None
+        else install(*find_links(), f"smdp-engine{_same_version()}")
+    )
 
 
 def build_engine(sources: Path) -> str:
@@ -162,13 +166,27 @@ def _same_version() -> str:
     return f"=={launcher}" if launcher is not None else ""
 
 
+def find_links() -> list[str]:
+    """The option that names the folder of wheels, if smdp-launch was installed from a wheel in it: the package index
+    may not have our other packages."""
+    origin = _origin()
+    is_wheel = origin is not None and origin.suffix == ".whl" and any(origin.parent.glob("smdp_engine-*.whl"))
+    return ["--find-links", str(origin.parent)] if origin is not None and is_wheel else []
+
+
 def checkout() -> Path | None:
     """The folder that smdp-launch was installed from, if it still has the sources of all packages."""
+    folder = _origin()
+    if folder is None or not (folder / "native" / "pyproject.toml").is_file():
+        return None
+    return folder if (folder / "containers" / "entrypoint" / "pyproject.toml").is_file() else None
+
+
+def _origin() -> Path | None:
+    """The folder or file that smdp-launch was installed from; None if pip found it in an index or with --find-links."""
     try:
         record = importlib.metadata.distribution(LAUNCHER).read_text("direct_url.json")
         url = urlsplit(json.loads(record or "{}").get("url", ""))
     except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
         return None
-    folder = Path(unquote(url.path))
-    is_checkout = url.scheme == "file" and (folder / "native" / "pyproject.toml").is_file()
-    return folder if is_checkout and (folder / "containers" / "entrypoint" / "pyproject.toml").is_file() else None
+    return Path(unquote(url.path)) if url.scheme == "file" else None

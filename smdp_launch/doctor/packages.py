@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from smdp_launch.doctor.installer import LAUNCHER, checkout, install, install_engine, install_local, version
+from smdp_launch.doctor.installer import LAUNCHER, checkout, find_links, install, install_engine, install_local, version
 from smdp_launch.errors import EnvironmentProblem
 from smdp_launch.units import listed
 
@@ -104,4 +104,4 @@ def disagreeing() -> Iterator[str]:
 def install_agreeing() -> str:
     """The command that installs the launcher's version of the other packages."""
     wanted = version(LAUNCHER)
-    return install(*(f"{name}=={wanted}" for name in (ENTRYPOINT, ENGINE) if version(name) is not None))
+    return install(*find_links(), *(f"{name}=={wanted}" for name in (ENTRYPOINT, ENGINE) if version(name) is not None))

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -200,6 +201,56 @@ def test_cache_that_others_can_write_or_that_cannot_be_written_is_refused(withou
     last = without.run(code=1, SMDP_ADAPTER_CACHE=str(file))[-1]
     assert "Not a directory" in last or "File exists" in last
     assert "export SMDP_ADAPTER_CACHE=FOLDER" in last
+
+
+def test_own_cache_that_others_can_write_is_usable_after_the_command_of_the_error(without: Installation) -> None:
+    mine = without.folder / "of mine"
+    mine.mkdir()
+    mine.chmod(0o775)
+    command = f"chmod go-w '{mine}'"
+    assert f"Forbid that: {command}, or name another" in without.run(code=1, SMDP_ADAPTER_CACHE=str(mine))[-1]
+    subprocess.run(["bash", "-c", command], check=True, timeout=60)
+    assert Path(without.run(SMDP_ADAPTER_CACHE=str(mine))[0]).parent.parent == mine
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/smdp-engine"),
+        ({"XDG_CACHE_HOME": "relative"}, "/home/ann/.cache/smdp-engine"),
+        ({"SMDP_ADAPTER_CACHE": "~/adapters"}, "/home/ann/adapters"),
+        ({"SMDP_ADAPTER_CACHE": "adapters"}, f"{Path.cwd()}/adapters"),
+    ],
+)
+def test_folder_of_the_cache_is_the_same_in_every_current_folder(
+    variables: "dict[str, str]", folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SMDP_ADAPTER_CACHE", raising=False)
+    for name, value in {"HOME": "/home/ann", **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert str(adapters.cache_folder().parent) == folder
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/g++", "'unclosed g++", "true"])
+def test_compiler_that_cannot_build_gives_a_sentence(without: Installation, compiler: str) -> None:
+    last = without.run(code=1, CXX=compiler)[-1]
+    assert last.startswith("smdp-engine has no adapter for torch"), last
+    assert ("correct CXX or unset it" in last) == (compiler != "true"), last
+    assert ("wrote no file" in last) == (compiler == "true"), last
+
+
+def test_empty_variable_of_the_compiler_counts_as_unset(without: Installation) -> None:
+    assert "No C++ compiler is on PATH" in without.run(code=1, CXX=" ", PATH=str(without.folder))[-1]
+
+
+def test_interrupted_build_ends_without_traceback(without: Installation) -> None:
+    without.compiler.write_text("#!/bin/sh\nsleep 60\n")
+    building = without.start()
+    assert building.stderr is not None
+    assert "building the adapter" in building.stderr.readline()
+    building.send_signal(signal.SIGINT)
+    assert building.communicate(timeout=60) == ("", "")
+    assert building.returncode == 130
 
 
 def test_importing_the_engine_imports_neither_its_adapters_nor_a_framework() -> None:

@@ -14,7 +14,7 @@ from smdp_launch.catalog.faults import GRACE, Fault
 from smdp_launch.catalog.faults import VARIABLE as FAULT
 from smdp_launch.localcloud.arns import training_job_arn
 from smdp_launch.localcloud.client.connect import Endpoint
-from smdp_launch.localcloud.environment import host_environment
+from smdp_launch.localcloud.environment import adapter_cache, host_environment
 from smdp_launch.localcloud.isolation import network
 from smdp_launch.localcloud.isolation.container import Container
 from smdp_launch.localcloud.isolation.images import Image
@@ -166,5 +166,7 @@ class Launch:
     def _visible(self) -> tuple[Path, ...]:
         """Paths that the interpreter, its packages and the run need, with and without links resolved."""
         names = [sys.prefix, sys.base_prefix, sys.executable, site.getuserbase(), *sys.path]
+        adapters = adapter_cache()
         paths = [Path(name) for name in names if name] + [self._folder.state_folder.root]
+        paths += [adapters] if adapters is not None else []
         return tuple(dict.fromkeys(path for name in paths for path in (name, name.resolve())))

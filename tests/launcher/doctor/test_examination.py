@@ -62,6 +62,44 @@ def test_report_omits_names_paths_of_home_and_accounts(monkeypatch: pytest.Monke
     assert hidden.found == "libfoo.so in ~/.../secret project/x, arn:*** (account ***)"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("AWS_ENDPOINT_URL is https://ann:hunter2@proxy.example:8443/x?token=abc", "AWS_ENDPOINT_URL is https://***"),
+        (
+            'endpoint URL: "https://sts.us-east-1.amazonaws.com/"',
+            'endpoint URL: "https://sts.us-east-1.amazonaws.com/"',
+        ),
+        ("there is no profile AKIAIOSFODNN7EXAMPLE", "there is no profile ********************"),
+        ("there is no profile prod_123456789012", "there is no profile prod_***"),
+        ("/home/ann.example.org/x, /home/ann/x, /home/ann.", "/home/ann.example.org/x, ~/.../x, ~."),
+    ],
+)
+def test_report_omits_secrets_and_accounts_wherever_they_are(
+    text: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setattr(getpass, "getuser", lambda: "somebody")
+    (hidden,) = Examination((CheckResult("aws", "warning", text),)).without_private_data().results
+    assert hidden.found == shown
+
+
+def test_password_in_an_address_is_not_shown(no_aws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://ann:hunter2@127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "A")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "B")
+    shown = [one.found for one in aws.of(call=True)]
+    assert len(shown) == 3 and not [one for one in shown if "hunter2" in one]
+
+
+def test_address_that_is_none_is_an_error_of_the_check(no_aws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nonsense")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "A")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "B")
+    (identity,) = aws.account()
+    assert (identity.verdict, identity.found) == ("error", "AWS cannot be asked: Invalid endpoint: nonsense")
+
+
 def test_json_output_matches_its_schema_and_has_no_home(smdp_launch: Command, tmp_path: Path) -> None:
     """In the environment of the tests, in a folder below the home folder."""
     variables = {"HOME": str(tmp_path), "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": "very-secret"}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from smdp_launch.doctor.installer import Environment
+from smdp_launch.doctor.installer import Environment, install_engine, install_local
 from smdp_launch.doctor.packages import LOCAL_CLOUD
 from tests.conftest import ROOT
 
@@ -97,6 +98,22 @@ def test_system_python_gets_the_options_of_the_first_installation(
     variables = {"PATH": f"{tmp_path}/usr/bin"}
     made = environment(tmp_path / "usr", in_user_site=in_user_site, is_managed=is_managed, variables=variables)
     assert made.install("torch") == f"pip install{options} torch"
+
+
+def test_command_names_the_folder_of_the_wheel_that_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, record = tmp_path / "my wheels", tmp_path / "smdp_launch-0.1.0.dist-info"
+    folder.mkdir()
+    record.mkdir()
+    (record / "METADATA").write_text("Name: smdp-launch\nVersion: 0.1.0\n")
+    url = (folder / "smdp_launch-0.1.0-py3-none-any.whl").as_uri()
+    (record / "direct_url.json").write_text(json.dumps({"url": url, "archive_info": {}}))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "--find-links" not in install_local("torch")
+    (folder / "smdp_engine-0.1.0-py3-none-any.whl").touch()
+    assert install_local("torch").endswith(f"--find-links '{folder}' 'smdp-launch[local]==0.1.0' torch")
+    assert install_engine().endswith(f"--find-links '{folder}' smdp-engine==0.1.0")
 
 
 def test_packages_of_the_check_are_those_of_the_extra() -> None:

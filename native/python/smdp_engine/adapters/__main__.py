@@ -43,4 +43,6 @@ if __name__ == "__main__":
     except BrokenPipeError:  # the reader has exited, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except KeyboardInterrupt:
+        code = 130
     sys.exit(code)

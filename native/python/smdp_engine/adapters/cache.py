@@ -1,8 +1,9 @@
 """Adapters that were built on this machine, kept in the user's cache.
 
-The folder is ``SMDP_ADAPTER_CACHE``, else ``smdp-engine`` in ``XDG_CACHE_HOME``, else in ``~/.cache``. Below it is one
-folder for each state of the adapters' sources. A file ``NAME.so`` counts only with ``NAME.so.sha256``, which has its
-digest and is written after it. A lock lets one process build while the others wait; they share a failure too.
+The folder is ``SMDP_ADAPTER_CACHE``, else ``smdp-engine`` in ``XDG_CACHE_HOME`` if that is absolute, else in
+``~/.cache``. Below it is one folder for each state of the adapters' sources. A file ``NAME.so`` counts only with
+``NAME.so.sha256``, which has its digest and is written after it. A lock lets one process build while the others wait;
+they share a failure too.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import signal
 import stat
@@ -36,14 +38,24 @@ class BuildFailed(Exception):
 
 
 class CacheUnusable(Exception):
-    """The cache's folder cannot be used; the sentence says why."""
+    """The cache's folder cannot be used; the sentence says why. ``fix``: a command, where one makes it usable."""
+
+    def __init__(self, why: str, fix: Optional[str] = None) -> None:
+        super().__init__(why)
+        self.fix = fix
 
 
 def folder() -> Path:
-    chosen = os.environ.get("SMDP_ADAPTER_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 (no home: no exception)
-    root = Path(chosen) if chosen else base / "smdp-engine"
-    return root / f"{_sources_digest()}-{platform.machine()}"
+    return _root() / f"{_sources_digest()}-{platform.machine()}"
+
+
+def _root() -> Path:
+    """The local cloud of smdp-launch applies the same rules, so that simulated hosts use the user's folder."""
+    chosen, base = os.environ.get("SMDP_ADAPTER_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    if chosen:
+        return Path(os.path.expanduser(chosen)).absolute()  # noqa: PTH111 (no home: no exception)
+    home = Path(os.path.expanduser("~/.cache"))  # noqa: PTH111
+    return (Path(base) if os.path.isabs(base) else home) / "smdp-engine"  # noqa: PTH117 (may be empty)
 
 
 def stored(installed: Installed) -> Optional[Path]:
@@ -101,8 +113,9 @@ def _build(installed: Installed, command: List[str], path: Path, out: TextIO) ->
         )
         with log.open("wb") as output:
             code = _run(full, output.fileno(), _Progress(announced, out))
-        if code != 0:
-            why = f"{command[0]} could not build it ({_first_error(log, code)}; all of it: {log})"
+        if code != 0 or not partial.is_file():
+            error = _first_error(log, code) if code != 0 else "it succeeded, but wrote no file"
+            why = f"{command[0]} could not build it ({error}; all of it: {log})"
             _failure_file(path).write_text(why, encoding="utf-8")
             raise BuildFailed(why)
         digest = _digest(partial)
@@ -155,7 +168,8 @@ def _run(command: List[str], output: int, progress: _Progress) -> int:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     except OSError as error:
-        raise BuildFailed(f"{command[0]} cannot be run: {error.strerror or error}") from error
+        fix = ": correct CXX or unset it" if os.environ.get("CXX") else ""
+        raise BuildFailed(f"{command[0]} cannot be run ({error.strerror or error}){fix}") from error
     try:
         while True:
             progress.show(time.monotonic() - began)
@@ -198,8 +212,10 @@ def _refuse_foreign(where: Path) -> None:
     """What is loaded runs as this user, so no other user may be able to write it."""
     for one in (where, where.parent):
         state = one.stat()
-        if state.st_uid not in (os.geteuid(), 0) or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise CacheUnusable(f"{one} belongs to or can be written by other users")
+        if state.st_uid not in (os.geteuid(), 0):
+            raise CacheUnusable(f"{one} belongs to another user")
+        if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise CacheUnusable(f"{one} can be written by other users", f"chmod go-w {shlex.quote(str(one))}")
 
 
 def _sources_digest() -> str:

@@ -125,9 +125,9 @@ def _built(found: Installed, command: List[str]) -> Path:
             f"smdp-engine has no adapter for {_described(found)}, and {error}.{_other_version(found)}"
         ) from error
     except cache.CacheUnusable as error:
+        fix = f"Forbid that: {error.fix}, or name another folder" if error.fix else "Name a folder of yours"
         raise AdapterMissing(
-            f"smdp-engine cannot keep its adapter for {found} ({error}). Name a folder of yours: "
-            "export SMDP_ADAPTER_CACHE=FOLDER"
+            f"smdp-engine cannot keep its adapter for {found} ({error}). {fix}: export SMDP_ADAPTER_CACHE=FOLDER"
         ) from error
 
 

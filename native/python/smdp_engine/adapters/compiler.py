@@ -62,9 +62,12 @@ def needs(installed: Installed, python_include: Optional[str] = None) -> Needs:
 
 def find() -> Optional[List[str]]:
     """The compiler's command: that of ``CXX``, else the first on PATH."""
-    chosen = os.environ.get("CXX")
+    chosen = os.environ.get("CXX", "").strip()
     if chosen:
-        return shlex.split(chosen)
+        try:
+            return shlex.split(chosen)
+        except ValueError:  # a quote without its end: the error of starting it names it
+            return [chosen]
     found = next((path for path in map(shutil.which, ("g++", "c++", "clang++")) if path), None)
     return [found] if found else None
 
