@@ -47,10 +47,11 @@ def _run_afterwards(loader: Any, function: Callable[[], None]) -> None:
 
 
 def _after_torch() -> None:
+    # First: the emulation looks for the functions of torch.Tensor that it finds now.
+    _measure("smdp_engine.timing.torch_hooks")
     if os.environ.get("SMDP_CUDA_ON_CPU") == "1":
         importlib.import_module("smdp_engine.cuda_on_cpu").install()  # an error is the script's: it has no CUDA
     _register()
-    _measure("smdp_engine.timing.torch_hooks")
 
 
 def _after_tensorflow() -> None:
@@ -70,6 +71,8 @@ def _measure(hooks: str) -> None:
     try:
         importlib.import_module(hooks).install()
     except Exception as error:  # the script runs without the measurement
+        if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("smdp_engine"):
+            return  # the engine is older than this entrypoint, or absent
         sys.stderr.write(f"smdp: this rank is not measured: {type(error).__name__}: {error}\n")
 
 

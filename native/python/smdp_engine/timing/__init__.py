@@ -1,7 +1,8 @@
-"""Measures where the time of a training process goes, without a change to its script (docs/how-to/measured-runs.md).
+"""Measures where the time of a training process goes, without a change to its script.
 
-``clock`` divides the time of the training thread among phases, ``emission`` writes it as the event ``timing``, and the
-modules for each framework move the clock from phase to phase. Nothing is measured outside of a job.
+docs/how-to/watch/measured-runs.md has the phases. ``clock`` divides the time of the training thread among them,
+``emission`` writes it as the event ``timing``, and the modules for each framework move the clock from phase to phase.
+Nothing is measured outside of a job.
 """
 
 from .clock import Clock

@@ -9,7 +9,7 @@ to the backward pass, EVALUATION if gradients are off, else OTHER. Above it stan
 
 One thread, the training thread, writes. A call in any other thread changes no phase. Any thread may read, without a
 lock: the current phase, its beginning and its total before are one tuple, which is replaced as a whole, and while it
-is in place no total of another phase changes.
+is in place no total of another phase changes. A reader waits while a change is in progress.
 """
 
 import functools
@@ -37,7 +37,7 @@ NOT_MEASURED = 0
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _now = time.perf_counter_ns
 _thread = threading.get_ident
-_READS = 100  # attempts to read while the training thread changes its phase
+_READS, _PAUSE_S = 100, 0.0001  # attempts to read while the training thread changes its phase
 
 
 class Snapshot(NamedTuple):
@@ -66,6 +66,7 @@ class Clock:
         self._totals = [0] * len(PHASES)
         self._stack: List[int] = [OTHER]
         self._state = (OTHER, _now(), 0)  # phase, its beginning, its total before
+        self._is_changing = False
 
     @property
     def phase(self) -> int:
@@ -87,9 +88,8 @@ class Clock:
 
     @property
     def is_used(self) -> bool:
-        """Whether the process has done anything that a training process does."""
-        totals = self._totals
-        return bool(self.batches or self._steps or any(totals[:LOGGING])) or self.phase < LOGGING
+        """Whether the process trains: it has loaded a batch, begun a backward pass, or made a step or a save."""
+        return bool(self.batches or self._steps or self.checkpoints or self._has_trained)
 
     def enter(self, phase: int) -> int:
         """Begin a call of this phase. Returns the mark for ``leave``."""
@@ -144,7 +144,6 @@ class Clock:
             self.owner = _thread()
             self._stack = [OTHER]
             self._switch(OTHER)
-        self._has_trained = True
 
     def deliver(self, samples: int) -> None:
         """Count a batch; its samples (0: unknown) count as soon as a backward pass uses them."""
@@ -156,7 +155,8 @@ class Clock:
         self._delivered_samples = self._delivered_samples or samples
 
     def use_samples(self) -> None:
-        """The samples of the delivered batches are trained on."""
+        """A backward pass trains on the samples of the delivered batches."""
+        self._has_trained = True
         self._samples += self._delivered_samples
         self._delivered_samples = 0
 
@@ -178,18 +178,21 @@ class Clock:
             state = self._state
             totals = list(self._totals)
             now = _now()
-            if state is self._state:
+            if state is self._state and not self._is_changing:
                 break
+            time.sleep(_PAUSE_S)
         phase, since, before = state
         totals[phase] = before + now - since
         return Snapshot(tuple(totals), self.batches, self._samples, self.checkpoints, dict(self._steps))
 
     def _switch(self, phase: int) -> None:
+        self._is_changing = True
         now = _now()
         old, since, before = self._state
         totals = self._totals
         totals[old] = before + now - since
         self._state = (phase, now, totals[phase])
+        self._is_changing = False
 
 
 def measured(clock: Clock, phase: int, function: _Function) -> Any:

@@ -14,7 +14,7 @@ import os
 import struct
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional
 
 from .event_pipe import is_pipe
 
@@ -38,10 +38,18 @@ class Work(NamedTuple):
     bytes: int = 0
 
     def plus(self, other: "Work") -> "Work":
-        return Work(*(one + another for one, another in zip(self, other)))
+        return Work(
+            self.batches + other.batches,
+            self.wall + other.wall,
+            self.cpu + other.cpu,
+            self.queued + other.queued,
+            self.bytes + other.bytes,
+        )
 
 
-class _Start(NamedTuple):
+class Start(NamedTuple):
+    """The system's counters at the beginning of a fetch."""
+
     wall: int
     cpu: int
     queued: int
@@ -77,12 +85,12 @@ class Counters:
         except (OSError, ValueError, IndexError):
             return -1
 
-    def start(self) -> _Start:
+    def start(self) -> Start:
         queued = self.queued() if self.has_queued else 0
         count = self.bytes() if self.has_bytes else 0
-        return _Start(_now(), _cpu(), queued, count)
+        return Start(_now(), _cpu(), queued, count)
 
-    def since(self, start: _Start, batches: int) -> Work:
+    def since(self, start: Start, batches: int) -> Work:
         cpu, wall = _cpu(), _now()
         queued = self.queued() if self.has_queued else 0
         count = self.bytes() if self.has_bytes else 0
@@ -94,12 +102,6 @@ class Counters:
             max(0, count - start.bytes),
         )
 
-    def close(self) -> None:
-        for fd in (self._schedule, self._io):
-            if fd >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-
 
 class Loading:
     """Of a rank: adds up the fetches of this process and of the loader's workers. ``workers``: the number of worker
@@ -110,36 +112,30 @@ class Loading:
         self._work = Work()  # of this process
         self._sent = Work()  # of the workers
         self._local = threading.local()
-        self._opened: List[Counters] = []
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
         status = os.fstat(self._writing)
+        self._identity = status.st_dev, status.st_ino
         os.environ[VARIABLE] = f"{os.getpid()}:{self._writing}:{status.st_dev}:{status.st_ino}"
         counters = self._counters()
         self._has_queued, self._has_bytes = counters.has_queued, counters.has_bytes
 
-    def fetch(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call the function, which loads one batch, and measure it."""
-        counters = self._counters()
-        start = counters.start()
-        batches = 0
-        try:
-            batch = function(*args)
-            batches = 1
-            return batch
-        finally:
-            self._work = self._work.plus(counters.since(start, batches))
+    def begin(self) -> Start:
+        """Begin a fetch in this thread."""
+        return self._counters().start()
+
+    def end(self, start: Start, batches: int) -> None:
+        """End the fetch, which has loaded so many batches."""
+        self._work = self._work.plus(self._counters().since(start, batches))
 
     def read(self) -> Dict[str, int]:
         """The totals, as the event's fields name them, times in nanoseconds; without what the system does not count."""
-        with contextlib.suppress(OSError):  # EAGAIN: no more; EBADF: the script has closed all files
-            while True:
-                data = os.read(self._reading, _READ_SIZE)
-                for record in _RECORD.iter_unpack(data):
+        # A script may close all files, and another one may have the number of the pipe then.
+        with contextlib.suppress(BlockingIOError):
+            while is_pipe(self._reading, *self._identity):
+                for record in _RECORD.iter_unpack(os.read(self._reading, _READ_SIZE)):
                     self._sent = self._sent.plus(Work(*record))
-                if not data:
-                    break
         work = self._work.plus(self._sent)
         fields = {"load_batches": work.batches, "load_s": work.wall, "load_cpu_s": work.cpu}
         if self._has_queued:
@@ -150,51 +146,45 @@ class Loading:
 
     def in_child(self) -> "Sender":
         """In a forked child: what measures the fetches there, if it is a worker of the loader."""
-        for counters in self._opened:
-            counters.close()
-        os.close(self._reading)
-        return Sender(self._writing)
+        if is_pipe(self._reading, *self._identity):
+            os.close(self._reading)
+        return Sender(self._writing, *self._identity)
 
     def _counters(self) -> Counters:
         counters: Optional[Counters] = getattr(self._local, "counters", None)
         if counters is None:
             counters = self._local.counters = Counters()
-            self._opened.append(counters)
         return counters
 
 
 class Sender:
     """Of a worker process of the loader: measures its fetches and sends their sums to the rank."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, device: int, inode: int) -> None:
+        self._pipe = fd, device, inode
         self._counters: Optional[Counters] = None
         self._unsent = Work()
         self._sent_at = 0
 
-    def fetch(self, function: Callable[..., Any], *args: Any) -> Any:
+    def begin(self) -> Start:
         if self._counters is None:
             self._counters = Counters()
             # Not `atexit`: multiprocessing ends its processes without it.
             multiprocessing.util.Finalize(None, self._send, exitpriority=0)
-        start = self._counters.start()
-        batches = 0
-        try:
-            batch = function(*args)
-            batches = 1
-            return batch
-        finally:
-            self._unsent = self._unsent.plus(self._counters.since(start, batches))
-            if _now() - self._sent_at > _FLUSH_NS:
-                self._send()
+        return self._counters.start()
+
+    def end(self, start: Start, batches: int) -> None:
+        assert self._counters is not None  # noqa: S101 (begin was called)
+        self._unsent = self._unsent.plus(self._counters.since(start, batches))
+        if _now() - self._sent_at > _FLUSH_NS:
+            self._send()
 
     def _send(self) -> None:
         self._sent_at = _now()
-        try:
-            written = os.write(self._fd, _RECORD.pack(*self._unsent))
-        except (OSError, struct.error):  # EAGAIN: the pipe is full; EPIPE: the rank has exited
+        if not is_pipe(*self._pipe):
             return
-        if written:
+        with contextlib.suppress(OSError):  # EAGAIN: the pipe is full; EPIPE: the rank has exited
+            os.write(self._pipe[0], _RECORD.pack(*self._unsent))
             self._unsent = Work()
 
 
@@ -215,7 +205,7 @@ def sender_to_rank() -> Optional[Sender]:
     except OSError:
         return None
     if is_pipe(own, device, inode):
-        return Sender(own)
+        return Sender(own, device, inode)
     os.close(own)
     return None
 

@@ -1,7 +1,8 @@
 """Measures the copies of tensors from the host to a GPU: Tensor.to and Tensor.cuda.
 
-torch.compile, torch.jit and torch.fx know these methods by their names and do not call the functions below. A process
-without a GPU keeps torch's own methods.
+torch.compile, torch.jit and torch.fx know these methods by their names and do not call the functions below. Subclasses
+and modes that handle the methods get the functions below, because torch looks for them in torch.Tensor in each call. A
+process without a GPU keeps torch's own methods.
 """
 
 import functools
@@ -41,15 +42,9 @@ def to_gpu(args: Any, kwargs: Any) -> bool:
 
 
 def _measured(clock: Clock, function: Any, is_copy: Callable[[Any, Any], bool]) -> Any:
-    plain = (torch.Tensor, torch.nn.Parameter)
-    overrides = torch.overrides
-
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if type(self) not in plain and overrides.has_torch_function((self,)):
-            # A subclass looks for the function under the name that it finds in torch.Tensor, which is this one.
-            return overrides.handle_torch_function(method, (self,), self, *args, **kwargs)
-        if self.is_cuda or not is_copy(args, kwargs):
+        if not is_copy(args, kwargs) or self.is_cuda:
             return function(self, *args, **kwargs)
         mark = clock.enter(COPY)
         try:

@@ -16,9 +16,8 @@ The functions that replace torch's own have the same arguments, results and exce
 import functools
 import importlib
 import os
-import sys
 from types import ModuleType
-from typing import Any, Dict, Union
+from typing import Any, Dict, List, Union
 
 from . import common_hooks, emission, torch_backward, torch_copies
 from .after_import import after_import
@@ -30,6 +29,15 @@ torch: Any = importlib.import_module("torch")
 
 _DEEPEST = 3  # levels of a batch in which a tensor is searched
 _WIDEST = 4  # items of each level
+_COLLECTIVES = (
+    *("allreduce", "allreduce_coalesced", "reduce", "broadcast", "barrier", "monitored_barrier"),
+    *("allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced", "gather", "scatter"),
+    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base"),
+    *("send", "recv", "recv_anysource", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),
+    *("reduce_scatter_single", "reduce_scatter_single_coalesced"),
+)
+_not_compiled: List[Any] = []
+_skip_code: List[Any] = []  # torch.compile's function, once the script has imported torch.compile
 
 
 def install() -> None:
@@ -58,16 +66,29 @@ def install() -> None:
     _measure_exchanges(clock)
     _measure_optimizers(clock)
     _measure_saves(clock)
+    _skip_in_compiler()
     own.add_source(_gpu_memory)
 
 
 def not_compiled(function: Any) -> Any:
     """Have torch.compile call the function and not trace it. It still compiles what the function calls."""
     function._torchdynamo_disable = True
-    skip = getattr(sys.modules.get("torch._C._dynamo.eval_frame"), "skip_code", None)
-    if skip is not None:  # since torch 2.1
+    if function not in _not_compiled:
+        _not_compiled.append(function)
+    for skip in _skip_code:
         skip(function.__code__)
     return function
+
+
+def _skip_in_compiler() -> None:
+    """Have torch.compile, if the script uses it, run the functions as they are where the script calls them."""
+
+    def skip(module: ModuleType) -> None:
+        _skip_code[:] = [module.skip_code] if hasattr(module, "skip_code") else []  # since torch 2.1
+        for function in list(_not_compiled):
+            not_compiled(function)
+
+    after_import({"torch._dynamo.eval_frame": skip})
 
 
 # --- The loader ---
@@ -132,7 +153,14 @@ def _measure_fetches(meter: Union[Loading, Sender]) -> None:
             # Only the rank and the workers of its loaders count: the script may start other processes that load data.
             if isinstance(here, Sender) and worker_info() is None:
                 return function(self, possibly_batched_index)
-            return here.fetch(function, self, possibly_batched_index)
+            start = here.begin()
+            batches = 0
+            try:
+                batch = function(self, possibly_batched_index)
+                batches = 1
+                return batch
+            finally:
+                here.end(start, batches)
 
         return fetch
 
@@ -176,11 +204,18 @@ def _measure_exchanges(clock: Clock) -> None:
     dist = torch.distributed
     if not dist.is_available():
         return
-    work = importlib.import_module("torch._C._distributed_c10d").Work
-    replace(work, "wait", lambda function: not_compiled(measured(clock, EXCHANGE, function)))
+
+    def exchange(function: Any) -> Any:
+        return not_compiled(measured(clock, EXCHANGE, function))
+
+    c10d = importlib.import_module("torch._C._distributed_c10d")
+    replace(c10d.Work, "wait", exchange)
+    # The engine completes small operations on CPUs in the call itself.
+    for name in _COLLECTIVES:
+        replace(c10d.ProcessGroup, name, exchange)
     # DistributedDataParallel's copies of buffers before a forward pass.
     for owner in (dist, dist.distributed_c10d):
-        replace(owner, "_broadcast_coalesced", lambda function: not_compiled(measured(clock, EXCHANGE, function)))
+        replace(owner, "_broadcast_coalesced", exchange)
 
 
 def _measure_optimizers(clock: Clock) -> None:
