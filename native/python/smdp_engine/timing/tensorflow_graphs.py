@@ -83,13 +83,13 @@ class Graphs:
             batch = read(iterator)
         tensors = _tensors(batch)
         with tf.control_dependencies(tensors):
-            last[key] = self._end(name, begin, _samples(tensors)).name
+            last[key] = self._end(name, begin, _count(batch), _samples(tensors)).name
         return batch
 
     def gradient(self, compute: Callable[[], Any], target: Any) -> Any:
         """The result of ``compute()``, which creates the operations of a backward pass from this target."""
         graph = tf.compat.v1.get_default_graph()
-        self._training.setdefault(_function_of(graph), {})
+        self._mark(graph)
         gradients = compute()
         if self._can_add(graph):
             if _function_of(graph) in self._measured:
@@ -121,19 +121,28 @@ class Graphs:
         """An optimizer, the one with this number, is applied here."""
         graph = tf.compat.v1.get_default_graph()
         function = _function_of(graph)
-        counts = self._training.setdefault(function, {})
+        self._mark(graph)
         if function in self._measured and self._can_add(graph):
             with _on_cpu():
                 self._add(STEP, [0.0, 0.0, 0.0, 1.0, 0.0], optimizer)
         else:
+            counts = self._training.setdefault(function, {})
             counts[optimizer] = counts.get(optimizer, 0) + 1
 
     def called(self, graph: Any) -> None:
         """The function that is traced calls this other function."""
         if graph in self._training:
-            counts = self._training.setdefault(_function_of(tf.compat.v1.get_default_graph()), {})
+            caller = tf.compat.v1.get_default_graph()
+            self._mark(caller)
+            counts = self._training[_function_of(caller)]
             for optimizer, count in self._training[graph].items():
                 counts[optimizer] = counts.get(optimizer, 0) + count
+
+    def _mark(self, graph: Any) -> None:
+        """The graph trains, and those that contain it: a data set, too, can call a function for each batch."""
+        while getattr(graph, "building_function", False):
+            self._training.setdefault(graph, {})
+            graph = graph.outer_graph
 
     # --- While functions run ---
 
@@ -182,18 +191,17 @@ class Graphs:
         with tf.control_dependencies(before):
             begin, begun = self._begin(name)
         with tf.control_dependencies([begun, *after]):
-            self._end(name, begin, None)
+            self._end(name, begin, 1.0, 0.0)
 
     def _begin(self, name: str) -> Tuple[Any, Any]:
         with _on_cpu():
             begin = tf.timestamp() - self._epoch
             return begin, self._add(name, [0.0, begin, 1.0, 0.0, 0.0])
 
-    def _end(self, name: str, begin: Any, samples: Any) -> Any:
+    def _end(self, name: str, begin: Any, count: Any, samples: Any) -> Any:
         with _on_cpu():
             end = tf.timestamp() - self._epoch
-            count = 0.0 if samples is None else tf.cast(samples, tf.float64)
-            return self._add(name, [end - begin, -begin, -1.0, 1.0, count])
+            return self._add(name, [end - begin, -begin, -1.0, count, samples])
 
     def _add(self, name: str, change: List[Any], number: int = 0) -> Any:
         key = (name, number)
@@ -258,13 +266,20 @@ def _tensors(value: Any) -> List[Any]:
     return [one for one in flat if tf.is_tensor(one) and not isinstance(one, _ops.EagerTensor)]
 
 
+def _count(batch: Any) -> Any:
+    """The number of batches: 0 at the end of the data, where a loop of AutoGraph reads no batch."""
+    with _on_cpu():
+        return batch.has_value() if isinstance(batch, tf.experimental.Optional) else 1.0
+
+
 def _samples(tensors: Sequence[Any]) -> Any:
-    """The length of the first tensor that has one; None if there is none."""
+    """The length of the first tensor that has one; 0 if there is none."""
     for tensor in tensors:
         if tensor.shape.rank:
-            static = tensor.shape[0]
-            return static if static is not None else tf.shape(tensor, out_type=tf.int64)[0]
-    return None
+            with _on_cpu():
+                static = tensor.shape[0]
+                return static if static is not None else tf.shape(tensor, out_type=tf.int64)[0]
+    return 0.0
 
 
 def _has_gpu() -> bool:
