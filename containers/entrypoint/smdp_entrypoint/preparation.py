@@ -71,6 +71,8 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
     resources = read_resources(tree)
     console.host = resources.current_host
     settings = Settings.from_environment(environ)
+    if settings.timing_interval is None:
+        console.say("this host is not measured: SMDP_TIMING_S must be a number of seconds, for example 5")
     _join_peers(resources, settings, environ, console, peers)
     contract = read_contract(tree)
     tree.create(contract.checkpoints)
@@ -95,7 +97,7 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         contract=contract,
         environ=host_environ,
         stop_budget=settings.stop_budget,
-        timing_interval=settings.timing_interval,
+        timing_interval=settings.timing_interval or 0.0,
     )
 
 

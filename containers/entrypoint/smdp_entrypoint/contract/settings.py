@@ -27,7 +27,7 @@ HOSTS_TIMEOUT_S = 15 * 60.0
 class Settings:
     """`workers_per_host` None: use the hyperparameters or the number of devices. `require_gpu`: fail on a host whose
     instance type has GPUs and that shows none. `stop_budget`, `hosts_timeout` and `timing_interval` are in seconds;
-    `timing_interval` 0: measure nothing."""
+    `timing_interval` 0: measure nothing; None: the value is invalid, which never ends a job."""
 
     workers_per_host: int | None
     master_port: int
@@ -36,7 +36,7 @@ class Settings:
     hosts_timeout: float
     hosts_file: Path
     require_gpu: bool
-    timing_interval: float
+    timing_interval: float | None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
@@ -49,7 +49,7 @@ class Settings:
             hosts_timeout=_seconds(environ, "SMDP_HOSTS_TIMEOUT", HOSTS_TIMEOUT_S),
             hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
             require_gpu=environ.get("SMDP_REQUIRE_GPU") != "0",
-            timing_interval=_seconds(environ, "SMDP_TIMING_S", TIMING_INTERVAL_S),
+            timing_interval=_timing_interval(environ),
         )
 
 
@@ -79,6 +79,13 @@ def _port(environ: Mapping[str, str], name: str, default: int) -> int:
     if port > 65535:
         raise ContractError(f"{name} must be a port from 1 to 65535, found {text!r}.")
     return port
+
+
+def _timing_interval(environ: Mapping[str, str]) -> float | None:
+    try:
+        return _seconds(environ, "SMDP_TIMING_S", TIMING_INTERVAL_S)
+    except ContractError:
+        return None
 
 
 def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
