@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -82,6 +83,8 @@ def command(
     from smdp_launch.sizing.report import sizing_json
 
     given = _Given(bytes_per_second, samples_per_second, sample_bytes, data_size, object_size, hosts)
+    if samples_per_second is not None and not math.isfinite(samples_per_second):
+        raise click.UsageError("--samples-per-second must be a finite number")
     if (samples_per_second is None) != (sample_bytes is None):
         raise click.UsageError("--samples-per-second and --sample-bytes belong together")
     table = read_prices(prices) if prices is not None else None
