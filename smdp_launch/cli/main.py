@@ -60,6 +60,7 @@ COMMANDS = {
     "follow": Entry(_WATCH, "Show the logs and the progress of a job until it ends.", "docs/how-to/jobs.md"),
     "status": Entry(_WATCH, "Show the status of a job.", "docs/how-to/jobs.md"),
     "logs": Entry(_WATCH, "Print the logs of a job.", "docs/how-to/jobs.md"),
+    "diagnose": Entry(_WATCH, "Show why a job is not faster.", "docs/how-to/diagnose.md"),
     "list": Entry(_WATCH, "List the jobs launched from this folder.", "docs/how-to/jobs.md"),
     "download": Entry(_AFTER, "Download the model and the output of a job.", "docs/how-to/jobs.md"),
     "stop": Entry(_AFTER, "Stop a job.", "docs/how-to/jobs.md"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from smdp_launch.diagnosis.verdict import Verdict, diagnose
 from smdp_launch.jobs.checkpoints.listing import Checkpoints, list_checkpoints
 from smdp_launch.jobs.follow import Ended, Follower, FollowEvent, StatusChanged
 from smdp_launch.jobs.logs.messages import LogLine
@@ -16,6 +17,7 @@ from smdp_launch.jobs.logs.read import LogFilter, read_lines
 from smdp_launch.jobs.records.history import LOCAL, record_end
 from smdp_launch.jobs.records.outcome import Outcome
 from smdp_launch.jobs.resume import prepare, resume
+from smdp_launch.jobs.run_metrics import read_metrics
 from smdp_launch.jobs.service.clients import Clients, Connect, ignore_waiting
 from smdp_launch.jobs.service.retry import call_with_retries
 from smdp_launch.jobs.service.retry_policy import SINGLE_TRY, Waiting
@@ -23,6 +25,7 @@ from smdp_launch.jobs.status.description import Description, describe
 from smdp_launch.jobs.submit import stop
 from smdp_launch.jobs.transfer.download import Download, Progress, download
 from smdp_launch.notebook_view import NotebookView
+from smdp_launch.run_metrics.run import RunMetrics
 from smdp_launch.source.scan import RESULTS_FOLDER
 
 #: ``where`` of a job in the region of the AWS configuration.
@@ -147,6 +150,15 @@ class Job(NotebookView):
         wanted = LogFilter(since, host, rank, re.compile(grep) if grep is not None else None, tail)
         with self.connected() as clients:
             return list(read_lines(clients, self.name, wanted))
+
+    def metrics(self) -> RunMetrics:
+        """The numbers that the job has reported until now: steps, times of each worker, use of each host."""
+        with self.connected() as clients:
+            return read_metrics(clients, self.name)
+
+    def diagnose(self) -> Verdict:
+        """What holds the job back, from what it has reported until now. The job may run or have ended."""
+        return diagnose(self.metrics())
 
     def stop(self) -> str:
         """Request the service to stop the job. Return its new status, such as ``Stopping``.

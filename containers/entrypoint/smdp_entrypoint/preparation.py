@@ -59,6 +59,7 @@ class Job:
     contract: Contract
     environ: Mapping[str, str]
     stop_budget: float
+    timing_interval: float
 
     def worker_environ(self, local_rank: int) -> dict[str, str]:
         return {**self.environ, **worker_variables(self.contract, self.layout, local_rank)}
@@ -94,6 +95,7 @@ def prepare(tree: MlTree, environ: Mapping[str, str], console: Console, signals:
         contract=contract,
         environ=host_environ,
         stop_budget=settings.stop_budget,
+        timing_interval=settings.timing_interval,
     )
 
 

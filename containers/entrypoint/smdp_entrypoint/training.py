@@ -16,6 +16,11 @@ from smdp_entrypoint.processes.failure import Failure, failure_text, find_failur
 from smdp_entrypoint.processes.failure_file import FailureFile
 from smdp_entrypoint.processes.signals import Signals
 from smdp_entrypoint.processes.supervisor import Hooks, Supervisor
+from smdp_entrypoint.resources.channels import Channels
+from smdp_entrypoint.resources.gpus import Gpus
+from smdp_entrypoint.resources.recorder import Recorder
+from smdp_entrypoint.resources.sampler import Sampler
+from smdp_entrypoint.resources.system_files import SystemFiles
 
 _OUR_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 
@@ -49,7 +54,10 @@ class Training:
             for child in self.children:
                 child.clean_up(time.time())
             raise
+        recorder = self._recorder()
+        recorder.start()
         self._supervisor.run()
+        recorder.finish()
         return self._conclude()
 
     def _start(self) -> None:
@@ -62,6 +70,17 @@ class Training:
         self.console.event(
             "workers_started", ranks=layout.ranks, world_size=layout.world_size, master=str(self.job.master)
         )
+
+    def _recorder(self) -> Recorder:
+        def sampler() -> Sampler:
+            files = SystemFiles()
+            channels = Channels(files, self.tree, self.job.contract.channels)
+            return Sampler(files, channels, Gpus.open(), self._running)
+
+        return Recorder(self.job.timing_interval, sampler, self.console.event, self.console.say)
+
+    def _running(self) -> list[int]:
+        return [child.pid for child in self.children if not child.is_reaped]
 
     def _writer(self, rank: int) -> Callable[[str], None]:
         return lambda line: self.console.worker_line(rank, line)

@@ -153,7 +153,7 @@ def test_event_lines_of_a_job_match_their_schema(smdp_launch: Command, job_folde
     logs = (job_folder / ".smdp" / "local" / "jobs").glob("*/logs/*.jsonl")
     messages = [json.loads(line)["message"] for log in logs for line in log.read_text().splitlines()]
     events = [json.loads(one[one.index("{") :]) for one in messages if '{"smdp_event":' in one]
-    assert {one["event"] for one in events} == {"step", "workers_started", "worker_exit"}
+    assert {one["event"] for one in events} == {"step", "workers_started", "worker_exit", "resources"}
     schema = Draft202012Validator(json.loads(SCHEMAS["event"].read_text()))  # not sealed: scripts add metrics
     for event in events:
         schema.validate(event)

@@ -17,6 +17,8 @@ DEFAULT_MASTER_PORT = 7777
 DEFAULT_CONTROL_PORT = 7778
 # The platform sends SIGKILL 120 s after SIGTERM. A shorter time leaves room to write the failure file.
 STOP_BUDGET_S = 115.0
+# The interval of the measurements that the workers and the entrypoint report as events.
+TIMING_INTERVAL_S = 5.0
 # How long the first host's name may take to resolve to an address.
 HOSTS_TIMEOUT_S = 15 * 60.0
 
@@ -24,7 +26,8 @@ HOSTS_TIMEOUT_S = 15 * 60.0
 @dataclass(frozen=True)
 class Settings:
     """`workers_per_host` None: use the hyperparameters or the number of devices. `require_gpu`: fail on a host whose
-    instance type has GPUs and that shows none. `stop_budget` and `hosts_timeout` are in seconds."""
+    instance type has GPUs and that shows none. `stop_budget`, `hosts_timeout` and `timing_interval` are in seconds;
+    `timing_interval` 0: measure nothing."""
 
     workers_per_host: int | None
     master_port: int
@@ -33,6 +36,7 @@ class Settings:
     hosts_timeout: float
     hosts_file: Path
     require_gpu: bool
+    timing_interval: float
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
@@ -45,6 +49,7 @@ class Settings:
             hosts_timeout=_seconds(environ, "SMDP_HOSTS_TIMEOUT", HOSTS_TIMEOUT_S),
             hosts_file=Path(environ.get("SMDP_HOSTS_FILE") or "/etc/hosts"),
             require_gpu=environ.get("SMDP_REQUIRE_GPU") != "0",
+            timing_interval=_seconds(environ, "SMDP_TIMING_S", TIMING_INTERVAL_S),
         )
 
 

@@ -120,6 +120,11 @@ class Child:
         """Whether no process has its standard output or error open any more. The pipe for events may still be open."""
         return all(stream.fd is None for stream in self.streams[:2])
 
+    @property
+    def is_reaped(self) -> bool:
+        """Whether the system may give the process ID to another process."""
+        return self._process.returncode is not None
+
     def poll(self, now: float) -> bool:
         """Whether the process has exited since the last call; `exit_status` then says how."""
         if self.exit_status is not None:

@@ -2,8 +2,9 @@
 
 The prefix of a log line shows the author of an event (docs/reference/events.md): only an event of the entrypoint
 starts with `[HOST] {"smdp_event":`, and only an event of a worker with `[HOST:RANK] {"smdp_event":`. It is an event of
-the worker's engine if its name is "engine", else of the script. In all other output of workers, pip and other hosts a
-space is inserted into this marker, so that no part of a long line looks like an event.
+the worker's engine, which has a pipe of its own, if its name is "engine" or "timing", else of the script. In all other
+output of workers, pip and other hosts a space is inserted into this marker, so that no part of a long line looks like
+an event.
 
 A log collector that stalls must not delay a stop signal, so bytes that the descriptor does not accept at once wait in
 memory; the loop in `supervisor` reads `pending` and stops reading from the workers while it is large.
@@ -27,7 +28,7 @@ _CHUNK = 4096
 EVENT_VERSION = 1
 _EVENT = '{"smdp_event":'
 _NO_EVENT = '{ "smdp_event":'
-_ENGINE_EVENT = "engine"
+_ENGINE_EVENTS = ("engine", "timing")
 # Characters that log readers remove or change (smdp_launch/plain_text.py): control characters, characters that change
 # the writing direction, lone surrogates.
 _REMOVED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -59,11 +60,11 @@ class Console:
 
     def worker_line(self, rank: int, text: str) -> None:
         """Write a line that a worker's script wrote to standard output or standard error."""
-        self._worker_line(rank, text, is_event=_event_name(text) not in (None, _ENGINE_EVENT))
+        self._worker_line(rank, text, is_event=_event_name(text) not in (None, *_ENGINE_EVENTS))
 
     def engine_line(self, rank: int, text: str) -> None:
         """Write a line that a worker's engine wrote to its event pipe."""
-        self._worker_line(rank, text, is_event=_event_name(text) == _ENGINE_EVENT)
+        self._worker_line(rank, text, is_event=_event_name(text) in _ENGINE_EVENTS)
 
     def _worker_line(self, rank: int, text: str, *, is_event: bool) -> None:
         event = _EVENT if is_event else ""

@@ -1,5 +1,5 @@
-"""Every Python process of a worker imports this module: it registers torch's backend `smddp` after `import torch`, and
-installs the CUDA emulation where the job requests it.
+"""Every Python process of a worker imports this module. After `import torch` it registers the backend `smddp`, installs
+the CUDA emulation where the job requests it, and installs the hooks that measure a rank.
 
 In AWS's containers a script must import `smdistributed.dataparallel.torch.torch_smddp` for that, and many scripts do
 not. The registration follows the complete import of torch, in every version of torch. The `sitecustomize` that this
@@ -36,6 +36,7 @@ def _run_afterwards(loader: Any) -> None:
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
+        _measure()  # first: the emulation looks for the functions of torch.Tensor that it finds now
         if os.environ.get("SMDP_CUDA_ON_CPU") == "1":
             importlib.import_module("smdp_engine.cuda_on_cpu").install()  # an error is the script's: it has no CUDA
         _register()
@@ -48,6 +49,17 @@ def _register() -> None:
         importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")
     except Exception as error:  # the script may not use the backend
         sys.stderr.write(f"smdp: the torch backend smddp is not available: {type(error).__name__}: {error}\n")
+
+
+def _measure() -> None:
+    if "RANK" not in os.environ or "SMDP_EVENT_PIPE" not in os.environ:
+        return
+    try:
+        importlib.import_module("smdp_engine.timing.torch_hooks").install()
+    except Exception as error:  # the script runs without the measurement
+        if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("smdp_engine"):
+            return  # the engine is older than this entrypoint, or absent
+        sys.stderr.write(f"smdp: this rank is not measured: {type(error).__name__}: {error}\n")
 
 
 def _run_the_hidden_one() -> None:

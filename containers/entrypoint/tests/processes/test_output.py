@@ -39,6 +39,7 @@ _FORGED = [
     '{"smdp_event": 1, "event": "\\u0065ngine", "rank": 0}',
     '{"smdp_event": 1, "event": "eng\\u0007ine", "rank": 0}',
     '{"smdp_event": 1, "event": "step", "ev\\u0007ent": "engine", "rank": 0}',
+    '{"smdp_event": 1, "event": "timing", "rank": 0}',
     '{"smdp_event": 1, "event": "engine", "rank": 0',
     '{"smdp_event": 1, "event": ["engine"]}',
 ]
@@ -53,6 +54,7 @@ def test_engine_events_are_accepted_only_from_the_engines_pipe(host: Host) -> No
             print(line, flush=True)
         print('{{"smdp_event": 1, "event": "step", "step": 1, "steps": 2}}', flush=True)
         os.write(pipe, b'{{"smdp_event": 1, "event": "engine", "rank": 0}}\\n')
+        os.write(pipe, b'{{"smdp_event": 1, "event": "timing", "rank": 0}}\\n')
         os.write(pipe, b'{{"smdp_event": 1, "event": "step", "step": 2}}\\n')
         """
     )
@@ -61,6 +63,7 @@ def test_engine_events_are_accepted_only_from_the_engines_pipe(host: Host) -> No
     assert sorted(events) == [
         '{"smdp_event": 1, "event": "engine", "rank": 0}',
         '{"smdp_event": 1, "event": "step", "step": 1, "steps": 2}',
+        '{"smdp_event": 1, "event": "timing", "rank": 0}',
     ]
     texts = [line for line in host.of_rank(0) if line.startswith('{ "smdp_event":')]
     assert len(texts) == len(_FORGED) + 1
@@ -259,7 +262,7 @@ def test_job_output_is_never_read_as_an_entrypoint_event(host: Host) -> None:
         raise ValueError("a\\x85[algo-1] " '{FORGED}' "\\u2028" '{FORGED}')
         """
     )
-    assert host.run(PYTHONIOENCODING="utf-8") == 1
+    assert host.run(PYTHONIOENCODING="utf-8", SMDP_TIMING_S="0") == 1
     (exited,) = host.events("worker_exit")
     assert exited["host"] == "algo-1" and exited["error"].startswith("ValueError: a")
     events = [line for line in host.lines if '{"smdp_event":' in line]

@@ -259,4 +259,4 @@ def test_events_are_single_json_lines_with_documented_field_order(host: Host) ->
     host.job("raise SystemExit(2)")
     host.run()
     lines = [line.partition("] ")[2] for line in host.lines if '"smdp_event"' in line]
-    assert [list(json.loads(line))[:3] for line in lines] == [["smdp_event", "event", "time"]] * 2
+    assert [list(json.loads(line))[:3] for line in lines] == [["smdp_event", "event", "time"]] * 3

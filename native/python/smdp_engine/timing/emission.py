@@ -1,0 +1,178 @@
+"""Writes the event ``timing`` (docs/reference/events.md) for this rank, every SMDP_TIMING_S seconds and at its end."""
+
+import atexit
+import json
+import math
+import os
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from .clock import PHASES, Clock
+from .event_pipe import EventPipe, event_pipe
+from .loading import Loading, rank_of_this_process
+
+VARIABLE = "SMDP_TIMING_S"
+DEFAULT_S = 5.0
+_COUNTERS = "SMDP_COUNTERS_S"  # the period of the engine's own event
+_COUNTERS_BY_DEFAULT = "SMDP_TIMING_COUNTERS"
+_SHORTEST_S, _LONGEST_S = 0.05, 86400.0
+_LONGEST_LINE = 4096  # PIPE_BUF: a longer line could mix with the engine's
+_WRITE_TIMEOUT_S = 1.0
+_UNIT_NS = 10_000  # times are written in steps of 0.01 ms
+
+#: Returns more fields of the event, for the window that ends now. Called in the emitting thread.
+Source = Callable[[], Dict[str, Any]]
+
+
+class Emission:
+    """The clock of this rank and the thread that writes its events."""
+
+    def __init__(self, pipe: EventPipe, rank: int, period_s: float) -> None:
+        self.clock = Clock()
+        self.loading = Loading()
+        self._pipe = pipe
+        self._rank = rank
+        self._period_s = period_s
+        self._sources: List[Source] = []
+        self._before = _Totals(self.clock, self.loading)
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._is_own = True
+
+    def add_source(self, source: Source) -> None:
+        """Add the source's fields to every event. An event without them is written if it raises an exception."""
+        self._sources.append(source)
+
+    def begin(self) -> None:
+        os.register_at_fork(after_in_child=self._in_child)
+        atexit.register(self._end)
+        threading.Thread(target=self._run, name="smdp-timing", daemon=True).start()
+
+    def emit(self) -> None:
+        """Write the event of the window that ends now. Its numbers are part of the next window if the entrypoint does
+        not read the pipe."""
+        with self._lock:
+            if not self.clock.is_used:
+                return
+            now = _Totals(self.clock, self.loading)
+            line = self._line(now)
+            if len(line) <= _LONGEST_LINE and self._pipe.write(line, _WRITE_TIMEOUT_S):
+                self._before = now
+
+    def _line(self, now: "_Totals") -> bytes:
+        fields: Dict[str, Any] = {
+            "smdp_event": 1,
+            "event": "timing",
+            "time": round(time.time(), 3),
+            "rank": self._rank,
+            **now.since(self._before),
+        }
+        for source in self._sources:
+            try:
+                fields.update(source())
+            except Exception:  # noqa: S112 (a number that cannot be read is absent)
+                continue
+        return json.dumps(fields).encode() + b"\n"
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._period_s):
+            self.emit()
+
+    def _end(self) -> None:
+        if self._is_own:
+            self._ended.set()
+            self.emit()
+
+    def _in_child(self) -> None:
+        # Only the forking thread exists in the child: another one may have held the lock.
+        self._is_own = False
+        self.clock.stop()
+        _leave_counters()
+
+
+class _Totals:
+    """Everything that is counted, at one moment."""
+
+    def __init__(self, clock: Clock, loading: Loading) -> None:
+        self._clock = clock.read()
+        self._load = loading.read()
+        self._workers = loading.workers
+
+    def since(self, before: "_Totals") -> Dict[str, Any]:
+        """The event's fields for the window from ``before`` to this moment."""
+        now, then = self._clock, before._clock
+        units = [_units(new) - _units(old) for new, old in zip(now.phases, then.phases)]
+        fields: Dict[str, Any] = {
+            "window": _seconds(sum(units)),
+            "steps": max((count - then.steps.get(key, 0) for key, count in now.steps.items()), default=0),
+            "samples": now.samples - then.samples,
+            "batches": now.batches - then.batches,
+            "checkpoints": now.checkpoints - then.checkpoints,
+        }
+        fields.update((f"{name}_s", _seconds(value)) for name, value in zip(PHASES, units))
+        for name, total in self._load.items():
+            old = before._load.get(name, 0)
+            fields[name] = _seconds(_units(total) - _units(old)) if name.endswith("_s") else total - old
+        if self._workers is not None:
+            fields["load_workers"] = self._workers
+        return fields
+
+
+def _units(nanoseconds: int) -> int:
+    return nanoseconds // _UNIT_NS
+
+
+def _seconds(units: int) -> float:
+    return round(units * _UNIT_NS / 1e9, 5)
+
+
+_emission: Optional[Emission] = None
+
+
+def start() -> Optional[Emission]:
+    """Measure this process from here on, if it is a rank of a job. The calling thread is the training thread.
+
+    A second call returns the same object. None: the process is not a rank (no event pipe, or a process that a rank
+    started), or SMDP_TIMING_S is 0.
+
+    Raises:
+        ValueError: SMDP_TIMING_S or RANK is not a number.
+    """
+    global _emission  # noqa: PLW0603 (a process has one clock, and several frameworks may measure with it)
+    if _emission is not None:
+        return _emission if _emission.clock.owner is not None else None
+    period_s = timing_period()
+    pipe = event_pipe() if period_s else None
+    if pipe is None or rank_of_this_process() not in (None, os.getpid()):
+        _leave_counters()
+        return None
+    _emission = Emission(pipe, int(os.environ["RANK"]), period_s)
+    _emission.begin()
+    _count_by_default(period_s)
+    return _emission
+
+
+def timing_period() -> float:
+    """SMDP_TIMING_S, the seconds between two events; 0: measure nothing. Raises ValueError."""
+    text = os.environ.get(VARIABLE) or str(DEFAULT_S)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise ValueError(f"{VARIABLE} must be a number of seconds, found {text[:100]!r}")
+    return min(max(seconds, _SHORTEST_S), _LONGEST_S) if seconds else 0.0
+
+
+def _count_by_default(period_s: float) -> None:
+    """Have the engine, which reads the environment when a group is created, write its own event as often."""
+    if _COUNTERS not in os.environ:
+        os.environ[_COUNTERS] = f"{period_s:g}"
+        os.environ[_COUNTERS_BY_DEFAULT] = "1"
+
+
+def _leave_counters() -> None:
+    """In a process that a rank started: without the event pipe, the engine would print its events as text."""
+    if os.environ.pop(_COUNTERS_BY_DEFAULT, None):
+        os.environ.pop(_COUNTERS, None)

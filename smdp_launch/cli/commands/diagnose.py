@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from smdp_launch.cli.render.json_output import print_document
+from smdp_launch.cli.shared import options
+
+if TYPE_CHECKING:
+    from smdp_launch.run_metrics.run import RunMetrics
+
+
+@click.command("diagnose")
+@options.job_name
+@click.option(
+    "--log",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Read a saved log instead of a job's, such as a CloudWatch export; - reads standard input.",
+)
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with a code of 20 to 29 for a cause (docs/reference/exit-codes.md)."
+)
+@options.region
+@options.json_document
+def command(name: str | None, log: Path | None, exit_code: bool, region: str | None, as_json: bool) -> int:
+    """Show why job NAME (default: the latest) is not faster: its storage, loader, network, a slow worker, or computing.
+
+    The job may run or have ended. The verdict comes from the time that each worker reports for each part of its steps.
+    """
+    from smdp_launch.cli.render.diagnose import print_diagnosis
+    from smdp_launch.diagnosis.report import EXIT_CODES, diagnosis_json
+    from smdp_launch.diagnosis.verdict import diagnose
+
+    if log is not None:
+        if name is not None or region is not None:
+            raise click.UsageError("--log reads a file: give either NAME or --log FILE")
+        job, metrics = None, _saved(log)
+    else:
+        job, metrics = _of_job(name, region)
+    verdict = diagnose(metrics)
+    if as_json:
+        print_document(diagnosis_json(verdict, job))
+    else:
+        print_diagnosis(verdict, job)
+    return EXIT_CODES[verdict.cause] if exit_code else 0
+
+
+def _of_job(name: str | None, region: str | None) -> tuple[str, RunMetrics]:
+    from smdp_launch.api import attach
+    from smdp_launch.cli.render.terminal.retries import print_retry
+
+    job = attach(name, region=region)
+    job.on_waiting = print_retry
+    return job.name, job.metrics()
+
+
+def _saved(path: Path) -> RunMetrics:
+    from smdp_launch.diagnosis.saved_log import read_log
+    from smdp_launch.errors import EnvironmentProblem
+
+    try:
+        if str(path) == "-":
+            with io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace") as file:
+                return read_log(file)
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return read_log(file)
+    except OSError as error:
+        raise EnvironmentProblem(f"the log {path} cannot be read: {error.strerror}") from error
