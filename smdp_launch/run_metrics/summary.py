@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -90,7 +91,7 @@ def totals(metrics: RunMetrics) -> Totals:
 
 def _advance(points: list[tuple[float, int]]) -> int:
     """The steps between the first report and the last, repeated steps included."""
-    return sum(max(0, later - before) for (_, before), (_, later) in zip(points, points[1:], strict=False))
+    return sum(max(0, later - before) for (_, before), (_, later) in itertools.pairwise(points))
 
 
 def _samples_rate(windows: list[Window]) -> float | None:
@@ -127,7 +128,9 @@ def about(seconds: float) -> str:
 
 def shares_text(shares: Mapping[str, float]) -> str:
     """Such as ``input 31 %, computing 52 %, exchanges 12 %``; the small shares are left out."""
-    return ", ".join(f"{name} {share:.0%}".replace("%", " %") for name, share in shares.items() if share >= _LEAST_SHARE)
+    return ", ".join(
+        f"{name} {share:.0%}".replace("%", " %") for name, share in shares.items() if share >= _LEAST_SHARE
+    )
 
 
 def progress_text(metrics: RunMetrics) -> str:

@@ -83,9 +83,7 @@ def submit_and_follow(
         create(clients, plan.request)
         options = RunOptions(LOCAL if plan.local is not None else plan.spec.region, report)
         layout = JobLayout.of_plan(plan)
-        session = FollowSession(
-            clients, plan.job, layout, Answer.STOP, events=events, watch=watch, options=options
-        )
+        session = FollowSession(clients, plan.job, layout, Answer.STOP, events=events, watch=watch, options=options)
         return session.run() if plan.local is None else follow_local(session)
 
 

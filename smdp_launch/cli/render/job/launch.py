@@ -11,7 +11,7 @@ from rich.text import Text
 
 from smdp_launch.catalog.local_cloud import OWN_NETWORK
 from smdp_launch.cli.render.job.follow import metrics
-from smdp_launch.cli.render.job.verdict import verdict_text
+from smdp_launch.cli.render.job.status import number_rows
 from smdp_launch.cli.render.next_step import command_for_job, next_after_end, next_after_local_run, print_next
 from smdp_launch.cli.render.terminal.console import Console
 from smdp_launch.cli.render.terminal.rows import print_rows
@@ -22,7 +22,6 @@ from smdp_launch.planning.plan import Plan
 from smdp_launch.planning.summary import rank_rows
 from smdp_launch.request.names import S3Location
 from smdp_launch.run_metrics.run import RunMetrics
-from smdp_launch.run_metrics.summary import shares_text, time_shares, totals_text
 from smdp_launch.units import count, duration, short, titled
 
 ObjectPath = Callable[[str, str], Path | None]
@@ -100,14 +99,6 @@ def _print_end(job: str, result: FollowResult, more: list[tuple[str, str]]) -> N
         rows.append(("result", ", ".join(values)))
     rows += number_rows(result.metrics)
     print_rows(console, [*rows, *more])
-
-
-def number_rows(metrics: RunMetrics) -> list[tuple[str, str]]:
-    """The whole run in numbers: steps and rates, where the time went, and the verdict."""
-    speed, shares, verdict = totals_text(metrics), time_shares(metrics), verdict_text(metrics)
-    rows = [("steps", speed)] if speed else []
-    rows += [("time", shares_text(shares))] if shares else []
-    return rows + ([("verdict", verdict)] if verdict else [])
 
 
 def _traceback_rows(result: FollowResult) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 from collections.abc import Sequence
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -25,7 +26,7 @@ def sparkline(values: Sequence[float], columns: int, encoding: str = "utf-8") ->
 
 def _means(values: Sequence[float], columns: int) -> Sequence[float]:
     edges = [index * len(values) // columns for index in range(columns + 1)]
-    parts = (values[first:last] for first, last in zip(edges, edges[1:], strict=False))
+    parts = (values[first:last] for first, last in itertools.pairwise(edges))
     return [sum(one / len(part) for one in part) for part in parts]
 
 
