@@ -5,6 +5,7 @@ No information depends on a colour alone: a legend names each line, and a ``<tit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -60,13 +61,20 @@ class Bar:
 
 
 def line_chart(
-    lines: Sequence[Line], name: str, unit: str, *, label: Label = number, marks: Sequence[tuple[float, str]] = ()
+    lines: Sequence[Line],
+    name: str,
+    unit: str,
+    *,
+    label: Label = number,
+    zero: bool = False,
+    marks: Sequence[tuple[float, str]] = (),
 ) -> str:
     """Lines over one axis.
 
     Args:
         unit: of the x axis.
         label: writes a value of the y axis.
+        zero: both axes begin at 0.
         marks: vertical lines, each with its label.
     """
     drawn = [one for one in lines if one.points][:_KINDS]
@@ -75,8 +83,8 @@ def line_chart(
     xs = [x for one in drawn for x, _ in one.points]
     ys = [y for one in drawn for _, y in one.points]
     ys += [y for one in drawn for _, least, greatest in one.band for y in (least, greatest)]
-    first, last = min(xs), max(xs)
-    low, high = _range(min(ys), max(ys))
+    first, last = 0.0 if zero else min(xs), max(xs)
+    low, high = _range(0.0 if zero else min(ys), max(ys))
     bottom = _TOP + _HEIGHT
 
     def x_of(value: float) -> float:
@@ -184,23 +192,34 @@ def _range(low: float, high: float) -> tuple[float, float]:
     """The y axis: from 0 where the values are near it, with room above."""
     if low >= 0 and low <= 0.6 * high:
         low = 0.0
-    if high == low:
+    if high - low <= 1e-6 * abs(high):
         pad = abs(high) * 0.1 or 1.0
-        return low - pad, high + pad
+        return (0.0, 1.0) if high == low == 0 else (low - pad, high + pad)
     return low, high + (high - low) * 0.06
 
 
+def _round_values(low: float, high: float, most: int) -> list[float]:
+    """Round values between ``low`` and ``high``, at equal distances."""
+    steps = ticks(high - low, most)
+    if len(steps) < 2 or steps[1] <= 0:
+        return [low]
+    distance = steps[1]
+    first = math.ceil(low / distance - 1e-9)
+    return [round(index * distance, 12) for index in range(first, math.floor(high / distance + 1e-9) + 1)]
+
+
 def _grid(low: float, high: float, y_of: Callable[[float], float], label: Label) -> Iterator[str]:
-    for tick in ticks(high - low, 4):
-        at = y_of(low + tick)
+    for tick in _round_values(low, high, 4):
+        at = y_of(tick)
         yield line(LEFT, at, WIDTH - _RIGHT, at, "grid")
-        yield text_at(LEFT - 8, at + 4, label(low + tick), "soft", "end")
+        yield text_at(LEFT - 8, at + 4, label(tick), "soft", "end")
 
 
 def _x_axis(first: float, last: float, x_of: Callable[[float], float], bottom: float, unit: str) -> Iterator[str]:
     yield line(LEFT, bottom, WIDTH - _RIGHT, bottom, "axis")
-    for tick in ticks(last - first, 8):
-        yield text_at(x_of(first + tick), bottom + 16, f"{first + tick:,.6g}", "soft", "middle")
+    for tick in _round_values(first, last, 8):
+        at = x_of(tick)
+        yield text_at(at, bottom + 16, f"{tick:,.6g}", "soft", "end" if at > WIDTH - 2 * _RIGHT else "middle")
     yield text_at((LEFT + WIDTH - _RIGHT) / 2, bottom + 34, unit, "soft", "middle")
 
 

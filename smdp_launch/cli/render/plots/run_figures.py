@@ -56,11 +56,17 @@ def speed_figures(metrics: RunMetrics) -> list[Figure]:
     marks = _marks(metrics)
     windows = [one.timing.windows for one in metrics.ranks.values()]
     samples = _summed_rates(windows, "samples", began)
-    steps = _rates(max(windows, key=lambda one: len(one), default=[]), "steps", began) or _reported(metrics.progress, began)
+    longest: list[Window] = max(windows, key=len, default=[])
+    steps = _rates(longest, "steps", began) or _reported(metrics.progress, began)
     unit = "seconds since the first event"
     return [
-        Figure("Samples a second", line_chart([Line("samples/s", samples)], "samples/s over time", unit, marks=marks)),
-        Figure("Steps a second", line_chart([Line("steps/s", steps)], "steps/s over time", unit, marks=marks)),
+        Figure(
+            "Samples a second",
+            line_chart([Line("samples/s", samples)], "samples/s over time", unit, zero=True, marks=marks),
+        ),
+        Figure(
+            "Steps a second", line_chart([Line("steps/s", steps)], "steps/s over time", unit, zero=True, marks=marks)
+        ),
     ]
 
 
@@ -189,7 +195,7 @@ def host_figures(metrics: RunMetrics) -> list[Figure]:
 
     def chart(title: str, names: Sequence[str], label: Callable[[float], str] = number) -> Figure:
         lines = [Line(one.name, _host_rates(one, names, began)) for one in shown]
-        return Figure(title, line_chart(lines, title, "seconds since the first event", label=label), caption)
+        return Figure(title, line_chart(lines, title, "seconds since the first event", label=label, zero=True), caption)
 
     figures = [
         chart("Busy cores", ["cpu_s"]),
