@@ -17,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,7 +48,7 @@ class Case(NamedTuple):
     """
 
     seconds: float | None
-    hyperparameters: dict[str, float] = {}
+    hyperparameters: Mapping[str, float] = MappingProxyType({})
     options: tuple[str, ...] = ()
 
 
@@ -55,7 +57,7 @@ CASES = {
     "computing": Case(None),
     "source": Case(0.08),
     "decoding": Case(None, {"compute": 0.02, "seconds": 0.06}),
-    "workers": Case(0.02, {"compute": 0.06}),
+    "workers": Case(0.015, {"compute": 0.06}),
     "slow_worker": Case(0.08),
     "slow_host": Case(0.08),
     "checkpoints": Case(0.06),

@@ -4,6 +4,7 @@ Computing sleeps, as a CPU does that waits for a GPU, so that the workers of the
 """
 
 import argparse
+import importlib
 import os
 import time
 from pathlib import Path
@@ -67,7 +68,7 @@ def main() -> None:
     inject, seconds = arguments.inject, arguments.seconds
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
-    import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401 - registers the backend
+    importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")  # registers the backend
 
     dist.init_process_group("smddp")
     slow = inject == "slow_worker" and rank == world_size - 1

@@ -3,7 +3,10 @@
     {"date": "2026-11-01", "source": "our contract", "currency": "USD",
      "prices": {"us-east-1": {"ml.p4d.24xlarge": 12.5}}}
 
-JSON or YAML; ``currency`` is optional. A price is for one instance of a training job for one hour.
+JSON or YAML; ``currency`` is optional. A price is for one instance of a training job for one hour. The optional key
+``storage`` has prices of FSx for Lustre for one GiB (AWS writes GB-month) and one month:
+
+    "storage": {"us-east-1": {"PERSISTENT_2 SSD 250": 0.25}}
 """
 
 from __future__ import annotations
@@ -12,17 +15,19 @@ import datetime
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from smdp_launch.catalog.limits import known_instance_types
 from smdp_launch.catalog.regions import closest_region, region_known
+from smdp_launch.catalog.storage import lustre_types
 from smdp_launch.diagnostics import closest
 from smdp_launch.errors import EnvironmentProblem
 
 _MAX_BYTES = 1 << 20
 #: USD an hour. No instance costs more, so a higher number is an error.
 _HIGHEST_PRICE = 100_000
-_KEYS = ("date", "source", "currency", "prices")
+_KEYS = ("date", "source", "currency", "prices", "storage")
 
 
 class PriceTableProblem(EnvironmentProblem):
@@ -34,11 +39,16 @@ class PriceTableProblem(EnvironmentProblem):
 
 
 class PriceTable(NamedTuple):
-    """USD for an hour of one instance, by region and type, from ``source`` on ``date``."""
+    """USD for an hour of one instance, by region and type, from ``source`` on ``date``.
+
+    Args:
+        storage: USD for a GiB of FSx for Lustre and a month, by region and kind of file system.
+    """
 
     date: datetime.date
     source: str
     prices: Mapping[str, Mapping[str, float]]
+    storage: Mapping[str, Mapping[str, float]] = MappingProxyType({})
 
     def hourly(self, region: str, instance_type: str) -> float | None:
         """USD for an hour of one instance; None if the table has no such price."""
@@ -60,7 +70,7 @@ def read_prices(path: Path) -> PriceTable:
     problems = list(_problems(loaded))
     if problems:
         raise PriceTableProblem(path, problems)
-    return PriceTable(_day(loaded["date"]), loaded["source"], loaded["prices"])
+    return PriceTable(_day(loaded["date"]), loaded["source"], loaded["prices"], loaded.get("storage", {}))
 
 
 def _load(path: Path) -> Any:
@@ -119,12 +129,42 @@ def _problems(loaded: Any) -> Iterator[str]:
         return
     for region, types in prices.items():
         yield from _region_problems(region, types)
+    yield from _all_storage_problems(loaded.get("storage", {}))
+
+
+def _all_storage_problems(storage: Any) -> Iterator[str]:
+    if not isinstance(storage, dict):
+        yield "`storage` must be a mapping of region to file system to USD a GiB and month"
+        return
+    for region, kinds in storage.items():
+        yield from _storage_problems(region, kinds)
+
+
+def _storage_problems(region: Any, kinds: Any) -> Iterator[str]:
+    known = [one.name for one in lustre_types()]
+    if not (isinstance(region, str) and region_known(region)):
+        yield _unknown_region(region)
+    elif not isinstance(kinds, dict):
+        yield f"storage: {region} must be a mapping of file system to USD a GiB and month"
+    else:
+        for name, price in kinds.items():
+            if name not in known:
+                match = closest(str(name), known)
+                yield f"storage: {region}: {name!r} is not a file system" + (
+                    f", did you mean {match}?" if match else ""
+                )
+            elif not _is_price(price):
+                yield f"storage: {region}: {name} must be the USD of a GiB and a month, a number above 0"
+
+
+def _unknown_region(region: Any) -> str:
+    match = closest_region(str(region))
+    return f"{region!r} is not a region" + (f", did you mean {match}?" if match else "")
 
 
 def _region_problems(region: Any, types: Any) -> Iterator[str]:
     if not (isinstance(region, str) and region_known(region)):
-        match = closest_region(str(region))
-        yield f"{region!r} is not a region" + (f", did you mean {match}?" if match else "")
+        yield _unknown_region(region)
         return
     if not (isinstance(types, dict) and types):
         yield f"{region} must be a mapping of instance type to USD an hour"

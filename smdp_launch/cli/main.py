@@ -57,6 +57,7 @@ COMMANDS = {
     "rehearse": Entry(_RUN, "Run a job locally with an injected fault.", "docs/how-to/rehearsals.md"),
     "resume": Entry(_RUN, "Continue a stopped or failed job from its checkpoints.", "docs/how-to/checkpoints.md"),
     "scale": Entry(_RUN, "Model how speed and cost change with more hosts.", "docs/how-to/scale.md"),
+    "size": Entry(_RUN, "Show which storage is fast enough for a job's data.", "docs/how-to/storage.md"),
     "follow": Entry(_WATCH, "Show the logs and the progress of a job until it ends.", "docs/how-to/jobs.md"),
     "status": Entry(_WATCH, "Show the status of a job, its speed and the time left.", "docs/how-to/watch.md"),
     "logs": Entry(_WATCH, "Print the logs of a job.", "docs/how-to/jobs.md"),

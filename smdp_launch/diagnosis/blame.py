@@ -7,6 +7,10 @@ rank is what the other ranks need too, plus its excess over them, which the othe
 
 Checkpoints, logging and evaluation do not happen in each step, and often on rank 0 only. The job takes the longest of
 each over the ranks; they are no part of the comparison of the ranks.
+
+Neither is the wait for input if all loaders are equally fast. Loaders work ahead: one rank whose queue is empty waits
+in each step, and the others, whose queues fill up meanwhile, wait for it in the exchange. This rank is not slower than
+the others, it only has no batches in store.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ CAUSES = (*INPUT, "computing", "exchanges", "slow_worker", "slow_host", "checkpo
 RARE = {"checkpoint": "checkpoints", "logging": "logging", "evaluation": "evaluation"}
 #: Phases of each step, without the exchange.
 STEADY = ("input", "copy", "forward", "backward", "optimizer", "other")
+#: Loaders are equally fast if the slowest needs less than so many times the time of a typical one for a batch.
+_ALIKE = 1.3
 #: Ranks with at least this share of the excess of the slowest rank are slow as well.
 _ALSO_SLOW = 0.5
 
@@ -65,17 +71,22 @@ class Blame:
         return {cause: self.share(cause) for cause in CAUSES}
 
 
-def blame_job(ranks: Sequence[RankPeriod], input_cause: str) -> Blame:
-    """Of the whole job; ``ranks`` are not empty."""
+def blame_job(ranks: Sequence[RankPeriod], input_cause: str, batch_s: Sequence[float | None]) -> Blame:
+    """Of the whole job; ``ranks`` are not empty.
+
+    Args:
+        batch_s: seconds of the loader of each rank for a batch, divided by its workers; None: unknown.
+    """
     step_s = middle(one.step_s for one in ranks)
-    slowest = slowest_of(ranks)
+    alike = _alike(batch_s)
+    slowest = slowest_of(ranks, STEADY if not alike else tuple(name for name in STEADY if name != "input"))
     first = slowest.ranks[0] if slowest is not None else ranks[0].rank
     critical = next(one for one in ranks if one.rank == first)
     seconds = dict.fromkeys(CAUSES, 0.0)
     excess = slowest.excess_s if slowest is not None else 0.0
     others = [one for one in ranks if slowest is None or one.rank not in slowest.ranks] or list(ranks)
     common = {name: min(critical.per_step(name), middle(one.per_step(name) for one in others)) for name in STEADY}
-    seconds[input_cause] = common["input"]
+    seconds[input_cause] = max(one.per_step("input") for one in ranks) if alike else common["input"]
     seconds["computing"] = sum(value for name, value in common.items() if name != "input")
     if slowest is not None:
         seconds["slow_host" if slowest.whole_host else "slow_worker"] = excess
@@ -93,11 +104,9 @@ def blame_job(ranks: Sequence[RankPeriod], input_cause: str) -> Blame:
 def blame_rank(rank: RankPeriod, input_cause: str, job: Blame) -> Blame:
     """Of one rank. Its wait for exchanges is the network's up to what the job blames on it; the rest is for others."""
     seconds = dict.fromkeys(CAUSES, 0.0)
-    seconds[input_cause] = rank.per_step("input")
     seconds["computing"] = sum(rank.per_step(name) for name in STEADY if name != "input")
     wait = rank.per_step("exchange")
-    for phase, cause in RARE.items():
-        own = rank.per_step(phase)
+    for cause, own in ((input_cause, rank.per_step("input")), *((RARE[name], rank.per_step(name)) for name in RARE)):
         of_others = min(wait, max(0.0, job.seconds[cause] - own))
         seconds[cause] = own + of_others
         wait -= of_others
@@ -110,9 +119,14 @@ def blame_rank(rank: RankPeriod, input_cause: str, job: Blame) -> Blame:
     return _scaled(seconds, rank.step_s, job.slowest)
 
 
-def slowest_of(ranks: Sequence[RankPeriod]) -> Slowest | None:
-    """The slowest rank, if it is slower than others; None for a single rank or equal ones."""
-    own = {one.rank: sum(one.per_step(name) for name in STEADY) for one in ranks}
+def _alike(batch_s: Sequence[float | None]) -> bool:
+    known = [one for one in batch_s if one is not None]
+    return len(known) == len(batch_s) and max(known) < _ALIKE * middle(known)
+
+
+def slowest_of(ranks: Sequence[RankPeriod], phases: Sequence[str] = STEADY) -> Slowest | None:
+    """The slowest rank by these phases, if it is slower than others; None for a single rank or equal ones."""
+    own = {one.rank: sum(one.per_step(name) for name in phases) for one in ranks}
     first = max(ranks, key=lambda one: (own[one.rank], -one.rank), default=None)
     if first is None or len(ranks) < 2:
         return None
@@ -127,8 +141,8 @@ def slowest_of(ranks: Sequence[RankPeriod]) -> Slowest | None:
     others_s = middle(own[one.rank] for one in others)
     of_host = {one.rank for one in ranks if one.host == first.host}
     whole = len(of_host) > 1 and of_host == {one.rank for one in slow}
-    more = {name: first.per_step(name) - middle(one.per_step(name) for one in others) for name in STEADY}
-    spends = max(STEADY, key=lambda name: (more[name], name))
+    more = {name: first.per_step(name) - middle(one.per_step(name) for one in others) for name in phases}
+    spends = max(phases, key=lambda name: (more[name], name))
     excess = own[first.rank] - others_s
     return Slowest(tuple(one.rank for one in slow), first.host, whole, excess, spends, own[first.rank], others_s)
 

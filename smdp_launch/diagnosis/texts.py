@@ -120,10 +120,12 @@ def _machines(verdict: Verdict) -> list[tuple[str, str]]:
     if not known:
         return []
     most = max(known, key=lambda one: ((one.busy or 0.0) / (one.cores or 1.0), one.name))
-    rows = [("cores", f"{most.busy:.1f} of {most.cores:.0f} busy on {most.name}")]
+    own = most.values.get("workers_cpu_s", 0.0) / most.seconds if most.seconds > 0 else 0.0
+    rows = [("cores", f"{most.busy:.1f} of {most.cores:.0f} busy on {most.name}, {own:.1f} of them by its workers")]
     use = [one.levels["gpu_use"] for one in verdict.hosts.values() if "gpu_use" in one.levels]
     if use:
-        rows.append(("GPU use", f"{percent(min(use))} to {percent(max(use))}"))
+        least, greatest = percent(min(use)), percent(max(use))
+        rows.append(("GPU use", least if least == greatest else f"{least} to {greatest} by host"))
     return rows
 
 

@@ -92,7 +92,8 @@ def diagnose(metrics: RunMetrics) -> Verdict:
         return Verdict(UNKNOWN, missing=_missing_steps(metrics))
     per_host = Counter(one.host for one in read.ranks)
     loads = {one.rank: loading(one, read.hosts.get(one.host), per_host[one.host]) for one in read.ranks}
-    job = blame_job(read.ranks, _input_cause(read.ranks, loads))
+    batch_s = [one.batch_s / max(one.workers or 0, 1) if one.batch_s is not None else None for one in loads.values()]
+    job = blame_job(read.ranks, _input_cause(read.ranks, loads), batch_s)
     workers = tuple(_worker(one, loads[one.rank], job) for one in read.ranks)
     shares = job.shares()
     cause = _greatest(shares)
@@ -130,7 +131,11 @@ def _worker(rank: RankPeriod, load: Loading, job: Blame) -> WorkerVerdict:
     phases = {name: rank.per_step(name) for name in rank.phases}
     shares = blame.shares()
     own = rank.step_s - rank.per_step("exchange")
-    return WorkerVerdict(rank.rank, rank.host, _greatest(shares), shares, phases, rank.step_s, own, load)
+    cause = _greatest(shares)
+    slow = job.slowest
+    if slow is not None and rank.rank in slow.ranks and max(job.share("slow_worker"), job.share("slow_host")) >= LEAST:
+        cause = load.cause if slow.spends == "input" else "computing"  # what the others wait for
+    return WorkerVerdict(rank.rank, rank.host, cause, shares, phases, rank.step_s, own, load)
 
 
 def _greatest(shares: Mapping[str, float]) -> str:
