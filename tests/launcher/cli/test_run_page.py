@@ -85,7 +85,7 @@ def test_page_of_a_job_without_events_says_so() -> None:
 
 def test_page_of_a_large_run_is_small() -> None:
     """Of 8 hosts with 8 ranks: the series are bounded, and many ranks are grouped by host."""
-    page, _ = page_of(synthetic_run(synthetic_metrics(8, 8, 3000, 600), 8))
+    page, _ = page_of(synthetic_run(synthetic_metrics(8, 8, 800, 100), 8))
     assert len(page) < 3_000_000
     assert "<title>algo-8: input 33.5 %</title>" in page
     assert "8 of 64 ranks" in page

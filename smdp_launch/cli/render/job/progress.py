@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field
 
 from rich.progress import ProgressColumn, Task
@@ -19,6 +21,7 @@ from smdp_launch.run_metrics.summary import left_text, main_metric, rate_text
 _SPARKS, _BESIDE = 12, 26
 #: A longer value of a metric's name is cut.
 _LONGEST_NAME = 16
+_REFRESH = 0.1  # seconds
 
 
 @dataclass
@@ -99,8 +102,16 @@ class NumbersColumn(ProgressColumn):
     def __init__(self, shown: ShownRun, console: Console) -> None:
         super().__init__()
         self._shown, self._console = shown, console
+        self._drawn, self._text = -math.inf, Text()
 
     def render(self, task: Task) -> Text:
+        """Each log line draws the bar again: the numbers are new ten times a second."""
+        now = time.monotonic()
+        if now - self._drawn >= _REFRESH:
+            self._drawn, self._text = now, self._numbers()
+        return self._text
+
+    def _numbers(self) -> Text:
         return Text(self._shown.numbers(self._console.width - _BESIDE, self._console.encoding), no_wrap=True)
 
 
