@@ -22,6 +22,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 #: A smaller share is not part of a text.
 _LEAST_SHARE = 0.005
+_ENVELOPE = ("smdp_event", "event", "time", "rank")
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def numbers_json(metrics: RunMetrics) -> dict[str, object]:
         "step": metrics.step,
         "steps": metrics.steps,
         "metrics": {name: one.last for name, one in metrics.metrics.items()},
-        "results": {name: value for name, value in metrics.results.items() if name not in ("smdp_event", "event")},
+        "results": {name: value for name, value in metrics.results.items() if name not in _ENVELOPE},
         "steps_per_second": metrics.steps_per_second,
         "samples_per_second": metrics.samples_per_second,
         "seconds_left": metrics.seconds_left,
