@@ -24,6 +24,7 @@ from smdp_launch.jobs.job import Job
 from smdp_launch.jobs.logs.messages import JobEvent
 from smdp_launch.jobs.records.outcome import outcome
 from smdp_launch.jobs.run import Run, usd
+from smdp_launch.notebook_view import LiveView
 from smdp_launch.run_metrics.run import RunMetrics
 from tests.conftest import ROOT
 from tests.support.synthetic_runs import BEGAN, NAME, synthetic_metrics, synthetic_run
@@ -206,3 +207,13 @@ def test_card_of_a_job_shows_its_numbers_and_makes_no_call() -> None:
     assert "<dd>step 120 of 310, loss 0.1" in card
     assert "1,280 samples/s" in card
     assert shown.summary().startswith(f"{NAME}: Training, step 120 of 310, loss ")
+
+
+def test_live_view_outside_a_notebook_prints_each_change_once(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = job()
+    view = LiveView(shown, shown.summary)
+    view.update()
+    view.update()
+    shown.last_seen = "Training"
+    view.update()
+    assert capsys.readouterr().out == f"{NAME}: Submitted\n{NAME}: Training\n"
